@@ -1,0 +1,6 @@
+//! The `cleave` program as a script sees it (exit codes, output, errors), and the house rules.
+//!
+//! One integration binary for the crate: [`tidy`] reads the source tree, the other modules run the program.
+#![expect(clippy::unwrap_used, reason = "in a test, a broken expectation is the failure")]
+
+mod tidy;

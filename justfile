@@ -1,0 +1,27 @@
+# Short names for people; .ci/run and the README call the same commands.
+
+# What takes seconds before a commit.
+check:
+    cargo fmt --check
+    cargo clippy --workspace --all-targets -- -D warnings
+
+test:
+    cargo test --workspace
+
+# One test by name, in one crate: just one cleave-store page
+one crate name:
+    cargo test -p {{crate}} {{name}}
+
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+demo *args:
+    cargo run --release -- demo {{args}}
+
+# Compare results with DuckDB on the same generated data: just peers 0.002
+peers scale="0.002":
+    scripts/compare_peers.sh {{scale}}
+
+# Everything that a change must pass.
+ci:
+    .ci/run

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs the systems that Cleave is compared with; they are never compiled in.
+#   scripts/install_peers.sh duckdb        into target/peers/python (needs python3 with venv)
+#   scripts/install_peers.sh postgresql    with apt-get (needs root or sudo)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python_environment=target/peers/python
+
+install_duckdb() {
+    if [[ -x $python_environment/bin/python ]] && "$python_environment/bin/python" -c 'import duckdb' 2>/dev/null; then
+        return
+    fi
+    mkdir -p target/peers
+    python3 -m venv "$python_environment"
+    "$python_environment/bin/pip" install --quiet --disable-pip-version-check duckdb
+    "$python_environment/bin/python" -c 'import duckdb; print("installed DuckDB", duckdb.__version__)'
+}
+
+install_postgresql() {
+    command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null && return
+    local as_root=()
+    [[ $EUID -eq 0 ]] || as_root=(sudo)
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql
+}
+
+if (($# == 0)); then
+    set -- duckdb
+fi
+for peer in "$@"; do
+    case $peer in
+        duckdb) install_duckdb ;;
+        postgresql) install_postgresql ;;
+        *) echo "unknown peer '$peer': duckdb or postgresql" >&2; exit 1 ;;
+    esac
+done
