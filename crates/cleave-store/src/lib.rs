@@ -1,1 +1,6 @@
 //! placeholder
+
+pub mod proto;
+pub mod schema;
+
+pub use schema::{Column, ColumnType, SchemaError, TableSchema};

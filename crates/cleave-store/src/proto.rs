@@ -1,0 +1,109 @@
+//! Stored descriptions as protobuf messages, written by hand so that the build runs no code generator.
+//!
+//! Types of the crate go in and out by `From` and `TryFrom`, beside the type that each message describes; every
+//! `TryFrom` validates, since these bytes come from media or from a peer. Nothing here carries a magic number or
+//! a checksum: what stores a message frames it (segment directories, version map chunks).
+//!
+//! Invariant: a field number is never given to another meaning. A change that an older reader would misread
+//! raises the format version of the frame around it; numbers that went away stay reserved here.
+//!
+//! Source: `docs/formats.md`; `rules.md`, rule 2 (pages and commands carry formats of our own).
+
+/// What kind of type a [`ColumnType`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum TypeKind {
+    /// None; a stored column never has it.
+    Unspecified = 0,
+    /// `smallint`.
+    SmallInt = 1,
+    /// `integer`.
+    Int = 2,
+    /// `bigint`.
+    BigInt = 3,
+    /// `real`.
+    Real = 4,
+    /// `double precision`.
+    Double = 5,
+    /// `numeric`, with precision and scale.
+    Numeric = 6,
+    /// `boolean`.
+    Boolean = 7,
+    /// `text`.
+    Text = 8,
+    /// `character varying`, perhaps with a length.
+    Varchar = 9,
+    /// `character`, with a length.
+    Char = 10,
+    /// `date`.
+    Date = 11,
+    /// `time without time zone`.
+    Time = 12,
+    /// `timestamp without time zone`.
+    Timestamp = 13,
+    /// `timestamp with time zone`.
+    TimestampTz = 14,
+    /// `interval`.
+    Interval = 15,
+    /// `bytea`.
+    Bytea = 16,
+    /// `uuid`.
+    Uuid = 17,
+}
+
+/// [`crate::ColumnType`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ColumnType {
+    /// Which type.
+    #[prost(enumeration = "TypeKind", tag = "1")]
+    pub kind: i32,
+    /// Precision of a numeric.
+    #[prost(uint32, tag = "2")]
+    pub precision: u32,
+    /// Scale of a numeric.
+    #[prost(sint32, tag = "3")]
+    pub scale: i32,
+    /// Length in characters.
+    #[prost(uint32, optional, tag = "4")]
+    pub length: Option<u32>,
+}
+
+/// [`crate::Column`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Column {
+    /// Stable id, from 1.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Type; required.
+    #[prost(message, optional, tag = "3")]
+    pub column_type: Option<ColumnType>,
+    /// NULL is refused.
+    #[prost(bool, tag = "4")]
+    pub not_null: bool,
+    /// SQL text of the default.
+    #[prost(string, optional, tag = "5")]
+    pub default: Option<String>,
+}
+
+/// [`crate::TableSchema`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct TableSchema {
+    /// Table id.
+    #[prost(uint32, tag = "1")]
+    pub table_id: u32,
+    /// Version of the description.
+    #[prost(uint32, tag = "2")]
+    pub version: u32,
+    /// Name.
+    #[prost(string, tag = "3")]
+    pub name: String,
+    /// Columns in order.
+    #[prost(message, repeated, tag = "4")]
+    pub columns: Vec<Column>,
+    /// Column ids of the primary key, in key order.
+    #[prost(uint32, repeated, tag = "5")]
+    pub primary_key: Vec<u32>,
+}
