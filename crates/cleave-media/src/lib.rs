@@ -1,1 +1,38 @@
-//! placeholder
+//! Page-addressed persistent storage: block addresses in, aligned bytes out.
+//!
+//! What enters is an [`Extent`], a run of 4 KiB blocks on one device; what leaves is an [`AlignedBuffer`].
+//! In the order that data passes through:
+//!
+//! 1. [`address`]: [`BlockAddress`] and [`Extent`], the names of places.
+//! 2. [`buffer`]: [`AlignedBuffer`], memory that direct I/O accepts and that becomes `Bytes` without a copy.
+//! 3. [`media`]: the [`Media`] trait, which a device driver implements.
+//! 4. [`direct_file`]: [`DirectFile`], media on a file or block device, past the page cache.
+//! 5. [`memory`]: [`Memory`], media that lives and dies with the process.
+//! 6. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
+//! 7. [`space`]: [`SpaceMap`], the free space of one device; owned by the host, never stored here.
+//! 8. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
+//!
+//! Invariant: this crate knows nothing of rows, pages or tables, starts no thread and sees no async runtime.
+//! Source: `design.md`, "Native storage" and "Parts".
+
+pub mod address;
+pub mod buffer;
+pub mod clock;
+pub mod direct_file;
+mod error;
+pub mod faults;
+pub mod media;
+pub mod memory;
+pub mod random;
+pub mod space;
+
+pub use address::{BLOCK_SIZE, BlockAddress, Extent};
+pub use buffer::AlignedBuffer;
+pub use clock::{Clock, Stopwatch, SystemClock, process_cpu_time, thread_cpu_time};
+pub use direct_file::{DirectFile, OpenMode};
+pub use error::MediaError;
+pub use faults::FaultyMedia;
+pub use media::Media;
+pub use memory::Memory;
+pub use random::{SplitMix64, random_bytes};
+pub use space::{SpaceError, SpaceMap};

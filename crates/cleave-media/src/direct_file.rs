@@ -1,0 +1,207 @@
+//! Media on a file or block device with direct I/O: extents in, aligned bytes out, past the page cache.
+//!
+//! Where the file system refuses direct I/O (some network and memory file systems do) the file is opened without
+//! it, and [`DirectFile::direct`] says so: callers that report figures report that too.
+//!
+//! Invariants: an exclusive advisory lock is held from open to drop, so two processes never write one media
+//! file; the file's length is a whole number of blocks (a torn tail from a crash while growing is not counted);
+//! a created file's directory entry is durable before [`DirectFile::open`] returns.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::media::{check_range, written_extent};
+use crate::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError};
+
+/// Media on a file or a raw block device.
+#[derive(Debug)]
+pub struct DirectFile {
+    path: PathBuf,
+    file: File,
+    direct: bool,
+    block_count: AtomicU64,
+    /// Held while the file grows, so that two growers do not undo each other.
+    growing: Mutex<()>,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+/// Whether [`DirectFile::open`] may make a new file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// The file must exist.
+    Existing,
+    /// The file must not exist; it is made, empty.
+    Create,
+}
+
+impl DirectFile {
+    /// Opens media and locks it against other processes.
+    ///
+    /// # Errors
+    /// [`MediaError::Locked`] where another process has it, [`MediaError::Open`] for all else.
+    pub fn open(path: &Path, mode: OpenMode) -> Result<Self, MediaError> {
+        let failed = |source: io::Error| MediaError::Open { path: path.to_path_buf(), source };
+        let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+        if mode == OpenMode::Create {
+            flags |= OFlags::CREATE | OFlags::EXCL;
+        }
+        let permissions = Mode::RUSR | Mode::WUSR;
+        let (descriptor, direct) = match rustix::fs::open(path, flags | OFlags::DIRECT, permissions)
+        {
+            Ok(descriptor) => (descriptor, true),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                // Some kernels make the file before they refuse the flag.
+                let plain = flags - OFlags::EXCL;
+                let descriptor = rustix::fs::open(path, plain, permissions)
+                    .map_err(|errno| failed(errno.into()))?;
+                (descriptor, false)
+            }
+            Err(errno) => return Err(failed(errno.into())),
+        };
+        let file = File::from(descriptor);
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(MediaError::Locked { path: path.to_path_buf() });
+            }
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        if mode == OpenMode::Create {
+            file.sync_all().and_then(|()| sync_parent(path)).map_err(failed)?;
+        }
+        // Seeking tells the size of block devices too, where metadata says 0.
+        let length = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|e| failed(e.into()))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            direct,
+            block_count: AtomicU64::new(length / BLOCK_SIZE as u64),
+            growing: Mutex::new(()),
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+        })
+    }
+
+    /// False where the file system refused direct I/O, so that reads may come from the page cache.
+    #[must_use]
+    pub fn direct(&self) -> bool {
+        self.direct
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Media for DirectFile {
+    fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError> {
+        let offset = self.offset(extent)?;
+        let mut buffer = AlignedBuffer::zeroed(extent.bytes());
+        self.file.read_exact_at(&mut buffer, offset).map_err(|source| MediaError::Io {
+            operation: "read",
+            extent,
+            source,
+        })?;
+        self.bytes_read.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
+        let extent = written_extent(start, data, self.block_count())?;
+        let offset = self.offset(extent)?;
+        let aligned = data.as_ptr().align_offset(BLOCK_SIZE) == 0;
+        let written = if aligned || !self.direct {
+            self.file.write_all_at(data, offset)
+        } else {
+            self.write_through_bounce_buffer(data, offset)
+        };
+        written.map_err(|source| match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                MediaError::Full { block_count: self.block_count(), source }
+            }
+            _ => MediaError::Io { operation: "write", extent, source },
+        })?;
+        self.bytes_written.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), MediaError> {
+        self.file.sync_data().map_err(|source| MediaError::Sync { source })
+    }
+
+    fn block_count(&self) -> u64 {
+        self.block_count.load(Ordering::Acquire)
+    }
+
+    fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
+        let _growing = self.growing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let old_count = self.block_count();
+        if block_count <= old_count {
+            return Ok(());
+        }
+        let full = |source: io::Error| MediaError::Full { block_count, source };
+        let old_length = BlockAddress(old_count).byte_offset().ok_or_else(|| full(too_big()))?;
+        let length = BlockAddress(block_count).byte_offset().ok_or_else(|| full(too_big()))?;
+        // Reserving space now turns "no space" into an error here and not in the middle of a write.
+        let flags = FallocateFlags::empty();
+        match rustix::fs::fallocate(&self.file, flags, old_length, length - old_length) {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file.set_len(length).map_err(full)?,
+            Err(errno) => return Err(full(errno.into())),
+        }
+        self.block_count.store(block_count, Ordering::Release);
+        Ok(())
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Ordering::Relaxed)
+    }
+}
+
+impl DirectFile {
+    fn offset(&self, extent: Extent) -> Result<u64, MediaError> {
+        let block_count = self.block_count();
+        check_range(extent, block_count)?;
+        extent.start.byte_offset().ok_or(MediaError::OutOfRange { extent, block_count })
+    }
+
+    /// Writes in pieces through an aligned copy, since direct I/O takes no other.
+    fn write_through_bounce_buffer(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        const PIECE_BYTES: usize = 256 * BLOCK_SIZE;
+        let mut bounce = AlignedBuffer::zeroed(data.len().min(PIECE_BYTES));
+        let mut at = offset;
+        for piece in data.chunks(PIECE_BYTES) {
+            let (aligned, _) = bounce.split_at_mut(piece.len());
+            aligned.copy_from_slice(piece);
+            self.file.write_all_at(aligned, at)?;
+            at = at.saturating_add(piece.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+fn too_big() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the media would exceed 2^64 bytes")
+}
+
+/// Makes the directory entry of a new file durable.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}

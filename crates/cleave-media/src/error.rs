@@ -1,0 +1,70 @@
+//! What can go wrong below pages, by what the caller can do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::Extent;
+
+/// A failure of media.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// Another process has the media open: stop that one first.
+    #[error("{} is in use by another process", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The media cannot be opened or created: check the path and the rights.
+    #[error("cannot open {} as media: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// An address behind the end of the media: the caller's map is wrong, or the media was cut off.
+    #[error("{extent} lie behind the end of the media, which has {block_count} blocks")]
+    OutOfRange {
+        /// What was asked.
+        extent: Extent,
+        /// Blocks that exist.
+        block_count: u64,
+    },
+    /// A write whose length is not a whole number of blocks: a mistake of the caller.
+    #[error("a write of {length} bytes is not a whole number of blocks")]
+    NotWholeBlocks {
+        /// Bytes given.
+        length: usize,
+    },
+    /// No space is left: free some, or add a device.
+    #[error("no space for {block_count} blocks on the media: {source}")]
+    Full {
+        /// Blocks that the media should have had.
+        block_count: u64,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The operating system failed to read or write: the media may be damaged or gone.
+    #[error("{operation} of {extent} failed: {source}")]
+    Io {
+        /// `read` or `write`.
+        operation: &'static str,
+        /// Where.
+        extent: Extent,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Durability could not be confirmed: nothing written since the last sync may be taken as stored.
+    #[error("sync failed, and nothing written since the last one counts as stored: {source}")]
+    Sync {
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The media was told to fail ([`crate::FaultyMedia`]); tests only.
+    #[error("{operation} failed because a test asked for it")]
+    Injected {
+        /// `read`, `write`, `sync` or `grow`.
+        operation: &'static str,
+    },
+}

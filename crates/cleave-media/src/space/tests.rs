@@ -1,0 +1,70 @@
+//! Tests of the space map: against a plain set of blocks, and on contradictions.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
+
+use super::{SpaceError, SpaceMap};
+use crate::{BlockAddress, Extent};
+
+fn extent(start: u64, block_count: u32) -> Extent {
+    Extent { start: BlockAddress(start), block_count }
+}
+
+#[test]
+fn holes_between_used_extents_are_found_first() {
+    let mut map = SpaceMap::with_used([extent(10, 5), extent(0, 4)]).unwrap();
+    assert_eq!((map.high_water(), map.used_blocks()), (15, 9));
+    assert_eq!(map.allocate(7), extent(15, 7));
+    assert_eq!(map.allocate(6), extent(4, 6));
+    assert_eq!(map.allocate(0), extent(22, 1));
+}
+
+#[test]
+fn overlapping_use_is_refused() {
+    assert_eq!(
+        SpaceMap::with_used([extent(8, 4), extent(4, 5)]).unwrap_err(),
+        SpaceError::Overlap { first: extent(4, 5), second: extent(8, 4) }
+    );
+    assert!(matches!(SpaceMap::with_used([extent(u64::MAX, 1)]), Err(SpaceError::TooHigh { .. })));
+}
+
+#[test]
+fn freeing_twice_or_beyond_is_refused_and_changes_nothing() {
+    let mut map = SpaceMap::with_used([extent(0, 10)]).unwrap();
+    map.free(extent(2, 3)).unwrap();
+    for wrong in [extent(2, 3), extent(0, 3), extent(4, 4), extent(8, 4), extent(20, 1)] {
+        assert_eq!(map.free(wrong).unwrap_err(), SpaceError::NotUsed { extent: wrong });
+    }
+    assert_eq!((map.high_water(), map.used_blocks()), (10, 7));
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_set_of_blocks(steps in prop::collection::vec((any::<bool>(), 1_u32..9, any::<usize>()), 1..80)) {
+        let mut map = SpaceMap::default();
+        let mut used = BTreeSet::new();
+        let mut extents: Vec<Extent> = Vec::new();
+        for (allocates, block_count, pick) in steps {
+            if allocates || extents.is_empty() {
+                let new = map.allocate(block_count);
+                prop_assert_eq!(new.block_count, block_count);
+                for block in new.start.0..new.end().0 {
+                    prop_assert!(used.insert(block), "block {} was taken twice", block);
+                }
+                extents.push(new);
+            } else {
+                let old = extents.swap_remove(pick % extents.len());
+                map.free(old).unwrap();
+                for block in old.start.0..old.end().0 {
+                    prop_assert!(used.remove(&block));
+                }
+            }
+            let high_water = used.last().map_or(0, |block| block + 1);
+            prop_assert_eq!(map.high_water(), high_water);
+            prop_assert_eq!(map.used_blocks(), used.len() as u64);
+        }
+        let again = SpaceMap::with_used(extents).unwrap();
+        prop_assert_eq!(again.free, map.free);
+    }
+}
