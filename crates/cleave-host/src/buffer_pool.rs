@@ -1,0 +1,323 @@
+//! The host's buffer pool: verified parts of pages, kept within one budget of bytes.
+//!
+//! A part is a page's header, one column chunk, or a whole page (overflow pages, and what plain
+//! block reads brought). Its key holds the block address *and the checksum of the page's header*,
+//! so that space which was retired and written anew can never be read as what it held before.
+//!
+//! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those
+//! asked for again move to the main one, so that a scan of a large table passes through a tenth of
+//! the budget. A part evicted from the small queue leaves its key in a ghost queue; one that
+//! returns while its key is there enters the main queue at once.
+//!
+//! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
+//! than the budget is never held. What callers hold beyond eviction (a batch that borrows a chunk)
+//! is theirs to account for.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use cleave_media::BlockAddress;
+use cleave_store::{ColumnRef, PageHeader, PageRef};
+
+use crate::catalog::DeviceId;
+
+/// Keeps parts of pages within a budget. See the module's description.
+#[derive(Debug)]
+pub struct BufferPool {
+    budget_bytes: u64,
+    state: Mutex<State>,
+}
+
+/// Names one part of one page of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PartKey {
+    device: DeviceId,
+    start: BlockAddress,
+    checksum: u32,
+    part: Part,
+}
+
+/// Which part of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The parsed, verified header.
+    Header,
+    /// The chunk of a user column, by column id.
+    User(u32),
+    /// The chunk of VIDs.
+    Vid,
+    /// The chunk of commit numbers.
+    Commit,
+    /// The chunk of predecessors.
+    Predecessor,
+    /// The chunk of tombstones.
+    Tombstone,
+    /// All bytes of the page.
+    Whole,
+}
+
+impl From<ColumnRef> for Part {
+    fn from(column: ColumnRef) -> Self {
+        match column {
+            ColumnRef::User(id) => Self::User(id),
+            ColumnRef::Vid => Self::Vid,
+            ColumnRef::Commit => Self::Commit,
+            ColumnRef::Predecessor => Self::Predecessor,
+            ColumnRef::Tombstone => Self::Tombstone,
+        }
+    }
+}
+
+impl PartKey {
+    /// The key of `part` of `page` on `device`.
+    pub fn new(device: DeviceId, page: &PageRef, part: Part) -> Self {
+        Self { device, start: page.extent.start, checksum: page.checksum, part }
+    }
+}
+
+/// What is held of a part.
+#[derive(Debug, Clone)]
+pub enum Held {
+    /// A header.
+    Header(Arc<PageHeader>),
+    /// A chunk or a page.
+    Bytes(Bytes),
+}
+
+impl Held {
+    fn weight(&self) -> u64 {
+        let content = match self {
+            Self::Header(header) => size_of::<PageHeader>() + header.chunks.len() * CHUNK_ENTRY_BYTES,
+            Self::Bytes(bytes) => bytes.len(),
+        };
+        (content + ENTRY_BYTES) as u64
+    }
+}
+
+/// Totals since the pool was made, and what it holds now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Look-ups that found their part.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Bytes of the parts found.
+    pub hit_bytes: u64,
+    /// Parts evicted.
+    pub evictions: u64,
+    /// Parts held.
+    pub parts: u64,
+    /// Bytes held, book-keeping included.
+    pub bytes: u64,
+    /// Bytes that may be held.
+    pub budget_bytes: u64,
+}
+
+/// What the book-keeping of a part costs, roughly: map slot, queue slot, ghost slot.
+const ENTRY_BYTES: usize = 160;
+/// What a chunk's entry in a header costs in memory, roughly.
+const CHUNK_ENTRY_BYTES: usize = 64;
+/// The small queue's share of the budget.
+const SMALL_SHARE: u64 = 10;
+/// Most accesses that a part is credited with.
+const FREQUENCY_MAX: u8 = 3;
+
+impl BufferPool {
+    /// An empty pool that holds up to `budget_bytes`.
+    pub fn new(budget_bytes: u64) -> Self {
+        Self { budget_bytes, state: Mutex::default() }
+    }
+
+    /// The part under `key`, if it is held; counts a hit or a miss.
+    pub fn get(&self, key: &PartKey) -> Option<Held> {
+        let mut state = self.state();
+        let found = state.parts.get_mut(key).map(|entry| {
+            entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
+            (entry.held.clone(), entry.weight)
+        });
+        match found {
+            Some((held, weight)) => {
+                state.hits += 1;
+                state.hit_bytes += weight;
+                Some(held)
+            }
+            None => {
+                state.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// True if the part is held; counts nothing and keeps nothing longer.
+    pub fn holds(&self, key: &PartKey) -> bool {
+        self.state().parts.contains_key(key)
+    }
+
+    /// Of the parts `columns` of `page`, how many are held. A page whose bytes are held whole counts
+    /// for all of them.
+    pub fn held_count(&self, device: DeviceId, page: &PageRef, columns: &[ColumnRef]) -> usize {
+        let state = self.state();
+        if state.parts.contains_key(&PartKey::new(device, page, Part::Whole)) {
+            return columns.len();
+        }
+        let held = |column: &&ColumnRef| {
+            state.parts.contains_key(&PartKey::new(device, page, Part::from(**column)))
+        };
+        columns.iter().filter(held).count()
+    }
+
+    /// Holds `held` under `key`, evicting others as the budget demands.
+    pub fn put(&self, key: PartKey, held: Held) {
+        let weight = held.weight();
+        if weight > self.budget_bytes {
+            return;
+        }
+        let mut state = self.state();
+        if let Some(entry) = state.parts.get_mut(&key) {
+            // Two readers fetched the same part; the first copy stays.
+            entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
+            return;
+        }
+        while state.bytes() + weight > self.budget_bytes {
+            state.evict_one(self.budget_bytes / SMALL_SHARE);
+        }
+        let queue = if state.ghosts.remove(&key) { Queue::Main } else { Queue::Small };
+        state.enqueue(key, queue, weight);
+        state.parts.insert(key, Entry { held, weight, frequency: 0 });
+    }
+
+    /// Totals and fill.
+    pub fn status(&self) -> PoolStatus {
+        let state = self.state();
+        PoolStatus {
+            hits: state.hits,
+            misses: state.misses,
+            hit_bytes: state.hit_bytes,
+            evictions: state.evictions,
+            parts: state.parts.len() as u64,
+            bytes: state.bytes(),
+            budget_bytes: self.budget_bytes,
+        }
+    }
+
+    /// Drops everything held: the next reads are cold.
+    pub fn clear(&self) {
+        let mut state = self.state();
+        *state = State {
+            hits: state.hits,
+            misses: state.misses,
+            hit_bytes: state.hit_bytes,
+            evictions: state.evictions,
+            ..State::default()
+        };
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    Small,
+    Main,
+}
+
+#[derive(Debug)]
+struct Entry {
+    held: Held,
+    weight: u64,
+    frequency: u8,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    parts: HashMap<PartKey, Entry>,
+    small: VecDeque<PartKey>,
+    small_bytes: u64,
+    main: VecDeque<PartKey>,
+    main_bytes: u64,
+    ghosts: Ghosts,
+    hits: u64,
+    misses: u64,
+    hit_bytes: u64,
+    evictions: u64,
+}
+
+impl State {
+    fn bytes(&self) -> u64 {
+        self.small_bytes + self.main_bytes
+    }
+
+    fn enqueue(&mut self, key: PartKey, queue: Queue, weight: u64) {
+        match queue {
+            Queue::Small => {
+                self.small.push_back(key);
+                self.small_bytes += weight;
+            }
+            Queue::Main => {
+                self.main.push_back(key);
+                self.main_bytes += weight;
+            }
+        }
+    }
+
+    /// Evicts one part, or moves one on to where the next call may evict it.
+    fn evict_one(&mut self, small_target: u64) {
+        if self.small_bytes > small_target || self.main.is_empty() {
+            let Some(key) = self.small.pop_front() else { return };
+            let Some(entry) = self.parts.get_mut(&key) else { return };
+            let weight = entry.weight;
+            self.small_bytes -= weight;
+            if entry.frequency > 0 {
+                entry.frequency = 0;
+                self.enqueue(key, Queue::Main, weight);
+            } else {
+                self.parts.remove(&key);
+                self.evictions += 1;
+                let kept = self.parts.len();
+                self.ghosts.push(key, kept);
+            }
+        } else {
+            let Some(key) = self.main.pop_front() else { return };
+            let Some(entry) = self.parts.get_mut(&key) else { return };
+            if entry.frequency > 0 {
+                entry.frequency -= 1;
+                self.main.push_back(key);
+            } else {
+                self.main_bytes -= entry.weight;
+                self.parts.remove(&key);
+                self.evictions += 1;
+            }
+        }
+    }
+}
+
+/// Keys of parts lately evicted from the small queue.
+#[derive(Debug, Default)]
+struct Ghosts {
+    order: VecDeque<PartKey>,
+    keys: HashSet<PartKey>,
+}
+
+impl Ghosts {
+    fn push(&mut self, key: PartKey, count_max: usize) {
+        if self.keys.insert(key) {
+            self.order.push_back(key);
+        }
+        while self.order.len() > count_max.max(1) {
+            if let Some(oldest) = self.order.pop_front() {
+                self.keys.remove(&oldest);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &PartKey) -> bool {
+        // Its place in `order` stays and is skipped over when it comes to the front.
+        self.keys.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests;

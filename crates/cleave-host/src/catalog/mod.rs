@@ -1,0 +1,235 @@
+//! The catalog: what the database holds at one commit, as an immutable value.
+//!
+//! 1. [`root`] reads and writes the root file, whose atomic replacement *is* the commit.
+//! 2. [`CatalogState`] is what a root says, with the directories of all segments in memory.
+//! 3. [`commit`] builds the next state from the present one and swaps it in.
+//!
+//! ```text
+//!  CatalogState ─ tables ─▶ TableState ─ tablets ─▶ TabletState ─┬─▶ heap: Vec<SegmentDirectory>
+//!               └ devices ─▶ DeviceEntry   ▲ by id ──────────────┤─▶ index runs, memtable
+//!                                                                └─▶ version map
+//! ```
+//!
+//! A statement takes one `Arc<CatalogState>` when it starts and reads through it to its end. The
+//! `Arc` is also its claim on the pages: space that a later commit retires is reused only when no
+//! earlier state is held any more (rule 30), so a statement that reads must *hold the state* until
+//! its last page has arrived. Nothing in a state changes after publication, but the memtable, whose
+//! entries a reader rechecks against its own version map.
+
+pub mod commit;
+pub mod proto;
+pub mod root;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cleave_media::Extent;
+use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
+
+use crate::index::TabletIndex;
+use root::SegmentFile;
+
+/// Identity of a database: random, given at creation, carried by every command (rule 29).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DatabaseId(pub [u8; 16]);
+
+/// A device's number within one database. 0 is the embedded device that every database has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u32);
+
+impl DeviceId {
+    /// The embedded device in the database's own directory.
+    pub const EMBEDDED: Self = Self(0);
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What the root remembers of an attached device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceEntry {
+    /// Number within this database.
+    pub id: DeviceId,
+    /// Name, unique within this database, by which statements and messages call it.
+    pub name: String,
+    /// Identity that the device gave when it was attached; another one behind the same address is
+    /// refused.
+    pub identity: [u8; 16],
+    /// How it is reached.
+    pub kind: DeviceKind,
+}
+
+/// How a device is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// In this process, over a media file of the database directory.
+    Embedded,
+    /// A `cleaved` process over TCP.
+    Remote(RemoteDevice),
+}
+
+/// The way to a remote device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteDevice {
+    /// Name or address of the machine.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// File that holds the token; the token itself is never copied into the database.
+    pub token_file: Option<PathBuf>,
+    /// Certificate (PEM) that the device's certificate must descend from; `None`: no TLS.
+    pub ca_pem: Option<String>,
+    /// Bytes per second that the link may carry in each direction; `None`: no cap.
+    pub rate_cap: Option<u64>,
+}
+
+impl DeviceEntry {
+    /// `host:port`, or `embedded`.
+    pub fn address(&self) -> String {
+        match &self.kind {
+            DeviceKind::Embedded => "embedded".to_owned(),
+            DeviceKind::Remote(remote) => format!("{}:{}", remote.host, remote.port),
+        }
+    }
+}
+
+/// What the database holds at one commit. Immutable.
+#[derive(Debug, Clone)]
+pub struct CatalogState {
+    /// Which database this is.
+    pub database: DatabaseId,
+    /// How often the database has been opened (rule 29).
+    pub epoch: u64,
+    /// How often the root has been replaced.
+    pub generation: u64,
+    /// Number of the last commit that changed rows or tables.
+    pub commit: u64,
+    /// The id that the next table gets.
+    pub(crate) next_table: u32,
+    /// The id that the next segment gets.
+    pub(crate) next_segment: u32,
+    /// The id that the next device gets.
+    pub(crate) next_device: u32,
+    /// Attached devices.
+    pub(crate) devices: BTreeMap<DeviceId, DeviceEntry>,
+    /// Tables by name.
+    pub(crate) tables: BTreeMap<String, Arc<TableState>>,
+    /// Files of the sealed segments.
+    pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
+}
+
+impl CatalogState {
+    /// The table `name`.
+    pub fn table(&self, name: &str) -> Option<&Arc<TableState>> {
+        self.tables.get(name)
+    }
+
+    /// All tables, by name.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableState>> {
+        self.tables.values()
+    }
+
+    /// All table names, sorted.
+    pub fn table_names(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// All attached devices, by id.
+    pub fn devices(&self) -> impl Iterator<Item = &DeviceEntry> {
+        self.devices.values()
+    }
+
+    /// The device called `name`.
+    pub fn device_named(&self, name: &str) -> Option<&DeviceEntry> {
+        self.devices.values().find(|device| device.name == name)
+    }
+
+    /// What a statement on this state may see.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { commit: self.commit }
+    }
+
+    /// Every extent that this state names on `device`. Free space is the complement.
+    pub fn extents(&self, device: DeviceId) -> Vec<Extent> {
+        self.tables
+            .values()
+            .flat_map(|table| &table.tablets)
+            .filter(|tablet| tablet.device == device)
+            .flat_map(|tablet| tablet.extents())
+            .collect()
+    }
+}
+
+/// One table: its schema and its tablets.
+#[derive(Debug, Clone)]
+pub struct TableState {
+    /// Columns, key, defaults.
+    pub schema: Arc<TableSchema>,
+    /// Parts of the table (rule 9); one by default.
+    pub tablets: Vec<Arc<TabletState>>,
+}
+
+impl TableState {
+    /// Rows over all tablets.
+    pub fn row_count(&self) -> u64 {
+        self.tablets.iter().map(|tablet| tablet.row_count()).sum()
+    }
+}
+
+/// A part of a table, all of whose pages, maps and indexes lie on one device (rule 9).
+#[derive(Debug, Clone)]
+pub struct TabletState {
+    /// Number within its table.
+    pub id: TabletId,
+    /// Where its pages lie.
+    pub device: DeviceId,
+    /// The VID that the next row gets. VIDs are given in load order and never reused.
+    pub next_vid: u64,
+    /// Heap segments in VID order. Only the last may be unsealed: that is the hot segment, which
+    /// INSERT appends to.
+    pub heap: Vec<Arc<SegmentDirectory>>,
+    /// VID → RecID of the newest version.
+    pub version_map: Arc<VersionMap>,
+    /// The primary key's index; `None` where the table has no key.
+    pub index: Option<Arc<TabletIndex>>,
+}
+
+impl TabletState {
+    /// Rows in the heap. In this format version rows are only ever added.
+    pub fn row_count(&self) -> u64 {
+        self.heap
+            .iter()
+            .flat_map(|segment| &segment.pages)
+            .map(|entry| u64::from(entry.page.row_count))
+            .sum()
+    }
+
+    /// Every extent of the tablet: heap pages, overflow pages and index runs.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        let index = self.index.iter().flat_map(|index| &index.runs);
+        self.heap.iter().chain(index).flat_map(|segment| segment_extents(segment))
+    }
+
+    /// The heap segment `id`.
+    pub fn segment(&self, id: SegmentId) -> Option<&Arc<SegmentDirectory>> {
+        self.heap.iter().find(|segment| segment.segment == id)
+    }
+
+    /// The segment that INSERT appends to, if there is one.
+    pub fn hot_segment(&self) -> Option<&Arc<SegmentDirectory>> {
+        self.heap.last().filter(|segment| !segment.sealed)
+    }
+}
+
+/// Every extent that `segment` occupies.
+pub fn segment_extents(segment: &SegmentDirectory) -> impl Iterator<Item = Extent> {
+    segment.pages.iter().flat_map(|entry| {
+        std::iter::once(entry.page.extent)
+            .chain(entry.overflow.iter().map(|overflow| overflow.extent))
+    })
+}

@@ -1,0 +1,136 @@
+//! The messages of the root file, as protobuf (prost) structures; what each field means stands in
+//! [`crate::catalog`].
+//!
+//! Fields are only ever added, with new numbers. A change that an older reader would misread raises
+//! the format version of the root's frame instead ([`super::root`]).
+
+/// The whole root.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Root {
+    /// 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub database: Vec<u8>,
+    /// Openings so far.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// Replacements so far.
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
+    /// Last commit number.
+    #[prost(uint64, tag = "4")]
+    pub commit: u64,
+    /// Next table id.
+    #[prost(uint32, tag = "5")]
+    pub next_table: u32,
+    /// Next segment id.
+    #[prost(uint32, tag = "6")]
+    pub next_segment: u32,
+    /// Next device id.
+    #[prost(uint32, tag = "7")]
+    pub next_device: u32,
+    /// Attached devices.
+    #[prost(message, repeated, tag = "8")]
+    pub devices: Vec<Device>,
+    /// Tables.
+    #[prost(message, repeated, tag = "9")]
+    pub tables: Vec<Table>,
+}
+
+/// One attached device.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Device {
+    /// Number within the database.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name within the database.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// 16 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub identity: Vec<u8>,
+    /// Absent: embedded.
+    #[prost(message, optional, tag = "4")]
+    pub remote: Option<Remote>,
+}
+
+/// The way to a remote device.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Remote {
+    /// Machine.
+    #[prost(string, tag = "1")]
+    pub host: String,
+    /// Port, at most 65535.
+    #[prost(uint32, tag = "2")]
+    pub port: u32,
+    /// File with the token.
+    #[prost(string, optional, tag = "3")]
+    pub token_file: Option<String>,
+    /// Certificate, PEM.
+    #[prost(string, optional, tag = "4")]
+    pub ca_pem: Option<String>,
+    /// Bytes per second.
+    #[prost(uint64, optional, tag = "5")]
+    pub rate_cap: Option<u64>,
+}
+
+/// One table.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Table {
+    /// What `TableSchema::encode` wrote.
+    #[prost(bytes = "vec", tag = "1")]
+    pub schema: Vec<u8>,
+    /// Its tablets.
+    #[prost(message, repeated, tag = "2")]
+    pub tablets: Vec<Tablet>,
+}
+
+/// One tablet.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Tablet {
+    /// Number within the table.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Device that holds it.
+    #[prost(uint32, tag = "2")]
+    pub device: u32,
+    /// Next VID.
+    #[prost(uint64, tag = "3")]
+    pub next_vid: u64,
+    /// Heap segments in VID order.
+    #[prost(message, repeated, tag = "4")]
+    pub heap: Vec<SegmentPlace>,
+    /// What `VersionMap::encode` wrote.
+    #[prost(bytes = "vec", tag = "5")]
+    pub version_map: Vec<u8>,
+    /// The primary key's index, where there is one.
+    #[prost(message, optional, tag = "6")]
+    pub index: Option<Index>,
+}
+
+/// A primary key's index.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Index {
+    /// Sorted runs, oldest first.
+    #[prost(message, repeated, tag = "1")]
+    pub runs: Vec<SegmentPlace>,
+    /// Rows of hot segments below this VID are in a run; the others make the memtable.
+    #[prost(uint64, tag = "2")]
+    pub vid_covered: u64,
+}
+
+/// Where the directory of a segment is to be found: here, or in a file of `segments/`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SegmentPlace {
+    /// Segment id, which names the file.
+    #[prost(uint32, tag = "1")]
+    pub segment: u32,
+    /// The directory itself, for an unsealed segment.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub directory: Option<Vec<u8>>,
+    /// CRC-32C of the file.
+    #[prost(fixed32, tag = "3")]
+    pub file_checksum: u32,
+    /// Length of the file in bytes.
+    #[prost(uint64, tag = "4")]
+    pub file_bytes: u64,
+}

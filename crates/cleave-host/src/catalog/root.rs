@@ -1,0 +1,509 @@
+//! The root file: what is in it is the database; replacing it is the commit.
+//!
+//! ```text
+//!  root           magic "CLEAVEDB" │ format u32 │ length u64 │ crc32c u32 │ protobuf Root
+//!  segments/<id>  what SegmentDirectory::encode wrote; immutable; its checksum stands in the root
+//! ```
+//!
+//! All numbers little-endian; the checksum covers format, length and message. Writing goes
+//! `segments/*` → fsync → `root.new` → fsync → rename over `root` → fsync of the directory, so that
+//! at every instant `root` is either the old one or the new one, whole. Files that no root names
+//! are left by a crash and removed at the next opening ([`remove_strays`]).
+//!
+//! Deliberately absent: a log. Each statement that writes is one root replacement (issue 2, part 2).
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_store::{SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap};
+use prost::Message;
+
+use super::{
+    CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice, TableState,
+    TabletState, proto,
+};
+use crate::error::{Error, Result};
+use crate::index::TabletIndex;
+use crate::storage_error::StorageError;
+
+/// The format that this build writes, and the newest that it reads.
+pub const ROOT_FORMAT: u32 = 1;
+
+const MAGIC: &[u8; 8] = b"CLEAVEDB";
+const FRAME_BYTES: usize = 8 + 4 + 8 + 4;
+const ROOT: &str = "root";
+const ROOT_NEW: &str = "root.new";
+const SEGMENTS: &str = "segments";
+
+/// Checksum and length of a sealed segment's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentFile {
+    /// CRC-32C of the whole file.
+    pub checksum: u32,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// True if `directory` has a root, of whatever kind.
+pub fn exists(directory: &Path) -> bool {
+    directory.join(ROOT).exists()
+}
+
+/// Reads the root and every segment directory that it names.
+///
+/// # Errors
+/// [`StorageError::NotADatabase`] where there is no root or another kind of file; [`StorageError::NewerFormat`];
+/// [`StorageError::Damaged`] naming the file that is truncated, altered or missing; [`Error::Io`].
+pub fn read(directory: &Path) -> Result<CatalogState> {
+    let path = directory.join(ROOT);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(StorageError::NotADatabase {
+                path: directory.to_owned(),
+                reason: "it has no file named \"root\"".to_owned(),
+            }
+            .into());
+        }
+        Err(error) => return Err(file_error(&path, "read", error)),
+    };
+    let message = open_frame(&bytes).map_err(|fault| fault.into_error(directory, &path))?;
+    let root = proto::Root::decode(message).map_err(|error| StorageError::Damaged {
+        path: path.clone(),
+        reason: format!("its content cannot be read: {error}"),
+    })?;
+    Decoder { directory, path: &path, files: BTreeMap::new() }.state(root)
+}
+
+/// Replaces the root by `state`. Sealed segments must have been written before.
+///
+/// # Errors
+/// [`Error::Io`] when the old root is certainly still the root; [`ReplaceError::Unknown`] when the
+/// rename may or may not have reached the disk: the database must be closed.
+pub fn replace(directory: &Path, state: &CatalogState) -> Result<(), ReplaceError> {
+    let (new, path) = (directory.join(ROOT_NEW), directory.join(ROOT));
+    let bytes = frame(&encode(state));
+    write_durably(&new, &bytes).map_err(|error| {
+        // Best effort: the next replacement or the next opening removes it otherwise.
+        drop(fs::remove_file(&new));
+        ReplaceError::Unchanged(file_error(&new, "write", error))
+    })?;
+    fs::rename(&new, &path)
+        .map_err(|error| ReplaceError::Unchanged(file_error(&path, "replace", error)))?;
+    sync_directory(directory)
+        .map_err(|error| ReplaceError::Unknown(file_error(directory, "sync", error)))
+}
+
+/// Why a root was not replaced.
+#[derive(Debug)]
+pub enum ReplaceError {
+    /// The old root stands; the statement failed and nothing else.
+    Unchanged(Error),
+    /// Which root would be read after a crash is not known.
+    Unknown(Error),
+}
+
+/// Makes the directory of segment files.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn create_directories(directory: &Path) -> Result<()> {
+    let segments = directory.join(SEGMENTS);
+    fs::create_dir_all(&segments).map_err(|error| file_error(&segments, "create", error))?;
+    sync_directory(directory).map_err(|error| file_error(directory, "sync", error))
+}
+
+/// Writes the directory of a sealed segment, durably but for the entry in `segments/`, which
+/// [`sync_segments`] makes durable for any number of them.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<SegmentFile> {
+    let bytes = segment.encode();
+    let path = segment_path(directory, segment.segment);
+    write_durably(&path, &bytes).map_err(|error| file_error(&path, "write", error))?;
+    Ok(SegmentFile { checksum: crc32c::crc32c(&bytes), bytes: bytes.len() as u64 })
+}
+
+/// Makes the names of all segment files durable.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn sync_segments(directory: &Path) -> Result<()> {
+    let segments = directory.join(SEGMENTS);
+    sync_directory(&segments).map_err(|error| file_error(&segments, "sync", error))
+}
+
+/// Removes the file of a segment that no root names any more. A file that cannot be removed is
+/// left for the next opening.
+pub fn remove_segment(directory: &Path, segment: SegmentId) {
+    drop(fs::remove_file(segment_path(directory, segment)));
+}
+
+/// Removes what a crash left behind: a `root.new`, and segment files that `state` does not name.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
+    let new = directory.join(ROOT_NEW);
+    match fs::remove_file(&new) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(file_error(&new, "remove", error)),
+    }
+    let segments = directory.join(SEGMENTS);
+    let entries = fs::read_dir(&segments).map_err(|error| file_error(&segments, "read", error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| file_error(&segments, "read", error))?;
+        let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        // A name that is no number is none of ours, and stays.
+        if id.is_some_and(|id| !state.files.contains_key(&SegmentId(id))) {
+            fs::remove_file(entry.path())
+                .map_err(|error| file_error(&entry.path(), "remove", error))?;
+        }
+    }
+    Ok(())
+}
+
+/// True if all that `directory` holds can be what an interrupted creation left.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn is_blank(directory: &Path) -> Result<bool> {
+    let ours = |name: &str| {
+        [ROOT_NEW, SEGMENTS, "lock"].contains(&name) || name.starts_with("device-0.media")
+    };
+    for entry in fs::read_dir(directory).map_err(|error| file_error(directory, "read", error))? {
+        let entry = entry.map_err(|error| file_error(directory, "read", error))?;
+        if !entry.file_name().to_str().is_some_and(ours) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What is wrong with the frame around the root's message.
+#[derive(Debug, PartialEq, Eq)]
+enum FrameFault {
+    Magic,
+    Newer(u32),
+    Damaged(&'static str),
+}
+
+impl FrameFault {
+    fn into_error(self, directory: &Path, path: &Path) -> StorageError {
+        match self {
+            Self::Magic => StorageError::NotADatabase {
+                path: directory.to_owned(),
+                reason: "its file \"root\" is not Cleave's".to_owned(),
+            },
+            Self::Newer(found) => {
+                StorageError::NewerFormat { path: directory.to_owned(), found, supported: ROOT_FORMAT }
+            }
+            Self::Damaged(reason) => {
+                StorageError::Damaged { path: path.to_owned(), reason: reason.to_owned() }
+            }
+        }
+    }
+}
+
+fn frame(message: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(FRAME_BYTES + message.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&ROOT_FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&(message.len() as u64).to_le_bytes());
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[MAGIC.len()..]), message);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(message);
+    bytes
+}
+
+fn open_frame(bytes: &[u8]) -> Result<&[u8], FrameFault> {
+    let rest = match bytes.strip_prefix(MAGIC) {
+        Some(rest) => rest,
+        // A root cut within its first bytes is a damaged root, an empty file included.
+        None if MAGIC.starts_with(bytes) => return Err(FrameFault::Damaged("it is truncated")),
+        None => return Err(FrameFault::Magic),
+    };
+    let truncated = FrameFault::Damaged("it is truncated");
+    let Some((format, tail)) = rest.split_first_chunk::<4>() else { return Err(truncated) };
+    // Before the checksum: a newer format may compute another one.
+    let number = u32::from_le_bytes(*format);
+    if number > ROOT_FORMAT {
+        return Err(FrameFault::Newer(number));
+    }
+    let Some((length, tail)) = tail.split_first_chunk::<8>() else { return Err(truncated) };
+    let Some((checksum, message)) = tail.split_first_chunk::<4>() else { return Err(truncated) };
+    match (message.len() as u64).cmp(&u64::from_le_bytes(*length)) {
+        std::cmp::Ordering::Less => return Err(truncated),
+        std::cmp::Ordering::Greater => {
+            return Err(FrameFault::Damaged("it is longer than it says"));
+        }
+        std::cmp::Ordering::Equal => {}
+    }
+    let computed = crc32c::crc32c(format);
+    let computed = crc32c::crc32c_append(computed, length);
+    if crc32c::crc32c_append(computed, message) != u32::from_le_bytes(*checksum) {
+        return Err(FrameFault::Damaged("it fails its checksum"));
+    }
+    Ok(message)
+}
+
+fn encode(state: &CatalogState) -> Vec<u8> {
+    proto::Root {
+        database: state.database.0.to_vec(),
+        epoch: state.epoch,
+        generation: state.generation,
+        commit: state.commit,
+        next_table: state.next_table,
+        next_segment: state.next_segment,
+        next_device: state.next_device,
+        devices: state.devices.values().map(encode_device).collect(),
+        tables: state.tables.values().map(|table| encode_table(table, state)).collect(),
+    }
+    .encode_to_vec()
+}
+
+fn encode_device(device: &DeviceEntry) -> proto::Device {
+    let remote = match &device.kind {
+        DeviceKind::Embedded => None,
+        DeviceKind::Remote(remote) => Some(proto::Remote {
+            host: remote.host.clone(),
+            port: u32::from(remote.port),
+            token_file: remote.token_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            ca_pem: remote.ca_pem.clone(),
+            rate_cap: remote.rate_cap,
+        }),
+    };
+    proto::Device {
+        id: device.id.0,
+        name: device.name.clone(),
+        identity: device.identity.to_vec(),
+        remote,
+    }
+}
+
+fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
+    let place = |segment: &Arc<SegmentDirectory>| match state.files.get(&segment.segment) {
+        Some(file) => proto::SegmentPlace {
+            segment: segment.segment.0,
+            directory: None,
+            file_checksum: file.checksum,
+            file_bytes: file.bytes,
+        },
+        None => proto::SegmentPlace {
+            segment: segment.segment.0,
+            directory: Some(segment.encode()),
+            file_checksum: 0,
+            file_bytes: 0,
+        },
+    };
+    proto::Table {
+        schema: table.schema.encode(),
+        tablets: table
+            .tablets
+            .iter()
+            .map(|tablet| proto::Tablet {
+                id: tablet.id.0,
+                device: tablet.device.0,
+                next_vid: tablet.next_vid,
+                heap: tablet.heap.iter().map(place).collect(),
+                version_map: tablet.version_map.encode(),
+                index: tablet.index.as_ref().map(|index| proto::Index {
+                    runs: index.runs.iter().map(place).collect(),
+                    vid_covered: index.vid_covered,
+                }),
+            })
+            .collect(),
+    }
+}
+
+/// Turns messages into a state, reading segment files on the way.
+struct Decoder<'a> {
+    directory: &'a Path,
+    path: &'a Path,
+    files: BTreeMap<SegmentId, SegmentFile>,
+}
+
+impl Decoder<'_> {
+    fn state(mut self, root: proto::Root) -> Result<CatalogState> {
+        let database =
+            root.database.try_into().map_err(|_| self.damaged("a database id is not 16 bytes"))?;
+        let mut devices = BTreeMap::new();
+        for device in root.devices {
+            let entry = self.device(device)?;
+            devices.insert(entry.id, entry);
+        }
+        let mut tables = BTreeMap::new();
+        for table in root.tables {
+            let table = self.table(table)?;
+            if let Some(tablet) = table.tablets.iter().find(|t| !devices.contains_key(&t.device)) {
+                let device = tablet.device;
+                return Err(self.damaged(&format!(
+                    "table \"{}\" lies on device {device}, which it does not list",
+                    table.schema.name
+                )));
+            }
+            tables.insert(table.schema.name.clone(), Arc::new(table));
+        }
+        Ok(CatalogState {
+            database: DatabaseId(database),
+            epoch: root.epoch,
+            generation: root.generation,
+            commit: root.commit,
+            next_table: root.next_table,
+            next_segment: root.next_segment,
+            next_device: root.next_device,
+            devices,
+            tables,
+            files: self.files,
+        })
+    }
+
+    fn device(&self, device: proto::Device) -> Result<DeviceEntry> {
+        let kind = match device.remote {
+            None => DeviceKind::Embedded,
+            Some(remote) => DeviceKind::Remote(RemoteDevice {
+                host: remote.host,
+                port: u16::try_from(remote.port)
+                    .map_err(|_| self.damaged(&format!("{} is no port", remote.port)))?,
+                token_file: remote.token_file.map(PathBuf::from),
+                ca_pem: remote.ca_pem,
+                rate_cap: remote.rate_cap,
+            }),
+        };
+        let identity = device
+            .identity
+            .try_into()
+            .map_err(|_| self.damaged("a device's identity is not 16 bytes"))?;
+        Ok(DeviceEntry { id: DeviceId(device.id), name: device.name, identity, kind })
+    }
+
+    fn table(&mut self, table: proto::Table) -> Result<TableState> {
+        let schema = TableSchema::decode(&table.schema)
+            .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
+        let tablets = table
+            .tablets
+            .into_iter()
+            .map(|tablet| self.tablet(tablet, &schema).map(Arc::new))
+            .collect::<Result<_, _>>()?;
+        Ok(TableState { schema: Arc::new(schema), tablets })
+    }
+
+    fn tablet(
+        &mut self,
+        tablet: proto::Tablet,
+        schema: &TableSchema,
+    ) -> Result<TabletState> {
+        let table = schema.table_id;
+        let heap = self.segments(tablet.heap, table)?;
+        let version_map = VersionMap::decode(&tablet.version_map)
+            .map_err(|error| self.damaged(&format!("a version map: {error}")))?;
+        let index = match tablet.index {
+            None => None,
+            Some(index) => Some(Arc::new(TabletIndex::stored(
+                self.segments(index.runs, table)?,
+                index.vid_covered,
+            ))),
+        };
+        if index.is_some() == schema.primary_key.is_empty() {
+            return Err(self.damaged(&format!(
+                "table \"{}\" and its index do not agree on whether it has a key",
+                schema.name
+            )));
+        }
+        Ok(TabletState {
+            id: TabletId(tablet.id),
+            device: DeviceId(tablet.device),
+            next_vid: tablet.next_vid,
+            heap,
+            version_map: Arc::new(version_map),
+            index,
+        })
+    }
+
+    fn segments(
+        &mut self,
+        places: Vec<proto::SegmentPlace>,
+        table: u32,
+    ) -> Result<Vec<Arc<SegmentDirectory>>> {
+        places.into_iter().map(|place| self.segment(place, table).map(Arc::new)).collect()
+    }
+
+    fn segment(
+        &mut self,
+        place: proto::SegmentPlace,
+        table: u32,
+    ) -> Result<SegmentDirectory> {
+        let id = SegmentId(place.segment);
+        let (bytes, path) = match place.directory {
+            Some(directory) => (directory, self.path.to_owned()),
+            None => {
+                let path = segment_path(self.directory, id);
+                let file =
+                    SegmentFile { checksum: place.file_checksum, bytes: place.file_bytes };
+                self.files.insert(id, file);
+                (read_segment(&path, file)?, path)
+            }
+        };
+        let damaged =
+            |reason: String| Error::from(StorageError::Damaged { path: path.clone(), reason });
+        let segment = SegmentDirectory::decode(&bytes)
+            .map_err(|error| damaged(format!("the directory of segment {}: {error}", id.0)))?;
+        if segment.segment != id || segment.table_id != table {
+            return Err(damaged(format!(
+                "the directory of segment {} of table {table} is that of segment {} of table {}",
+                id.0, segment.segment.0, segment.table_id
+            )));
+        }
+        Ok(segment)
+    }
+
+    fn damaged(&self, reason: &str) -> Error {
+        StorageError::Damaged { path: self.path.to_owned(), reason: reason.to_owned() }.into()
+    }
+}
+
+fn read_segment(path: &Path, expected: SegmentFile) -> Result<Vec<u8>> {
+    let damaged = |reason: &str| {
+        Error::from(StorageError::Damaged { path: path.to_owned(), reason: reason.to_owned() })
+    };
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(damaged("the root names it, but it is missing"));
+        }
+        Err(error) => return Err(file_error(path, "read", error)),
+    };
+    if bytes.len() as u64 != expected.bytes {
+        return Err(damaged("it does not have the length that the root says"));
+    }
+    if crc32c::crc32c(&bytes) != expected.checksum {
+        return Err(damaged("it fails its checksum"));
+    }
+    Ok(bytes)
+}
+
+fn segment_path(directory: &Path, segment: SegmentId) -> PathBuf {
+    directory.join(SEGMENTS).join(segment.0.to_string())
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {
+    Error::io(action, path, source)
+}
+
+#[cfg(test)]
+mod tests;

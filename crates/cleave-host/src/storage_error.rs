@@ -1,0 +1,191 @@
+//! What can go wrong below the statements: directories, devices, links and pages.
+//!
+//! Each variant names the thing (path, device, address, segment and page) and says what to do. They
+//! reach the caller as [`Error::Storage`](crate::error::Error::Storage).
+//!
+//! Source: issue 2, parts 2 and 3 and "Bad input"; rule 13 (58030 where media is unreachable).
+
+use std::path::PathBuf;
+
+use cleave_fragment::command::DeviceError;
+use cleave_fragment::link::LinkError;
+use cleave_store::StoreError;
+
+/// Why storage did not do what a statement needs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// A directory that is no database: give another path, or create one there.
+    #[error("\"{}\" is not a Cleave database: {reason}", path.display())]
+    NotADatabase {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing or strange.
+        reason: String,
+    },
+    /// Written by a newer Cleave: use that one.
+    #[error(
+        "\"{}\" was written by a newer Cleave: its format is {found}, this version reads up to {supported}; open it with a newer version",
+        path.display()
+    )]
+    NewerFormat {
+        /// The directory.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The newest that this build reads.
+        supported: u32,
+    },
+    /// A file of the database directory is damaged: restore it.
+    #[error("the database file \"{}\" is damaged: {reason}; restore it from a copy", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How.
+        reason: String,
+    },
+    /// Another process has the database open: end it, or wait.
+    #[error("the database \"{}\" is in use by another process; one process at a time", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A commit could not be made certain: close the database and open it again.
+    #[error(
+        "the database \"{}\" was stopped because a commit could not be confirmed on disk; close it and open it again: whole statements are there or not",
+        path.display()
+    )]
+    Stopped {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The device does not answer: bring it back; statements that do not need it still work.
+    #[error("device \"{device}\" at {address} cannot be reached: {source}; statements that need it fail until it is back")]
+    DeviceLost {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What the link says.
+        #[source]
+        source: LinkError,
+    },
+    /// Something went wrong between host and device that bringing it back does not mend: see the cause.
+    #[error("device \"{device}\" at {address}: {source}")]
+    Link {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What the link says.
+        #[source]
+        source: LinkError,
+    },
+    /// The device answered that it could not.
+    #[error("device \"{device}\" at {address} could not {action}: {source}")]
+    Refused {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What it was asked to do.
+        action: &'static str,
+        /// What it says.
+        #[source]
+        source: DeviceError,
+    },
+    /// Another device than the one attached: correct the address, or attach this one under a new name.
+    #[error(
+        "another device answers as \"{device}\" at {address}: expected {}, found {}; its data is elsewhere",
+        Identity(*expected), Identity(*found)
+    )]
+    OtherDevice {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// Identity in the root.
+        expected: [u8; 16],
+        /// Identity that answered.
+        found: [u8; 16],
+    },
+    /// A device answered with something that is no answer to what was asked.
+    #[error("device \"{device}\" at {address} answered {what}; is it of another version?")]
+    Answer {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What came.
+        what: String,
+    },
+    /// A token file that cannot be read, or is empty: correct it.
+    #[error("the token of device \"{device}\" cannot be read from \"{}\": {reason}", path.display())]
+    Token {
+        /// Name of the device.
+        device: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A device that cannot be attached or detached as asked.
+    #[error("device \"{device}\": {reason}")]
+    Attach {
+        /// Name of the device.
+        device: String,
+        /// Why.
+        reason: String,
+    },
+    /// Pages, maps or index of one table: the rest of the database is not concerned.
+    #[error("table \"{table}\": {source}")]
+    Table {
+        /// The table.
+        table: String,
+        /// What the store says, naming segment and page.
+        #[source]
+        source: StoreError,
+    },
+    /// Pages, where the table is not known.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The database ran into one of its limits: ids are used up.
+    #[error("no more {what} can be numbered in this database")]
+    Exhausted {
+        /// What there are too many of.
+        what: &'static str,
+    },
+}
+
+impl StorageError {
+    /// PostgreSQL's code for it.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::NotADatabase { .. } => "3D000",
+            Self::InUse { .. } => "55006",
+            Self::Attach { .. } => "22023",
+            Self::Exhausted { .. } => "54000",
+            Self::Token { .. } => "28000",
+            Self::NewerFormat { .. }
+            | Self::Damaged { .. }
+            | Self::Table { .. }
+            | Self::Store(_) => "XX001",
+            Self::Stopped { .. }
+            | Self::DeviceLost { .. }
+            | Self::Link { .. }
+            | Self::Refused { .. }
+            | Self::OtherDevice { .. }
+            | Self::Answer { .. } => "58030",
+        }
+    }
+}
+
+/// An identity as 32 hexadecimal digits.
+pub(crate) struct Identity(pub(crate) [u8; 16]);
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
