@@ -107,3 +107,48 @@ pub struct TableSchema {
     #[prost(uint32, repeated, tag = "5")]
     pub primary_key: Vec<u32>,
 }
+
+/// [`crate::ZoneEntry`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ZoneEntry {
+    /// Column id.
+    #[prost(uint32, tag = "1")]
+    pub column: u32,
+    /// Rows whose value is NULL.
+    #[prost(uint32, tag = "2")]
+    pub null_count: u32,
+    /// Lower bound.
+    #[prost(message, optional, tag = "3")]
+    pub min: Option<ZoneValue>,
+    /// Upper bound.
+    #[prost(message, optional, tag = "4")]
+    pub max: Option<ZoneValue>,
+}
+
+/// [`crate::ZoneValue`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ZoneValue {
+    /// The bound; absent: of a kind that this build does not know.
+    #[prost(oneof = "ZoneBound", tags = "1, 2, 3, 4, 5")]
+    pub bound: Option<ZoneBound>,
+}
+
+/// The kinds of bound.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum ZoneBound {
+    /// Of `boolean`.
+    #[prost(bool, tag = "1")]
+    Boolean(bool),
+    /// Of integers, dates and times.
+    #[prost(sint64, tag = "2")]
+    Integer(i64),
+    /// Of `numeric`: 16 bytes, little-endian, two's complement, unscaled.
+    #[prost(bytes, tag = "3")]
+    Decimal(Vec<u8>),
+    /// Of floats.
+    #[prost(double, tag = "4")]
+    Float(f64),
+    /// Of text, `bytea` and `uuid`.
+    #[prost(bytes, tag = "5")]
+    Bytes(Vec<u8>),
+}
