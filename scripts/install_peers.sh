@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python_environment=target/peers/python
+duckdb_version=2.0.0
 
 install_duckdb() {
     if [[ -x $python_environment/bin/python ]] && "$python_environment/bin/python" -c 'import duckdb' 2>/dev/null; then
@@ -13,7 +14,7 @@ install_duckdb() {
     fi
     mkdir -p target/peers
     python3 -m venv "$python_environment"
-    "$python_environment/bin/pip" install --quiet --disable-pip-version-check duckdb
+    "$python_environment/bin/pip" install --quiet --disable-pip-version-check "duckdb==$duckdb_version"
     "$python_environment/bin/python" -c 'import duckdb; print("installed DuckDB", duckdb.__version__)'
 }
 

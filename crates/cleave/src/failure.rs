@@ -1,0 +1,61 @@
+//! Why a command ends early, and the exit code that a script sees.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A command that did not do what was asked; one variant for each exit code, and for each thing to do about it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The command line, or a file that it names, is wrong: correct it.
+    #[error("{0}")]
+    Usage(String),
+    /// A file that the command line names cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The database or a device cannot be opened or reached.
+    #[error("{0}")]
+    Open(#[source] cleave_host::Error),
+    /// A device process that this program started did not come up.
+    #[error("{0}")]
+    Device(String),
+    /// A statement failed; its error is already on standard error.
+    #[error("a statement failed")]
+    Reported,
+    /// A statement failed.
+    #[error("{0}")]
+    Sql(#[source] cleave_host::Error),
+    /// Two ways to run one query gave different rows: a defect of this program.
+    #[error("{0}")]
+    Disagreement(String),
+    /// Standard output cannot be written.
+    #[error("standard output: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl Failure {
+    /// The exit code: 1 usage, 2 cannot open or connect, 3 a statement failed, 4 results disagree.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Usage(_) | Failure::File { .. } | Failure::Output(_) => 1,
+            Failure::Open(_) | Failure::Device(_) => 2,
+            Failure::Reported | Failure::Sql(_) => 3,
+            Failure::Disagreement(_) => 4,
+        })
+    }
+
+    /// Whether the reader of our output went away, as `head` does: no reason to complain.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
+    /// A failure to read or write `path`.
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Failure {
+        let path = path.into();
+        move |source| Failure::File { path, source }
+    }
+}

@@ -1,0 +1,44 @@
+//! How a failed statement is told: SQLSTATE, message, and a caret under the place in its text.
+
+use cleave_host::Error;
+
+use super::statements::Statement;
+
+/// Characters of a long line that are shown around the place.
+const EXCERPT_WIDTH: usize = 100;
+
+/// `origin` is the file, or nothing where the user typed; the result ends with a newline.
+pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<&str>) -> String {
+    let message = error.to_string();
+    let Some(position) = error.position() else {
+        let place = origin.map(|origin| format!("{origin}:{}: ", statement.line)).unwrap_or_default();
+        return format!("{place}ERROR {}: {message}\n", error.sqlstate());
+    };
+    // The error counts lines from the statement's start, the reader from the file's.
+    let message = message.strip_prefix(&format!("{position}: ")).unwrap_or(&message);
+    let line_index = usize::try_from(position.line).unwrap_or(1).saturating_sub(1);
+    let column_index = usize::try_from(position.column).unwrap_or(1).saturating_sub(1);
+    let line_number = statement.line + line_index;
+    let place = origin.map(|origin| format!("{origin}:{line_number}: ")).unwrap_or_default();
+    let source_line = statement.text.lines().nth(line_index).unwrap_or_default();
+    let (excerpt, caret_column) = excerpt(source_line, column_index);
+    let label = format!("LINE {line_number}: ");
+    let indent = " ".repeat(label.chars().count() + caret_column);
+    format!("{place}ERROR {}: {message}\n{label}{excerpt}\n{indent}^\n", error.sqlstate())
+}
+
+/// The part of a line around a character, and where that character stands in it. Tabs become spaces, so that the caret fits.
+fn excerpt(line: &str, column_index: usize) -> (String, usize) {
+    let characters: Vec<char> =
+        line.chars().map(|character| if character == '\t' { ' ' } else { character }).collect();
+    let column_index = column_index.min(characters.len());
+    let start = column_index.saturating_sub(EXCERPT_WIDTH / 2);
+    let end = (start + EXCERPT_WIDTH).min(characters.len());
+    let shown: String = characters.get(start..end).unwrap_or_default().iter().collect();
+    let before = if start > 0 { "..." } else { "" };
+    let after = if end < characters.len() { "..." } else { "" };
+    (format!("{before}{shown}{after}"), column_index - start + before.len())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What the Tab key offers: SQL's words, and the tables, columns and settings of the open database.
+//!
+//! [`Vocabulary::complete`] looks at the word before the cursor and at the words before that: after
+//! `FROM` come tables, after `SET` come settings, after `alias.` the columns of the table it stands for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything that can be offered; taken anew from the catalog after each statement.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Vocabulary {
+    /// Column names by table name.
+    pub(crate) tables: BTreeMap<String, Vec<String>>,
+    /// Names of settings.
+    pub(crate) settings: BTreeSet<String>,
+}
+
+impl Vocabulary {
+    /// Offers for the word that ends at byte `position` of `text`: where that word starts, and what it may become.
+    pub(crate) fn complete(&self, text: &str, position: usize) -> (usize, Vec<String>) {
+        let before = text.get(..position).unwrap_or(text);
+        let word_start = before
+            .rfind(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.' | '\\' | '?')))
+            .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+        let word = &before[word_start..];
+        if word.starts_with('\\') {
+            return (word_start, starting_with(META_COMMANDS.iter().copied(), word));
+        }
+        if let Some((qualifier, prefix)) = word.rsplit_once('.')
+            && let Some(columns) = self.columns_of(qualifier, text)
+        {
+            let start = word_start + qualifier.len() + 1;
+            return (start, starting_with(columns.iter().map(String::as_str), prefix));
+        }
+        (word_start, self.offers(text, &before[..word_start], word))
+    }
+
+    fn offers(&self, text: &str, before: &str, word: &str) -> Vec<String> {
+        let tables = || self.tables.keys().map(String::as_str);
+        let settings = || self.settings.iter().map(String::as_str);
+        let previous = before.split_whitespace().next_back().unwrap_or_default().to_lowercase();
+        match previous.as_str() {
+            "from" | "join" | "into" | "table" | "update" | "copy" | "exists" | "\\d" => {
+                starting_with(tables(), word)
+            }
+            "set" | "show" | "reset" | "\\set" => starting_with(settings(), word),
+            _ => {
+                let mentioned: BTreeSet<&str> = words(text)
+                    .filter_map(|name| self.tables.get(name))
+                    .flatten()
+                    .map(String::as_str)
+                    .collect();
+                let mut offers = starting_with(mentioned.into_iter(), word);
+                if !word.is_empty() {
+                    offers.extend(starting_with(tables(), word));
+                    offers.extend(keywords_starting_with(word));
+                }
+                let mut seen = BTreeSet::new();
+                offers.retain(|offer| seen.insert(offer.to_lowercase()));
+                offers
+            }
+        }
+    }
+
+    /// The columns that `qualifier.` reaches: of a table of that name, or of one that the text calls so (`title AS t`).
+    fn columns_of(&self, qualifier: &str, text: &str) -> Option<&Vec<String>> {
+        if let Some(columns) = self.tables.get(qualifier) {
+            return Some(columns);
+        }
+        let words: Vec<&str> = words(text).collect();
+        words.iter().enumerate().find_map(|(index, name)| {
+            let columns = self.tables.get(*name)?;
+            let next = words.get(index + 1)?;
+            let alias =
+                if next.eq_ignore_ascii_case("as") { words.get(index + 2)? } else { next };
+            alias.eq_ignore_ascii_case(qualifier).then_some(columns)
+        })
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
+}
+
+fn starting_with<'a>(names: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<String> {
+    let prefix = prefix.to_lowercase();
+    names.filter(|name| name.to_lowercase().starts_with(&prefix)).map(str::to_owned).collect()
+}
+
+/// Keywords in the case that the user began to write.
+fn keywords_starting_with(word: &str) -> Vec<String> {
+    let lower_case = word.chars().next().is_some_and(char::is_lowercase);
+    starting_with(KEYWORDS.iter().copied(), word)
+        .into_iter()
+        .map(|keyword| if lower_case { keyword.to_lowercase() } else { keyword })
+        .collect()
+}
+
+const META_COMMANDS: &[&str] = &[
+    "\\?", "\\d", "\\dt", "\\i", "\\l", "\\o", "\\q", "\\set", "\\timing", "\\x",
+];
+
+const KEYWORDS: &[&str] = &[
+    "ALL", "ANALYZE", "AND", "AS", "ASC", "AVG", "BETWEEN", "BIGINT", "BOOLEAN", "BY", "BYTEA", "CASE",
+    "CAST", "CHARACTER VARYING", "COALESCE", "COPY", "COUNT", "CREATE TABLE", "CROSS JOIN", "CSV",
+    "CURRENT_DATE", "DATE", "DEFAULT", "DELIMITER", "DESC", "DISTINCT", "DOUBLE PRECISION", "DROP TABLE",
+    "ELSE", "END", "EXCEPT", "EXISTS", "EXPLAIN", "EXTRACT", "FALSE", "FILTER", "FROM", "FULL JOIN",
+    "GROUP BY", "HAVING", "HEADER", "IF EXISTS", "IF NOT EXISTS", "ILIKE", "IN", "INNER JOIN",
+    "INSERT INTO", "INTEGER", "INTERSECT", "INTERVAL", "INTO", "IS NOT NULL", "IS NULL", "JOIN",
+    "LEFT JOIN", "LIKE", "LIMIT", "MAX", "MIN", "NOT", "NOT NULL", "NULL", "NULLS FIRST", "NULLS LAST",
+    "NUMERIC", "OFFSET", "ON", "OR", "ORDER BY", "OVER", "PARTITION BY", "PRIMARY KEY", "REAL",
+    "RIGHT JOIN", "SELECT", "SET", "SHOW", "SMALLINT", "SUBSTRING", "SUM", "TABLE", "TEXT", "THEN", "TIME",
+    "TIMESTAMP", "TIMESTAMPTZ", "TRUE", "UNION", "UNION ALL", "USING", "UUID", "VALUES", "VARCHAR", "WHEN",
+    "WHERE", "WITH",
+];
+
+#[cfg(test)]
+mod tests;

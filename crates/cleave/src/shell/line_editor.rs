@@ -1,0 +1,144 @@
+//! The keyboard: one statement at a time, over many lines, with history, completion and hints.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::{Hinter, HistoryHinter};
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+
+use super::completion::Vocabulary;
+use super::{meta_command, statements};
+
+/// What the user gave.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// Whole statements, or one backslash command.
+    Text(String),
+    /// Ctrl-C: the line is dropped.
+    Interrupted,
+    /// Ctrl-D: the user leaves.
+    End,
+}
+
+/// A terminal to read statements from.
+pub(crate) struct LineEditor {
+    editor: Editor<Keyboard, FileHistory>,
+    history_path: Option<PathBuf>,
+}
+
+impl LineEditor {
+    /// Takes the terminal, and the history of earlier sessions where there is one.
+    pub(crate) fn new() -> Result<LineEditor, ReadlineError> {
+        let config = Config::builder()
+            .completion_type(CompletionType::List)
+            .auto_add_history(true)
+            .history_ignore_space(true)
+            .max_history_size(10_000)?
+            .build();
+        let mut editor = Editor::with_config(config)?;
+        editor.set_helper(Some(Keyboard {
+            vocabulary: Vocabulary::default(),
+            history_hinter: HistoryHinter::new(),
+        }));
+        let history_path = history_path();
+        if let Some(path) = &history_path {
+            // The first session has none, and a shell without history is still a shell.
+            drop(editor.load_history(path));
+        }
+        Ok(LineEditor { editor, history_path })
+    }
+
+    /// Changes what Tab offers.
+    pub(crate) fn set_vocabulary(&mut self, vocabulary: Vocabulary) {
+        if let Some(keyboard) = self.editor.helper_mut() {
+            keyboard.vocabulary = vocabulary;
+        }
+    }
+
+    /// Reads until a statement is whole.
+    pub(crate) fn read(&mut self, prompt: &str) -> Result<Input, ReadlineError> {
+        match self.editor.readline(prompt) {
+            Ok(text) => Ok(Input::Text(text)),
+            Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
+            Err(ReadlineError::Eof) => Ok(Input::End),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps the history for the next session.
+    pub(crate) fn save_history(&mut self) {
+        if let Some(path) = &self.history_path {
+            if let Some(parent) = path.parent() {
+                drop(std::fs::create_dir_all(parent));
+            }
+            drop(self.editor.save_history(path));
+        }
+    }
+}
+
+/// `$CLEAVE_HISTORY`, or a file in the folder that the desktop standard has for such state. Empty: keep none.
+fn history_path() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("CLEAVE_HISTORY") {
+        return (!path.is_empty()).then(|| PathBuf::from(path));
+    }
+    let state = match std::env::var_os("XDG_STATE_HOME") {
+        Some(state) if !state.is_empty() => PathBuf::from(state),
+        _ => PathBuf::from(std::env::var_os("HOME")?).join(".local/state"),
+    };
+    Some(state.join("cleave").join("history"))
+}
+
+/// What happens as keys are struck.
+struct Keyboard {
+    vocabulary: Vocabulary,
+    history_hinter: HistoryHinter,
+}
+
+impl Helper for Keyboard {}
+
+impl Completer for Keyboard {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _context: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok(self.vocabulary.complete(line, position))
+    }
+}
+
+impl Hinter for Keyboard {
+    type Hint = String;
+
+    fn hint(&self, line: &str, position: usize, context: &Context<'_>) -> Option<String> {
+        if line.is_empty() { None } else { self.history_hinter.hint(line, position, context) }
+    }
+}
+
+impl Highlighter for Keyboard {
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        Cow::Owned(format!("\x1b[2m{hint}\x1b[0m"))
+    }
+
+    fn highlight_char(&self, _line: &str, _position: usize, _kind: CmdKind) -> bool {
+        false
+    }
+}
+
+impl Validator for Keyboard {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let text = context.input();
+        Ok(if meta_command::is_meta_command(text) || !statements::is_open(text) {
+            ValidationResult::Valid(None)
+        } else {
+            ValidationResult::Incomplete
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! Commands for the shell itself, which begin with a backslash: `\d title`, `\timing on`.
+
+use std::path::PathBuf;
+
+/// What one backslash command asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MetaCommand {
+    /// `\?`: this list.
+    Help,
+    /// `\q`: leave.
+    Quit,
+    /// `\l`: the open database and its devices.
+    Database,
+    /// `\d`, `\dt`: the tables.
+    Tables,
+    /// `\d TABLE`: its columns, keys and where it lies.
+    Describe(String),
+    /// `\timing [on|off]`: show the time each statement takes.
+    Timing(Option<bool>),
+    /// `\x [on|off]`: one line a value.
+    Expanded(Option<bool>),
+    /// `\i FILE`: run the statements in a file.
+    Include(PathBuf),
+    /// `\o [FILE]`: send results to a file, or back to the screen.
+    Output(Option<PathBuf>),
+    /// `\set [NAME VALUE]`: change a setting, or show all.
+    Set(Option<(String, String)>),
+}
+
+/// What `\?` shows.
+pub(crate) const HELP: &str = "\
+  SQL statements end with a semicolon and may take many lines.
+
+  \\d              tables                    \\timing [on|off]  time of each statement
+  \\d TABLE        a table's columns         \\x [on|off]       one line a value
+  \\l              this database, devices    \\set              all settings
+  \\i FILE         run a file                \\set NAME VALUE   change one (as SET does)
+  \\o [FILE]       results into a file       \\q                leave (or Ctrl-D)
+
+  Tab completes; the arrow keys walk through the history; Ctrl-R searches it;
+  Ctrl-C drops a line, or stops a statement that runs.
+";
+
+/// Whether a line is for the shell.
+pub(crate) fn is_meta_command(line: &str) -> bool {
+    line.trim_start().starts_with('\\')
+}
+
+/// Reads one line that begins with a backslash; the error says what would have been right.
+pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
+    let line = line.trim().trim_end_matches(';');
+    let mut words = line.split_whitespace();
+    let command = words.next().unwrap_or_default();
+    let arguments: Vec<&str> = words.collect();
+    match (command, arguments.as_slice()) {
+        ("\\?" | "\\h" | "\\help", []) => Ok(MetaCommand::Help),
+        ("\\q" | "\\quit" | "\\exit", []) => Ok(MetaCommand::Quit),
+        ("\\l", []) => Ok(MetaCommand::Database),
+        ("\\d" | "\\dt", []) => Ok(MetaCommand::Tables),
+        ("\\d" | "\\dt", [table]) => Ok(MetaCommand::Describe(unquoted(table))),
+        ("\\timing", arguments) => on_or_off(arguments).map(MetaCommand::Timing),
+        ("\\x", arguments) => on_or_off(arguments).map(MetaCommand::Expanded),
+        ("\\i", [path]) => Ok(MetaCommand::Include(PathBuf::from(path))),
+        ("\\i", _) => Err("\\i takes one file: \\i FILE".to_owned()),
+        ("\\o", []) => Ok(MetaCommand::Output(None)),
+        ("\\o", [path]) => Ok(MetaCommand::Output(Some(PathBuf::from(path)))),
+        ("\\set", []) => Ok(MetaCommand::Set(None)),
+        ("\\set", [name, value]) => {
+            Ok(MetaCommand::Set(Some(((*name).to_owned(), (*value).to_owned()))))
+        }
+        ("\\set", _) => Err("\\set takes a name and a value: \\set split h0".to_owned()),
+        ("\\?" | "\\h" | "\\q" | "\\l" | "\\d" | "\\dt" | "\\o", _) => {
+            Err(format!("{command} got more words than it takes; \\? shows the commands"))
+        }
+        _ => Err(format!("there is no command {command}; \\? shows the commands")),
+    }
+}
+
+fn on_or_off(arguments: &[&str]) -> Result<Option<bool>, String> {
+    match arguments {
+        [] => Ok(None),
+        ["on"] => Ok(Some(true)),
+        ["off"] => Ok(Some(false)),
+        other => Err(format!("{} is neither on nor off", other.join(" "))),
+    }
+}
+
+/// Names fold to lower case unless they are quoted, as in SQL.
+fn unquoted(name: &str) -> String {
+    match name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => name.to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

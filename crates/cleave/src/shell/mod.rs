@@ -1,0 +1,432 @@
+//! `cleave sql`: statements from a terminal, a file, the command line or a pipe; results out.
+//!
+//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other text comes whole.
+//! 2. [`statements`] finds where each statement ends; lines with a backslash go to [`meta_command`].
+//! 3. [`Shell::run_statement`] gives one to the session.
+//! 4. [`format`] lays out what it returns; [`complaint`] tells what went wrong, and where.
+//!
+//! A script stops at its first error; at the terminal the next prompt comes.
+
+mod complaint;
+mod completion;
+pub(crate) mod format;
+mod line_editor;
+mod meta_command;
+mod statements;
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_host::{Database, Outcome, Session};
+use cleave_media::clock::Stopwatch;
+use tokio::sync::Notify;
+
+use crate::failure::Failure;
+use completion::Vocabulary;
+use format::{Format, Layout, write_rows};
+use line_editor::{Input, LineEditor};
+use meta_command::MetaCommand;
+use statements::Statement;
+
+/// How deep files may include files: enough for people, and an end for a file that includes itself.
+const INCLUDE_DEPTH_MAX: usize = 32;
+
+/// Where statements come from, in the order of the command line.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// `-c`: the text itself.
+    Text(String),
+    /// `-f`: a file.
+    File(PathBuf),
+}
+
+/// Runs all `sources`, or what comes in on standard input where there are none.
+pub(crate) async fn run(
+    database: Arc<Database>,
+    session: Session,
+    format: Format,
+    sources: &[Source],
+) -> Result<(), Failure> {
+    let mut shell = Shell {
+        database,
+        session,
+        layout: Layout { format, expanded: false },
+        is_timing: false,
+        out: Output::screen(),
+        includes: Vec::new(),
+        interrupt: Arc::new(Notify::new()),
+    };
+    if sources.is_empty() && io::stdin().is_terminal() {
+        return shell.converse().await;
+    }
+    if sources.is_empty() {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map_err(Failure::file("standard input"))?;
+        return shell.run_script(&text, Some("stdin")).await;
+    }
+    for source in sources {
+        match source {
+            Source::Text(text) => shell.run_script(text, None).await?,
+            Source::File(path) => shell.include(path).await?,
+        }
+    }
+    Ok(())
+}
+
+/// One user's session with what it remembers between statements.
+struct Shell {
+    database: Arc<Database>,
+    session: Session,
+    layout: Layout,
+    is_timing: bool,
+    out: Output,
+    /// Files that are being run, outermost first.
+    includes: Vec<String>,
+    /// Told when Ctrl-C is struck while a statement runs.
+    interrupt: Arc<Notify>,
+}
+
+/// Whether the user goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Continue,
+    Quit,
+}
+
+impl Shell {
+    /// The terminal: prompt, run, complain, until the user leaves.
+    async fn converse(&mut self) -> Result<(), Failure> {
+        let mut editor = LineEditor::new()
+            .map_err(|error| Failure::Usage(format!("this terminal cannot be read: {error}")))?;
+        let interrupt = Arc::clone(&self.interrupt);
+        // Without the handler Ctrl-C ends the program: worse, but no reason not to start.
+        drop(ctrlc::set_handler(move || interrupt.notify_waiters()));
+        writeln!(
+            self.out,
+            "Cleave {}. Statements end with a semicolon; \\? helps, \\q leaves.",
+            env!("CARGO_PKG_VERSION")
+        )?;
+        loop {
+            editor.set_vocabulary(self.vocabulary());
+            let text = match editor.read("cleave> ") {
+                Ok(Input::Text(text)) => text,
+                Ok(Input::Interrupted) => continue,
+                Ok(Input::End) => break,
+                Err(error) => {
+                    return Err(Failure::Usage(format!("the terminal cannot be read: {error}")));
+                }
+            };
+            match self.run_text(&text, None).await {
+                Ok(Next::Continue) | Err(Failure::Reported) => {}
+                Ok(Next::Quit) => break,
+                Err(failure) => writeln!(io::stderr(), "{failure}")?,
+            }
+        }
+        editor.save_history();
+        self.out.flush()?;
+        Ok(())
+    }
+
+    async fn run_script(&mut self, text: &str, origin: Option<&str>) -> Result<(), Failure> {
+        let result = self.run_text(text, origin).await;
+        self.out.flush()?;
+        result.map(|_| ())
+    }
+
+    /// Runs the statements and backslash lines of `text` up to the first error.
+    async fn run_text(&mut self, text: &str, origin: Option<&str>) -> Result<Next, Failure> {
+        let mut pending = String::new();
+        let mut pending_line = 1;
+        for (index, line) in text.split_inclusive('\n').enumerate() {
+            let is_blank = pending.trim().is_empty();
+            if is_blank {
+                pending.clear();
+                pending_line = index + 1;
+            }
+            if is_blank && meta_command::is_meta_command(line) {
+                if self.run_meta_command(line, origin).await? == Next::Quit {
+                    return Ok(Next::Quit);
+                }
+                continue;
+            }
+            pending.push_str(line);
+            // Only a line with a semicolon can end a statement; looking at others again and again
+            // would make a long statement slow.
+            if line.contains(';') && !statements::is_open(&pending) {
+                self.run_statements(&pending, pending_line, origin).await?;
+                pending.clear();
+            }
+        }
+        self.run_statements(&pending, pending_line, origin).await?;
+        Ok(Next::Continue)
+    }
+
+    async fn run_statements(
+        &mut self,
+        text: &str,
+        first_line: usize,
+        origin: Option<&str>,
+    ) -> Result<(), Failure> {
+        for statement in statements::split(text).0 {
+            let line = statement.line + first_line - 1;
+            self.run_statement(Statement { text: statement.text, line }, origin).await?;
+        }
+        Ok(())
+    }
+
+    async fn run_statement(
+        &mut self,
+        statement: Statement<'_>,
+        origin: Option<&str>,
+    ) -> Result<(), Failure> {
+        let stopwatch = Stopwatch::start();
+        let interrupt = Arc::clone(&self.interrupt);
+        // Dropping the statement's future is what stops it, on both sides of the link.
+        let result = tokio::select! {
+            result = Box::pin(self.session.run(statement.text)) => result,
+            () = interrupt.notified() => {
+                writeln!(io::stderr(), "stopped")?;
+                return Err(Failure::Reported);
+            }
+        };
+        match result {
+            Ok(outcomes) => {
+                for outcome in outcomes {
+                    self.show(outcome)?;
+                }
+            }
+            Err(error) => {
+                self.out.flush()?;
+                write!(io::stderr(), "{}", complaint::complaint(&error, statement, origin))?;
+                return Err(Failure::Reported);
+            }
+        }
+        if self.is_timing {
+            let milliseconds = stopwatch.elapsed().as_secs_f64() * 1e3;
+            writeln!(self.out, "Time: {milliseconds:.3} ms")?;
+        }
+        self.out.flush()?;
+        Ok(())
+    }
+
+    fn show(&mut self, outcome: Outcome) -> io::Result<()> {
+        match outcome {
+            Outcome::Rows { schema, batches } => {
+                write_rows(&mut self.out, self.layout, &schema, &batches)
+            }
+            // CSV and JSON are for programs, which want the rows and nothing else.
+            Outcome::Done { tag } if self.layout.format == Format::Table => {
+                writeln!(self.out, "{tag}")
+            }
+            Outcome::Done { .. } => Ok(()),
+        }
+    }
+
+    async fn run_meta_command(
+        &mut self,
+        line: &str,
+        origin: Option<&str>,
+    ) -> Result<Next, Failure> {
+        let command = match meta_command::parse(line) {
+            Ok(command) => command,
+            Err(message) => return self.complain(&message, origin),
+        };
+        match command {
+            MetaCommand::Quit => return Ok(Next::Quit),
+            MetaCommand::Help => write!(self.out, "{}", meta_command::HELP)?,
+            MetaCommand::Database => self.show_database()?,
+            MetaCommand::Tables => self.show_tables()?,
+            MetaCommand::Describe(name) => return self.describe(&name, origin),
+            MetaCommand::Timing(value) => {
+                self.is_timing = value.unwrap_or(!self.is_timing);
+                writeln!(self.out, "timing is {}", on_or_off(self.is_timing))?;
+            }
+            MetaCommand::Expanded(value) => {
+                self.layout.expanded = value.unwrap_or(!self.layout.expanded);
+                writeln!(self.out, "expanded display is {}", on_or_off(self.layout.expanded))?;
+            }
+            MetaCommand::Include(path) => Box::pin(self.include(&path)).await?,
+            MetaCommand::Output(path) => {
+                self.out.flush()?;
+                self.out = match path {
+                    None => Output::screen(),
+                    Some(path) => Output::file(&path)?,
+                };
+            }
+            MetaCommand::Set(Some((name, value))) => {
+                if let Err(error) = self.session.set(&name, &value) {
+                    return self.complain(&error.to_string(), origin);
+                }
+            }
+            MetaCommand::Set(None) => {
+                let statement = Statement { text: "SHOW ALL", line: 1 };
+                self.run_statement(statement, origin).await?;
+            }
+        }
+        Ok(Next::Continue)
+    }
+
+    fn complain(&mut self, message: &str, origin: Option<&str>) -> Result<Next, Failure> {
+        self.out.flush()?;
+        let place = origin.map(|origin| format!("{origin}: ")).unwrap_or_default();
+        writeln!(io::stderr(), "{place}{message}")?;
+        Err(Failure::Reported)
+    }
+
+    async fn include(&mut self, path: &Path) -> Result<(), Failure> {
+        let name = path.display().to_string();
+        if self.includes.len() >= INCLUDE_DEPTH_MAX {
+            let message = format!("{name}: files include each other {INCLUDE_DEPTH_MAX} deep");
+            return Err(Failure::Usage(message));
+        }
+        let text = std::fs::read_to_string(path).map_err(Failure::file(path))?;
+        self.includes.push(name.clone());
+        let result = self.run_script(&text, Some(&name)).await;
+        self.includes.pop();
+        result
+    }
+
+    fn vocabulary(&self) -> Vocabulary {
+        let tables = self.database.catalog().tables().map(|table| {
+            let columns = table.schema.columns.iter().map(|column| column.name.clone()).collect();
+            (table.schema.name.clone(), columns)
+        });
+        let settings =
+            cleave_host::settings::LIST.iter().map(|setting| setting.name.to_owned()).collect();
+        // Bound first: the catalog's borrow ends with the collection.
+        let tables = tables.collect();
+        Vocabulary { tables, settings }
+    }
+
+    fn show_tables(&mut self) -> io::Result<()> {
+        let catalog = self.database.catalog();
+        let names: Vec<(&str, u64)> = catalog
+            .tables()
+            .map(|table| (table.schema.name.as_str(), table.row_count()))
+            .collect();
+        if names.is_empty() {
+            return writeln!(self.out, "no tables yet; CREATE TABLE makes one");
+        }
+        let width = names.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(5);
+        writeln!(self.out, " {:width$} | rows", "table")?;
+        writeln!(self.out, "-{}-+-----------", "-".repeat(width))?;
+        for (name, row_count) in names {
+            writeln!(self.out, " {name:width$} | {row_count}")?;
+        }
+        Ok(())
+    }
+
+    fn show_database(&mut self) -> io::Result<()> {
+        let catalog = self.database.catalog();
+        writeln!(
+            self.out,
+            "database {}, {} tables, commit {}",
+            self.database.directory().display(),
+            catalog.tables().count(),
+            catalog.commit
+        )?;
+        for device in catalog.devices() {
+            writeln!(self.out, "  device {} ({})", device.name, device.address())?;
+        }
+        Ok(())
+    }
+
+    fn describe(&mut self, name: &str, origin: Option<&str>) -> Result<Next, Failure> {
+        let catalog = self.database.catalog();
+        let Some(table) = catalog.table(name) else {
+            let error = cleave_host::Error::unknown(
+                cleave_host::NameKind::Table,
+                name,
+                catalog.table_names(),
+            );
+            return self.complain(&error.to_string(), origin);
+        };
+        let schema = &table.schema;
+        writeln!(self.out, "Table \"{}\", {} rows", schema.name, table.row_count())?;
+        let rows: Vec<[String; 4]> = schema
+            .columns
+            .iter()
+            .map(|column| {
+                [
+                    column.name.clone(),
+                    column.column_type.sql_name(),
+                    if column.not_null { "not null".to_owned() } else { String::new() },
+                    column.default.clone().unwrap_or_default(),
+                ]
+            })
+            .collect();
+        let titles = ["column", "type", "nullable", "default"].map(str::to_owned);
+        let mut widths = titles.clone().map(|title| title.chars().count());
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let line = |cells: &[String; 4]| {
+            let padded: Vec<String> = cells
+                .iter()
+                .zip(widths)
+                .map(|(cell, width)| format!("{cell:width$}"))
+                .collect();
+            format!(" {}", padded.join(" | "))
+        };
+        writeln!(self.out, "{}", line(&titles))?;
+        writeln!(self.out, "-{}-", widths.map(|width| "-".repeat(width)).join("-+-"))?;
+        for row in &rows {
+            writeln!(self.out, "{}", line(row).trim_end())?;
+        }
+        let key: Vec<&str> = schema
+            .primary_key
+            .iter()
+            .filter_map(|id| schema.columns.iter().find(|column| column.id == *id))
+            .map(|column| column.name.as_str())
+            .collect();
+        if !key.is_empty() {
+            writeln!(self.out, "Primary key: ({})", key.join(", "))?;
+        }
+        for tablet in &table.tablets {
+            let device = catalog
+                .devices()
+                .find(|device| device.id == tablet.device)
+                .map_or("?", |device| device.name.as_str());
+            let bytes: usize = tablet.extents().map(|extent| extent.bytes()).sum();
+            writeln!(
+                self.out,
+                "On device \"{device}\": {} segments, {} bytes",
+                tablet.heap.len(),
+                bytes
+            )?;
+        }
+        Ok(Next::Continue)
+    }
+}
+
+fn on_or_off(value: bool) -> &'static str {
+    if value { "on" } else { "off" }
+}
+
+/// Where results go: the screen, or the file that `\o` names.
+struct Output(BufWriter<Box<dyn Write + Send>>);
+
+impl Output {
+    fn screen() -> Output {
+        Output(BufWriter::new(Box::new(io::stdout())))
+    }
+
+    fn file(path: &Path) -> Result<Output, Failure> {
+        let file = File::create(path).map_err(Failure::file(path))?;
+        Ok(Output(BufWriter::new(Box::new(file))))
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

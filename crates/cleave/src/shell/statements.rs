@@ -1,0 +1,132 @@
+//! SQL text in, whole statements out: where one ends, and whether the last one is finished.
+//!
+//! Knows just enough of PostgreSQL's lexical rules to find the semicolons that end statements: string
+//! constants (also `E'…'` and `$tag$…$tag$`), quoted names, `--` and nested `/* */` comments. What the
+//! statements say is for the parser in `cleave-host`.
+
+/// One statement of a text, with where it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Statement<'a> {
+    /// From its first character that is neither white space nor comment to before its semicolon.
+    pub(crate) text: &'a str,
+    /// The line on which it begins, counted from 1.
+    pub(crate) line: usize,
+}
+
+/// Splits `text`. The second value is true when the last statement, or a comment after it, is still open.
+pub(crate) fn split(text: &str) -> (Vec<Statement<'_>>, bool) {
+    let mut statements = Vec::new();
+    let mut start: Option<usize> = None;
+    let mut inside_token = false;
+    let mut at = 0;
+    while let Some(character) = text[at..].chars().next() {
+        let token = token(&text[at..]);
+        if character == ';' {
+            if let Some(start) = start.take() {
+                statements.push(statement(text, start, at));
+            }
+        } else if !character.is_whitespace() && !token.is_comment {
+            start.get_or_insert(at);
+        }
+        inside_token = !token.is_closed;
+        at += token.length;
+    }
+    let open = start.is_some() || inside_token;
+    if let Some(start) = start {
+        statements.push(statement(text, start, text.len()));
+    }
+    (statements, open)
+}
+
+/// Whether `text` needs more lines before it can run.
+pub(crate) fn is_open(text: &str) -> bool {
+    split(text).1
+}
+
+fn statement(text: &str, start: usize, end: usize) -> Statement<'_> {
+    let line = 1 + text[..start].matches('\n').count();
+    Statement { text: text[start..end].trim_end(), line }
+}
+
+/// The unit in which a semicolon may stand without ending anything.
+struct Token {
+    length: usize,
+    is_comment: bool,
+    is_closed: bool,
+}
+
+/// The token at the start of `text`, which is not empty; an unclosed one runs to the end.
+fn token(text: &str) -> Token {
+    let unclosed = |is_comment| Token { length: text.len(), is_comment, is_closed: false };
+    let closed = |length| Token { length, is_comment: false, is_closed: true };
+    let quoted = |length: Option<usize>| length.map_or(unclosed(false), closed);
+    match text.as_bytes() {
+        [b'-', b'-', ..] => {
+            let length = text.find('\n').map_or(text.len(), |newline| newline + 1);
+            Token { length, is_comment: true, is_closed: true }
+        }
+        [b'/', b'*', ..] => match block_comment_length(text.as_bytes()) {
+            Some(length) => Token { length, is_comment: true, is_closed: true },
+            None => unclosed(true),
+        },
+        [b'\'', ..] => quoted(quoted_length(text.as_bytes(), 1, b'\'', false)),
+        [b'e' | b'E', b'\'', ..] => quoted(quoted_length(text.as_bytes(), 2, b'\'', true)),
+        [b'"', ..] => quoted(quoted_length(text.as_bytes(), 1, b'"', false)),
+        [b'$', ..] => match dollar_tag(text) {
+            Some(tag) => {
+                let body = &text[tag.len()..];
+                quoted(body.find(tag).map(|end| tag.len() + end + tag.len()))
+            }
+            None => closed(1),
+        },
+        // A word is one token, so that the last letter of `name'…'` opens no escape string.
+        _ => match text.find(|c: char| !(c.is_alphanumeric() || c == '_')) {
+            Some(0) => closed(text.chars().next().map_or(1, char::len_utf8)),
+            Some(length) => closed(length),
+            None => closed(text.len()),
+        },
+    }
+}
+
+/// From the opening quote, which is `opening` bytes long, to behind the closing one.
+fn quoted_length(bytes: &[u8], opening: usize, quote: u8, escapes: bool) -> Option<usize> {
+    let mut at = opening;
+    loop {
+        let byte = *bytes.get(at)?;
+        let doubled = byte == quote && bytes.get(at + 1) == Some(&quote);
+        if doubled || (escapes && byte == b'\\') {
+            at += 2;
+        } else if byte == quote {
+            return Some(at + 1);
+        } else {
+            at += 1;
+        }
+    }
+}
+
+/// The `$tag$` that opens `text`, or nothing where the dollar means something else, as in `$1`.
+fn dollar_tag(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix('$')?;
+    let name_length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'))?;
+    let starts_with_digit = rest.starts_with(|c: char| c.is_ascii_digit());
+    (rest[name_length..].starts_with('$') && !starts_with_digit).then(|| &text[..name_length + 2])
+}
+
+fn block_comment_length(bytes: &[u8]) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    loop {
+        match bytes.get(at..)? {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => (depth, at) = (depth.saturating_sub(1), at + 2),
+            [] => return None,
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Where statements end, in the places where a semicolon or a quote means something else.
+
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+
+use super::{is_open, split};
+
+fn texts(text: &str) -> Vec<&str> {
+    split(text).0.into_iter().map(|statement| statement.text).collect()
+}
+
+#[test]
+fn semicolons_end_statements() {
+    assert_eq!(texts("SELECT 1; SELECT 2 ;\n;"), ["SELECT 1", "SELECT 2"]);
+    assert_eq!(texts("SELECT 1; SELECT 2"), ["SELECT 1", "SELECT 2"]);
+    assert_eq!(texts(" \n -- nothing; here\n /* ; */ "), Vec::<&str>::new());
+}
+
+#[test]
+fn semicolons_inside_quotes_and_comments_do_not() {
+    for text in [
+        "SELECT ';'",
+        "SELECT 'it''s; fine'",
+        "SELECT E'a\\';b'",
+        "SELECT \"odd;name\"",
+        "SELECT 1 -- ; not yet\n + 2",
+        "SELECT /* ; /* ; */ ; */ 1",
+        "SELECT $$ ; $$",
+        "SELECT $tag$ ; $$ ; $tag$",
+        "SELECT name'x;y'",
+    ] {
+        assert_eq!(texts(&format!("{text}; SELECT 2;")), [text, "SELECT 2"]);
+    }
+}
+
+#[test]
+fn a_parameter_is_no_dollar_quote() {
+    assert_eq!(texts("SELECT $1; SELECT $2"), ["SELECT $1", "SELECT $2"]);
+}
+
+#[test]
+fn lines_are_counted_from_one() {
+    let lines: Vec<_> = split("SELECT 1;\n\n-- two\nSELECT\n2;").0.iter().map(|s| s.line).collect();
+    assert_eq!(lines, [1, 4]);
+}
+
+#[test]
+fn open_statements_ask_for_more() {
+    for open in ["SELECT", "SELECT 1; SELECT", "SELECT ';", "SELECT \";", "/* a", "SELECT $$;", "SELECT E'\\';"] {
+        assert!(is_open(open), "{open:?} is finished?");
+    }
+    for finished in ["", "  ", "SELECT 1;", "SELECT 1; -- done", "-- a remark", "/* a */", "SELECT 'a';\n"] {
+        assert!(!is_open(finished), "{finished:?} is open?");
+    }
+}
+
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = proptest::sample::select(vec![
+        "'", "\"", "$$", "$a$", ";", "--", "/*", "*/", "\n", "é", " ", "e'", "\\", "a", "1", "SELECT",
+    ]);
+    proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_text_splits_without_panic_and_in_order(text in pieces()) {
+        let (statements, _) = split(&text);
+        let mut from = 0;
+        for statement in statements {
+            prop_assert!(!statement.text.is_empty());
+            let found = text[from..].find(statement.text);
+            prop_assert!(found.is_some());
+            from += found.unwrap() + statement.text.len();
+        }
+    }
+
+    #[test]
+    fn quoted_constants_stay_whole(value in any::<String>()) {
+        let constant = format!("SELECT '{}'", value.replace('\'', "''"));
+        let text = format!("{constant};SELECT 2");
+        prop_assert_eq!(texts(&text), [constant.as_str(), "SELECT 2"]);
+    }
+}
