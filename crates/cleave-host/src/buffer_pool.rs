@@ -21,6 +21,7 @@ use cleave_media::BlockAddress;
 use cleave_store::{ColumnRef, PageHeader, PageRef};
 
 use crate::catalog::DeviceId;
+use crate::host_pages::WholePage;
 
 /// Keeps parts of pages within a budget. See the module's description.
 #[derive(Debug)]
@@ -81,8 +82,10 @@ impl PartKey {
 pub enum Held {
     /// A header.
     Header(Arc<PageHeader>),
-    /// A chunk or a page.
+    /// A chunk, or the payload of an overflow page.
     Bytes(Bytes),
+    /// A page that was read as blocks.
+    Page(Arc<WholePage>),
 }
 
 impl Held {
@@ -90,6 +93,7 @@ impl Held {
         let content = match self {
             Self::Header(header) => size_of::<PageHeader>() + header.chunks.len() * CHUNK_ENTRY_BYTES,
             Self::Bytes(bytes) => bytes.len(),
+            Self::Page(page) => page.byte_count(),
         };
         (content + ENTRY_BYTES) as u64
     }
@@ -131,22 +135,22 @@ impl BufferPool {
 
     /// The part under `key`, if it is held; counts a hit or a miss.
     pub fn get(&self, key: &PartKey) -> Option<Held> {
-        let mut state = self.state();
-        let found = state.parts.get_mut(key).map(|entry| {
-            entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
-            (entry.held.clone(), entry.weight)
-        });
-        match found {
-            Some((held, weight)) => {
-                state.hits += 1;
-                state.hit_bytes += weight;
-                Some(held)
-            }
-            None => {
-                state.misses += 1;
-                None
-            }
+        let found = self.get_if_held(key);
+        if found.is_none() {
+            self.state().misses += 1;
         }
+        found
+    }
+
+    /// As [`BufferPool::get`], but its absence is no miss: there is another way to hold the part.
+    pub fn get_if_held(&self, key: &PartKey) -> Option<Held> {
+        let mut state = self.state();
+        let entry = state.parts.get_mut(key)?;
+        entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
+        let (held, weight) = (entry.held.clone(), entry.weight);
+        state.hits += 1;
+        state.hit_bytes += weight;
+        Some(held)
     }
 
     /// True if the part is held; counts nothing and keeps nothing longer.

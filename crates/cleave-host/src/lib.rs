@@ -1,1 +1,41 @@
-//! placeholder
+//! Cleave's host: SQL in, rows out, over any number of storage devices.
+//!
+//! What enters is a script ([`Session::run`]) or a stream of batches ([`Session::load`]); what leaves
+//! are [`Outcome`]s. In the order in which a statement passes through:
+//!
+//! 1. [`session`]: a connection's settings; runs statement after statement.
+//! 2. [`statement`]: text to typed statements; the planning of queries.
+//! 3. [`catalog`]: what the database holds at one commit, and the step from one commit to the next.
+//! 4. [`point_path`]: a SELECT by primary key, without any plan.
+//! 5. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
+//! 6. [`device`]: links to devices, and the space on them, which the host owns.
+//! 7. [`write`]: rows in: INSERT and bulk loads. [`index`]: primary keys.
+//! 8. [`database`]: one directory, open: all of the above together.
+//! 9. [`value`] and [`copy`]: values to and from text, COPY's files.
+//!
+//! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
+//! whoever builds a program hands one in ([`OpenOptions::embedded`]).
+
+pub mod buffer_pool;
+pub mod catalog;
+pub mod copy;
+pub mod database;
+pub mod device;
+pub mod error;
+pub mod host_pages;
+pub mod index;
+pub mod point_path;
+pub mod session;
+pub mod settings;
+pub mod statement;
+pub mod storage_error;
+pub mod suggest;
+pub mod value;
+pub mod write;
+
+pub use catalog::{CatalogState, DeviceEntry, DeviceId, DeviceKind, RemoteDevice, TableState, TabletState};
+pub use database::{Database, OpenOptions};
+pub use device::{Device, EmbeddedFactory};
+pub use error::{Error, Result};
+pub use session::{Outcome, Session};
+pub use storage_error::StorageError;

@@ -1,15 +1,18 @@
 //! What can go wrong below the statements: directories, devices, links and pages.
 //!
 //! Each variant names the thing (path, device, address, segment and page) and says what to do. They
-//! reach the caller as [`Error::Storage`](crate::error::Error::Storage).
+//! reach the caller as [`Error::Storage`].
 //!
 //! Source: issue 2, parts 2 and 3 and "Bad input"; rule 13 (58030 where media is unreachable).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cleave_fragment::command::DeviceError;
 use cleave_fragment::link::LinkError;
 use cleave_store::StoreError;
+
+use crate::error::Error;
 
 /// Why storage did not do what a statement needs.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +63,7 @@ pub enum StorageError {
         path: PathBuf,
     },
     /// The device does not answer: bring it back; statements that do not need it still work.
-    #[error("device \"{device}\" at {address} cannot be reached: {source}; statements that need it fail until it is back")]
+    #[error("device \"{device}\" at {address} is not there: {source}; statements that need it fail until it is back")]
     DeviceLost {
         /// Name of the device.
         device: String,
@@ -178,6 +181,41 @@ impl StorageError {
             | Self::OtherDevice { .. }
             | Self::Answer { .. } => "58030",
         }
+    }
+}
+
+/// A [`StorageError`] on its way through `StoreError::Source`, which the page source of the host
+/// makes of one and [`Error`] takes apart again.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Shared(Arc<StorageError>);
+
+/// What a page source says where the failure is not the page's.
+pub(crate) fn into_store_error(error: Error) -> StoreError {
+    match error {
+        Error::Storage(shared) => match Arc::try_unwrap(shared) {
+            Ok(StorageError::Store(error)) => error,
+            Ok(other) => StoreError::Source(Arc::new(Shared(Arc::new(other)))),
+            Err(shared) => StoreError::Source(Arc::new(Shared(shared))),
+        },
+        other => StoreError::Source(Arc::new(other)),
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        if let StoreError::Source(source) = &error
+            && let Some(shared) = source.downcast_ref::<Shared>()
+        {
+            return Self::Storage(Arc::clone(&shared.0));
+        }
+        Self::from(StorageError::Store(error))
+    }
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(Arc::new(error))
     }
 }
 

@@ -1,11 +1,11 @@
 //! The root file: what is in it is the database; replacing it is the commit.
 //!
 //! ```text
-//!  root           magic "CLEAVEDB" │ format u32 │ length u64 │ crc32c u32 │ protobuf Root
+//!  root           a frame (cleave_store::Format) with the mark "CLEAVEDB" around a protobuf Root
 //!  segments/<id>  what SegmentDirectory::encode wrote; immutable; its checksum stands in the root
 //! ```
 //!
-//! All numbers little-endian; the checksum covers format, length and message. Writing goes
+//! Writing goes
 //! `segments/*` → fsync → `root.new` → fsync → rename over `root` → fsync of the directory, so that
 //! at every instant `root` is either the old one or the new one, whole. Files that no root names
 //! are left by a crash and removed at the next opening ([`remove_strays`]).
@@ -18,7 +18,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_store::{SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap};
+use cleave_store::{Format, FrameError, SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap};
 use prost::Message;
 
 use super::{
@@ -29,11 +29,10 @@ use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::storage_error::StorageError;
 
-/// The format that this build writes, and the newest that it reads.
-pub const ROOT_FORMAT: u32 = 1;
+/// The frame around the root's message; its newest version is what this build writes.
+pub const ROOT_FORMAT: Format =
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 1..=1 };
 
-const MAGIC: &[u8; 8] = b"CLEAVEDB";
-const FRAME_BYTES: usize = 8 + 4 + 8 + 4;
 const ROOT: &str = "root";
 const ROOT_NEW: &str = "root.new";
 const SEGMENTS: &str = "segments";
@@ -70,7 +69,8 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
         }
         Err(error) => return Err(file_error(&path, "read", error)),
     };
-    let message = open_frame(&bytes).map_err(|fault| fault.into_error(directory, &path))?;
+    let (_, message) =
+        ROOT_FORMAT.open(&bytes).map_err(|fault| frame_error(fault, directory, &path))?;
     let root = proto::Root::decode(message).map_err(|error| StorageError::Damaged {
         path: path.clone(),
         reason: format!("its content cannot be read: {error}"),
@@ -85,7 +85,7 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
 /// rename may or may not have reached the disk: the database must be closed.
 pub fn replace(directory: &Path, state: &CatalogState) -> Result<(), ReplaceError> {
     let (new, path) = (directory.join(ROOT_NEW), directory.join(ROOT));
-    let bytes = frame(&encode(state));
+    let bytes = ROOT_FORMAT.seal(&encode(state));
     write_durably(&new, &bytes).map_err(|error| {
         // Best effort: the next replacement or the next opening removes it otherwise.
         drop(fs::remove_file(&new));
@@ -183,73 +183,6 @@ pub fn is_blank(directory: &Path) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// What is wrong with the frame around the root's message.
-#[derive(Debug, PartialEq, Eq)]
-enum FrameFault {
-    Magic,
-    Newer(u32),
-    Damaged(&'static str),
-}
-
-impl FrameFault {
-    fn into_error(self, directory: &Path, path: &Path) -> StorageError {
-        match self {
-            Self::Magic => StorageError::NotADatabase {
-                path: directory.to_owned(),
-                reason: "its file \"root\" is not Cleave's".to_owned(),
-            },
-            Self::Newer(found) => {
-                StorageError::NewerFormat { path: directory.to_owned(), found, supported: ROOT_FORMAT }
-            }
-            Self::Damaged(reason) => {
-                StorageError::Damaged { path: path.to_owned(), reason: reason.to_owned() }
-            }
-        }
-    }
-}
-
-fn frame(message: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(FRAME_BYTES + message.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&ROOT_FORMAT.to_le_bytes());
-    bytes.extend_from_slice(&(message.len() as u64).to_le_bytes());
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[MAGIC.len()..]), message);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
-    bytes.extend_from_slice(message);
-    bytes
-}
-
-fn open_frame(bytes: &[u8]) -> Result<&[u8], FrameFault> {
-    let rest = match bytes.strip_prefix(MAGIC) {
-        Some(rest) => rest,
-        // A root cut within its first bytes is a damaged root, an empty file included.
-        None if MAGIC.starts_with(bytes) => return Err(FrameFault::Damaged("it is truncated")),
-        None => return Err(FrameFault::Magic),
-    };
-    let truncated = FrameFault::Damaged("it is truncated");
-    let Some((format, tail)) = rest.split_first_chunk::<4>() else { return Err(truncated) };
-    // Before the checksum: a newer format may compute another one.
-    let number = u32::from_le_bytes(*format);
-    if number > ROOT_FORMAT {
-        return Err(FrameFault::Newer(number));
-    }
-    let Some((length, tail)) = tail.split_first_chunk::<8>() else { return Err(truncated) };
-    let Some((checksum, message)) = tail.split_first_chunk::<4>() else { return Err(truncated) };
-    match (message.len() as u64).cmp(&u64::from_le_bytes(*length)) {
-        std::cmp::Ordering::Less => return Err(truncated),
-        std::cmp::Ordering::Greater => {
-            return Err(FrameFault::Damaged("it is longer than it says"));
-        }
-        std::cmp::Ordering::Equal => {}
-    }
-    let computed = crc32c::crc32c(format);
-    let computed = crc32c::crc32c_append(computed, length);
-    if crc32c::crc32c_append(computed, message) != u32::from_le_bytes(*checksum) {
-        return Err(FrameFault::Damaged("it fails its checksum"));
-    }
-    Ok(message)
 }
 
 fn encode(state: &CatalogState) -> Vec<u8> {
@@ -465,6 +398,20 @@ impl Decoder<'_> {
     fn damaged(&self, reason: &str) -> Error {
         StorageError::Damaged { path: self.path.to_owned(), reason: reason.to_owned() }.into()
     }
+}
+
+fn frame_error(fault: FrameError, directory: &Path, path: &Path) -> Error {
+    match fault {
+        FrameError::NotThisFormat { .. } => StorageError::NotADatabase {
+            path: directory.to_owned(),
+            reason: "its file \"root\" is not Cleave's".to_owned(),
+        },
+        FrameError::Version { found, newest, .. } if found > newest => {
+            StorageError::NewerFormat { path: directory.to_owned(), found, supported: newest }
+        }
+        other => StorageError::Damaged { path: path.to_owned(), reason: other.to_string() },
+    }
+    .into()
 }
 
 fn read_segment(path: &Path, expected: SegmentFile) -> Result<Vec<u8>> {

@@ -1,0 +1,237 @@
+//! From one catalog state to the next: one statement that writes, all or nothing.
+//!
+//! 1. [`Transaction::begin`] waits for its turn (one writer at a time) and takes the present state.
+//! 2. The statement changes [`Transaction::next`], takes space with [`Transaction::claim`], and
+//!    writes pages there, which nothing names yet.
+//! 3. [`Transaction::commit`] makes the pages durable, writes the directories of sealed segments,
+//!    replaces the root (that is the commit), publishes the state and retires what it left.
+//!
+//! Dropped before that, a transaction leaves the database as it was: its space is free again as
+//! soon as the last write to it has ended. Step 3, from the first file on, cannot be cancelled: it
+//! runs to its end on a thread of its own, whether or not anyone still waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cleave_media::Extent;
+use cleave_store::{SegmentDirectory, SegmentId};
+use tokio::sync::OwnedMutexGuard;
+
+use super::root::{self, ReplaceError};
+use super::{CatalogState, DeviceId, TableState};
+use crate::database::Database;
+use crate::device::{Claim, Device};
+use crate::error::{Error, NameKind, Result};
+use crate::index::PendingKeys;
+use crate::storage_error::StorageError;
+
+/// A statement that writes, until it commits.
+pub(crate) struct Transaction {
+    database: Arc<Database>,
+    base: Arc<CatalogState>,
+    /// What the database will hold. The statement changes it as it likes.
+    pub(crate) next: CatalogState,
+    /// Space taken, by device.
+    claims: BTreeMap<DeviceId, Arc<Claim>>,
+    /// Keys that enter memtables with the commit.
+    pub(crate) keys: Vec<PendingKeys>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Transaction {
+    /// Waits until no other statement writes.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub(crate) async fn begin(database: &Arc<Database>) -> Result<Self> {
+        let turn = database.writer_turn().await;
+        database.check_running()?;
+        database.reclaim();
+        let base = database.catalog();
+        let mut next = CatalogState::clone(&base);
+        next.generation += 1;
+        next.commit += 1;
+        Ok(Self {
+            database: Arc::clone(database),
+            base,
+            next,
+            claims: BTreeMap::new(),
+            keys: Vec::new(),
+            _turn: turn,
+        })
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    /// The number that rows of this statement get as their commit.
+    pub(crate) fn commit_number(&self) -> u64 {
+        self.next.commit
+    }
+
+    /// Space of this statement on `device`; all pages that it writes there go through it.
+    pub(crate) fn claim(&mut self, device: &Arc<Device>) -> Arc<Claim> {
+        let claim =
+            self.claims.entry(device.id()).or_insert_with(|| Arc::new(Claim::new(Arc::clone(device))));
+        Arc::clone(claim)
+    }
+
+    /// An id for a new table.
+    ///
+    /// # Errors
+    /// [`StorageError::Exhausted`].
+    pub(crate) fn table_id(&mut self) -> Result<u32> {
+        take_id(&mut self.next.next_table, u32::MAX, "tables")
+    }
+
+    /// An id for a new segment.
+    ///
+    /// # Errors
+    /// [`StorageError::Exhausted`].
+    pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
+        take_id(&mut self.next.next_segment, cleave_store::SEGMENT_MAX, "segments").map(SegmentId)
+    }
+
+    /// An id for a new device.
+    ///
+    /// # Errors
+    /// [`StorageError::Exhausted`].
+    pub(crate) fn device_id(&mut self) -> Result<DeviceId> {
+        take_id(&mut self.next.next_device, u32::MAX, "devices").map(DeviceId)
+    }
+
+    /// The table `name` as this statement has it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`].
+    pub(crate) fn table(&self, name: &str) -> Result<Arc<TableState>> {
+        self.next
+            .table(name)
+            .map(Arc::clone)
+            .ok_or_else(|| Error::unknown(NameKind::Table, name, self.next.table_names()))
+    }
+
+    /// Adds a table, or replaces the one of this name.
+    pub(crate) fn put_table(&mut self, table: TableState) {
+        self.next.tables.insert(table.schema.name.clone(), Arc::new(table));
+    }
+
+    /// Removes a table; false if there is none.
+    pub(crate) fn drop_table(&mut self, name: &str) -> bool {
+        self.next.tables.remove(name).is_some()
+    }
+
+    /// Commits. See the module's description.
+    ///
+    /// # Errors
+    /// Whatever kept the statement from becoming durable; it then left nothing behind, except after
+    /// [`StorageError::Stopped`], when only the next opening shows whether it is there.
+    pub(crate) async fn commit(self) -> Result<Arc<CatalogState>> {
+        for claim in self.claims.values() {
+            claim.device().sync().await?;
+        }
+        tokio::task::spawn_blocking(move || self.swap_root()).await.map_err(|error| {
+            // The thread died or the runtime is going down; the root decides what happened.
+            Error::io("commit to", std::path::Path::new("root"), std::io::Error::other(error))
+        })?
+    }
+
+    fn swap_root(mut self) -> Result<Arc<CatalogState>> {
+        let directory = self.database.directory().to_owned();
+        let written = self.write_segments()?;
+        if let Err(error) = root::replace(&directory, &self.next) {
+            return Err(match error {
+                ReplaceError::Unchanged(error) => {
+                    written.iter().for_each(|segment| root::remove_segment(&directory, *segment));
+                    error
+                }
+                ReplaceError::Unknown(_) => {
+                    // Either root may be the one on disk: nothing that either names may be reused.
+                    self.claims.values().for_each(|claim| claim.commit());
+                    self.database.stop();
+                    StorageError::Stopped { path: directory }.into()
+                }
+            });
+        }
+        self.claims.values().for_each(|claim| claim.commit());
+        for keys in std::mem::take(&mut self.keys) {
+            keys.publish();
+        }
+        let gone: Vec<SegmentId> = self
+            .base
+            .files
+            .keys()
+            .filter(|segment| !self.next.files.contains_key(segment))
+            .copied()
+            .collect();
+        let retired = retired(&self.base, &self.next);
+        let state = Arc::new(self.next);
+        self.database.publish(Arc::clone(&state));
+        for (device, extents) in retired {
+            if let Some(device) = self.database.device(device) {
+                device.retire(state.generation, extents);
+            }
+        }
+        gone.iter().for_each(|segment| root::remove_segment(&directory, *segment));
+        Ok(state)
+    }
+
+    /// Writes the directories of segments that this statement sealed.
+    fn write_segments(&mut self) -> Result<Vec<SegmentId>> {
+        let named: Vec<Arc<SegmentDirectory>> = segments(&self.next).map(Arc::clone).collect();
+        let ids: BTreeSet<SegmentId> = named.iter().map(|segment| segment.segment).collect();
+        self.next.files.retain(|segment, _| ids.contains(segment));
+        let directory = self.database.directory();
+        let mut written = Vec::new();
+        for segment in &named {
+            if segment.sealed && !self.next.files.contains_key(&segment.segment) {
+                match root::write_segment(directory, segment) {
+                    Ok(file) => {
+                        self.next.files.insert(segment.segment, file);
+                        written.push(segment.segment);
+                    }
+                    Err(error) => {
+                        written.push(segment.segment);
+                        written.iter().for_each(|segment| root::remove_segment(directory, *segment));
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        if !written.is_empty() {
+            root::sync_segments(directory)?;
+        }
+        Ok(written)
+    }
+}
+
+/// Every segment that `state` names.
+fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+    state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| {
+        tablet.heap.iter().chain(tablet.index.iter().flat_map(|index| &index.runs))
+    })
+}
+
+/// Extents that `base` names and `next` does not, by device.
+fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Extent>)> {
+    base.devices
+        .keys()
+        .map(|device| {
+            let kept: BTreeSet<Extent> = next.extents(*device).into_iter().collect();
+            let gone =
+                base.extents(*device).into_iter().filter(|extent| !kept.contains(extent)).collect();
+            (*device, gone)
+        })
+        .collect()
+}
+
+fn take_id(next: &mut u32, max: u32, what: &'static str) -> Result<u32> {
+    let id = *next;
+    if id >= max {
+        return Err(StorageError::Exhausted { what }.into());
+    }
+    *next = id + 1;
+    Ok(id)
+}

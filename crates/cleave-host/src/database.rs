@@ -1,0 +1,431 @@
+//! One database directory, open: its present state, its devices, its buffer pool, its sessions.
+//!
+//! ```text
+//!  DIR/lock              held by the one process that has the database open
+//!  DIR/root              the state of the last commit           (catalog::root)
+//!  DIR/segments/<id>     directories of sealed segments
+//!  DIR/device-0.media    the embedded device's media
+//! ```
+//!
+//! [`Database::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
+//! crash left behind and works out each device's free space. Devices are connected when first needed,
+//! so that one that is away hinders nobody who does not need it.
+//!
+//! Invariants: one process at a time; one writing statement at a time; the published state only ever
+//! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
+//! nothing is left to do when the last handle is dropped: every commit was complete.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use cleave_fragment::link::Link;
+use cleave_store::PageSource;
+use rustix::fs::{FlockOperation, flock};
+use tokio::sync::OwnedMutexGuard;
+
+use crate::buffer_pool::BufferPool;
+use crate::catalog::commit::Transaction;
+use crate::catalog::root::{self, ReplaceError};
+use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+use crate::device::{self, Device, EmbeddedFactory};
+use crate::error::{Error, NameKind, Result};
+use crate::host_pages::HostPages;
+use crate::session::Session;
+use crate::settings::Stack;
+use crate::storage_error::StorageError;
+
+/// Bytes that the buffer pool may hold where nothing else is said.
+pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
+
+/// Name of the embedded device.
+pub const EMBEDDED_DEVICE_NAME: &str = "embedded";
+
+/// How a database is opened.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Whether to make a database where there is none.
+    pub create: bool,
+    /// Makes the embedded device.
+    pub embedded: EmbeddedFactory,
+    /// Bytes that the buffer pool may hold.
+    pub buffer_pool_bytes: u64,
+}
+
+impl OpenOptions {
+    /// Opens what exists, with a default buffer pool.
+    pub fn new(embedded: EmbeddedFactory) -> Self {
+        Self { create: false, embedded, buffer_pool_bytes: BUFFER_POOL_BYTES_DEFAULT }
+    }
+
+    /// Whether to make a database where there is none.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Bytes that the buffer pool may hold.
+    #[must_use]
+    pub fn buffer_pool_bytes(mut self, bytes: u64) -> Self {
+        self.buffer_pool_bytes = bytes;
+        self
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("create", &self.create)
+            .field("buffer_pool_bytes", &self.buffer_pool_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An open database. Dropping the last handle (sessions hold one too) closes it.
+pub struct Database {
+    directory: PathBuf,
+    embedded: EmbeddedFactory,
+    state: RwLock<Arc<CatalogState>>,
+    /// States that someone may still hold, oldest first.
+    published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
+    devices: RwLock<BTreeMap<DeviceId, Arc<Device>>>,
+    pool: Arc<BufferPool>,
+    writer: Arc<tokio::sync::Mutex<()>>,
+    stopped: AtomicBool,
+    /// Last, so that the directory is unlocked after all else is gone.
+    _lock: File,
+}
+
+impl Database {
+    /// Opens the database in `directory`, or makes one there if `options` say so.
+    ///
+    /// # Errors
+    /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],
+    /// [`StorageError::Damaged`], [`Error::Io`], and those of the embedded device.
+    pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
+        if !root::exists(directory) {
+            check_place(directory, options.create)?;
+        }
+        let lock = lock(directory)?;
+        let state = if root::exists(directory) {
+            reopen(directory)?
+        } else {
+            create(directory, &options.embedded).await?
+        };
+        let mut devices = BTreeMap::new();
+        for entry in state.devices() {
+            let device = attach(&state, entry.clone(), directory, &options.embedded)?;
+            devices.insert(entry.id, Arc::new(device));
+        }
+        let database = Arc::new(Self {
+            directory: directory.to_owned(),
+            embedded: options.embedded,
+            published: Mutex::default(),
+            state: RwLock::new(Arc::new(state)),
+            devices: RwLock::new(devices),
+            pool: Arc::new(BufferPool::new(options.buffer_pool_bytes)),
+            writer: Arc::default(),
+            stopped: AtomicBool::new(false),
+            _lock: lock,
+        });
+        database.note_published(&database.catalog());
+        if let Some(device) = database.device(DeviceId::EMBEDDED) {
+            device.link().await?;
+        }
+        Ok(database)
+    }
+
+    /// A session with default settings.
+    pub fn session(self: &Arc<Self>) -> Session {
+        Session::new(Arc::clone(self))
+    }
+
+    /// The state of the last commit. Hold it for as long as pages that it names are read.
+    pub fn catalog(&self) -> Arc<CatalogState> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where the database lies.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The buffer pool that all sessions share.
+    pub fn buffer_pool(&self) -> &Arc<BufferPool> {
+        &self.pool
+    }
+
+    /// Attached devices, by id.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.device_map().values().map(Arc::clone).collect()
+    }
+
+    /// The device `id`.
+    pub fn device(&self, id: DeviceId) -> Option<Arc<Device>> {
+        self.device_map().get(&id).map(Arc::clone)
+    }
+
+    /// The device that `state` says `id` is.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`]; a state never names one that is not attached.
+    pub fn attached(&self, id: DeviceId) -> Result<Arc<Device>> {
+        self.device(id)
+            .ok_or_else(|| Error::unknown(NameKind::Device, &id.to_string(), std::iter::empty()))
+    }
+
+    /// The device called `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name.
+    pub fn device_named(&self, name: &str) -> Result<Arc<Device>> {
+        let devices = self.devices();
+        devices.iter().find(|device| device.name() == name).map(Arc::clone).ok_or_else(|| {
+            Error::unknown(NameKind::Device, name, devices.iter().map(|device| device.name()))
+        })
+    }
+
+    /// The link to a device, connected.
+    ///
+    /// # Errors
+    /// As [`Device::link`].
+    pub async fn link(&self, device: DeviceId) -> Result<Arc<dyn Link>> {
+        self.attached(device)?.link().await
+    }
+
+    /// Pages of `device` for one statement on the host, through the buffer pool; `stack` decides how
+    /// they cross the link ([`Stack::Ndp`] reads as [`Stack::Native`] does).
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] if no such device is attached.
+    pub fn page_source(&self, device: DeviceId, stack: Stack) -> Result<Arc<dyn PageSource>> {
+        Ok(self.host_pages(device, stack)?)
+    }
+
+    /// As [`Database::page_source`], with its counters.
+    ///
+    /// # Errors
+    /// As [`Database::page_source`].
+    pub fn host_pages(&self, device: DeviceId, stack: Stack) -> Result<Arc<HostPages>> {
+        let device = self.attached(device)?;
+        Ok(Arc::new(HostPages::new(device, Arc::clone(&self.pool), stack)))
+    }
+
+    /// Attaches a remote device under `name`: asks who it is, and remembers that.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`], [`StorageError::Attach`] for a device that is attached already, and
+    /// whatever keeps it from answering.
+    pub async fn add_device(
+        self: &Arc<Self>,
+        name: &str,
+        remote: RemoteDevice,
+    ) -> Result<Arc<Device>> {
+        let mut transaction = Transaction::begin(self).await?;
+        if name.is_empty() {
+            return Err(StorageError::Attach {
+                device: name.to_owned(),
+                reason: "a device needs a name".to_owned(),
+            }
+            .into());
+        }
+        if transaction.next.device_named(name).is_some() {
+            return Err(Error::NameTaken { kind: NameKind::Device, name: name.to_owned() });
+        }
+        let mut entry = DeviceEntry {
+            id: transaction.device_id()?,
+            name: name.to_owned(),
+            identity: [0; 16],
+            kind: DeviceKind::Remote(remote),
+        };
+        let (_, identity) = device::identify(&entry, &self.directory, &self.embedded).await?;
+        entry.identity = identity.device;
+        if let Some(known) = transaction.next.devices().find(|d| d.identity == entry.identity) {
+            return Err(StorageError::Attach {
+                device: name.to_owned(),
+                reason: format!("it is attached already, as \"{}\"", known.name),
+            }
+            .into());
+        }
+        let device =
+            Arc::new(attach(&transaction.next, entry.clone(), &self.directory, &self.embedded)?);
+        // Connected as this database before it is remembered: one that is another database's is
+        // refused here.
+        device.link().await?;
+        let id = entry.id;
+        transaction.next.devices.insert(id, entry);
+        transaction.commit().await?;
+        self.devices
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, Arc::clone(&device));
+        Ok(device)
+    }
+
+    /// Waits until no other statement writes.
+    pub(crate) async fn writer_turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.writer).lock_owned().await
+    }
+
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(StorageError::Stopped { path: self.directory.clone() }.into());
+        }
+        Ok(())
+    }
+
+    /// Refuses further writing: which state is on disk is not known.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Makes `state` what new statements see.
+    pub(crate) fn publish(&self, state: Arc<CatalogState>) {
+        self.note_published(&state);
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// Frees the space that no state in anyone's hands names any more.
+    pub(crate) fn reclaim(&self) {
+        let oldest = {
+            let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+            while published.len() > 1
+                && published.front().is_some_and(|(_, state)| state.strong_count() == 0)
+            {
+                published.pop_front();
+            }
+            published.front().map_or(0, |(generation, _)| *generation)
+        };
+        for device in self.devices() {
+            device.reclaim(oldest);
+        }
+    }
+
+    fn note_published(&self, state: &Arc<CatalogState>) {
+        self.published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back((state.generation, Arc::downgrade(state)));
+    }
+
+    fn device_map(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<DeviceId, Arc<Device>>> {
+        self.devices.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+/// Whether a database may be made in `directory`; makes the directory if so.
+fn check_place(directory: &Path, create: bool) -> Result<()> {
+    let not_a_database = |reason: &str| {
+        Error::from(StorageError::NotADatabase {
+            path: directory.to_owned(),
+            reason: reason.to_owned(),
+        })
+    };
+    if !directory.exists() {
+        if !create {
+            return Err(not_a_database("it does not exist"));
+        }
+        return fs::create_dir_all(directory)
+            .map_err(|error| Error::io("create", directory, error));
+    }
+    if !directory.is_dir() {
+        return Err(not_a_database("it is not a directory"));
+    }
+    if !create {
+        return Err(not_a_database("it has no file named \"root\""));
+    }
+    if !root::is_blank(directory)? {
+        return Err(not_a_database("it holds other files, and none named \"root\""));
+    }
+    Ok(())
+}
+
+fn lock(directory: &Path) -> Result<File> {
+    let path = directory.join("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|error| Error::io("open", &path, error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(StorageError::InUse { path: directory.to_owned() }.into())
+        }
+        Err(errno) => Err(Error::io("lock", &path, errno.into())),
+    }
+}
+
+/// Reads the state of an existing database, and puts a higher epoch in its root.
+fn reopen(directory: &Path) -> Result<CatalogState> {
+    let mut state = root::read(directory)?;
+    state.epoch += 1;
+    state.generation += 1;
+    root::create_directories(directory)?;
+    write_root(directory, &state)?;
+    root::remove_strays(directory, &state)?;
+    Ok(state)
+}
+
+/// Makes an empty database: the root comes last, so that it is one or none.
+async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<CatalogState> {
+    root::create_directories(directory)?;
+    let database = cleave_media::random_bytes()
+        .map_err(|error| Error::io("draw", Path::new("an id"), std::io::Error::other(error)))?;
+    let mut entry = DeviceEntry {
+        id: DeviceId::EMBEDDED,
+        name: EMBEDDED_DEVICE_NAME.to_owned(),
+        identity: [0; 16],
+        kind: DeviceKind::Embedded,
+    };
+    let (_, identity) = device::identify(&entry, directory, embedded).await?;
+    entry.identity = identity.device;
+    let state = CatalogState {
+        database: DatabaseId(database),
+        epoch: 1,
+        generation: 1,
+        commit: 0,
+        next_table: 1,
+        next_segment: 1,
+        next_device: 1,
+        devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
+        tables: BTreeMap::new(),
+        files: BTreeMap::new(),
+    };
+    write_root(directory, &state)?;
+    Ok(state)
+}
+
+fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
+    root::replace(directory, state).map_err(|error| match error {
+        ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
+    })
+}
+
+/// A device whose space is what `state` does not name on it.
+fn attach(
+    state: &CatalogState,
+    entry: DeviceEntry,
+    directory: &Path,
+    embedded: &EmbeddedFactory,
+) -> Result<Device> {
+    let used = state.extents(entry.id);
+    Device::new(entry, state.database, state.epoch, used, directory, Arc::clone(embedded)).map_err(
+        |error| {
+            StorageError::Damaged { path: directory.join("root"), reason: error.to_string() }.into()
+        },
+    )
+}

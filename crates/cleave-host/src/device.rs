@@ -1,0 +1,546 @@
+//! One attached device: how it is reached, whether it is the right one, and the space on it.
+//!
+//! 1. [`Device::link`] connects when first needed, identifies the device with the database's epoch
+//!    (which ends whatever an earlier opening left running there, rule 29) and compares identities.
+//! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands that pages need, in
+//!    commands no larger than the device takes.
+//! 3. [`Claim`] is space that one statement took and has not committed yet.
+//!
+//! The host owns physical space: the [`SpaceMap`] is rebuilt at every opening as the complement of
+//! what the root names, so nothing can leak. Space that a commit retires waits until no state that
+//! names it is held any more (rule 30); space whose write may still be on its way to a lost device
+//! is not used again before the next opening, whose epoch fences that write off.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use cleave_fragment::command::{
+    Command, CommandHeader, DeviceErrorCause, Identity, Payload, ReadItem, ReadPayload, Reply,
+    Request, WriteItem,
+};
+use cleave_fragment::link::{
+    AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, RemoteLink, Token,
+};
+use cleave_media::{BlockAddress, Extent, SpaceMap};
+
+use crate::catalog::{DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+use crate::error::{Error, Result};
+use crate::host_pages::item_bytes;
+use crate::storage_error::StorageError;
+
+/// Makes the service of the embedded device over the media file at a path. The host never names the
+/// device's crate; who builds a program out of both hands this in.
+pub type EmbeddedFactory =
+    Arc<dyn Fn(&Path) -> Result<Arc<dyn DeviceService>, Error> + Send + Sync>;
+
+/// Most bytes of one read or write command: enough to keep a link busy, and few enough that a slow
+/// link answers within seconds.
+const COMMAND_BYTES: usize = 8 << 20;
+
+/// An attached device. See the module's description.
+pub struct Device {
+    entry: DeviceEntry,
+    database: DatabaseId,
+    epoch: u64,
+    sequence: AtomicU64,
+    run: AtomicU64,
+    space: Mutex<Space>,
+    connection: tokio::sync::Mutex<Option<Connection>>,
+    media: PathBuf,
+    embedded: EmbeddedFactory,
+}
+
+#[derive(Clone)]
+struct Connection {
+    link: Arc<dyn Link>,
+    identity: Arc<Identity>,
+}
+
+/// Free space, and space that waits to become free.
+#[derive(Debug)]
+struct Space {
+    map: SpaceMap,
+    /// Extents by the generation whose commit retired them.
+    retired: Vec<(u64, Extent)>,
+    /// Blocks that stay taken until the next opening.
+    doubtful_blocks: u64,
+}
+
+/// How much of a device is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceStatus {
+    /// Blocks that the present state names, or that a running statement took.
+    pub used_blocks: u64,
+    /// Of these, blocks that no state names any more, waiting for the last reader.
+    pub retired_blocks: u64,
+    /// Of these, blocks whose write was lost with the link, kept until the next opening.
+    pub doubtful_blocks: u64,
+    /// Blocks from the first to the last one in use.
+    pub high_water: u64,
+}
+
+impl Device {
+    /// A device that is not connected yet, of which `used` is in use.
+    ///
+    /// # Errors
+    /// [`StorageError::Damaged`]-like words where two extents overlap; the caller names the file.
+    pub(crate) fn new(
+        entry: DeviceEntry,
+        database: DatabaseId,
+        epoch: u64,
+        used: Vec<Extent>,
+        directory: &Path,
+        embedded: EmbeddedFactory,
+    ) -> Result<Self, cleave_media::SpaceError> {
+        let map = SpaceMap::with_used(used)?;
+        Ok(Self {
+            media: directory.join(format!("device-{}.media", entry.id)),
+            entry,
+            database,
+            epoch,
+            sequence: AtomicU64::new(1),
+            run: AtomicU64::new(1),
+            space: Mutex::new(Space { map, retired: Vec::new(), doubtful_blocks: 0 }),
+            connection: tokio::sync::Mutex::new(None),
+            embedded,
+        })
+    }
+
+    /// Its number in this database.
+    pub fn id(&self) -> DeviceId {
+        self.entry.id
+    }
+
+    /// Its name in this database.
+    pub fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// How it is attached.
+    pub fn mode(&self) -> AttachMode {
+        match self.entry.kind {
+            DeviceKind::Embedded => AttachMode::Embedded,
+            DeviceKind::Remote(_) => AttachMode::Remote,
+        }
+    }
+
+    /// What the root remembers of it.
+    pub fn entry(&self) -> &DeviceEntry {
+        &self.entry
+    }
+
+    /// A header for the next command, outside any run.
+    pub fn header(&self) -> CommandHeader {
+        CommandHeader {
+            database: self.database.0,
+            epoch: self.epoch,
+            run: 0,
+            sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
+            interaction: 0,
+        }
+    }
+
+    /// A header for a run that has not been used yet.
+    pub fn next_run(&self) -> CommandHeader {
+        CommandHeader { run: self.run.fetch_add(1, Ordering::Relaxed), ..self.header() }
+    }
+
+    /// The link to the device, connected and identified.
+    ///
+    /// # Errors
+    /// [`StorageError::DeviceLost`], [`StorageError::OtherDevice`], [`StorageError::Token`].
+    pub async fn link(&self) -> Result<Arc<dyn Link>> {
+        Ok(self.connection().await?.link)
+    }
+
+    /// What the device said of itself when it was connected.
+    ///
+    /// # Errors
+    /// As [`Device::link`].
+    pub async fn identity(&self) -> Result<Arc<Identity>> {
+        Ok(self.connection().await?.identity)
+    }
+
+    /// Bytes and commands that crossed the link so far; nothing while it was never connected.
+    pub async fn traffic(&self) -> cleave_fragment::link::Traffic {
+        match &*self.connection.lock().await {
+            Some(connection) => connection.link.traffic(),
+            None => cleave_fragment::link::Traffic::default(),
+        }
+    }
+
+    async fn connection(&self) -> Result<Connection> {
+        let mut place = self.connection.lock().await;
+        if let Some(connection) = &*place {
+            return Ok(connection.clone());
+        }
+        let link = self.connect().await?;
+        let identity = self.identify(&*link).await?;
+        if identity.device != self.entry.identity {
+            return Err(StorageError::OtherDevice {
+                device: self.entry.name.clone(),
+                address: self.entry.address(),
+                expected: self.entry.identity,
+                found: identity.device,
+            }
+            .into());
+        }
+        let connection = Connection { link, identity: Arc::new(identity) };
+        *place = Some(connection.clone());
+        Ok(connection)
+    }
+
+    async fn connect(&self) -> Result<Arc<dyn Link>> {
+        connect(&self.entry, &self.media, &self.embedded).await
+    }
+
+    async fn identify(&self, link: &dyn Link) -> Result<Identity> {
+        let command = Command::new(self.header(), Request::Identify);
+        match link.call(command).await.map_err(|error| self.fault("identify itself", error))? {
+            Reply::Identity(identity) => Ok(identity),
+            other => Err(self.strange(&other, "identify")),
+        }
+    }
+
+    /// Sends one command and takes its reply.
+    ///
+    /// A link that was lost is made anew with the next command, identity checked.
+    ///
+    /// # Errors
+    /// [`StorageError::DeviceLost`], [`StorageError::Refused`], or those of [`Device::link`].
+    pub async fn call(&self, action: &'static str, request: Request) -> Result<Reply> {
+        let link = self.link().await?;
+        match link.call(Command::new(self.header(), request)).await {
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                if is_lost(&error) {
+                    self.forget(&link).await;
+                }
+                Err(self.fault(action, error))
+            }
+        }
+    }
+
+    /// Forgets `link`, if it is still the one in use, so that the next command connects anew.
+    pub async fn forget(&self, link: &Arc<dyn Link>) {
+        let mut place = self.connection.lock().await;
+        if place.as_ref().is_some_and(|connection| Arc::ptr_eq(&connection.link, link)) {
+            *place = None;
+        }
+    }
+
+    /// Reads `items`, in commands of a bounded size, several under way at once.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub async fn read(&self, items: Vec<ReadItem>) -> Result<Vec<ReadPayload>> {
+        let mut commands: Vec<Vec<ReadItem>> = Vec::new();
+        let mut bytes = COMMAND_BYTES;
+        for item in items {
+            let size = item_bytes(&item);
+            match commands.last_mut().filter(|_| bytes + size <= COMMAND_BYTES) {
+                Some(command) => {
+                    command.push(item);
+                    bytes += size;
+                }
+                None => {
+                    commands.push(vec![item]);
+                    bytes = size;
+                }
+            }
+        }
+        let replies =
+            futures::future::try_join_all(commands.into_iter().map(|items| self.read_one(items)))
+                .await?;
+        Ok(replies.into_iter().flatten().collect())
+    }
+
+    async fn read_one(&self, items: Vec<ReadItem>) -> Result<Vec<ReadPayload>> {
+        let count = items.len();
+        match self.call("read", Request::Read(items)).await? {
+            Reply::Read(payloads) if payloads.len() == count => Ok(payloads),
+            other => Err(self.strange(&other, "read")),
+        }
+    }
+
+    /// Writes `bytes` at `start`; the space must belong to a [`Claim`].
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub(crate) async fn write(&self, start: BlockAddress, bytes: Bytes) -> Result<()> {
+        let item = WriteItem { start, payload: Payload::new(bytes) };
+        let extent = item_extent(&item);
+        match self.call("write", Request::Write(vec![item.clone()])).await {
+            Err(Error::Storage(error)) if is_unreserved(&error) => {
+                // The device was restarted since: its reservations went with it, the space is ours.
+                self.reserve(vec![extent]).await?;
+                self.done("write", Request::Write(vec![item])).await
+            }
+            Err(error) => Err(error),
+            Ok(Reply::Done) => Ok(()),
+            Ok(other) => Err(self.strange(&other, "write")),
+        }
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub async fn sync(&self) -> Result<()> {
+        self.done("sync", Request::Sync).await
+    }
+
+    /// Tells the device that this database will write to `extents`.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub(crate) async fn reserve(&self, extents: Vec<Extent>) -> Result<()> {
+        self.done("reserve space", Request::Reserve { extents }).await
+    }
+
+    async fn done(&self, action: &'static str, request: Request) -> Result<()> {
+        match self.call(action, request).await? {
+            Reply::Done => Ok(()),
+            other => Err(self.strange(&other, action)),
+        }
+    }
+
+    /// How much of the device is in use.
+    pub fn space(&self) -> SpaceStatus {
+        let space = self.space_map();
+        SpaceStatus {
+            used_blocks: space.map.used_blocks(),
+            retired_blocks: space.retired.iter().map(|(_, e)| u64::from(e.block_count)).sum(),
+            doubtful_blocks: space.doubtful_blocks,
+            high_water: space.map.high_water(),
+        }
+    }
+
+    /// Lets `extents` wait until no state older than `generation` is held.
+    pub(crate) fn retire(&self, generation: u64, extents: impl IntoIterator<Item = Extent>) {
+        self.space_map().retired.extend(extents.into_iter().map(|extent| (generation, extent)));
+    }
+
+    /// Frees what was retired at or before `generation`, the oldest state that is still held.
+    pub(crate) fn reclaim(&self, generation: u64) {
+        let mut space = self.space_map();
+        let waiting = std::mem::take(&mut space.retired);
+        for (retired_at, extent) in waiting {
+            if retired_at <= generation {
+                space.free(extent);
+            } else {
+                space.retired.push((retired_at, extent));
+            }
+        }
+    }
+
+    fn space_map(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An error of ours out of one of the link's, naming the device.
+    pub fn fault(&self, action: &'static str, error: LinkError) -> Error {
+        fault(&self.entry, action, error)
+    }
+
+    /// The error of a device that sent another kind of payload than was asked for.
+    pub(crate) fn strange_payload(&self, what: &str) -> Error {
+        StorageError::Answer {
+            device: self.entry.name.clone(),
+            address: self.entry.address(),
+            what: what.to_owned(),
+        }
+        .into()
+    }
+
+    fn strange(&self, reply: &Reply, action: &str) -> Error {
+        strange(&self.entry, reply, action)
+    }
+}
+
+impl Space {
+    fn free(&mut self, extent: Extent) {
+        let freed = self.map.free(extent);
+        debug_assert!(freed.is_ok(), "space is freed once: {freed:?}");
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+/// Space on one device that a statement took. What is still claimed when the last holder lets go
+/// is free again, unless it was committed.
+///
+/// Every write under way holds the claim too: space is never given to another statement while an
+/// abandoned one may still write to it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    device: Arc<Device>,
+    state: Mutex<ClaimState>,
+}
+
+#[derive(Debug, Default)]
+struct ClaimState {
+    extents: Vec<Extent>,
+    doubtful: bool,
+}
+
+impl Claim {
+    /// No space yet.
+    pub(crate) fn new(device: Arc<Device>) -> Self {
+        Self { device, state: Mutex::default() }
+    }
+
+    /// The device that the space is on.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Takes space.
+    pub(crate) fn take(&self, block_count: u32) -> Extent {
+        let extent = self.device.space_map().map.allocate(block_count);
+        self.state().extents.push(extent);
+        extent
+    }
+
+    /// Gives back `part` of an extent that was taken: nothing was or will be written there.
+    pub(crate) fn give_back(&self, part: Extent) {
+        if part.block_count == 0 {
+            return;
+        }
+        let mut state = self.state();
+        let Some(place) = state.extents.iter().position(|extent| extent.contains(part)) else {
+            debug_assert!(false, "{part} was not claimed");
+            return;
+        };
+        let whole = state.extents.swap_remove(place);
+        let before = part.start.0 - whole.start.0;
+        let behind = whole.end().0 - part.end().0;
+        for (start, blocks) in [(whole.start.0, before), (part.end().0, behind)] {
+            if let Ok(block_count @ 1..) = u32::try_from(blocks) {
+                state.extents.push(Extent { start: BlockAddress(start), block_count });
+            }
+        }
+        drop(state);
+        self.device.space_map().free(part);
+    }
+
+    /// Remembers that a write may reach the device after its link was lost.
+    pub(crate) fn doubt(&self) {
+        self.state().doubtful = true;
+    }
+
+    /// The root names the space now: it is no longer the statement's.
+    pub(crate) fn commit(&self) {
+        self.state().extents.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, ClaimState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let state = std::mem::take(&mut *self.state());
+        let mut space = self.device.space_map();
+        for extent in state.extents {
+            if state.doubtful {
+                space.doubtful_blocks += u64::from(extent.block_count);
+            } else {
+                space.free(extent);
+            }
+        }
+    }
+}
+
+/// Asks the device behind `entry` who it is, on behalf of no database: it changes nothing there.
+pub(crate) async fn identify(
+    entry: &DeviceEntry,
+    directory: &Path,
+    embedded: &EmbeddedFactory,
+) -> Result<(Arc<dyn Link>, Identity)> {
+    let media = directory.join(format!("device-{}.media", entry.id));
+    let link = connect(entry, &media, embedded).await?;
+    let command = Command::new(CommandHeader::default(), Request::Identify);
+    match link.call(command).await.map_err(|error| fault(entry, "identify itself", error))? {
+        Reply::Identity(identity) => Ok((link, identity)),
+        other => Err(strange(entry, &other, "identify")),
+    }
+}
+
+async fn connect(
+    entry: &DeviceEntry,
+    media: &Path,
+    embedded: &EmbeddedFactory,
+) -> Result<Arc<dyn Link>> {
+    match &entry.kind {
+        DeviceKind::Embedded => Ok(Arc::new(EmbeddedLink::new(embedded(media)?, None))),
+        DeviceKind::Remote(remote) => {
+            let token = read_token(&entry.name, remote)?;
+            let address = RemoteAddress { host: remote.host.clone(), port: remote.port };
+            let link = RemoteLink::connect(address, token, remote.ca_pem.clone(), remote.rate_cap)
+                .await
+                .map_err(|error| fault(entry, "connect", error))?;
+            Ok(Arc::new(link))
+        }
+    }
+}
+
+fn read_token(device: &str, remote: &RemoteDevice) -> Result<Token> {
+    let Some(path) = &remote.token_file else { return Ok(Token::default()) };
+    let unreadable = |reason: String| {
+        Error::from(StorageError::Token { device: device.to_owned(), path: path.clone(), reason })
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(unreadable("the file is empty".to_owned()));
+    }
+    Ok(Token::from(text.to_owned()))
+}
+
+fn fault(entry: &DeviceEntry, action: &'static str, error: LinkError) -> Error {
+    let (device, address) = (entry.name.clone(), entry.address());
+    match error {
+        LinkError::Device { source, .. } => StorageError::Refused { device, address, action, source },
+        source if is_lost(&source) => StorageError::DeviceLost { device, address, source },
+        source => StorageError::Link { device, address, source },
+    }
+    .into()
+}
+
+fn strange(entry: &DeviceEntry, reply: &Reply, action: &str) -> Error {
+    let name = match reply {
+        Reply::Identity(_) => "an identity",
+        Reply::Read(_) => "pages, and not as many as were asked for,",
+        Reply::Done => "no more than \"done\"",
+        Reply::Status(_) => "its status",
+    };
+    StorageError::Answer {
+        device: entry.name.clone(),
+        address: entry.address(),
+        what: format!("{name} to \"{action}\""),
+    }
+    .into()
+}
+
+fn is_lost(error: &LinkError) -> bool {
+    error.is_unreachable()
+}
+
+fn is_unreserved(error: &StorageError) -> bool {
+    matches!(error, StorageError::Refused { source, .. }
+        if source.cause == DeviceErrorCause::NotReserved)
+}
+
+fn item_extent(item: &WriteItem) -> Extent {
+    let blocks = item.payload.bytes.len().div_ceil(cleave_media::BLOCK_SIZE);
+    Extent { start: item.start, block_count: u32::try_from(blocks).unwrap_or(u32::MAX) }
+}
