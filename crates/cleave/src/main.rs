@@ -1,2 +1,76 @@
-//! placeholder
-fn main() {}
+//! `cleave`: a SQL database whose storage computes, as one program.
+//!
+//! A command line in, an exit code out: 0 done, 1 the command line or a file that it names is wrong, 2 a
+//! database or device cannot be opened or reached, 3 a statement failed, 4 results disagree (`demo`).
+//!
+//! 1. [`arguments`] reads the command line.
+//! 2. [`open`] opens the database: the only place where host and device meet.
+//! 3. [`shell`] is `cleave sql`; [`commands`] are `generate`, `load` and `device`; [`demo`] is `cleave demo`.
+//! 4. [`generate`] computes the databases that `generate` and `demo` load.
+//! 5. [`failure`] is why a command ended early.
+
+mod arguments;
+mod commands;
+mod demo;
+mod failure;
+mod generate;
+mod open;
+mod shell;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use arguments::{Command, Invocation};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let invocation = match arguments::parse(std::env::args_os()) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            drop(error.print());
+            // Help and version are printed on request; everything else is misuse.
+            return if error.use_stderr() { ExitCode::from(1) } else { ExitCode::SUCCESS };
+        }
+    };
+    if let Command::DeviceProcess { arguments } = invocation.command {
+        return cleave_device::main_with_args(arguments);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("no threads to run on: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    match runtime.block_on(Box::pin(run(invocation))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::Reported) {
+                complain(&failure.to_string());
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+async fn run(invocation: Invocation) -> Result<(), Failure> {
+    let place = invocation.place;
+    match invocation.command {
+        Command::Demo(options) => demo::run(&options, &place).await,
+        Command::Sql { format, sources } => {
+            let (database, session) = open::open(&place, open::Create::IfAbsent).await?;
+            shell::run(database, session, format, &sources).await
+        }
+        Command::Generate(options) => commands::generate::run(&options, &place).await,
+        Command::Load(options) => commands::load::run(&options, &place).await,
+        Command::Device(options) => commands::device::run(&options, &place).await,
+        // Handled before there is a runtime: the device builds its own.
+        Command::DeviceProcess { .. } => Ok(()),
+    }
+}
+
+/// Writes to standard error; where that is closed, nobody is there to be told.
+fn complain(message: &str) {
+    drop(writeln!(std::io::stderr(), "cleave: {message}"));
+}

@@ -1,0 +1,188 @@
+//! The command line in, what to do out.
+//!
+//! Invariant: everything that can be checked without opening a database is checked here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::commands::device::DeviceOptions;
+use crate::commands::generate::GenerateOptions;
+use crate::commands::load::LoadOptions;
+use crate::demo::DemoOptions;
+use crate::shell::Source;
+use crate::shell::format::Format;
+
+/// What one invocation asks for.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    /// Which database, with which settings.
+    pub(crate) place: Place,
+    /// What to do with it.
+    pub(crate) command: Command,
+}
+
+/// Which database, and how to open it: the same everywhere.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// The database's folder
+    #[arg(long = "db", value_name = "DIR", env = "CLEAVE_DB", global = true)]
+    pub(crate) directory: Option<PathBuf>,
+    /// A session setting, as in --set split=h0; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting, global = true)]
+    pub(crate) settings: Vec<(String, String)>,
+    /// Memory for pages that the host keeps, as in 256MB
+    #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
+    pub(crate) buffer_pool: Option<u64>,
+}
+
+/// The commands.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// `cleave demo`.
+    Demo(DemoOptions),
+    /// `cleave sql`.
+    Sql {
+        /// How to lay out results.
+        format: Format,
+        /// What to run, in order; nothing: standard input.
+        sources: Vec<Source>,
+    },
+    /// `cleave generate`.
+    Generate(GenerateOptions),
+    /// `cleave load`.
+    Load(LoadOptions),
+    /// `cleave device`.
+    Device(DeviceOptions),
+    /// `cleave device-process`: what `cleaved` is, in this program.
+    DeviceProcess {
+        /// Its own arguments.
+        arguments: Vec<OsString>,
+    },
+}
+
+/// Reads a command line, the program's name first.
+pub(crate) fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<Invocation, clap::Error> {
+    let matches = CommandLine::command().try_get_matches_from(arguments)?;
+    let line = CommandLine::from_arg_matches(&matches)?;
+    let command = match line.command {
+        Subcommands::Demo(options) => Command::Demo(options),
+        Subcommands::Sql(options) => {
+            let sources =
+                matches.subcommand_matches("sql").map(sources_in_order).unwrap_or_default();
+            Command::Sql { format: options.format, sources }
+        }
+        Subcommands::Generate(options) => Command::Generate(options),
+        Subcommands::Load(options) => Command::Load(options),
+        Subcommands::Device(options) => Command::Device(options),
+        Subcommands::DeviceProcess { arguments } => Command::DeviceProcess { arguments },
+    };
+    Ok(Invocation { place: line.place, command })
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cleave",
+    version,
+    about = "A SQL database whose storage computes",
+    after_help = "Start with `cleave demo`. Exit codes: 0 done, 1 wrong usage or file, 2 a database or \
+                  device cannot be opened, 3 a statement failed, 4 results disagree."
+)]
+struct CommandLine {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    /// Show what splitting queries between host and device is good for
+    Demo(DemoOptions),
+    /// Run SQL: a shell, or statements from -c, -f or standard input
+    Sql(SqlOptions),
+    /// Compute the IMDb-like or the TPC-H database, into files or into a database
+    Generate(GenerateOptions),
+    /// Load CSV or Parquet files into a table
+    Load(LoadOptions),
+    /// Attach and list storage devices
+    Device(DeviceOptions),
+    /// Be a storage device (what `cleaved` is)
+    #[command(hide = true)]
+    DeviceProcess {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct SqlOptions {
+    /// Statements to run; may be repeated, and mixed with -f
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    commands: Vec<String>,
+    /// A file of statements to run
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How to lay out results
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// `-c` and `-f` in the order in which they stand, which the derived structure does not keep.
+fn sources_in_order(matches: &clap::ArgMatches) -> Vec<Source> {
+    let indices = |id: &str| matches.indices_of(id).into_iter().flatten();
+    let commands = matches.get_many::<String>("commands").into_iter().flatten();
+    let files = matches.get_many::<PathBuf>("files").into_iter().flatten();
+    let mut sources: Vec<(usize, Source)> = indices("commands")
+        .zip(commands)
+        .map(|(index, text)| (index, Source::Text(text.clone())))
+        .chain(
+            indices("files")
+                .zip(files)
+                .map(|(index, path)| (index, Source::File(path.clone()))),
+        )
+        .collect();
+    sources.sort_by_key(|(index, _)| *index);
+    sources.into_iter().map(|(_, source)| source).collect()
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("expected NAME=VALUE, as in split=h0".to_owned()),
+    }
+}
+
+/// A number of bytes, as settings take it.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    cleave_host::settings::parse_bytes(text)
+        .ok_or_else(|| "expected a number of bytes, as in 1048576 or 256MB".to_owned())
+}
+
+/// A link's rate in bytes a second: `1gbit`, `100mbit`, or a plain number of bytes.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a rate, as in 1gbit, 100mbit or 12500000 (bytes a second)".to_owned();
+    let lower_case = text.trim().to_ascii_lowercase();
+    let (number, factor) = match lower_case.strip_suffix("bit") {
+        Some(number) => match number.strip_suffix(['g', 'm', 'k']) {
+            Some(digits) if number.ends_with('g') => (digits, 1_000_000_000 / 8),
+            Some(digits) if number.ends_with('m') => (digits, 1_000_000 / 8),
+            Some(digits) => (digits, 1_000 / 8),
+            None => return Err(wrong()),
+        },
+        None => (lower_case.as_str(), 1),
+    };
+    let number: u64 = number.trim().parse().map_err(|_| wrong())?;
+    match number.checked_mul(factor) {
+        Some(rate) if rate > 0 => Ok(rate),
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Command lines and what they ask for.
+
+use std::path::PathBuf;
+
+use super::{Command, Invocation, parse, rate, setting};
+use crate::shell::Source;
+use crate::shell::format::Format;
+
+fn parsed(line: &str) -> Result<Invocation, clap::Error> {
+    parse(line.split_whitespace().map(Into::into))
+}
+
+#[test]
+fn statements_and_files_keep_their_order() {
+    let invocation =
+        parsed("cleave sql -c a -f b.sql -c c --format json --db d --set split=h0").unwrap();
+    assert_eq!(invocation.place.directory, Some(PathBuf::from("d")));
+    assert_eq!(invocation.place.settings, [("split".to_owned(), "h0".to_owned())]);
+    let Command::Sql { format: Format::Json, sources } = invocation.command else {
+        panic!("not sql: {:?}", invocation.command)
+    };
+    let order: Vec<String> = sources
+        .into_iter()
+        .map(|source| match source {
+            Source::Text(text) => text,
+            Source::File(path) => path.display().to_string(),
+        })
+        .collect();
+    assert_eq!(order, ["a", "b.sql", "c"]);
+}
+
+#[test]
+fn the_database_may_stand_before_the_command() {
+    let invocation = parsed("cleave --db d --buffer-pool 64MB sql").unwrap();
+    assert_eq!(invocation.place.directory, Some(PathBuf::from("d")));
+    assert_eq!(invocation.place.buffer_pool, Some(64 << 20));
+}
+
+#[test]
+fn a_device_process_gets_its_arguments_as_they_are() {
+    let invocation = parsed("cleave device-process --listen 127.0.0.1:0 --db x").unwrap();
+    let Command::DeviceProcess { arguments } = invocation.command else { panic!() };
+    assert_eq!(arguments, ["--listen", "127.0.0.1:0", "--db", "x"]);
+}
+
+#[test]
+fn misuse_is_refused() {
+    for line in [
+        "cleave",
+        "cleave frobnicate",
+        "cleave sql --format xml",
+        "cleave sql --set split",
+        "cleave sql --set =h0",
+        "cleave sql --buffer-pool much",
+        "cleave demo --rate fast",
+        "cleave generate imdb",
+        "cleave load",
+    ] {
+        let error = parsed(line).unwrap_err();
+        assert!(error.use_stderr(), "{line}");
+    }
+    assert!(!parsed("cleave --help").unwrap_err().use_stderr());
+}
+
+#[test]
+fn rates_are_bits_or_bytes() {
+    assert_eq!(rate("1gbit"), Ok(125_000_000));
+    assert_eq!(rate("100Mbit"), Ok(12_500_000));
+    assert_eq!(rate("8kbit"), Ok(1_000));
+    assert_eq!(rate("4096"), Ok(4096));
+    for wrong in ["", "0", "fast", "1xbit", "bit", "-1", "99999999999999999999gbit"] {
+        assert!(rate(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn settings_keep_what_follows_the_first_equals_sign() {
+    assert_eq!(setting("application_name=a=b"), Ok(("application_name".into(), "a=b".into())));
+}

@@ -1,0 +1,108 @@
+//! `cleave device`: attach a device that runs elsewhere, and list those attached.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use cleave_host::RemoteDevice;
+
+use crate::arguments::{Place, rate};
+use crate::failure::Failure;
+use crate::open::{self, Create};
+
+/// `cleave device …`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeviceOptions {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Action {
+    /// Attach a running `cleaved` under a name
+    Add(AddOptions),
+    /// List attached devices, and whether they answer
+    List,
+}
+
+#[derive(Debug, Clone, Args)]
+struct AddOptions {
+    /// The name by which this database calls the device
+    name: String,
+    /// Where it listens, as in storage1:7700 or [::1]:7700
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    address: (String, u16),
+    /// A file that holds the device's token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The certificate (PEM) that the device's own descends from; without it the link has no TLS
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The most that the link may carry in each direction, as in 1gbit
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate_cap: Option<u64>,
+}
+
+/// Runs `cleave device …`.
+pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Failure> {
+    match &options.action {
+        Action::Add(options) => add(options, place).await,
+        Action::List => list(place).await,
+    }
+}
+
+async fn add(options: &AddOptions, place: &Place) -> Result<(), Failure> {
+    let ca_pem = match &options.ca {
+        Some(path) => Some(std::fs::read_to_string(path).map_err(Failure::file(path))?),
+        None => None,
+    };
+    // The database may be opened from another folder next time.
+    let token_file = match &options.token_file {
+        Some(path) => Some(path.canonicalize().map_err(Failure::file(path))?),
+        None => None,
+    };
+    let (host, port) = options.address.clone();
+    let remote = RemoteDevice { host, port, token_file, ca_pem, rate_cap: options.rate_cap };
+    let (database, _session) = open::open(place, Create::IfAbsent).await?;
+    let device = database.add_device(&options.name, remote).await.map_err(Failure::Open)?;
+    let address = device.entry().address();
+    writeln!(std::io::stdout(), "device \"{}\" at {address} is attached", device.name())?;
+    Ok(())
+}
+
+async fn list(place: &Place) -> Result<(), Failure> {
+    let (database, _session) = open::open(place, Create::Never).await?;
+    let catalog = database.catalog();
+    let mut out = std::io::stdout();
+    for device in database.devices() {
+        let table_count = catalog
+            .tables()
+            .filter(|table| table.tablets.iter().any(|tablet| tablet.device == device.id()))
+            .count();
+        let state = match device.identity().await {
+            Ok(identity) => format!("answers, {} cores for fragments", identity.cores),
+            Err(error) => error.to_string(),
+        };
+        writeln!(
+            out,
+            "{} ({}): {table_count} tables, {} MB in use; {state}",
+            device.name(),
+            device.entry().address(),
+            device.space().used_blocks * cleave_media::BLOCK_SIZE as u64 / 1_000_000,
+        )?;
+    }
+    Ok(())
+}
+
+fn address(text: &str) -> Result<(String, u16), String> {
+    let wrong = || "expected HOST:PORT, as in storage1:7700 or [::1]:7700".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    match port.parse() {
+        Ok(port) if !host.is_empty() && port > 0 => Ok((host.to_owned(), port)),
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
