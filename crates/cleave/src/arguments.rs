@@ -139,11 +139,7 @@ fn sources_in_order(matches: &clap::ArgMatches) -> Vec<Source> {
     let mut sources: Vec<(usize, Source)> = indices("commands")
         .zip(commands)
         .map(|(index, text)| (index, Source::Text(text.clone())))
-        .chain(
-            indices("files")
-                .zip(files)
-                .map(|(index, path)| (index, Source::File(path.clone()))),
-        )
+        .chain(indices("files").zip(files).map(|(index, path)| (index, Source::File(path.clone()))))
         .collect();
     sources.sort_by_key(|(index, _)| *index);
     sources.into_iter().map(|(_, source)| source).collect()

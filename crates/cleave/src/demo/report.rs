@@ -20,7 +20,7 @@ pub(crate) struct Measurement {
 }
 
 /// What one run took.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Run {
     /// From the statement to its last row.
     pub(crate) time: Duration,
@@ -42,7 +42,14 @@ pub(crate) fn table(measurements: &[Measurement]) -> String {
         .load_preset(comfy_table::presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '-')
         .set_header([
-            "query", "rows", "host", "split", "auto", "host moved", "split moved", "speed-up",
+            "query",
+            "rows",
+            "host",
+            "split",
+            "auto",
+            "host moved",
+            "split moved",
+            "speed-up",
         ]);
     for measurement in measurements {
         table.add_row([
@@ -130,7 +137,11 @@ pub(crate) fn bytes_text(bytes: u64) -> String {
         unit += 1;
     }
     let name = UNITS.get(unit).copied().unwrap_or("B");
-    if unit > 0 && scaled < 100 { format!("{scaled}.{tenths} {name}") } else { format!("{scaled} {name}") }
+    if unit > 0 && scaled < 100 {
+        format!("{scaled}.{tenths} {name}")
+    } else {
+        format!("{scaled} {name}")
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ const EXCERPT_WIDTH: usize = 100;
 pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<&str>) -> String {
     let message = error.to_string();
     let Some(position) = error.position() else {
-        let place = origin.map(|origin| format!("{origin}:{}: ", statement.line)).unwrap_or_default();
+        let place =
+            origin.map(|origin| format!("{origin}:{}: ", statement.line)).unwrap_or_default();
         return format!("{place}ERROR {}: {message}\n", error.sqlstate());
     };
     // The error counts lines from the statement's start, the reader from the file's.

@@ -122,14 +122,14 @@ fn write_csv(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -
 }
 
 fn write_json(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
-    let names: Vec<String> = schema.fields().iter().map(|field| json_string(field.name())).collect();
+    let names: Vec<String> =
+        schema.fields().iter().map(|field| json_string(field.name())).collect();
     let mut is_first = true;
     out.write_all(b"[")?;
     for_each_row(batches, |row| {
         out.write_all(if is_first { b"\n{" } else { b",\n{" })?;
         is_first = false;
-        for (index, ((name, field), cell)) in
-            names.iter().zip(schema.fields()).zip(row).enumerate()
+        for (index, ((name, field), cell)) in names.iter().zip(schema.fields()).zip(row).enumerate()
         {
             let separator = if index > 0 { "," } else { "" };
             let value = match cell.as_deref() {
@@ -206,13 +206,21 @@ impl<'a> Column<'a> {
         let array = self.array;
         Ok(Some(match array.data_type() {
             DataType::Boolean => {
-                if array.as_boolean().value(row) { "t".to_owned() } else { "f".to_owned() }
+                if array.as_boolean().value(row) {
+                    "t".to_owned()
+                } else {
+                    "f".to_owned()
+                }
             }
             DataType::Float32 => {
-                float_text(array.as_primitive::<Float32Type>().value(row), |value| value.to_string())
+                float_text(array.as_primitive::<Float32Type>().value(row), |value| {
+                    value.to_string()
+                })
             }
             DataType::Float64 => {
-                float_text(array.as_primitive::<Float64Type>().value(row), |value| value.to_string())
+                float_text(array.as_primitive::<Float64Type>().value(row), |value| {
+                    value.to_string()
+                })
             }
             DataType::Interval(IntervalUnit::MonthDayNano) => {
                 let value = array.as_primitive::<IntervalMonthDayNanoType>().value(row);
@@ -276,12 +284,8 @@ fn interval_text(months: i32, days: i32, nanoseconds: i64) -> String {
         let sign = if nanoseconds < 0 { "-" } else { "" };
         let micros = nanoseconds.unsigned_abs() / 1_000;
         let seconds = micros / 1_000_000;
-        let mut time = format!(
-            "{sign}{:02}:{:02}:{:02}",
-            seconds / 3600,
-            seconds / 60 % 60,
-            seconds % 60
-        );
+        let mut time =
+            format!("{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
         if micros % 1_000_000 != 0 {
             let fraction = format!(".{:06}", micros % 1_000_000);
             time.push_str(fraction.trim_end_matches('0'));

@@ -9,6 +9,7 @@
 
 mod complaint;
 mod completion;
+mod describe;
 pub(crate) mod format;
 mod line_editor;
 mod meta_command;
@@ -19,7 +20,7 @@ use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_host::{Database, Outcome, Session};
+use cleave_host::{Database, Error, NameKind, Outcome, Session};
 use cleave_media::clock::Stopwatch;
 use tokio::sync::Notify;
 
@@ -236,9 +237,16 @@ impl Shell {
         match command {
             MetaCommand::Quit => return Ok(Next::Quit),
             MetaCommand::Help => write!(self.out, "{}", meta_command::HELP)?,
-            MetaCommand::Database => self.show_database()?,
-            MetaCommand::Tables => self.show_tables()?,
-            MetaCommand::Describe(name) => return self.describe(&name, origin),
+            MetaCommand::Database => describe::database(&mut self.out, &self.database)?,
+            MetaCommand::Tables => describe::tables(&mut self.out, &self.database.catalog())?,
+            MetaCommand::Describe(name) => {
+                let catalog = self.database.catalog();
+                let Some(table) = catalog.table(&name) else {
+                    let error = Error::unknown(NameKind::Table, &name, catalog.table_names());
+                    return self.complain(&error.to_string(), origin);
+                };
+                describe::table(&mut self.out, &catalog, table)?;
+            }
             MetaCommand::Timing(value) => {
                 self.is_timing = value.unwrap_or(!self.is_timing);
                 writeln!(self.out, "timing is {}", on_or_off(self.is_timing))?;
@@ -298,108 +306,6 @@ impl Shell {
         // Bound first: the catalog's borrow ends with the collection.
         let tables = tables.collect();
         Vocabulary { tables, settings }
-    }
-
-    fn show_tables(&mut self) -> io::Result<()> {
-        let catalog = self.database.catalog();
-        let names: Vec<(&str, u64)> = catalog
-            .tables()
-            .map(|table| (table.schema.name.as_str(), table.row_count()))
-            .collect();
-        if names.is_empty() {
-            return writeln!(self.out, "no tables yet; CREATE TABLE makes one");
-        }
-        let width = names.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(5);
-        writeln!(self.out, " {:width$} | rows", "table")?;
-        writeln!(self.out, "-{}-+-----------", "-".repeat(width))?;
-        for (name, row_count) in names {
-            writeln!(self.out, " {name:width$} | {row_count}")?;
-        }
-        Ok(())
-    }
-
-    fn show_database(&mut self) -> io::Result<()> {
-        let catalog = self.database.catalog();
-        writeln!(
-            self.out,
-            "database {}, {} tables, commit {}",
-            self.database.directory().display(),
-            catalog.tables().count(),
-            catalog.commit
-        )?;
-        for device in catalog.devices() {
-            writeln!(self.out, "  device {} ({})", device.name, device.address())?;
-        }
-        Ok(())
-    }
-
-    fn describe(&mut self, name: &str, origin: Option<&str>) -> Result<Next, Failure> {
-        let catalog = self.database.catalog();
-        let Some(table) = catalog.table(name) else {
-            let error = cleave_host::Error::unknown(
-                cleave_host::NameKind::Table,
-                name,
-                catalog.table_names(),
-            );
-            return self.complain(&error.to_string(), origin);
-        };
-        let schema = &table.schema;
-        writeln!(self.out, "Table \"{}\", {} rows", schema.name, table.row_count())?;
-        let rows: Vec<[String; 4]> = schema
-            .columns
-            .iter()
-            .map(|column| {
-                [
-                    column.name.clone(),
-                    column.column_type.sql_name(),
-                    if column.not_null { "not null".to_owned() } else { String::new() },
-                    column.default.clone().unwrap_or_default(),
-                ]
-            })
-            .collect();
-        let titles = ["column", "type", "nullable", "default"].map(str::to_owned);
-        let mut widths = titles.clone().map(|title| title.chars().count());
-        for row in &rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        let line = |cells: &[String; 4]| {
-            let padded: Vec<String> = cells
-                .iter()
-                .zip(widths)
-                .map(|(cell, width)| format!("{cell:width$}"))
-                .collect();
-            format!(" {}", padded.join(" | "))
-        };
-        writeln!(self.out, "{}", line(&titles))?;
-        writeln!(self.out, "-{}-", widths.map(|width| "-".repeat(width)).join("-+-"))?;
-        for row in &rows {
-            writeln!(self.out, "{}", line(row).trim_end())?;
-        }
-        let key: Vec<&str> = schema
-            .primary_key
-            .iter()
-            .filter_map(|id| schema.columns.iter().find(|column| column.id == *id))
-            .map(|column| column.name.as_str())
-            .collect();
-        if !key.is_empty() {
-            writeln!(self.out, "Primary key: ({})", key.join(", "))?;
-        }
-        for tablet in &table.tablets {
-            let device = catalog
-                .devices()
-                .find(|device| device.id == tablet.device)
-                .map_or("?", |device| device.name.as_str());
-            let bytes: usize = tablet.extents().map(|extent| extent.bytes()).sum();
-            writeln!(
-                self.out,
-                "On device \"{device}\": {} segments, {} bytes",
-                tablet.heap.len(),
-                bytes
-            )?;
-        }
-        Ok(Next::Continue)
     }
 }
 

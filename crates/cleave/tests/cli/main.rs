@@ -3,4 +3,8 @@
 //! One integration binary for the crate: [`tidy`] reads the source tree, the other modules run the program.
 #![expect(clippy::unwrap_used, reason = "in a test, a broken expectation is the failure")]
 
+mod agreement;
+mod program;
+mod shell;
 mod tidy;
+mod tools;

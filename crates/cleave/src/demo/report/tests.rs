@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Measurement, Run, bytes_text, meaning, table};
 
 fn measurement(name: &str, host_ms: u64, split_ms: u64) -> Measurement {
-    let run = |milliseconds, link_bytes| Run { time: Duration::from_millis(milliseconds), link_bytes };
+    let run =
+        |milliseconds, link_bytes| Run { time: Duration::from_millis(milliseconds), link_bytes };
     Measurement {
         name: name.to_owned(),
         row_count: 3,
@@ -37,7 +38,13 @@ fn a_slow_down_is_called_so() {
 
 #[test]
 fn bytes_read_well() {
-    let cases = [(0, "0 B"), (999, "999 B"), (1_549, "1.5 kB"), (123_456, "123 kB"), (7_000_000_000, "7.0 GB")];
+    let cases = [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_549, "1.5 kB"),
+        (123_456, "123 kB"),
+        (7_000_000_000, "7.0 GB"),
+    ];
     for (bytes, expected) in cases {
         assert_eq!(bytes_text(bytes), expected);
     }

@@ -45,17 +45,28 @@ fn lines_are_counted_from_one() {
 
 #[test]
 fn open_statements_ask_for_more() {
-    for open in ["SELECT", "SELECT 1; SELECT", "SELECT ';", "SELECT \";", "/* a", "SELECT $$;", "SELECT E'\\';"] {
+    for open in [
+        "SELECT",
+        "SELECT 1; SELECT",
+        "SELECT ';",
+        "SELECT \";",
+        "/* a",
+        "SELECT $$;",
+        "SELECT E'\\';",
+    ] {
         assert!(is_open(open), "{open:?} is finished?");
     }
-    for finished in ["", "  ", "SELECT 1;", "SELECT 1; -- done", "-- a remark", "/* a */", "SELECT 'a';\n"] {
+    for finished in
+        ["", "  ", "SELECT 1;", "SELECT 1; -- done", "-- a remark", "/* a */", "SELECT 'a';\n"]
+    {
         assert!(!is_open(finished), "{finished:?} is open?");
     }
 }
 
 fn pieces() -> impl Strategy<Value = String> {
     let piece = proptest::sample::select(vec![
-        "'", "\"", "$$", "$a$", ";", "--", "/*", "*/", "\n", "é", " ", "e'", "\\", "a", "1", "SELECT",
+        "'", "\"", "$$", "$a$", ";", "--", "/*", "*/", "\n", "é", " ", "e'", "\\", "a", "1",
+        "SELECT",
     ]);
     proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }

@@ -1,0 +1,163 @@
+//! `cleave sql` from a script: sources, layouts, exit codes, and what errors say.
+
+use tempfile::tempdir;
+
+use crate::program::{cleave, cleave_with_input, sql};
+
+const PEOPLE: &str = "CREATE TABLE people (id integer PRIMARY KEY, name text, born date);
+INSERT INTO people VALUES (1, 'Ada', '1815-12-10'), (2, NULL, NULL);";
+
+#[test]
+fn statements_run_and_last() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let out = sql(&directory, &["-c", PEOPLE]).ok();
+    assert_eq!(out, "CREATE TABLE\nINSERT 0 2\n");
+    // Another process, so another opening of the database.
+    let out = sql(&directory, &["-c", "SELECT * FROM people ORDER BY id"]).ok();
+    assert_eq!(
+        out,
+        " id | name | born\n----+------+------------\n  1 | Ada  | 1815-12-10\n  2 | NULL | NULL\n(2 rows)\n"
+    );
+}
+
+#[test]
+fn csv_and_json_are_nothing_but_rows() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let query = "SELECT name, id FROM people ORDER BY id";
+    let csv = sql(place.path(), &["--format", "csv", "-c", "SET split = host", "-c", query]).ok();
+    assert_eq!(csv, "name,id\nAda,1\n,2\n");
+    let json = sql(place.path(), &["--format", "json", "-c", query]).ok();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let expected = serde_json::json!([{ "name": "Ada", "id": 1 }, { "name": null, "id": 2 }]);
+    assert_eq!(json, expected);
+}
+
+#[test]
+fn files_commands_and_standard_input_are_sources() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let file = place.path().join("people.sql");
+    std::fs::write(&file, format!("-- people; all of them\n{PEOPLE}\n\\x\nSELECT 1 AS one;\n"))
+        .unwrap();
+    let file = file.to_str().unwrap();
+    let out = sql(&directory, &["-f", file, "-c", "SELECT 2 AS two"]).ok();
+    assert!(out.contains("one | 1"), "{out}");
+    let (one, two) = (out.find("one | 1").unwrap(), out.find("two | 2").unwrap());
+    assert!(one < two, "sources run in the order given: {out}");
+    let arguments = ["sql", "--db", directory.to_str().unwrap(), "--format", "csv"];
+    let out = cleave_with_input(&arguments, "SELECT count(*)\nAS n\nFROM people").ok();
+    assert_eq!(out, "n\n2\n");
+}
+
+#[test]
+fn scripts_stop_at_the_first_error() {
+    let place = tempdir().unwrap();
+    let run = sql(place.path(), &["-c", "SELECT 1 AS one; SELECT nothing; SELECT 3 AS three"]);
+    assert!(run.stdout.contains("one"), "{run:?}");
+    assert!(!run.stdout.contains("three"), "{run:?}");
+    run.fails(3);
+    let run = sql(place.path(), &["-c", "SELECT nothing", "-c", "SELECT 3 AS three"]);
+    assert!(!run.stdout.contains("three"), "{run:?}");
+    run.fails(3);
+}
+
+#[test]
+fn errors_name_place_and_remedy() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let error = sql(place.path(), &["-c", "SELECT nmae FROM people"]).fails(3);
+    assert!(error.contains("42703") && error.contains("\"name\""), "{error}");
+    let error = sql(place.path(), &["-c", "SELECT * FROM poeple"]).fails(3);
+    assert!(error.contains("42P01") && error.contains("\"people\""), "{error}");
+    let error = sql(place.path(), &["-c", "SELECT *\nFORM people"]).fails(3);
+    assert!(error.contains("42601"), "{error}");
+    let lines: Vec<&str> = error.lines().collect();
+    let caret = lines.iter().position(|line| line.trim() == "^").expect("no caret");
+    assert!(lines[caret - 1].starts_with("LINE 2: FORM people"), "{error}");
+    let file = place.path().join("wrong.sql");
+    std::fs::write(&file, "SELECT 1;\n\nSELECT nmae\nFROM people;\n").unwrap();
+    let error = sql(place.path(), &["-f", file.to_str().unwrap()]).fails(3);
+    assert!(error.contains("wrong.sql:3: ERROR 42703"), "{error}");
+}
+
+#[test]
+fn duplicate_keys_and_wrong_values_change_nothing() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let error =
+        sql(place.path(), &["-c", "INSERT INTO people VALUES (3, 'C', NULL), (1, 'D', NULL)"])
+            .fails(3);
+    assert!(error.contains("23505"), "{error}");
+    let error =
+        sql(place.path(), &["-c", "INSERT INTO people VALUES (4, 'C', '1815-13-10')"]).fails(3);
+    assert!(error.contains("2200") || error.contains("22P02"), "{error}");
+    let out =
+        sql(place.path(), &["--format", "csv", "-c", "SELECT count(*) AS n FROM people"]).ok();
+    assert_eq!(out, "n\n2\n");
+}
+
+#[test]
+fn backslash_commands_describe() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let out = sql(place.path(), &["-c", "\\d people"]).ok();
+    assert!(out.contains("born   | date") && out.contains("Primary key: (id)"), "{out}");
+    let out = sql(place.path(), &["-c", "\\d"]).ok();
+    assert!(out.contains("people | 2"), "{out}");
+    let out = sql(place.path(), &["-c", "\\set"]).ok();
+    assert!(out.contains("split"), "{out}");
+    let error = sql(place.path(), &["-c", "\\d poeple"]).fails(3);
+    assert!(error.contains("people"), "{error}");
+    let results = place.path().join("results.txt");
+    let redirect = format!("\\o {}", results.display());
+    assert_eq!(sql(place.path(), &["-c", &redirect, "-c", "SELECT 1 AS one"]).ok(), "");
+    assert!(std::fs::read_to_string(results).unwrap().contains("one"));
+}
+
+#[test]
+fn files_that_include_themselves_end() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let file = place.path().join("loop.sql");
+    std::fs::write(&file, format!("\\i {}\n", file.display())).unwrap();
+    let error = sql(&directory, &["-f", file.to_str().unwrap()]).fails(1);
+    assert!(error.contains("include each other"), "{error}");
+}
+
+#[test]
+fn settings_hold_for_the_whole_run() {
+    let place = tempdir().unwrap();
+    let out = sql(place.path(), &["--set", "split=h0", "--format", "csv", "-c", "SHOW split"]).ok();
+    assert!(out.contains("h0"), "{out}");
+    let error = sql(place.path(), &["--set", "splt=h0", "-c", "SELECT 1"]).fails(1);
+    assert!(error.contains("\"split\""), "{error}");
+    let error = sql(place.path(), &["--set", "split=h99", "-c", "SELECT 1"]).fails(1);
+    assert!(error.contains("h0"), "{error}");
+}
+
+#[test]
+fn misuse_is_exit_code_1() {
+    let error = cleave(&["sql", "-c", "SELECT 1"]).fails(1);
+    assert!(error.contains("--db"), "{error}");
+    cleave(&["frobnicate"]).fails(1);
+    cleave(&["sql", "--format", "xml"]).fails(1);
+    let place = tempdir().unwrap();
+    let error = sql(place.path(), &["-f", "no-such-file.sql"]).fails(1);
+    assert!(error.contains("no-such-file.sql"), "{error}");
+    assert!(cleave(&["--help"]).ok().contains("cleave demo"));
+    assert!(cleave(&["--version"]).ok().starts_with("cleave "));
+}
+
+#[test]
+fn what_is_no_database_is_exit_code_2() {
+    let place = tempdir().unwrap();
+    std::fs::write(place.path().join("letter.txt"), "Dear Ada").unwrap();
+    let error = sql(place.path(), &["-c", "SELECT 1"]).fails(2);
+    assert!(error.contains("not a Cleave database"), "{error}");
+    assert!(!place.path().join("root").exists(), "nothing may be written into it");
+    let missing = place.path().join("missing");
+    let arguments = ["load", "--db", missing.to_str().unwrap(), "t", "t.csv"];
+    cleave(&arguments).fails(2);
+}

@@ -1,0 +1,101 @@
+//! `generate`, `load`, `device` and the demo.
+
+use tempfile::tempdir;
+
+use crate::program::{cleave, sql};
+
+/// Small enough for a debug build: about 15,000 rows.
+const SCALE: &str = "0.0002";
+
+#[test]
+fn files_and_direct_loading_hold_the_same_rows() {
+    let place = tempdir().unwrap();
+    let csv = place.path().join("csv");
+    let (direct, loaded) = (place.path().join("direct"), place.path().join("loaded"));
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    cleave(&["generate", "imdb", "--scale", SCALE, "--out", &text(&csv)]).ok();
+    cleave(&["generate", "imdb", "--scale", SCALE, "--db", &text(&direct)]).ok();
+    sql(&loaded, &["-f", &text(&csv.join("schema.sql"))]).ok();
+    let mut table_count = 0;
+    for entry in std::fs::read_dir(&csv).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "csv") {
+            let table = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let run = cleave(&["load", "--db", &text(&loaded), &table, &text(&path)]);
+            assert!(run.stderr.contains("rows/s"), "{run:?}");
+            run.ok();
+            table_count += 1;
+        }
+    }
+    assert_eq!(table_count, 21);
+    let query = "SELECT count(*) AS n, min(title) AS first, max(production_year) AS last, sum(id) AS ids FROM title";
+    for query in
+        [query, "SELECT count(*) AS n, min(note) AS first, sum(person_id) AS people FROM cast_info"]
+    {
+        let results = [&direct, &loaded].map(|db| sql(db, &["--format", "csv", "-c", query]).ok());
+        assert_eq!(results[0], results[1], "{query}");
+        assert!(!results[0].contains("\n0,"), "{query} found no rows: {}", results[0]);
+    }
+}
+
+#[test]
+fn tpch_is_generated_too() {
+    let place = tempdir().unwrap();
+    let directory = place.path().to_str().unwrap();
+    cleave(&["generate", "tpch", "--scale", "0.001", "--db", directory]).ok();
+    let query = "SELECT count(*) AS n FROM lineitem, orders WHERE l_orderkey = o_orderkey";
+    let out = sql(
+        place.path(),
+        &["--format", "csv", "-c", query, "-c", "SELECT count(*) AS n FROM lineitem"],
+    )
+    .ok();
+    let counts: Vec<&str> = out.lines().filter(|line| *line != "n").collect();
+    assert_eq!(counts.len(), 2);
+    assert_eq!(counts[0], counts[1], "every line item has its order");
+    assert_ne!(counts[0], "0");
+}
+
+#[test]
+fn a_wrong_file_is_told_by_line_and_column_and_loads_nothing() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    sql(&directory, &["-c", "CREATE TABLE t (id integer PRIMARY KEY, n integer NOT NULL)"]).ok();
+    let file = place.path().join("t.csv");
+    std::fs::write(&file, "1,10\n2,20\n3,thirty\n").unwrap();
+    let error = cleave(&["load", "--db", directory.to_str().unwrap(), "t", file.to_str().unwrap()])
+        .fails(3);
+    for part in ["t.csv", "line 3", "thirty", "\"n\""] {
+        assert!(error.contains(part), "{part} is missing: {error}");
+    }
+    let out = sql(&directory, &["--format", "csv", "-c", "SELECT count(*) AS n FROM t"]).ok();
+    assert_eq!(out, "n\n0\n");
+    let error =
+        cleave(&["load", "--db", directory.to_str().unwrap(), "tt", file.to_str().unwrap()])
+            .fails(3);
+    assert!(error.contains("42P01"), "{error}");
+    cleave(&["load", "--db", directory.to_str().unwrap(), "t", "missing.csv"]).fails(1);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_exit_code_2() {
+    let place = tempdir().unwrap();
+    let token = place.path().join("token");
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+    let directory = place.path().join("db");
+    let directory = directory.to_str().unwrap();
+    sql(directory.as_ref(), &["-c", "SELECT 1"]).ok();
+    let arguments = ["device", "add", "far", "--db", directory, "--address", "127.0.0.1:1"];
+    let error =
+        cleave(&[&arguments[..], &["--token-file", token.to_str().unwrap()]].concat()).fails(2);
+    assert!(error.contains("far") && error.contains("127.0.0.1:1"), "{error}");
+    let out = cleave(&["device", "list", "--db", directory]).ok();
+    assert!(out.contains("embedded") && !out.contains("far"), "{out}");
+}
+
+#[test]
+fn the_demo_agrees_with_itself() {
+    let out = cleave(&["demo", "--scale", SCALE, "--rounds", "1"]).ok();
+    for part in ["01-needle", "10-everything", "speed-up", "Timing mode: capped"] {
+        assert!(out.contains(part), "{part} is missing: {out}");
+    }
+}
