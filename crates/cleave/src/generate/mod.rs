@@ -1,0 +1,51 @@
+//! Databases that are computed instead of loaded: in goes a scale (and a seed), out come the
+//! tables of a well-known benchmark as record batches, the same bytes every time.
+//!
+//! 1. [`Imdb`] resembles the Internet Movie Database with the schema of the Join Order Benchmark,
+//!    with its skew and its correlations between tables.
+//! 2. It lists its tables as [`TableSpec`]s, in an order that suits foreign keys, and cuts each
+//!    table into parts. A part can be computed by any thread, at any time, without the others.
+//! 3. [`csv`] writes batches as PostgreSQL reads them.
+//!
+//! Nothing is kept between two parts and nothing is read from a file: every row is a pure
+//! function of (seed, table, row number), so memory stays constant at every scale.
+
+pub mod csv;
+mod imdb;
+mod random;
+mod rows;
+
+use arrow::datatypes::SchemaRef;
+
+pub use imdb::Imdb;
+
+/// One table of a generated database.
+#[derive(Clone, Debug)]
+pub struct TableSpec {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// How many rows all of its parts have together.
+    pub rows: u64,
+}
+
+/// Why a database cannot be generated. In every case the caller chooses another scale.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// The scale is not a number above 0 and up to 100.
+    #[error("the scale must be above 0 and at most 100, not {scale}")]
+    Scale {
+        /// What was asked for.
+        scale: f64,
+    },
+    /// A table would have more rows than an `integer` key can number.
+    #[error("at this scale `{table}` has {rows} rows, more than an integer key can number")]
+    TooManyRows {
+        /// The table that is too long.
+        table: &'static str,
+        /// How long it would be.
+        rows: u64,
+    },
+}
