@@ -1,0 +1,267 @@
+//! Commands, replies and slots as both sides hold them in memory.
+//!
+//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing;
+//! a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
+//! carries is a total, of which the larger wins; cancel and release of what is gone succeed; a
+//! repeated execute attaches to the run that exists.
+
+use bytes::Bytes;
+use cleave_media::{BlockAddress, Extent};
+use cleave_store::{ColumnRef, PageRef, SegmentRef};
+
+use super::status::{DeviceStatus, RunReport};
+use crate::morsel::Morsel;
+
+/// What every command carries: who asks, and as part of what (rule 29).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommandHeader {
+    /// The database that asks; all zero when none is open, which may only identify and ask status.
+    pub database: [u8; 16],
+    /// How often that database has been opened. A higher one ends what lower ones started.
+    pub epoch: u64,
+    /// The run that the command is about or part of; unique within (database, epoch); 0 for none.
+    pub run: u64,
+    /// Rises with every command of one host.
+    pub sequence: u64,
+    /// The paper's host-interaction id: which exchange of the run this is.
+    pub interaction: u64,
+}
+
+impl CommandHeader {
+    /// Whether `other` names the same run.
+    pub fn is_same_run(&self, other: &Self) -> bool {
+        (self.database, self.epoch, self.run) == (other.database, other.epoch, other.run)
+    }
+}
+
+/// One command, except execute, which answers with a stream: [`Execute`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    /// Who asks.
+    pub header: CommandHeader,
+    /// What for.
+    pub request: Request,
+}
+
+impl Command {
+    /// `request` on behalf of `header`.
+    pub fn new(header: CommandHeader, request: Request) -> Self {
+        Self { header, request }
+    }
+}
+
+/// What a command asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Who are you and what can you do? With a database's header it also raises the epoch, which
+    /// ends older runs and reservations before the answer. → [`Reply::Identity`]
+    Identify,
+    /// Read blocks, or columns of pages. → [`Reply::Read`], one payload an item
+    Read(Vec<ReadItem>),
+    /// Write whole blocks inside reserved extents. → [`Reply::Done`]
+    Write(Vec<WriteItem>),
+    /// Make all acknowledged writes durable. → [`Reply::Done`]
+    Sync,
+    /// Let this database write to `extents`, and grow the media to hold them. → [`Reply::Done`]
+    Reserve {
+        /// The extents, chosen by the host, which owns physical space.
+        extents: Vec<Extent>,
+    },
+    /// Slots of the header's run that the host has consumed, in total: the device may have
+    /// `slot_count` more outstanding than that (the credits). → [`Reply::Done`]
+    Fetch {
+        /// Slots consumed since the run began.
+        consumed: u64,
+    },
+    /// Stop the header's run; its outcome stays until released. → [`Reply::Done`], once it stands still
+    Cancel,
+    /// Forget the header's run, stopping it first. → [`Reply::Done`]
+    Release,
+    /// How are you? → [`Reply::Status`]
+    Status,
+}
+
+/// One thing to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadItem {
+    /// Whole blocks, as they lie on the media.
+    Blocks(Extent),
+    /// The header of a page and the chunks of some of its columns.
+    Columns {
+        /// The page and the checksum that it must have.
+        page: PageRef,
+        /// The segment that it belongs to.
+        segment: SegmentRef,
+        /// The columns wanted, in order.
+        columns: Vec<ColumnRef>,
+    },
+}
+
+/// What was read for one [`ReadItem`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadPayload {
+    /// The blocks.
+    Blocks(Bytes),
+    /// Parts of a page. The reader verifies them against the page's checksum.
+    Columns {
+        /// The page's header as stored.
+        header: Bytes,
+        /// The chunks in the order asked for; none where the page has no such chunk.
+        chunks: Vec<Option<Bytes>>,
+    },
+}
+
+impl ReadPayload {
+    /// Bytes carried.
+    pub fn byte_count(&self) -> usize {
+        match self {
+            Self::Blocks(blocks) => blocks.len(),
+            Self::Columns { header, chunks } => {
+                header.len() + chunks.iter().flatten().map(Bytes::len).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// One run of blocks to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteItem {
+    /// First block.
+    pub start: BlockAddress,
+    /// Whole blocks, with the checksum that the device compares before it writes.
+    pub payload: Payload,
+}
+
+/// Bytes with the checksum that their maker gave them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payload {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// crc32c of the bytes.
+    pub checksum: u32,
+}
+
+impl Payload {
+    /// `bytes` with their checksum.
+    pub fn new(bytes: Bytes) -> Self {
+        let checksum = crc32c::crc32c(&bytes);
+        Self { bytes, checksum }
+    }
+
+    /// Whether the bytes are still those that the checksum was made of.
+    pub fn is_intact(&self) -> bool {
+        crc32c::crc32c(&self.bytes) == self.checksum
+    }
+}
+
+/// What a device answers to a [`Command`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// To identify.
+    Identity(Identity),
+    /// To read.
+    Read(Vec<ReadPayload>),
+    /// To commands that have nothing to tell.
+    Done,
+    /// To status.
+    Status(DeviceStatus),
+}
+
+/// Who a device is and what it can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Stays with the media.
+    pub device: [u8; 16],
+    /// Fragments are exchanged only where this equals [`build_id`](crate::build_id) (rule 2).
+    pub build: String,
+    /// Version of the messages, [`PROTOCOL_VERSION`](super::wire::PROTOCOL_VERSION).
+    pub protocol_version: u32,
+    /// What it serves beyond blocks, in the order of [`CAPABILITIES`].
+    pub capabilities: Vec<String>,
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks of media now; reserve grows it.
+    pub block_count: u64,
+    /// Cores that fragments may use, in all.
+    pub cores: u32,
+    /// Bytes that fragments may use, in all.
+    pub fragment_memory_bytes: u64,
+    /// Largest slot it makes.
+    pub slot_bytes_max: u32,
+    /// Most bytes that one read may ask for or one write carry.
+    pub transfer_bytes_max: u64,
+}
+
+/// Reads address (page, columns).
+pub const CAPABILITY_COLUMNS: &str = "columns";
+/// Runs fragments.
+pub const CAPABILITY_FRAGMENTS: &str = "fragments";
+/// All capabilities that this version knows.
+pub const CAPABILITIES: [&str; 2] = [CAPABILITY_COLUMNS, CAPABILITY_FRAGMENTS];
+
+/// Most bytes that one read may ask for or one write carry.
+pub const TRANSFER_BYTES_MAX: u64 = 32 << 20;
+/// Smallest and largest slot that may be asked for.
+pub const SLOT_BYTES: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
+/// Fewest and most slots that a run may have outstanding.
+pub const SLOT_COUNT: std::ops::RangeInclusive<u32> = 1..=1024;
+/// Most copies of a pipeline.
+pub const COPIES_MAX: u32 = 256;
+
+/// Runs a fragment. A repeated one attaches to the run that the first began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Execute {
+    /// Who asks; `run` names the run.
+    pub header: CommandHeader,
+    /// The plan, as [`encode_fragment`](crate::encode_fragment) writes it.
+    pub fragment: Bytes,
+    /// The last commit number that the fragment sees.
+    pub snapshot: u64,
+    /// Morsels by the input number that the fragment's leaves name.
+    pub inputs: Vec<(u32, Vec<Morsel>)>,
+    /// Copies of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
+    pub copies: u32,
+    /// Bytes that the operators may hold.
+    pub memory_bytes: u64,
+    /// Slots that may be outstanding, in [`SLOT_COUNT`].
+    pub slot_count: u32,
+    /// Bytes that a slot should have, in [`SLOT_BYTES`].
+    pub slot_bytes: u32,
+    /// Session settings that change what expressions mean.
+    pub settings: Vec<(String, String)>,
+    /// The first slot wanted: 0, or where a stream that was lost left off.
+    pub first_slot: u64,
+}
+
+/// One unit of the result ring.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// Position in the run's result, from 0 without gaps.
+    pub number: u64,
+    /// Rows in it.
+    pub row_count: u64,
+    /// The rows.
+    pub payload: SlotPayload,
+}
+
+/// How a slot's rows travel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SlotPayload {
+    /// One batch as Arrow IPC messages, without the schema.
+    Encoded(Payload),
+    /// The batch itself: both sides share one memory.
+    Batch(arrow::record_batch::RecordBatch),
+}
+
+/// What follows an accepted execute, in this order: slots, then one end.
+#[derive(Debug)]
+pub enum RunEvent {
+    /// Rows.
+    Slot(Slot),
+    /// All slots were sent.
+    Finished(Box<RunReport>),
+    /// The run failed on the device.
+    Failed(super::status::DeviceError),
+    /// The link lost the run; made by links, never by devices.
+    Lost(crate::link::LinkError),
+}

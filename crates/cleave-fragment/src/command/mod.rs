@@ -1,0 +1,30 @@
+//! What a host asks of a device, and what it answers.
+//!
+//! 1. [`message`]: commands and replies as both sides hold them.
+//! 2. [`status`]: how a command fails ([`DeviceError`]), how a run went ([`RunReport`]) and how the
+//!    device is ([`DeviceStatus`]).
+//! 3. [`proto`]: the same as protobuf, for links that carry bytes.
+//! 4. [`slot`]: batches as Arrow IPC and back.
+//! 5. [`wire`]: the frames that carry those bytes, and the handshake before the first of them.
+//!
+//! Names follow NVMe and SNIA where one exists: identify, read, write; sync is NVMe's Flush, execute
+//! SNIA's Execute Program, release its Release Resource.
+//!
+//! Invariants: every command carries (database, host epoch, run, sequence) and may be repeated
+//! without harm (rule 29); an error comes back as a status with a cause, never as a dropped
+//! connection. Deliberately absent: anything that only one link could do.
+
+pub mod message;
+pub mod proto;
+pub mod slot;
+pub mod status;
+pub mod wire;
+
+pub use message::{
+    Command, CommandHeader, Execute, Identity, Payload, ReadItem, ReadPayload, Reply, Request, Slot,
+    SlotPayload, WriteItem,
+};
+pub use status::{
+    DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
+    RunStatus,
+};

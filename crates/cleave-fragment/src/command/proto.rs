@@ -1,0 +1,480 @@
+//! Messages as protobuf: the heads of frames. Commands stand here, their [`answer`]s below.
+//!
+//! Each `encode_*` makes a [`Frame`], each `decode_*` takes one apart and trusts nothing in it: what
+//! does not make sense is an error that names the field. Payloads never pass through protobuf; they
+//! are parts of the frame, in the order in which the message mentions them.
+
+use bytes::Bytes;
+use cleave_media::{BlockAddress, Extent};
+use cleave_store::{ColumnRef, PageRef, SegmentId, SegmentRef};
+use prost::Message;
+
+use super::message::{
+    Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem,
+};
+use super::wire::{Frame, FrameKind};
+use crate::morsel::{Morsel, MorselPage};
+
+pub mod answer;
+
+#[cfg(test)]
+mod tests;
+
+/// What a message is that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedMessage {
+    /// Not protobuf.
+    #[error("a message that cannot be decoded: {0}")]
+    Protobuf(#[from] prost::DecodeError),
+    /// A field that is missing or makes no sense.
+    #[error("a message without a sensible {0}")]
+    Field(&'static str),
+    /// More or fewer payloads than the message mentions.
+    #[error("a message whose payloads are not those that it mentions")]
+    Parts,
+}
+
+type Decoded<T> = Result<T, MalformedMessage>;
+
+#[derive(Clone, PartialEq, Message)]
+struct HeaderProto {
+    #[prost(bytes = "bytes", tag = "1")]
+    database: Bytes,
+    #[prost(uint64, tag = "2")]
+    epoch: u64,
+    #[prost(uint64, tag = "3")]
+    run: u64,
+    #[prost(uint64, tag = "4")]
+    sequence: u64,
+    #[prost(uint64, tag = "5")]
+    interaction: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CommandProto {
+    #[prost(message, optional, tag = "1")]
+    header: Option<HeaderProto>,
+    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    request: Option<RequestProto>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum RequestProto {
+    #[prost(message, tag = "2")]
+    Identify(EmptyProto),
+    #[prost(message, tag = "3")]
+    Read(ReadProto),
+    #[prost(message, tag = "4")]
+    Write(WriteProto),
+    #[prost(message, tag = "5")]
+    Sync(EmptyProto),
+    #[prost(message, tag = "6")]
+    Reserve(ReserveProto),
+    #[prost(uint64, tag = "7")]
+    Fetch(u64),
+    #[prost(message, tag = "8")]
+    Cancel(EmptyProto),
+    #[prost(message, tag = "9")]
+    Release(EmptyProto),
+    #[prost(message, tag = "10")]
+    Status(EmptyProto),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EmptyProto {}
+
+#[derive(Clone, PartialEq, Message)]
+struct ExtentProto {
+    #[prost(uint64, tag = "1")]
+    start: u64,
+    #[prost(uint32, tag = "2")]
+    block_count: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PageProto {
+    #[prost(uint32, tag = "1")]
+    page: u32,
+    #[prost(message, optional, tag = "2")]
+    extent: Option<ExtentProto>,
+    #[prost(uint32, tag = "3")]
+    row_count: u32,
+    #[prost(fixed32, tag = "4")]
+    checksum: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SegmentProto {
+    #[prost(uint32, tag = "1")]
+    table_id: u32,
+    #[prost(uint32, tag = "2")]
+    segment: u32,
+    #[prost(uint32, tag = "3")]
+    schema_version: u32,
+    #[prost(uint64, tag = "4")]
+    commit: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ReadProto {
+    #[prost(message, repeated, tag = "1")]
+    items: Vec<ReadItemProto>,
+}
+
+/// Blocks where `extent` is there, else columns of a page.
+#[derive(Clone, PartialEq, Message)]
+struct ReadItemProto {
+    #[prost(message, optional, tag = "1")]
+    extent: Option<ExtentProto>,
+    #[prost(message, optional, tag = "2")]
+    page: Option<PageProto>,
+    #[prost(message, optional, tag = "3")]
+    segment: Option<SegmentProto>,
+    /// See [`column_code`].
+    #[prost(uint64, repeated, tag = "4")]
+    columns: Vec<u64>,
+}
+
+/// One part an address.
+#[derive(Clone, PartialEq, Message)]
+struct WriteProto {
+    #[prost(uint64, repeated, tag = "1")]
+    starts: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ReserveProto {
+    #[prost(message, repeated, tag = "1")]
+    extents: Vec<ExtentProto>,
+}
+
+/// The fragment is the one part.
+#[derive(Clone, PartialEq, Message)]
+struct ExecuteProto {
+    #[prost(message, optional, tag = "1")]
+    header: Option<HeaderProto>,
+    #[prost(uint64, tag = "2")]
+    snapshot: u64,
+    #[prost(message, repeated, tag = "3")]
+    inputs: Vec<InputProto>,
+    #[prost(uint32, tag = "4")]
+    copies: u32,
+    #[prost(uint64, tag = "5")]
+    memory_bytes: u64,
+    #[prost(uint32, tag = "6")]
+    slot_count: u32,
+    #[prost(uint32, tag = "7")]
+    slot_bytes: u32,
+    #[prost(message, repeated, tag = "8")]
+    settings: Vec<SettingProto>,
+    #[prost(uint64, tag = "9")]
+    first_slot: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct InputProto {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(message, repeated, tag = "2")]
+    morsels: Vec<MorselProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MorselProto {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(message, optional, tag = "2")]
+    segment: Option<SegmentProto>,
+    #[prost(message, repeated, tag = "3")]
+    pages: Vec<MorselPageProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MorselPageProto {
+    #[prost(message, optional, tag = "1")]
+    page: Option<PageProto>,
+    #[prost(uint64, tag = "2")]
+    vid_first: u64,
+    #[prost(message, repeated, tag = "3")]
+    overflow: Vec<PageProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SettingProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+/// `command` as a frame.
+pub(crate) fn encode_command(request: u64, command: Command) -> Frame {
+    let mut parts = Vec::new();
+    let body = match command.request {
+        Request::Identify => RequestProto::Identify(EmptyProto {}),
+        Request::Read(items) => RequestProto::Read(ReadProto {
+            items: items.into_iter().map(read_item_to_proto).collect(),
+        }),
+        Request::Write(items) => {
+            let starts = items.iter().map(|item| item.start.0).collect();
+            parts = items.into_iter().map(|item| item.payload).collect();
+            RequestProto::Write(WriteProto { starts })
+        }
+        Request::Sync => RequestProto::Sync(EmptyProto {}),
+        Request::Reserve { extents } => RequestProto::Reserve(ReserveProto {
+            extents: extents.into_iter().map(extent_to_proto).collect(),
+        }),
+        Request::Fetch { consumed } => RequestProto::Fetch(consumed),
+        Request::Cancel => RequestProto::Cancel(EmptyProto {}),
+        Request::Release => RequestProto::Release(EmptyProto {}),
+        Request::Status => RequestProto::Status(EmptyProto {}),
+    };
+    let header = Some(header_to_proto(command.header));
+    let head = CommandProto { header, request: Some(body) }.encode_to_vec();
+    Frame { kind: FrameKind::Command, request, head: head.into(), parts }
+}
+
+/// The command in a frame of kind [`FrameKind::Command`].
+pub fn decode_command(frame: Frame) -> Decoded<Command> {
+    let message = CommandProto::decode(frame.head)?;
+    let header = header_from_proto(message.header)?;
+    let mut parts = frame.parts.into_iter();
+    let request = match message.request.ok_or(MalformedMessage::Field("request"))? {
+        RequestProto::Identify(_) => Request::Identify,
+        RequestProto::Read(read) => {
+            Request::Read(read.items.into_iter().map(read_item_from_proto).collect::<Decoded<_>>()?)
+        }
+        RequestProto::Write(write) => {
+            let items = write.starts.into_iter().map(|start| {
+                let payload = parts.next().ok_or(MalformedMessage::Parts)?;
+                Ok(WriteItem { start: BlockAddress(start), payload })
+            });
+            Request::Write(items.collect::<Decoded<_>>()?)
+        }
+        RequestProto::Sync(_) => Request::Sync,
+        RequestProto::Reserve(reserve) => {
+            Request::Reserve { extents: reserve.extents.iter().map(extent_from_proto).collect() }
+        }
+        RequestProto::Fetch(consumed) => Request::Fetch { consumed },
+        RequestProto::Cancel(_) => Request::Cancel,
+        RequestProto::Release(_) => Request::Release,
+        RequestProto::Status(_) => Request::Status,
+    };
+    no_more(parts)?;
+    Ok(Command { header, request })
+}
+
+/// `execute` as a frame.
+pub(crate) fn encode_execute(request: u64, execute: Execute) -> Frame {
+    let head = ExecuteProto {
+        header: Some(header_to_proto(execute.header)),
+        snapshot: execute.snapshot,
+        inputs: execute
+            .inputs
+            .into_iter()
+            .map(|(number, morsels)| InputProto {
+                number,
+                morsels: morsels.into_iter().map(morsel_to_proto).collect(),
+            })
+            .collect(),
+        copies: execute.copies,
+        memory_bytes: execute.memory_bytes,
+        slot_count: execute.slot_count,
+        slot_bytes: execute.slot_bytes,
+        settings: execute
+            .settings
+            .into_iter()
+            .map(|(name, value)| SettingProto { name, value })
+            .collect(),
+        first_slot: execute.first_slot,
+    };
+    let parts = vec![Payload::new(execute.fragment)];
+    Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
+}
+
+/// The execute in a frame of kind [`FrameKind::Execute`].
+pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
+    let message = ExecuteProto::decode(frame.head)?;
+    let mut parts = frame.parts.into_iter();
+    let fragment = parts.next().ok_or(MalformedMessage::Parts)?;
+    no_more(parts)?;
+    if !fragment.is_intact() {
+        return Err(MalformedMessage::Field("fragment: it fails its checksum"));
+    }
+    Ok(Execute {
+        header: header_from_proto(message.header)?,
+        fragment: fragment.bytes,
+        snapshot: message.snapshot,
+        inputs: message
+            .inputs
+            .into_iter()
+            .map(|input| {
+                let morsels = input.morsels.into_iter().map(morsel_from_proto);
+                Ok((input.number, morsels.collect::<Decoded<_>>()?))
+            })
+            .collect::<Decoded<_>>()?,
+        copies: message.copies,
+        memory_bytes: message.memory_bytes,
+        slot_count: message.slot_count,
+        slot_bytes: message.slot_bytes,
+        settings: message
+            .settings
+            .into_iter()
+            .map(|setting| (setting.name, setting.value))
+            .collect(),
+        first_slot: message.first_slot,
+    })
+}
+
+fn header_to_proto(header: CommandHeader) -> HeaderProto {
+    HeaderProto {
+        database: Bytes::copy_from_slice(&header.database),
+        epoch: header.epoch,
+        run: header.run,
+        sequence: header.sequence,
+        interaction: header.interaction,
+    }
+}
+
+fn header_from_proto(header: Option<HeaderProto>) -> Decoded<CommandHeader> {
+    let header = header.ok_or(MalformedMessage::Field("header"))?;
+    Ok(CommandHeader {
+        database: identity_from(&header.database).ok_or(MalformedMessage::Field("database"))?,
+        epoch: header.epoch,
+        run: header.run,
+        sequence: header.sequence,
+        interaction: header.interaction,
+    })
+}
+
+fn identity_from(bytes: &Bytes) -> Option<[u8; 16]> {
+    bytes.as_ref().try_into().ok()
+}
+
+fn extent_to_proto(extent: Extent) -> ExtentProto {
+    ExtentProto { start: extent.start.0, block_count: extent.block_count }
+}
+
+fn extent_from_proto(extent: &ExtentProto) -> Extent {
+    Extent { start: BlockAddress(extent.start), block_count: extent.block_count }
+}
+
+fn page_to_proto(page: PageRef) -> PageProto {
+    PageProto {
+        page: page.page,
+        extent: Some(extent_to_proto(page.extent)),
+        row_count: page.row_count,
+        checksum: page.checksum,
+    }
+}
+
+fn page_from_proto(page: PageProto) -> Decoded<PageRef> {
+    let extent = page.extent.ok_or(MalformedMessage::Field("page extent"))?;
+    Ok(PageRef {
+        page: page.page,
+        extent: extent_from_proto(&extent),
+        row_count: page.row_count,
+        checksum: page.checksum,
+    })
+}
+
+fn segment_to_proto(segment: SegmentRef) -> SegmentProto {
+    SegmentProto {
+        table_id: segment.table_id,
+        segment: segment.segment.0,
+        schema_version: segment.schema_version,
+        commit: segment.commit,
+    }
+}
+
+fn segment_from_proto(segment: Option<SegmentProto>) -> Decoded<SegmentRef> {
+    let segment = segment.ok_or(MalformedMessage::Field("segment"))?;
+    Ok(SegmentRef {
+        table_id: segment.table_id,
+        segment: SegmentId(segment.segment),
+        schema_version: segment.schema_version,
+        commit: segment.commit,
+    })
+}
+
+/// A column as a number: the user's by id, the version columns above all ids.
+fn column_code(column: ColumnRef) -> u64 {
+    const VERSION: u64 = 1 << 32;
+    match column {
+        ColumnRef::User(id) => u64::from(id),
+        ColumnRef::Vid => VERSION,
+        ColumnRef::Commit => VERSION + 1,
+        ColumnRef::Predecessor => VERSION + 2,
+        ColumnRef::Tombstone => VERSION + 3,
+    }
+}
+
+fn column_from_code(code: u64) -> Decoded<ColumnRef> {
+    if let Ok(id) = u32::try_from(code) {
+        return Ok(ColumnRef::User(id));
+    }
+    [ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Predecessor, ColumnRef::Tombstone]
+        .into_iter()
+        .find(|column| column_code(*column) == code)
+        .ok_or(MalformedMessage::Field("column"))
+}
+
+fn read_item_to_proto(item: ReadItem) -> ReadItemProto {
+    match item {
+        ReadItem::Blocks(extent) => {
+            ReadItemProto { extent: Some(extent_to_proto(extent)), ..ReadItemProto::default() }
+        }
+        ReadItem::Columns { page, segment, columns } => ReadItemProto {
+            extent: None,
+            page: Some(page_to_proto(page)),
+            segment: Some(segment_to_proto(segment)),
+            columns: columns.into_iter().map(column_code).collect(),
+        },
+    }
+}
+
+fn read_item_from_proto(item: ReadItemProto) -> Decoded<ReadItem> {
+    if let Some(extent) = item.extent {
+        return Ok(ReadItem::Blocks(extent_from_proto(&extent)));
+    }
+    Ok(ReadItem::Columns {
+        page: page_from_proto(item.page.ok_or(MalformedMessage::Field("read item"))?)?,
+        segment: segment_from_proto(item.segment)?,
+        columns: item.columns.into_iter().map(column_from_code).collect::<Decoded<_>>()?,
+    })
+}
+
+fn morsel_to_proto(morsel: Morsel) -> MorselProto {
+    MorselProto {
+        number: morsel.number,
+        segment: Some(segment_to_proto(morsel.segment)),
+        pages: morsel
+            .pages
+            .into_iter()
+            .map(|page| MorselPageProto {
+                page: Some(page_to_proto(page.page)),
+                vid_first: page.vid_first,
+                overflow: page.overflow.into_iter().map(page_to_proto).collect(),
+            })
+            .collect(),
+    }
+}
+
+fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
+    let pages = morsel.pages.into_iter().map(|page| {
+        Ok(MorselPage {
+            page: page_from_proto(page.page.ok_or(MalformedMessage::Field("morsel page"))?)?,
+            vid_first: page.vid_first,
+            overflow: page.overflow.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
+        })
+    });
+    Ok(Morsel {
+        number: morsel.number,
+        segment: segment_from_proto(morsel.segment)?,
+        pages: pages.collect::<Decoded<_>>()?,
+    })
+}
+
+fn no_more(mut parts: impl Iterator<Item = Payload>) -> Decoded<()> {
+    if parts.next().is_some() { Err(MalformedMessage::Parts) } else { Ok(()) }
+}

@@ -1,0 +1,436 @@
+//! Answers as protobuf: replies, errors, slots, reports.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::{Decoded, EmptyProto, MalformedMessage, identity_from, no_more};
+use crate::command::message::{Identity, Payload, ReadPayload, Reply, Slot, SlotPayload};
+use crate::command::status::{
+    DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
+    RunStatus,
+};
+use crate::command::wire::{Frame, FrameKind};
+
+#[derive(Clone, PartialEq, Message)]
+struct ReplyProto {
+    #[prost(oneof = "AnswerProto", tags = "1, 2, 3, 4")]
+    answer: Option<AnswerProto>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum AnswerProto {
+    #[prost(message, tag = "1")]
+    Done(EmptyProto),
+    #[prost(message, tag = "2")]
+    Identity(IdentityProto),
+    #[prost(message, tag = "3")]
+    Read(ReadAnswerProto),
+    #[prost(message, tag = "4")]
+    Status(StatusProto),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct IdentityProto {
+    #[prost(bytes = "bytes", tag = "1")]
+    device: Bytes,
+    #[prost(string, tag = "2")]
+    build: String,
+    #[prost(uint32, tag = "3")]
+    protocol_version: u32,
+    #[prost(string, repeated, tag = "4")]
+    capabilities: Vec<String>,
+    #[prost(uint32, tag = "5")]
+    block_size: u32,
+    #[prost(uint64, tag = "6")]
+    block_count: u64,
+    #[prost(uint32, tag = "7")]
+    cores: u32,
+    #[prost(uint64, tag = "8")]
+    fragment_memory_bytes: u64,
+    #[prost(uint32, tag = "9")]
+    slot_bytes_max: u32,
+    #[prost(uint64, tag = "10")]
+    transfer_bytes_max: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ReadAnswerProto {
+    #[prost(message, repeated, tag = "1")]
+    items: Vec<ReadItemAnswerProto>,
+}
+
+/// Parts: the blocks, or the header and then the chunks that are there.
+#[derive(Clone, PartialEq, Message)]
+struct ReadItemAnswerProto {
+    #[prost(bool, tag = "1")]
+    is_columns: bool,
+    #[prost(bool, repeated, tag = "2")]
+    has_chunk: Vec<bool>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StatusProto {
+    #[prost(uint64, tag = "1")]
+    fragment_memory_bytes: u64,
+    #[prost(uint64, tag = "2")]
+    fragment_memory_bytes_free: u64,
+    #[prost(uint64, tag = "3")]
+    block_count: u64,
+    #[prost(uint64, tag = "4")]
+    reserved_block_count: u64,
+    #[prost(uint64, tag = "5")]
+    media_bytes_read: u64,
+    #[prost(uint64, tag = "6")]
+    media_bytes_written: u64,
+    #[prost(message, repeated, tag = "7")]
+    runs: Vec<RunStatusProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RunStatusProto {
+    #[prost(uint64, tag = "1")]
+    run: u64,
+    #[prost(uint32, tag = "2")]
+    state: u32,
+    #[prost(uint64, tag = "3")]
+    slots: u64,
+    #[prost(uint64, tag = "4")]
+    consumed: u64,
+    #[prost(uint64, tag = "5")]
+    memory_bytes: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ErrorProto {
+    #[prost(uint32, tag = "1")]
+    cause: u32,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SlotProto {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(uint64, tag = "2")]
+    row_count: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ReportProto {
+    #[prost(uint64, tag = "1")]
+    rows: u64,
+    #[prost(uint64, tag = "2")]
+    slots: u64,
+    #[prost(uint64, tag = "3")]
+    slot_bytes: u64,
+    #[prost(uint64, tag = "4")]
+    media_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pages_read: u64,
+    #[prost(uint64, tag = "6")]
+    morsels: u64,
+    #[prost(uint64, tag = "7")]
+    rows_scanned: u64,
+    #[prost(uint64, tag = "8")]
+    cpu_ns: u64,
+    #[prost(uint64, tag = "9")]
+    stall_ns: u64,
+    #[prost(uint64, tag = "10")]
+    wall_ns: u64,
+    #[prost(uint64, tag = "11")]
+    peak_memory_bytes: u64,
+    #[prost(uint32, tag = "12")]
+    copies: u32,
+    #[prost(message, repeated, tag = "13")]
+    operators: Vec<OperatorMetricProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OperatorMetricProto {
+    #[prost(uint32, tag = "1")]
+    node: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(uint64, tag = "3")]
+    value: u64,
+    #[prost(uint32, tag = "4")]
+    kind: u32,
+}
+
+/// `reply` as a frame.
+pub fn encode_reply(request: u64, reply: Reply) -> Frame {
+    let mut parts = Vec::new();
+    let answer = match reply {
+        Reply::Done => AnswerProto::Done(EmptyProto {}),
+        Reply::Identity(identity) => AnswerProto::Identity(IdentityProto {
+            device: Bytes::copy_from_slice(&identity.device),
+            build: identity.build,
+            protocol_version: identity.protocol_version,
+            capabilities: identity.capabilities,
+            block_size: identity.block_size,
+            block_count: identity.block_count,
+            cores: identity.cores,
+            fragment_memory_bytes: identity.fragment_memory_bytes,
+            slot_bytes_max: identity.slot_bytes_max,
+            transfer_bytes_max: identity.transfer_bytes_max,
+        }),
+        Reply::Read(payloads) => {
+            let mut items = Vec::with_capacity(payloads.len());
+            for payload in payloads {
+                items.push(ReadItemAnswerProto {
+                    is_columns: matches!(payload, ReadPayload::Columns { .. }),
+                    has_chunk: match &payload {
+                        ReadPayload::Blocks(_) => Vec::new(),
+                        ReadPayload::Columns { chunks, .. } => {
+                            chunks.iter().map(Option::is_some).collect()
+                        }
+                    },
+                });
+                match payload {
+                    ReadPayload::Blocks(blocks) => parts.push(Payload::new(blocks)),
+                    ReadPayload::Columns { header, chunks } => {
+                        parts.push(Payload::new(header));
+                        parts.extend(chunks.into_iter().flatten().map(Payload::new));
+                    }
+                }
+            }
+            AnswerProto::Read(ReadAnswerProto { items })
+        }
+        Reply::Status(status) => AnswerProto::Status(status_to_proto(status)),
+    };
+    let head = ReplyProto { answer: Some(answer) }.encode_to_vec();
+    Frame { kind: FrameKind::Reply, request, head: head.into(), parts }
+}
+
+/// The reply in a frame of kind [`FrameKind::Reply`], its payloads compared with their checksums.
+pub(crate) fn decode_reply(frame: Frame) -> Decoded<Reply> {
+    let message = ReplyProto::decode(frame.head)?;
+    let mut parts = frame.parts.into_iter();
+    let mut next_part = || {
+        let part = parts.next().ok_or(MalformedMessage::Parts)?;
+        if !part.is_intact() {
+            return Err(MalformedMessage::Field("payload: it fails its checksum"));
+        }
+        Ok(part.bytes)
+    };
+    let reply = match message.answer.ok_or(MalformedMessage::Field("answer"))? {
+        AnswerProto::Done(_) => Reply::Done,
+        AnswerProto::Identity(identity) => Reply::Identity(Identity {
+            device: identity_from(&identity.device).ok_or(MalformedMessage::Field("device"))?,
+            build: identity.build,
+            protocol_version: identity.protocol_version,
+            capabilities: identity.capabilities,
+            block_size: identity.block_size,
+            block_count: identity.block_count,
+            cores: identity.cores,
+            fragment_memory_bytes: identity.fragment_memory_bytes,
+            slot_bytes_max: identity.slot_bytes_max,
+            transfer_bytes_max: identity.transfer_bytes_max,
+        }),
+        AnswerProto::Read(read) => {
+            let mut payloads = Vec::new();
+            for item in read.items {
+                let first = next_part()?;
+                payloads.push(if item.is_columns {
+                    let mut chunks = Vec::new();
+                    for has_chunk in item.has_chunk {
+                        chunks.push(if has_chunk { Some(next_part()?) } else { None });
+                    }
+                    ReadPayload::Columns { header: first, chunks }
+                } else {
+                    ReadPayload::Blocks(first)
+                });
+            }
+            Reply::Read(payloads)
+        }
+        AnswerProto::Status(status) => Reply::Status(status_from_proto(status)?),
+    };
+    no_more(parts)?;
+    Ok(reply)
+}
+
+/// `error` as a frame of `kind`.
+pub fn encode_error(kind: FrameKind, request: u64, error: &DeviceError) -> Frame {
+    let message = ErrorProto { cause: error.cause.code(), message: error.message.clone() };
+    Frame::of_head(kind, request, message.encode_to_vec())
+}
+
+/// The error in a frame of kind [`FrameKind::Error`] or [`FrameKind::Goodbye`].
+pub(crate) fn decode_error(frame: Frame) -> Decoded<DeviceError> {
+    let message = ErrorProto::decode(frame.head)?;
+    let cause =
+        DeviceErrorCause::from_code(message.cause).ok_or(MalformedMessage::Field("cause"))?;
+    Ok(DeviceError { cause, message: message.message })
+}
+
+/// `slot` as a frame. A batch that was not encoded has no frame.
+pub fn encode_slot(request: u64, slot: Slot) -> Option<Frame> {
+    let SlotPayload::Encoded(payload) = slot.payload else { return None };
+    let head = SlotProto { number: slot.number, row_count: slot.row_count }.encode_to_vec();
+    Some(Frame { kind: FrameKind::Slot, request, head: head.into(), parts: vec![payload] })
+}
+
+/// The slot in a frame of kind [`FrameKind::Slot`]; its payload is compared by whoever decodes it.
+pub(crate) fn decode_slot(frame: Frame) -> Decoded<Slot> {
+    let message = SlotProto::decode(frame.head)?;
+    let mut parts = frame.parts.into_iter();
+    let payload = parts.next().ok_or(MalformedMessage::Parts)?;
+    no_more(parts)?;
+    Ok(Slot {
+        number: message.number,
+        row_count: message.row_count,
+        payload: SlotPayload::Encoded(payload),
+    })
+}
+
+/// `report` as a frame.
+pub fn encode_report(request: u64, report: RunReport) -> Frame {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let message = ReportProto {
+        rows: report.rows,
+        slots: report.slots,
+        slot_bytes: report.slot_bytes,
+        media_bytes: report.media_bytes,
+        pages_read: report.pages_read,
+        morsels: report.morsels,
+        rows_scanned: report.rows_scanned,
+        cpu_ns: nanos(report.cpu),
+        stall_ns: nanos(report.stall),
+        wall_ns: nanos(report.wall),
+        peak_memory_bytes: report.peak_memory_bytes,
+        copies: report.copies,
+        operators: report
+            .operators
+            .into_iter()
+            .map(|metric| OperatorMetricProto {
+                node: metric.node,
+                name: metric.name,
+                value: metric.value,
+                kind: metric_kind_code(metric.kind),
+            })
+            .collect(),
+    };
+    Frame::of_head(FrameKind::Report, request, message.encode_to_vec())
+}
+
+/// The report in a frame of kind [`FrameKind::Report`].
+pub(crate) fn decode_report(frame: Frame) -> Decoded<RunReport> {
+    let message = ReportProto::decode(frame.head)?;
+    let operators = message.operators.into_iter().map(|metric| {
+        Ok(OperatorMetric {
+            node: metric.node,
+            name: metric.name,
+            value: metric.value,
+            kind: METRIC_KINDS
+                .into_iter()
+                .find(|kind| metric_kind_code(*kind) == metric.kind)
+                .ok_or(MalformedMessage::Field("metric kind"))?,
+        })
+    });
+    Ok(RunReport {
+        rows: message.rows,
+        slots: message.slots,
+        slot_bytes: message.slot_bytes,
+        media_bytes: message.media_bytes,
+        pages_read: message.pages_read,
+        morsels: message.morsels,
+        rows_scanned: message.rows_scanned,
+        cpu: Duration::from_nanos(message.cpu_ns),
+        stall: Duration::from_nanos(message.stall_ns),
+        wall: Duration::from_nanos(message.wall_ns),
+        peak_memory_bytes: message.peak_memory_bytes,
+        copies: message.copies,
+        operators: operators.collect::<Decoded<_>>()?,
+    })
+}
+
+const METRIC_KINDS: [MetricKind; 7] = [
+    MetricKind::OutputRows,
+    MetricKind::OutputBytes,
+    MetricKind::OutputBatches,
+    MetricKind::ElapsedCompute,
+    MetricKind::Time,
+    MetricKind::Count,
+    MetricKind::Gauge,
+];
+
+fn metric_kind_code(kind: MetricKind) -> u32 {
+    match kind {
+        MetricKind::OutputRows => 1,
+        MetricKind::OutputBytes => 2,
+        MetricKind::OutputBatches => 3,
+        MetricKind::ElapsedCompute => 4,
+        MetricKind::Time => 5,
+        MetricKind::Count => 6,
+        MetricKind::Gauge => 7,
+    }
+}
+
+fn status_to_proto(status: DeviceStatus) -> StatusProto {
+    StatusProto {
+        fragment_memory_bytes: status.fragment_memory_bytes,
+        fragment_memory_bytes_free: status.fragment_memory_bytes_free,
+        block_count: status.block_count,
+        reserved_block_count: status.reserved_block_count,
+        media_bytes_read: status.media_bytes_read,
+        media_bytes_written: status.media_bytes_written,
+        runs: status
+            .runs
+            .into_iter()
+            .map(|run| RunStatusProto {
+                run: run.run,
+                state: run_state_code(run.state),
+                slots: run.slots,
+                consumed: run.consumed,
+                memory_bytes: run.memory_bytes,
+            })
+            .collect(),
+    }
+}
+
+fn status_from_proto(status: StatusProto) -> Decoded<DeviceStatus> {
+    let runs = status.runs.into_iter().map(|run| {
+        Ok(RunStatus {
+            run: run.run,
+            state: RUN_STATES
+                .into_iter()
+                .find(|state| run_state_code(*state) == run.state)
+                .ok_or(MalformedMessage::Field("run state"))?,
+            slots: run.slots,
+            consumed: run.consumed,
+            memory_bytes: run.memory_bytes,
+        })
+    });
+    Ok(DeviceStatus {
+        fragment_memory_bytes: status.fragment_memory_bytes,
+        fragment_memory_bytes_free: status.fragment_memory_bytes_free,
+        block_count: status.block_count,
+        reserved_block_count: status.reserved_block_count,
+        media_bytes_read: status.media_bytes_read,
+        media_bytes_written: status.media_bytes_written,
+        runs: runs.collect::<Decoded<_>>()?,
+    })
+}
+
+const RUN_STATES: [RunState; 6] = [
+    RunState::Queued,
+    RunState::Running,
+    RunState::Stalled,
+    RunState::Finished,
+    RunState::Failed,
+    RunState::Cancelled,
+];
+
+fn run_state_code(state: RunState) -> u32 {
+    match state {
+        RunState::Queued => 1,
+        RunState::Running => 2,
+        RunState::Stalled => 3,
+        RunState::Finished => 4,
+        RunState::Failed => 5,
+        RunState::Cancelled => 6,
+    }
+}

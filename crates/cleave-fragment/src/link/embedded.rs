@@ -1,0 +1,136 @@
+//! The link to a device in the same process: nothing is encoded, nothing crosses a wire.
+//!
+//! Commands go straight to the [`DeviceService`], which answers on threads of its own; batches pass
+//! as they are. A rate cap, where one is asked for, counts the bytes of payloads and of rows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+
+use super::attempts::Attempts;
+use super::link::{
+    AcceptedRun, AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm,
+    SlotSender, Traffic,
+};
+use super::metered::ByteCounters;
+use super::token_bucket::RateCap;
+use crate::command::{
+    Command, CommandHeader, DeviceError, Execute, ReadPayload, Reply, Request,
+};
+
+/// A link within one process.
+#[derive(Debug)]
+pub struct EmbeddedLink {
+    device: Arc<dyn DeviceService>,
+    rate_cap: Option<Arc<RateCap>>,
+    bytes: Arc<ByteCounters>,
+    commands: AtomicU64,
+    attempts: Arc<Attempts>,
+}
+
+impl EmbeddedLink {
+    /// A link to `device`, held to `rate_cap` bytes a second in each direction where there is one.
+    pub fn new(device: Arc<dyn DeviceService>, rate_cap: Option<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            device,
+            rate_cap: rate_cap.map(RateCap::new),
+            bytes: Arc::default(),
+            commands: AtomicU64::new(0),
+            attempts: Arc::default(),
+        })
+    }
+
+    async fn sent(&self, bytes: u64) {
+        self.commands.fetch_add(1, Ordering::Relaxed);
+        self.bytes.sent.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(cap) = &self.rate_cap {
+            cap.send(bytes).await;
+        }
+    }
+
+    async fn received(&self, bytes: u64) {
+        self.bytes.received.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(cap) = &self.rate_cap {
+            cap.receive(bytes).await;
+        }
+    }
+}
+
+fn failed(source: DeviceError) -> LinkError {
+    LinkError::Device { device: EMBEDDED.to_owned(), source }
+}
+
+const EMBEDDED: &str = "embedded";
+
+#[async_trait]
+impl Link for EmbeddedLink {
+    async fn call(&self, command: Command) -> Result<Reply, LinkError> {
+        let payload_bytes = match &command.request {
+            Request::Write(items) => items.iter().map(|item| item.payload.bytes.len() as u64).sum(),
+            _ => 0,
+        };
+        self.sent(payload_bytes).await;
+        let reply = self.device.call(command).await.map_err(failed)?;
+        if let Reply::Read(payloads) = &reply {
+            let bytes = payloads.iter().map(ReadPayload::byte_count).sum::<usize>();
+            self.received(bytes as u64).await;
+        }
+        Ok(reply)
+    }
+
+    async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
+        self.sent(request.fragment.len() as u64).await;
+        let header = request.header;
+        let (first_slot, slot_count) = (request.first_slot, request.slot_count);
+        let (slots, events) = SlotSender::channel(SlotForm::Batches);
+        let control = Arc::new(EmbeddedControl {
+            device: Arc::clone(&self.device),
+            header,
+            attempts: Arc::clone(&self.attempts),
+            attempt: self.attempts.begin(&header),
+        });
+        let schema = self.device.execute(request, slots).await.map_err(failed)?;
+        Ok(RunStream::new(AcceptedRun {
+            device: EMBEDDED.to_owned(),
+            schema,
+            events,
+            control,
+            first_slot,
+            slot_count,
+            received: Some((Arc::clone(&self.bytes), self.rate_cap.clone())),
+        }))
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.bytes.traffic(&self.commands)
+    }
+
+    fn mode(&self) -> AttachMode {
+        AttachMode::Embedded
+    }
+
+    fn device(&self) -> String {
+        EMBEDDED.to_owned()
+    }
+}
+
+#[derive(Debug)]
+struct EmbeddedControl {
+    device: Arc<dyn DeviceService>,
+    header: CommandHeader,
+    attempts: Arc<Attempts>,
+    attempt: u64,
+}
+
+impl RunControl for EmbeddedControl {
+    fn consumed(&self, slots: u64) {
+        self.device.steer(Command::new(self.header, Request::Fetch { consumed: slots }));
+    }
+
+    fn end(&self) {
+        if self.attempts.end(&self.header, self.attempt) {
+            self.device.steer(Command::new(self.header, Request::Release));
+        }
+    }
+}

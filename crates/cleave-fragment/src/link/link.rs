@@ -1,0 +1,441 @@
+//! [`Link`], what a host holds of a device; [`DeviceService`], what a device is to a link; and
+//! [`RunStream`], the result of a fragment as it arrives.
+//!
+//! Credits (slots): a device may have `slot_count` slots more outstanding than the host has consumed.
+//! [`RunStream`] counts what it hands out and tells the device through [`RunControl`]; the device
+//! keeps what was not consumed, so that a repeated execute can send it again.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use async_trait::async_trait;
+use cleave_media::clock::Stopwatch;
+use tokio::sync::mpsc;
+
+use crate::command::message::RunEvent;
+use crate::command::slot::{SlotDecoder, batch_bytes};
+use crate::command::{Command, DeviceError, Execute, Reply, RunReport, Slot, SlotPayload};
+use crate::link::metered::ByteCounters;
+use crate::link::token_bucket::RateCap;
+
+/// The host's side of one device.
+#[async_trait]
+pub trait Link: Send + Sync + fmt::Debug {
+    /// Asks for one thing and waits for the answer. May be repeated after [`LinkError::Lost`].
+    async fn call(&self, command: Command) -> Result<Reply, LinkError>;
+
+    /// Starts a run, or attaches to it if it exists; returns when the device has accepted it.
+    async fn execute(&self, request: Execute) -> Result<RunStream, LinkError>;
+
+    /// What has crossed since the link was made.
+    fn traffic(&self) -> Traffic;
+
+    /// Which kind of link this is.
+    fn mode(&self) -> AttachMode;
+
+    /// Where the device is, for people: `embedded`, or its address.
+    fn device(&self) -> String;
+}
+
+/// A device, as the links see it. Implemented by `cleave-device`.
+#[async_trait]
+pub trait DeviceService: Send + Sync + fmt::Debug {
+    /// Serves one command.
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError>;
+
+    /// Starts a run whose slots go to `slots`, or attaches `slots` to the run that exists; returns
+    /// the schema of its rows once it is admitted. Later failures go to `slots`.
+    async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError>;
+
+    /// Serves those commands that never wait and have nothing to answer: fetch, and a release that
+    /// does not wait for the run to stand still. Others are ignored.
+    fn steer(&self, command: Command);
+}
+
+/// How a device is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttachMode {
+    /// In the host's own process.
+    Embedded,
+    /// Over TCP.
+    Remote,
+}
+
+impl fmt::Display for AttachMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded => "embedded",
+            Self::Remote => "remote",
+        })
+    }
+}
+
+/// What crossed a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Bytes from host to device: on the wire with all framing, or of payloads where there is none.
+    pub sent_bytes: u64,
+    /// Bytes from device to host, counted alike.
+    pub received_bytes: u64,
+    /// Commands and executes sent.
+    pub commands: u64,
+}
+
+impl Traffic {
+    /// What crossed since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
+            received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
+            commands: self.commands.saturating_sub(earlier.commands),
+        }
+    }
+}
+
+/// Why a link did not bring an answer. Each text says what happened, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The device answered with an error: act on its cause.
+    #[error("device {device}: {source}")]
+    Device {
+        /// Where.
+        device: String,
+        /// What it said.
+        source: DeviceError,
+    },
+    /// The connection broke with this command under way: repeat it, or give up the statement.
+    #[error("lost the connection to device {address}: {detail}; the next statement tries to reconnect")]
+    Lost {
+        /// Where.
+        address: String,
+        /// What was seen.
+        detail: String,
+    },
+    /// No connection: start the device, or correct its address.
+    #[error("cannot reach device {address}: {source}; is cleaved running there and the port open?")]
+    Connect {
+        /// Where.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What answered is no Cleave device.
+    #[error("{address} is not a Cleave device: {detail}")]
+    NotADevice {
+        /// Where.
+        address: String,
+        /// What it sent instead.
+        detail: String,
+    },
+    /// The two sides speak different versions: upgrade the older one.
+    #[error(
+        "device {address} speaks protocol version {theirs}, this host {ours}; upgrade the older side"
+    )]
+    Version {
+        /// Where.
+        address: String,
+        /// This side's version.
+        ours: u32,
+        /// The device's.
+        theirs: u32,
+    },
+    /// The token is not the device's.
+    #[error("device {address} refused the token; give the one that its --token-file holds")]
+    Unauthenticated {
+        /// Where.
+        address: String,
+    },
+    /// The device's certificate is not the pinned one.
+    #[error(
+        "the certificate of device {address} is not trusted: {detail}; pin the one that its \
+         --tls-cert names"
+    )]
+    Certificate {
+        /// Where.
+        address: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// TLS did not come about.
+    #[error("no TLS with device {address}: {detail}")]
+    Tls {
+        /// Where.
+        address: String,
+        /// What went wrong, and what to try.
+        detail: String,
+    },
+    /// Something accepts connections there and then says nothing.
+    #[error("device {address} did not answer the handshake within {seconds} s")]
+    HandshakeTimeout {
+        /// Where.
+        address: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// Bytes arrived that are not those that were sent: repeat; if it recurs, suspect the hardware.
+    #[error("{what} from device {device} fails its checksum")]
+    Corrupt {
+        /// Where from.
+        device: String,
+        /// What was read.
+        what: String,
+    },
+    /// The device broke the protocol: a defect, or a peer that is not what it claims to be.
+    #[error("device {device} broke the protocol: {detail}")]
+    Protocol {
+        /// Who.
+        device: String,
+        /// How.
+        detail: String,
+    },
+    /// Too much for one command: ask for it in parts.
+    #[error("{what} of {bytes} bytes is more than the {bytes_max} that one command may carry")]
+    TooLarge {
+        /// What was sent.
+        what: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// A token or certificate cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] super::tls::TlsFileError),
+}
+
+impl LinkError {
+    /// What the device said, where it was the device that failed.
+    pub fn device_error(&self) -> Option<&DeviceError> {
+        match self {
+            Self::Device { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// Whether the device could not be reached at all (SQLSTATE 58030 for what needs it), as opposed
+    /// to one that answered.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Lost { .. } | Self::Connect { .. } | Self::HandshakeTimeout { .. })
+    }
+}
+
+/// How slots are to be handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotForm {
+    /// As Arrow IPC bytes, batches gathered up to the slot's size and split above it.
+    Encoded,
+    /// As the batches that the operators made.
+    Batches,
+}
+
+/// Where a device puts what a run makes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct SlotSender {
+    form: SlotForm,
+    // Unbounded here, bounded by the credits.
+    events: mpsc::UnboundedSender<RunEvent>,
+}
+
+impl SlotSender {
+    /// A sender, and where its events come out.
+    pub fn channel(form: SlotForm) -> (Self, mpsc::UnboundedReceiver<RunEvent>) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        (Self { form, events }, receiver)
+    }
+
+    /// How slots are to be handed over.
+    pub fn form(&self) -> SlotForm {
+        self.form
+    }
+
+    /// Passes `event` on; false if nobody listens any more.
+    pub fn send(&self, event: RunEvent) -> bool {
+        self.events.send(event).is_ok()
+    }
+
+    /// Whether nobody listens any more.
+    pub fn is_closed(&self) -> bool {
+        self.events.is_closed()
+    }
+}
+
+/// How a [`RunStream`] steers its run. Neither call waits.
+pub trait RunControl: Send + Sync + fmt::Debug {
+    /// The host has consumed this many slots in total.
+    fn consumed(&self, slots: u64);
+    /// The host wants no more of the run: cancel and release it.
+    fn end(&self);
+}
+
+/// The result of a run as it arrives. Dropping it ends the run, wherever it was.
+#[derive(Debug)]
+pub struct RunStream {
+    device: String,
+    schema: SchemaRef,
+    events: mpsc::UnboundedReceiver<RunEvent>,
+    control: Arc<dyn RunControl>,
+    decoder: SlotDecoder,
+    received: Option<(Arc<ByteCounters>, Option<Arc<RateCap>>)>,
+    /// A slot that was received and is being paced.
+    paced: Option<RunEvent>,
+    /// The slot expected next, which is also the count of those consumed.
+    next_slot: u64,
+    /// Consumed slots that the device has been told of.
+    told: u64,
+    /// Slots to consume before it is told again.
+    tell_every: u64,
+    report: Option<Box<RunReport>>,
+    ended: bool,
+    waited: Duration,
+}
+
+/// What a link knows of a run when it makes its [`RunStream`].
+#[derive(Debug)]
+pub(crate) struct AcceptedRun {
+    pub(crate) device: String,
+    pub(crate) schema: SchemaRef,
+    pub(crate) events: mpsc::UnboundedReceiver<RunEvent>,
+    pub(crate) control: Arc<dyn RunControl>,
+    pub(crate) first_slot: u64,
+    pub(crate) slot_count: u32,
+    /// Counts and paces batches that cross no wire.
+    pub(crate) received: Option<(Arc<ByteCounters>, Option<Arc<RateCap>>)>,
+}
+
+impl RunStream {
+    pub(crate) fn new(run: AcceptedRun) -> Self {
+        Self {
+            decoder: SlotDecoder::new(&run.schema),
+            device: run.device,
+            schema: run.schema,
+            events: run.events,
+            control: run.control,
+            received: run.received,
+            paced: None,
+            next_slot: run.first_slot,
+            told: run.first_slot,
+            tell_every: u64::from(run.slot_count / 4).max(1),
+            report: None,
+            ended: false,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Schema of the rows.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// The next rows; `None` after the last, and then [`RunStream::report`] is there.
+    ///
+    /// After an error the stream is at its end. After [`LinkError::Lost`] the same execute with
+    /// `first_slot` set to [`RunStream::next_slot`] goes on where this one stopped. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, LinkError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let waiting = Stopwatch::start();
+        let event = self.receive().await;
+        self.waited += waiting.elapsed();
+        let outcome = match event {
+            Some(RunEvent::Slot(slot)) => self.take(slot).map(Some),
+            Some(RunEvent::Finished(report)) => self.finish(report).map(|()| None),
+            Some(RunEvent::Failed(source)) => {
+                Err(LinkError::Device { device: self.device.clone(), source })
+            }
+            Some(RunEvent::Lost(error)) => Err(error),
+            None => Err(LinkError::Lost {
+                address: self.device.clone(),
+                detail: "the run was taken over by a repeated execute, or the device was closed".into(),
+            }),
+        };
+        self.ended = !matches!(outcome, Ok(Some(_)));
+        outcome
+    }
+
+    /// How the run went; there once [`RunStream::next`] has returned `None`.
+    pub fn report(&self) -> Option<&RunReport> {
+        self.report.as_deref()
+    }
+
+    /// Time that the host has waited for slots.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// The number of the slot that comes next.
+    pub fn next_slot(&self) -> u64 {
+        self.next_slot
+    }
+
+    async fn receive(&mut self) -> Option<RunEvent> {
+        if self.paced.is_none() {
+            let event = self.events.recv().await?;
+            let batch_bytes = match &event {
+                RunEvent::Slot(Slot { payload: SlotPayload::Batch(batch), .. }) => batch_bytes(batch),
+                _ => 0,
+            };
+            self.paced = Some(event);
+            if let Some((counters, cap)) = &self.received {
+                counters.received.fetch_add(batch_bytes, Ordering::Relaxed);
+                if let Some(cap) = cap {
+                    cap.receive(batch_bytes).await;
+                }
+            }
+        }
+        self.paced.take()
+    }
+
+    fn take(&mut self, slot: Slot) -> Result<RecordBatch, LinkError> {
+        if slot.number != self.next_slot {
+            return Err(LinkError::Protocol {
+                device: self.device.clone(),
+                detail: format!("slot {} came where {} was due", slot.number, self.next_slot),
+            });
+        }
+        let batch = match slot.payload {
+            SlotPayload::Batch(batch) => batch,
+            SlotPayload::Encoded(payload) => {
+                if !payload.is_intact() {
+                    let what = format!("slot {}", slot.number);
+                    return Err(LinkError::Corrupt { device: self.device.clone(), what });
+                }
+                self.decoder.decode(payload.bytes).map_err(|error| LinkError::Protocol {
+                    device: self.device.clone(),
+                    detail: format!("slot {} is no Arrow batch: {error}", slot.number),
+                })?
+            }
+        };
+        self.next_slot += 1;
+        if self.next_slot - self.told >= self.tell_every {
+            self.control.consumed(self.next_slot);
+            self.told = self.next_slot;
+        }
+        Ok(batch)
+    }
+
+    fn finish(&mut self, report: Box<RunReport>) -> Result<(), LinkError> {
+        if report.slots != self.next_slot {
+            return Err(LinkError::Protocol {
+                device: self.device.clone(),
+                detail: format!("it made {} slots, of which {} came", report.slots, self.next_slot),
+            });
+        }
+        self.report = Some(report);
+        Ok(())
+    }
+}
+
+impl Drop for RunStream {
+    fn drop(&mut self) {
+        self.control.end();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,474 @@
+//! One connection to a remote device: the handshake, a task that writes, a task that reads and hands
+//! out, and a watch over silence.
+//!
+//! ```text
+//! callers ─ frames ─▶ writer ─▶ TLS ─▶ socket ─▶ TLS ─▶ reader ─▶ waiting callers and runs, by request
+//! ```
+//!
+//! Invariant: once a connection is dead it stays dead, and everybody who waited for it has been told
+//! why ([`Connection::fail`]); nobody can begin to wait afterwards.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::link::{LinkError, SlotSender};
+use super::metered::{ByteCounters, Metered};
+use super::remote::RemoteAddress;
+use super::tls::Token;
+use super::token_bucket::RateCap;
+use crate::command::message::{Reply, RunEvent};
+use crate::command::proto::MalformedMessage;
+use crate::command::proto::answer::{decode_error, decode_reply, decode_report, decode_slot};
+use crate::command::slot::decode_schema;
+use crate::command::wire::{
+    Frame, FrameKind, PROTOCOL_VERSION, WelcomeStatus, WireError, read_frame, read_welcome,
+    write_frame, write_hello,
+};
+
+/// How long a device may take to accept a connection, and then to answer the handshake.
+pub(crate) const HANDSHAKE_SECONDS: u64 = 10;
+/// Bytes of frames that may wait to be written.
+const OUTBOUND_BYTES_MAX: usize = 64 << 20;
+/// How often a connection that somebody waits for is looked at.
+const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Looks without a byte in either direction after which the device counts as lost.
+const SILENT_LOOKS_MAX: u32 = 4;
+
+/// What a connection is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Dial {
+    pub(crate) address: RemoteAddress,
+    pub(crate) token: Token,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) cap: Option<Arc<RateCap>>,
+    pub(crate) bytes: Arc<ByteCounters>,
+}
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    address: String,
+    outbound: mpsc::UnboundedSender<Outbound>,
+    outbound_bytes: Arc<Semaphore>,
+    waiting: Mutex<WaitingList>,
+    died: Notify,
+}
+
+#[derive(Debug)]
+struct Outbound {
+    frame: Frame,
+    // Returned when the frame is written.
+    _bytes: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Debug, Default)]
+struct WaitingList {
+    requests: BTreeMap<u64, Waiting>,
+    /// Why the connection is dead, if it is.
+    dead: Option<String>,
+}
+
+/// Who waits for a request.
+#[derive(Debug)]
+enum Waiting {
+    Reply(oneshot::Sender<Result<Reply, LinkError>>),
+    Run { accepted: Option<oneshot::Sender<Result<SchemaRef, LinkError>>>, events: SlotSender },
+}
+
+impl Connection {
+    /// Connects, shows the token and starts the connection's tasks on the current runtime.
+    pub(crate) async fn open(dial: Dial) -> Result<Arc<Self>, LinkError> {
+        let address = dial.address.to_string();
+        let limit = Duration::from_secs(HANDSHAKE_SECONDS);
+        let connect = TcpStream::connect((dial.address.host.as_str(), dial.address.port));
+        let connected = timeout(limit, connect)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
+            .and_then(|socket| socket.set_nodelay(true).map(|()| socket));
+        let socket = connected
+            .map_err(|source| LinkError::Connect { address: address.clone(), source })?;
+        if dial.tls.is_none() && !socket.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()) {
+            return Err(LinkError::Tls {
+                address,
+                detail: "the token is sent in clear to this machine only; pin the device's \
+                         certificate"
+                    .to_owned(),
+            });
+        }
+        let socket = Metered::new(socket, dial.bytes.clone(), dial.cap.clone());
+        let handshake = async {
+            match dial.tls.clone() {
+                None => Self::greet(&dial, address.clone(), socket).await,
+                Some(config) => {
+                    let socket = secure(&dial, &address, config, socket).await?;
+                    Self::greet(&dial, address.clone(), socket).await
+                }
+            }
+        };
+        let seconds = HANDSHAKE_SECONDS;
+        timeout(limit, handshake)
+            .await
+            .unwrap_or(Err(LinkError::HandshakeTimeout { address, seconds }))
+    }
+
+    async fn greet<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        dial: &Dial,
+        address: String,
+        mut socket: S,
+    ) -> Result<Arc<Self>, LinkError> {
+        // A device that refuses may close before all was read; what it said is what counts.
+        let written = write_hello(&mut socket, &dial.token).await;
+        let answer = read_welcome(&mut socket).await;
+        let welcome = match (written, answer) {
+            (_, Ok(Ok(welcome))) => welcome,
+            (_, Ok(Err(start))) => return Err(no_welcome(address, dial, &start)),
+            (Err(error), _) | (_, Err(error)) => {
+                let detail = format!("the handshake broke off: {error}");
+                return Err(LinkError::NotADevice { address, detail });
+            }
+        };
+        if welcome.version != PROTOCOL_VERSION {
+            let (ours, theirs) = (PROTOCOL_VERSION, welcome.version);
+            return Err(LinkError::Version { address, ours, theirs });
+        }
+        match welcome.status {
+            Some(WelcomeStatus::Welcome) => Ok(Self::start(address, dial, socket)),
+            Some(WelcomeStatus::WrongToken) => Err(LinkError::Unauthenticated { address }),
+            other => Err(LinkError::NotADevice {
+                address,
+                detail: format!("it answered the handshake with {other:?}"),
+            }),
+        }
+    }
+
+    fn start<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        address: String,
+        dial: &Dial,
+        socket: S,
+    ) -> Arc<Self> {
+        let (outbound, frames) = mpsc::unbounded_channel();
+        let connection = Arc::new(Self {
+            address,
+            outbound,
+            outbound_bytes: Arc::new(Semaphore::new(OUTBOUND_BYTES_MAX)),
+            waiting: Mutex::default(),
+            died: Notify::new(),
+        });
+        let (reader, writer) = tokio::io::split(socket);
+        let bytes = Arc::clone(&dial.bytes);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write_frames(Arc::clone(&connection), frames, writer));
+        tasks.spawn(watch(Arc::clone(&connection), bytes));
+        let death = DeathGuard(Arc::clone(&connection));
+        // The reader owns the other two: when it ends, they do.
+        let reading = read_frames(Arc::clone(&connection), reader, tasks);
+        let _detached = tokio::runtime::Handle::current().spawn(async move {
+            tokio::select! {
+                () = reading => {}
+                () = death.0.died.notified() => {}
+            }
+        });
+        connection
+    }
+
+    /// Whether the connection is dead.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.lock().dead.is_some()
+    }
+
+    /// Declares the connection dead and tells everybody who waits.
+    pub(crate) fn fail(&self, detail: &str) {
+        let requests = {
+            let mut waiting = self.lock();
+            if waiting.dead.is_none() {
+                waiting.dead = Some(detail.to_owned());
+            }
+            std::mem::take(&mut waiting.requests)
+        };
+        // Ends the reader and with it the socket.
+        self.died.notify_one();
+        for (_, waiting) in requests {
+            waiting.fail(|| self.lost(detail));
+        }
+    }
+
+    /// Sends the command in `frame` and waits for its reply.
+    pub(crate) async fn call(&self, frame: Frame) -> Result<Reply, LinkError> {
+        let (sender, reply) = oneshot::channel();
+        let request = frame.request;
+        self.enter(request, Waiting::Reply(sender))?;
+        let _forget = ForgetGuard { connection: self, request };
+        self.send(frame).await?;
+        reply.await.unwrap_or_else(|_| Err(self.lost("the link was closed")))
+    }
+
+    /// Sends the execute in `frame` and waits until it is accepted; slots go to `events`.
+    pub(crate) async fn execute(
+        &self,
+        frame: Frame,
+        events: SlotSender,
+    ) -> Result<SchemaRef, LinkError> {
+        let (sender, accepted) = oneshot::channel();
+        self.enter(frame.request, Waiting::Run { accepted: Some(sender), events })?;
+        self.send(frame).await?;
+        accepted.await.unwrap_or_else(|_| Err(self.lost("the link was closed")))
+    }
+
+    /// Sends a frame that nobody waits for; false where the connection is dead.
+    pub(crate) fn post(&self, frame: Frame) -> bool {
+        !self.is_dead() && self.outbound.send(Outbound { frame, _bytes: None }).is_ok()
+    }
+
+    /// Stops waiting for `request`.
+    pub(crate) fn forget(&self, request: u64) {
+        self.lock().requests.remove(&request);
+    }
+
+    fn enter(&self, request: u64, who: Waiting) -> Result<(), LinkError> {
+        let mut waiting = self.lock();
+        if let Some(detail) = &waiting.dead {
+            return Err(self.lost(detail));
+        }
+        waiting.requests.insert(request, who);
+        Ok(())
+    }
+
+    async fn send(&self, frame: Frame) -> Result<(), LinkError> {
+        let permits = frame.length().map_err(|_| LinkError::Protocol {
+            device: self.address.clone(),
+            detail: "a frame that is too long was not stopped before".to_owned(),
+        })?;
+        let bytes = Arc::clone(&self.outbound_bytes).acquire_many_owned(permits).await;
+        let outbound = Outbound { frame, _bytes: bytes.ok() };
+        self.outbound.send(outbound).map_err(|_| self.lost("the link was closed"))
+    }
+
+    fn lost(&self, detail: &str) -> LinkError {
+        LinkError::Lost { address: self.address.clone(), detail: detail.to_owned() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WaitingList> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an answer to whoever waits for it; an error where it breaks the protocol.
+    fn hand_out(&self, frame: Frame) -> Result<(), HandOutError> {
+        let request = frame.request;
+        match frame.kind {
+            FrameKind::Pong => Ok(()),
+            FrameKind::Goodbye => Err(HandOutError::Goodbye(decode_error(frame)?.message)),
+            FrameKind::Reply => {
+                if let Some(Waiting::Reply(sender)) = self.lock().requests.remove(&request) {
+                    let reply = decode_reply(frame).map_err(|error| LinkError::Protocol {
+                        device: self.address.clone(),
+                        detail: error.to_string(),
+                    });
+                    let _gone = sender.send(reply);
+                }
+                Ok(())
+            }
+            FrameKind::Error => {
+                let source = decode_error(frame)?;
+                if let Some(waiting) = self.lock().requests.remove(&request) {
+                    let device = self.address.clone();
+                    match waiting {
+                        Waiting::Run { accepted: None, events } => {
+                            events.send(RunEvent::Failed(source));
+                        }
+                        other => other.fail(|| LinkError::Device { device, source }),
+                    }
+                }
+                Ok(())
+            }
+            FrameKind::Accepted => {
+                let schema =
+                    decode_schema(frame.head).map_err(|_| MalformedMessage::Field("schema"))?;
+                if let Some(Waiting::Run { accepted, .. }) = self.lock().requests.get_mut(&request)
+                    && let Some(accepted) = accepted.take()
+                {
+                    let _gone = accepted.send(Ok(schema));
+                }
+                Ok(())
+            }
+            FrameKind::Slot => {
+                let slot = decode_slot(frame)?;
+                if let Some(Waiting::Run { events, .. }) = self.lock().requests.get(&request) {
+                    events.send(RunEvent::Slot(slot));
+                }
+                Ok(())
+            }
+            FrameKind::Report => {
+                let report = decode_report(frame)?;
+                if let Some(Waiting::Run { events, .. }) = self.lock().requests.remove(&request) {
+                    events.send(RunEvent::Finished(Box::new(report)));
+                }
+                Ok(())
+            }
+            FrameKind::Command | FrameKind::Execute | FrameKind::Ping => {
+                Err(HandOutError::Malformed(MalformedMessage::Field("direction")))
+            }
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum HandOutError {
+    #[error(transparent)]
+    Malformed(#[from] MalformedMessage),
+    #[error("{0}")]
+    Goodbye(String),
+}
+
+impl Waiting {
+    fn fail(self, error: impl FnOnce() -> LinkError) {
+        match self {
+            Self::Reply(sender) => {
+                let _gone = sender.send(Err(error()));
+            }
+            Self::Run { accepted: Some(sender), .. } => {
+                let _gone = sender.send(Err(error()));
+            }
+            Self::Run { accepted: None, events } => {
+                events.send(RunEvent::Lost(error()));
+            }
+        }
+    }
+}
+
+/// Fails the connection when its reader is gone, for whatever reason.
+struct DeathGuard(Arc<Connection>);
+
+impl Drop for DeathGuard {
+    fn drop(&mut self) {
+        self.0.fail("the link was closed");
+    }
+}
+
+/// Stops waiting when the caller is gone.
+struct ForgetGuard<'a> {
+    connection: &'a Connection,
+    request: u64,
+}
+
+impl Drop for ForgetGuard<'_> {
+    fn drop(&mut self) {
+        self.connection.forget(self.request);
+    }
+}
+
+async fn read_frames<R: AsyncRead + Unpin>(
+    connection: Arc<Connection>,
+    reader: R,
+    _owned: JoinSet<()>,
+) {
+    let mut reader = BufReader::with_capacity(64 << 10, reader);
+    loop {
+        let handed = match read_frame(&mut reader).await {
+            Ok(Some(frame)) => connection.hand_out(frame).map_err(|error| error.to_string()),
+            Ok(None) => Err("the device closed the connection".to_owned()),
+            Err(WireError::Io(error)) => Err(error.to_string()),
+            Err(error) => Err(format!("the device sent {error}")),
+        };
+        if let Err(detail) = handed {
+            connection.fail(&detail);
+            return;
+        }
+    }
+}
+
+async fn write_frames<W: AsyncWrite + Unpin>(
+    connection: Arc<Connection>,
+    mut frames: mpsc::UnboundedReceiver<Outbound>,
+    writer: W,
+) {
+    let mut writer = BufWriter::with_capacity(64 << 10, writer);
+    while let Some(outbound) = frames.recv().await {
+        let mut written = write_frame(&mut writer, &outbound.frame).await;
+        if written.is_ok() && frames.is_empty() {
+            written = writer.flush().await.map_err(WireError::from);
+        }
+        if let Err(error) = written {
+            // The reader may know better: a device that says goodbye closes right after.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            connection.fail(&error.to_string());
+            return;
+        }
+    }
+}
+
+/// Notices a device that is gone without having closed the connection, as when its power fails.
+async fn watch(connection: Arc<Connection>, bytes: Arc<ByteCounters>) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let crossed = || (bytes.sent.load(Relaxed), bytes.received.load(Relaxed));
+    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+    let mut seen = crossed();
+    let mut silent_looks = 0;
+    loop {
+        ticks.tick().await;
+        let now = crossed();
+        if now != seen || connection.lock().requests.is_empty() {
+            seen = now;
+            silent_looks = 0;
+            continue;
+        }
+        silent_looks += 1;
+        if silent_looks > SILENT_LOOKS_MAX {
+            let seconds = WATCH_INTERVAL.as_secs() * u64::from(SILENT_LOOKS_MAX);
+            connection.fail(&format!("not a byte came for {seconds} s"));
+            return;
+        }
+        if silent_looks == SILENT_LOOKS_MAX / 2 {
+            connection.post(Frame::of_head(FrameKind::Ping, 0, Vec::new()));
+        }
+    }
+}
+
+async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
+    dial: &Dial,
+    address: &str,
+    config: Arc<ClientConfig>,
+    socket: S,
+) -> Result<tokio_rustls::client::TlsStream<S>, LinkError> {
+    let failed = |detail: String| LinkError::Tls { address: address.to_owned(), detail };
+    let name = ServerName::try_from(dial.address.host.clone())
+        .map_err(|_| failed(format!("{} is no host name", dial.address.host)))?;
+    TlsConnector::from(config).connect(name, socket).await.map_err(|error| {
+        let cause = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
+        match cause {
+            Some(rustls::Error::InvalidCertificate(why)) => LinkError::Certificate {
+                address: address.to_owned(),
+                detail: why.to_string(),
+            },
+            Some(rustls::Error::InvalidMessage(_)) => failed(
+                "what answers there does not speak TLS; start cleaved with --tls-cert and --tls-key"
+                    .to_owned(),
+            ),
+            _ => failed(error.to_string()),
+        }
+    })
+}
+
+fn no_welcome(address: String, dial: &Dial, start: &[u8]) -> LinkError {
+    const TLS_ALERT: [u8; 2] = [21, 3];
+    if dial.tls.is_none() && start.starts_with(&TLS_ALERT) {
+        let detail = "it speaks TLS; pin its certificate".to_owned();
+        return LinkError::Tls { address, detail };
+    }
+    let detail = match start {
+        [] => "it closed the connection during the handshake".to_owned(),
+        _ => format!("it answered the handshake with \"{}\"", start.escape_ascii()),
+    };
+    LinkError::NotADevice { address, detail }
+}
