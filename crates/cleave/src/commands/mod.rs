@@ -4,3 +4,19 @@ pub(crate) mod device;
 pub(crate) mod generate;
 pub(crate) mod load;
 mod progress;
+
+use cleave_host::Error;
+
+/// Runs `work` on a thread that may be busy for long.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that shuts down cancels a task, and then nobody reads the answer.
+            Err(_) => Err(Error::unsupported("work while the program ends")),
+        },
+    }
+}

@@ -20,7 +20,7 @@ use cleave_host::{Database, Device, Outcome, Session};
 use cleave_media::Stopwatch;
 
 use crate::arguments::{Place, rate};
-use crate::commands::generate;
+use crate::commands::generate::{self, Generator, Report};
 use crate::failure::Failure;
 use crate::generate::Imdb;
 use crate::open::{self, Create};
@@ -70,6 +70,7 @@ pub(crate) async fn run(options: &DemoOptions, place: &Place) -> Result<(), Fail
     };
     let imdb = Imdb::new(options.scale, generate::SEED_DEFAULT)
         .map_err(|error| Failure::Usage(error.to_string()))?;
+    let imdb: Arc<dyn Generator> = Arc::new(imdb);
     let temporary = tempfile::tempdir().map_err(Failure::file(std::env::temp_dir()))?;
     let directory = options.keep.as_deref().unwrap_or(temporary.path());
     let mut out = std::io::stdout();
@@ -93,7 +94,7 @@ pub(crate) async fn run(options: &DemoOptions, place: &Place) -> Result<(), Fail
     let mut session = open::session(&database, &place.settings)?;
     session.set("default_device", DEVICE).map_err(Failure::Sql)?;
     let stopwatch = Stopwatch::start();
-    let row_count = generate::load(&mut session, Arc::new(imdb), &|_, _| {}).await?;
+    let row_count = generate::load(&mut session, &imdb, Report::Nothing).await?;
     writeln!(
         out,
         "Made an IMDb-like database of {row_count} rows and loaded it through the link in {:.1} s.\n",
@@ -104,7 +105,12 @@ pub(crate) async fn run(options: &DemoOptions, place: &Place) -> Result<(), Fail
     for query in &queries {
         measurements.push(measure(&database, &device, &mut session, query, options.rounds).await?);
     }
-    write!(out, "{}\n{}", report::table(&measurements), report::meaning(&measurements, options.rate.0))?;
+    write!(
+        out,
+        "{}\n{}",
+        report::table(&measurements),
+        report::meaning(&measurements, options.rate.0)
+    )?;
     writeln!(
         out,
         "All {} results were the same rows, whichever side computed them.\n",
@@ -217,7 +223,11 @@ fn queries_in(folder: &Path) -> Result<Vec<Query>, Failure> {
 }
 
 fn rate_or_none(text: &str) -> Result<Rate, String> {
-    if text.eq_ignore_ascii_case("none") { Ok(Rate(None)) } else { rate(text).map(|rate| Rate(Some(rate))) }
+    if text.eq_ignore_ascii_case("none") {
+        Ok(Rate(None))
+    } else {
+        rate(text).map(|rate| Rate(Some(rate)))
+    }
 }
 
 impl Rate {

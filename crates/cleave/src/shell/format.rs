@@ -1,17 +1,12 @@
 //! Rows in, text out: an aligned table, CSV or JSON.
 //!
-//! Values read as PostgreSQL prints them (`t`, `\x6869`, `1 mon 2 days 03:04:05`), whichever the layout; in
-//! JSON numbers and booleans are JSON's own, and what JSON cannot say (`NaN`) is a string.
+//! [`ValueText`] prints each value as PostgreSQL does (`t`, `\x6869`), whichever the layout; in JSON numbers and booleans are JSON's own, and what JSON cannot say (`NaN`) is a string.
 
 use std::io::{self, Write};
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{
-    DataType, Float32Type, Float64Type, IntervalMonthDayNanoType, IntervalUnit, SchemaRef,
-};
-use arrow::error::ArrowError;
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
+use cleave_host::value::ValueText;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
 /// How rows are laid out.
@@ -169,137 +164,19 @@ fn for_each_row(
         let columns = batch
             .columns()
             .iter()
-            .map(|column| Column::new(column.as_ref()))
+            .map(|column| ValueText::new(column.as_ref()))
             .collect::<Result<Vec<_>, _>>()
             .map_err(io::Error::other)?;
         for row in 0..batch.num_rows() {
             cells.clear();
             for column in &columns {
-                cells.push(column.cell(row).map_err(io::Error::other)?);
+                let mut text = String::new();
+                cells.push(column.write(row, &mut text).then_some(text));
             }
             visit(&cells)?;
         }
     }
     Ok(())
-}
-
-/// One column, with what it takes to print its values.
-struct Column<'a> {
-    array: &'a dyn Array,
-    formatter: ArrayFormatter<'a>,
-}
-
-impl<'a> Column<'a> {
-    fn new(array: &'a dyn Array) -> Result<Column<'a>, ArrowError> {
-        const OPTIONS: FormatOptions<'static> = FormatOptions::new()
-            .with_null(NULL)
-            .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
-            .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%#z"))
-            .with_time_format(Some("%H:%M:%S%.f"));
-        Ok(Column { array, formatter: ArrayFormatter::try_new(array, &OPTIONS)? })
-    }
-
-    fn cell(&self, row: usize) -> Result<Option<String>, ArrowError> {
-        if self.array.is_null(row) {
-            return Ok(None);
-        }
-        let array = self.array;
-        Ok(Some(match array.data_type() {
-            DataType::Boolean => {
-                if array.as_boolean().value(row) {
-                    "t".to_owned()
-                } else {
-                    "f".to_owned()
-                }
-            }
-            DataType::Float32 => {
-                float_text(array.as_primitive::<Float32Type>().value(row), |value| {
-                    value.to_string()
-                })
-            }
-            DataType::Float64 => {
-                float_text(array.as_primitive::<Float64Type>().value(row), |value| {
-                    value.to_string()
-                })
-            }
-            DataType::Interval(IntervalUnit::MonthDayNano) => {
-                let value = array.as_primitive::<IntervalMonthDayNanoType>().value(row);
-                interval_text(value.months, value.days, value.nanoseconds)
-            }
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-                format!("\\x{}", self.formatter.value(row).try_to_string()?)
-            }
-            DataType::FixedSizeBinary(16) => uuid_text(array.as_fixed_size_binary().value(row)),
-            _ => self.formatter.value(row).try_to_string()?,
-        }))
-    }
-}
-
-/// Without the `.0` that Rust appends, and with PostgreSQL's words for what is no number; exponents for the very large and small.
-fn float_text<F: Into<f64> + Copy>(value: F, shortest: impl Fn(F) -> String) -> String {
-    let wide: f64 = value.into();
-    if wide.is_nan() {
-        "NaN".to_owned()
-    } else if wide.is_infinite() {
-        if wide > 0.0 { "Infinity".to_owned() } else { "-Infinity".to_owned() }
-    } else if wide != 0.0 && !(1e-4..1e15).contains(&wide.abs()) {
-        let text = shortest_exponent(&shortest(value), wide);
-        text.unwrap_or_else(|| shortest(value))
-    } else {
-        shortest(value)
-    }
-}
-
-/// `1.5e+20` from the digits of Rust's plain notation, which are the shortest that read back as the same number.
-fn shortest_exponent(plain: &str, value: f64) -> Option<String> {
-    let digits: String = plain.chars().filter(char::is_ascii_digit).collect();
-    let digits = digits.trim_start_matches('0').trim_end_matches('0');
-    let exponent = {
-        let integer = plain.trim_start_matches('-').split('.').next()?;
-        let fraction = plain.split('.').nth(1).unwrap_or("");
-        if integer == "0" {
-            -1 - i64::try_from(fraction.len() - fraction.trim_start_matches('0').len()).ok()?
-        } else {
-            i64::try_from(integer.len()).ok()? - 1
-        }
-    };
-    let (first, rest) = digits.split_at_checked(1)?;
-    let point = if rest.is_empty() { "" } else { "." };
-    let sign = if value < 0.0 { "-" } else { "" };
-    let exponent_sign = if exponent < 0 { '-' } else { '+' };
-    Some(format!("{sign}{first}{point}{rest}e{exponent_sign}{:02}", exponent.abs()))
-}
-
-fn interval_text(months: i32, days: i32, nanoseconds: i64) -> String {
-    let mut parts = Vec::new();
-    let mut part = |count: i32, one: &str, many: &str| {
-        if count != 0 {
-            parts.push(format!("{count} {}", if count == 1 { one } else { many }));
-        }
-    };
-    part(months / 12, "year", "years");
-    part(months % 12, "mon", "mons");
-    part(days, "day", "days");
-    if nanoseconds != 0 || parts.is_empty() {
-        let sign = if nanoseconds < 0 { "-" } else { "" };
-        let micros = nanoseconds.unsigned_abs() / 1_000;
-        let seconds = micros / 1_000_000;
-        let mut time =
-            format!("{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-        if micros % 1_000_000 != 0 {
-            let fraction = format!(".{:06}", micros % 1_000_000);
-            time.push_str(fraction.trim_end_matches('0'));
-        }
-        parts.push(time);
-    }
-    parts.join(" ")
-}
-
-fn uuid_text(bytes: &[u8]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    [hex.get(..8), hex.get(8..12), hex.get(12..16), hex.get(16..20), hex.get(20..)]
-        .map(Option::unwrap_or_default)
-        .join("-")
 }
 
 #[cfg(test)]
