@@ -1,1 +1,26 @@
-//! placeholder
+//! A piece of a plan that either side can run, and how it travels.
+//!
+//! What enters is a physical plan whose leaves are [`TableScanExec`]s; what leaves is the same plan
+//! as bytes, the commands that carry it, and the link they cross. In the order data passes through:
+//!
+//! 1. [`operators`]: the location-free leaves. They name tables and morsel inputs and find pages
+//!    and snapshot in the [`FragmentContext`] at run time (rule 1).
+//! 2. [`codec`]: plan ↔ bytes, the list of what a device runs, and the [`build_id`] without which
+//!    no fragment is sent (rule 2).
+//! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3).
+//! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
+//! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
+//!
+//! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
+
+pub mod codec;
+pub mod command;
+pub mod fragment;
+pub mod link;
+pub mod morsel;
+pub mod operators;
+
+pub use codec::{build_id, decode_fragment, encode_fragment};
+pub use fragment::{FragmentContext, FragmentCounters, fragment_task_context};
+pub use morsel::{Morsel, MorselList, MorselPage, MorselSource};
+pub use operators::table_scan_exec::TableScanExec;

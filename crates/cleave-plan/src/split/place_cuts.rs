@@ -351,7 +351,7 @@ fn with_children(
     plan: Arc<dyn ExecutionPlan>,
     children: Vec<Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    datafusion_physical_plan::with_new_children_if_necessary(plan, children)
+    datafusion_physical_plan::execution_plan::replace_children_if_necessary(plan, children)
 }
 
 #[cfg(test)]

@@ -1,0 +1,278 @@
+//! Fragments as bytes: the plan by `datafusion-proto`, the leaves by a node of our own.
+//!
+//! [`encode_fragment`] writes a plan, [`decode_fragment`] reads one back and refuses every operator
+//! that is not on the list of [`check_device_operator`]. `datafusion-proto` promises nothing across
+//! versions, so fragments are exchanged only between sides of equal [`build_id`] (rule 2); pages and
+//! commands have formats of their own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::{Schema, SchemaRef};
+use cleave_store::{ColumnRef, Projection};
+use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::TaskContext;
+use datafusion_expr::{AggregateUDF, ScalarUDF};
+use datafusion_physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion_physical_expr_common::physical_expr::is_volatile;
+use datafusion_physical_plan::ExecutionPlan;
+use datafusion_proto::bytes::{
+    physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
+};
+use datafusion_proto::physical_plan::{
+    DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalPlanDecodeContext,
+    PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf;
+use prost::Message;
+
+use crate::operators::table_scan_exec::{TableScan, TableScanExec};
+
+/// Version of the engine whose plans the fragments are. A test compares it with the lock file.
+const ENGINE_VERSION: &str = "55.2.0";
+/// Version of [`ScanNode`] and of what surrounds it.
+const CODEC_VERSION: u32 = 1;
+/// Largest fragment that is decoded.
+pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Operators of the engine that a device runs, by the name they give themselves.
+const DEVICE_OPERATORS: [&str; 9] = [
+    "TableScanExec",
+    "FilterExec",
+    "ProjectionExec",
+    "AggregateExec",
+    "SortExec",
+    "GlobalLimitExec",
+    "LocalLimitExec",
+    "CoalesceBatchesExec",
+    "CooperativeExec",
+];
+
+/// Says why `node` alone, without its inputs, cannot run on a device; `None` if it can.
+pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
+    if !DEVICE_OPERATORS.contains(&node.name()) {
+        return Some(format!("{} does not run on a device", node.name()));
+    }
+    let mut reason = None;
+    let visited = node.apply_expressions(&mut |expression| {
+        if is_volatile(expression) {
+            reason = Some(format!("{expression} is volatile and stays on the host"));
+        } else if expression.exists(|e| Ok(e.is::<ScalarSubqueryExpr>()))? {
+            reason = Some(format!("{expression} needs a subquery's result, which the host has"));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    match visited {
+        Ok(_) => reason,
+        Err(error) => Some(format!("{}: {error}", node.name())),
+    }
+}
+
+/// The build whose fragments this side can exchange: engine, codec, functions, collation (rule 2).
+pub fn build_id() -> String {
+    static BUILD_ID: OnceLock<String> = OnceLock::new();
+    BUILD_ID
+        .get_or_init(|| {
+            let functions = FragmentFunctions::get();
+            let mut names: Vec<&str> = functions
+                .scalar
+                .keys()
+                .chain(functions.aggregate.keys())
+                .map(String::as_str)
+                .collect();
+            names.sort_unstable();
+            format!(
+                "cleave {} engine {ENGINE_VERSION} codec {CODEC_VERSION} functions {:08x} collation C",
+                env!("CARGO_PKG_VERSION"),
+                crc32c::crc32c(names.join(",").as_bytes()),
+            )
+        })
+        .clone()
+}
+
+/// The functions that a fragment may call, by name and alias.
+#[derive(Debug)]
+pub(crate) struct FragmentFunctions {
+    pub(crate) scalar: HashMap<String, Arc<ScalarUDF>>,
+    pub(crate) aggregate: HashMap<String, Arc<AggregateUDF>>,
+}
+
+impl FragmentFunctions {
+    pub(crate) fn get() -> &'static Self {
+        static FUNCTIONS: OnceLock<FragmentFunctions> = OnceLock::new();
+        FUNCTIONS.get_or_init(|| {
+            let mut scalar = HashMap::new();
+            let nested = datafusion_functions_nested::all_default_nested_functions();
+            for function in datafusion_functions::all_default_functions().into_iter().chain(nested) {
+                for alias in function.aliases() {
+                    scalar.insert(alias.clone(), Arc::clone(&function));
+                }
+                scalar.insert(function.name().to_owned(), function);
+            }
+            let mut aggregate = HashMap::new();
+            for function in datafusion_functions_aggregate::all_default_aggregate_functions() {
+                for alias in function.aliases() {
+                    aggregate.insert(alias.clone(), Arc::clone(&function));
+                }
+                aggregate.insert(function.name().to_owned(), function);
+            }
+            Self { scalar, aggregate }
+        })
+    }
+}
+
+/// Writes `plan` as bytes. A node that has no wire form is an error that names it.
+pub fn encode_fragment(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
+    let converter = DeduplicatingProtoConverter {};
+    Ok(physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &FragmentCodec, &converter)?
+        .to_vec())
+}
+
+/// Reads a plan and checks that every operator in it is one that a device runs.
+///
+/// Nothing here is trusted: bytes that are no plan, a plan that names an unknown function and an
+/// operator off the list are errors, each naming what was wrong.
+pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+    if bytes.len() > FRAGMENT_BYTES_MAX {
+        return Err(DataFusionError::Plan(format!(
+            "fragment of {} bytes is larger than the {FRAGMENT_BYTES_MAX} that are accepted",
+            bytes.len()
+        )));
+    }
+    let converter = DeduplicatingProtoConverter {};
+    let plan =
+        physical_plan_from_bytes_with_proto_converter(bytes, task, &FragmentCodec, &converter)?;
+    check_operators(&plan)?;
+    Ok(plan)
+}
+
+fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
+    if let Some(reason) = check_device_operator(plan.as_ref()) {
+        return Err(DataFusionError::Plan(format!("fragment refused: {reason}")));
+    }
+    plan.children().into_iter().try_for_each(check_operators)
+}
+
+/// Wire form of a [`TableScan`].
+#[derive(Clone, PartialEq, Message)]
+struct ScanNode {
+    #[prost(string, tag = "1")]
+    table: String,
+    #[prost(uint32, tag = "2")]
+    table_id: u32,
+    #[prost(uint32, repeated, tag = "3")]
+    output_columns: Vec<u32>,
+    #[prost(message, optional, tag = "4")]
+    output_schema: Option<protobuf::Schema>,
+    #[prost(uint32, repeated, tag = "5")]
+    filter_columns: Vec<u32>,
+    #[prost(message, optional, tag = "6")]
+    filter_schema: Option<protobuf::Schema>,
+    #[prost(message, optional, tag = "7")]
+    predicate: Option<protobuf::PhysicalExprNode>,
+    #[prost(uint32, tag = "8")]
+    input: u32,
+    #[prost(uint64, optional, tag = "9")]
+    fetch: Option<u64>,
+}
+
+/// Encodes and decodes the nodes that are not the engine's own.
+#[derive(Debug)]
+struct FragmentCodec;
+
+impl PhysicalExtensionCodec for FragmentCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        _inputs: &[Arc<dyn ExecutionPlan>],
+        task: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let node = ScanNode::decode(bytes)
+            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let output = decode_projection("output", node.output_columns, node.output_schema.as_ref())?;
+        let filter = decode_projection("filter", node.filter_columns, node.filter_schema.as_ref())?;
+        let context = PhysicalPlanDecodeContext::new(task, self);
+        let predicate = node
+            .predicate
+            .map(|predicate| converter.proto_to_physical_expr(&predicate, &filter.schema, &context))
+            .transpose()?;
+        let fetch = node.fetch.map(usize::try_from).transpose().map_err(|_| {
+            DataFusionError::Plan("a scan's row limit does not fit this machine".into())
+        })?;
+        let scan = TableScan {
+            table: node.table,
+            table_id: node.table_id,
+            output,
+            filter,
+            predicate,
+            input: node.input,
+            fetch,
+        };
+        Ok(Arc::new(TableScanExec::new(scan, 1)))
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let Some(exec) = node.downcast_ref::<TableScanExec>() else {
+            return Err(DataFusionError::Plan(format!("{} does not run on a device", node.name())));
+        };
+        let scan = exec.scan();
+        let predicate = scan
+            .predicate
+            .as_ref()
+            .map(|predicate| converter.physical_expr_to_proto(predicate, self))
+            .transpose()?;
+        let node = ScanNode {
+            table: scan.table.clone(),
+            table_id: scan.table_id,
+            output_columns: user_columns(&scan.output)?,
+            output_schema: Some(scan.output.schema.as_ref().try_into()?),
+            filter_columns: user_columns(&scan.filter)?,
+            filter_schema: Some(scan.filter.schema.as_ref().try_into()?),
+            predicate,
+            input: scan.input,
+            fetch: scan.fetch.map(|fetch| fetch as u64),
+        };
+        bytes.extend(node.encode_to_vec());
+        Ok(())
+    }
+}
+
+fn user_columns(projection: &Projection) -> Result<Vec<u32>> {
+    projection
+        .columns
+        .iter()
+        .map(|column| match column {
+            ColumnRef::User(id) => Ok(*id),
+            other => Err(DataFusionError::Plan(format!("{other:?} does not travel with a scan"))),
+        })
+        .collect()
+}
+
+fn decode_projection(
+    what: &str,
+    ids: Vec<u32>,
+    schema: Option<&protobuf::Schema>,
+) -> Result<Projection> {
+    let schema: Schema = schema
+        .ok_or_else(|| DataFusionError::Plan(format!("a scan without its {what} schema")))?
+        .try_into()?;
+    if schema.fields().len() != ids.len() {
+        return Err(DataFusionError::Plan(format!(
+            "a scan names {} {what} columns and describes {}",
+            ids.len(),
+            schema.fields().len()
+        )));
+    }
+    let schema: SchemaRef = Arc::new(schema);
+    Ok(Projection { schema, columns: ids.into_iter().map(ColumnRef::User).collect() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What a fragment needs where it runs: its pages, its snapshot, its morsels (rule 1).
+//!
+//! A serialised fragment *names* tables, columns and predicates and holds nothing else. The side
+//! that runs it puts a [`FragmentContext`] beside it, as an extension of the session configuration
+//! that DataFusion hands to every `execute` (the only place it has for one).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cleave_store::{PageSource, Snapshot};
+use datafusion_common::config::ConfigOptions;
+use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::TaskContext;
+use datafusion_execution::config::SessionConfig;
+use datafusion_execution::runtime_env::RuntimeEnv;
+
+use crate::codec::FragmentFunctions;
+use crate::morsel::MorselSource;
+
+/// All that a fragment's leaves ask for at run time.
+pub struct FragmentContext {
+    /// Reads pages: local media on the device, link and buffer pool on the host.
+    pub pages: Arc<dyn PageSource>,
+    /// What is visible.
+    pub snapshot: Snapshot,
+    /// Morsel inputs by the number that the leaves name.
+    pub inputs: BTreeMap<u32, Arc<dyn MorselSource>>,
+    /// Morsels that a scan may read ahead of the one it decodes: 1 where reading does not wait.
+    pub read_ahead: usize,
+    /// What the run has read so far.
+    pub counters: Arc<FragmentCounters>,
+}
+
+/// Totals of one run, over all copies of its pipeline.
+#[derive(Debug, Default)]
+pub struct FragmentCounters {
+    /// Morsels taken.
+    pub morsels: AtomicU64,
+    /// Pages decoded.
+    pub pages: AtomicU64,
+    /// Rows decoded, before any predicate.
+    pub rows: AtomicU64,
+}
+
+impl FragmentCounters {
+    /// Records a morsel of `pages` pages with `rows` rows.
+    pub(crate) fn add_morsel(&self, pages: u64, rows: u64) {
+        self.morsels.fetch_add(1, Ordering::Relaxed);
+        self.pages.fetch_add(pages, Ordering::Relaxed);
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for FragmentContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FragmentContext")
+            .field("pages", &self.pages)
+            .field("snapshot", &self.snapshot)
+            .field("inputs", &self.inputs.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl FragmentContext {
+    /// The context that `task` carries.
+    pub fn of(task: &TaskContext) -> Result<Arc<Self>> {
+        task.session_config().get_extension::<Self>().ok_or_else(|| {
+            DataFusionError::Internal("a fragment was executed without its FragmentContext".into())
+        })
+    }
+
+    /// The morsel input `number`.
+    pub fn input(&self, number: u32) -> Result<Arc<dyn MorselSource>> {
+        self.inputs.get(&number).map(Arc::clone).ok_or_else(|| {
+            DataFusionError::Internal(format!("the fragment names morsel input {number}, which was not given"))
+        })
+    }
+}
+
+/// Session settings that travel with a fragment (rule 5): those that change what an expression
+/// means, and the batch size.
+const SETTINGS_TRAVELLING: [&str; 2] = ["datafusion.execution.batch_size", "datafusion.execution.time_zone"];
+
+/// The settings of `options` that travel, as name and value.
+pub fn travelling_settings(options: &ConfigOptions) -> Vec<(String, String)> {
+    let mut settings: Vec<(String, String)> = options
+        .entries()
+        .into_iter()
+        .filter(|entry| SETTINGS_TRAVELLING.contains(&entry.key.as_str()))
+        .filter_map(|entry| entry.value.map(|value| (entry.key, value)))
+        .collect();
+    settings.sort();
+    settings
+}
+
+/// Builds the context in which a fragment is decoded and executed on this side.
+///
+/// `settings` are those of [`travelling_settings`]; one that may not travel is an error that names it.
+pub fn fragment_task_context(
+    context: Arc<FragmentContext>,
+    runtime: Arc<RuntimeEnv>,
+    settings: &[(String, String)],
+) -> Result<Arc<TaskContext>> {
+    let mut options = ConfigOptions::new();
+    // A partial aggregate that stops aggregating sends every row: never across a link.
+    options.set("datafusion.execution.skip_partial_aggregation_probe_rows_threshold", "18446744073709551615")?;
+    for (name, value) in settings {
+        if !SETTINGS_TRAVELLING.contains(&name.as_str()) {
+            return Err(DataFusionError::Configuration(format!(
+                "setting {name} may not travel with a fragment"
+            )));
+        }
+        options.set(name, value)?;
+    }
+    let config = SessionConfig::from(options).with_target_partitions(1).with_extension(context);
+    let functions = FragmentFunctions::get();
+    Ok(Arc::new(TaskContext::new(
+        None,
+        "fragment".into(),
+        config,
+        functions.scalar.clone(),
+        HashMap::new(),
+        functions.aggregate.clone(),
+        HashMap::new(),
+        runtime,
+    )))
+}

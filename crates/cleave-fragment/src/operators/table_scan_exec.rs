@@ -1,0 +1,283 @@
+//! The scan of a table: names columns, predicate and morsel input, and holds no page (rule 1).
+//!
+//! For each morsel it takes, in order:
+//!
+//! 1. read the chunks that the predicate needs, and the version columns ([`read`]);
+//! 2. keep the visible rows that satisfy the predicate, in slices of the batch size;
+//! 3. where any row is left, read the remaining columns and cut the selected rows out of them.
+//!
+//! Steps 1 and 3 become one read where most pages turn out to have matches: a second request
+//! costs a round trip, an unneeded chunk costs bytes, and the scan counts which it is.
+//!
+//! The predicate speaks of `filter_columns` by position, not of the output: a column that only
+//! the predicate needs is never materialised above the scan.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use cleave_store::{ColumnRef, Projection};
+use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion_common::{Result, Statistics, internal_err};
+use datafusion_execution::{SendableRecordBatchStream, TaskContext};
+use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_expr::{
+    DynamicFilterTracking, EquivalenceProperties, PhysicalExpr, conjunction,
+};
+use datafusion_physical_plan::coop::make_cooperative;
+use datafusion_physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion_physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
+use datafusion_physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion_physical_plan::statistics::StatisticsArgs;
+use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion_physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+
+use crate::fragment::FragmentContext;
+
+mod read;
+
+/// What a scan names: everything about it that crosses a link.
+#[derive(Debug, Clone)]
+pub struct TableScan {
+    /// Table name, for people.
+    pub table: String,
+    /// The table's identity; every page must carry it.
+    pub table_id: u32,
+    /// The columns that come out, in order, and their stable ids.
+    pub output: Projection,
+    /// The columns that `predicate` speaks of, in order.
+    pub filter: Projection,
+    /// Rows for which this is not true are left out.
+    pub predicate: Option<Arc<dyn PhysicalExpr>>,
+    /// The morsel input that the scan reads.
+    pub input: u32,
+    /// Stop after this many rows a copy.
+    pub fetch: Option<usize>,
+}
+
+/// Scans the morsels of one input; see the [module](self).
+#[derive(Debug, Clone)]
+pub struct TableScanExec {
+    scan: Arc<TableScan>,
+    /// Filters that a join or a TopK above tightens while the query runs; over the output's columns.
+    dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
+    statistics: Arc<Statistics>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl TableScanExec {
+    /// A scan with `copies` partitions that share its morsel input.
+    pub fn new(scan: TableScan, copies: usize) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&scan.output.schema)),
+            Partitioning::UnknownPartitioning(copies),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        let statistics = Statistics::new_unknown(&scan.output.schema);
+        Self {
+            scan: Arc::new(scan),
+            dynamic_filters: Vec::new(),
+            statistics: Arc::new(statistics),
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// What the scan names.
+    pub fn scan(&self) -> &TableScan {
+        &self.scan
+    }
+
+    /// Filters from above that may still tighten; over the output's columns.
+    pub fn dynamic_filters(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &self.dynamic_filters
+    }
+
+    /// The same scan with what the planner knows of its output.
+    pub fn with_statistics(mut self, statistics: Statistics) -> Self {
+        self.statistics = Arc::new(statistics);
+        self
+    }
+
+    /// The same scan as `copies` partitions, with metrics of its own and no dynamic filters.
+    pub fn with_copies(&self, copies: usize) -> Self {
+        let mut scan = Self::new(TableScan::clone(&self.scan), copies);
+        scan.statistics = Arc::clone(&self.statistics);
+        scan
+    }
+
+    /// The same scan with `filters`, over its output's columns, added to its predicate.
+    pub fn tightened(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Self> {
+        let mut scan = TableScan::clone(&self.scan);
+        let mut fields: Vec<FieldRef> = scan.filter.schema.fields().iter().cloned().collect();
+        let mut predicates: Vec<Arc<dyn PhysicalExpr>> = scan.predicate.take().into_iter().collect();
+        for filter in filters {
+            let moved = Arc::clone(filter).transform_up(|expr| {
+                let Some(column) = expr.downcast_ref::<Column>() else {
+                    return Ok(Transformed::no(expr));
+                };
+                let output = &self.scan.output;
+                let Some(reference) = output.columns.get(column.index()) else {
+                    return internal_err!("{column} is not among the columns of the scan");
+                };
+                let known = scan.filter.columns.iter().position(|known| known == reference);
+                let index = known.unwrap_or_else(|| {
+                    scan.filter.columns.push(*reference);
+                    fields.push(Arc::new(output.schema.field(column.index()).clone()));
+                    fields.len() - 1
+                });
+                let moved: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), index));
+                Ok(Transformed::yes(moved))
+            })?;
+            predicates.push(moved.data);
+        }
+        scan.filter.schema = Arc::new(Schema::new(fields));
+        scan.predicate = (!predicates.is_empty()).then(|| conjunction(predicates));
+        let mut changed = self.with_copies(self.properties.output_partitioning().partition_count());
+        changed.scan = Arc::new(scan);
+        Ok(changed)
+    }
+}
+
+impl DisplayAs for TableScanExec {
+    fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scan = &self.scan;
+        let names = |schema: &SchemaRef| {
+            schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
+        };
+        match kind {
+            DisplayFormatType::TreeRender => write!(f, "{}", scan.table)?,
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, "TableScanExec: {} [{}]", scan.table, names(&scan.output.schema))?;
+            }
+        }
+        if let Some(predicate) = &scan.predicate {
+            write!(f, ", predicate={predicate}")?;
+        }
+        for filter in &self.dynamic_filters {
+            write!(f, ", dynamic={filter}")?;
+        }
+        if let Some(fetch) = scan.fetch {
+            write!(f, ", fetch={fetch}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for TableScanExec {
+    fn name(&self) -> &'static str {
+        "TableScanExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let mut recursion = TreeNodeRecursion::Continue;
+        for expression in self.scan.predicate.iter().chain(&self.dynamic_filters) {
+            recursion = visit(expression)?;
+            if recursion == TreeNodeRecursion::Stop {
+                break;
+            }
+        }
+        Ok(recursion)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let context = FragmentContext::of(&task)?;
+        let input = context.input(self.scan.input)?;
+        let stream = read::scan_stream(read::ScanRun::new(
+            Arc::clone(&self.scan),
+            self.dynamic_filters.clone(),
+            context,
+            task.session_config().batch_size(),
+            &self.metrics,
+            partition,
+        ), input);
+        let schema = Arc::clone(&self.scan.output.schema);
+        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, stream))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match args.partition() {
+            None => Ok(Arc::clone(&self.statistics)),
+            // Which copy takes which morsel is decided while the query runs.
+            Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.scan.output.schema))),
+        }
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        true
+    }
+
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let mut changed = self.clone();
+        changed.scan = Arc::new(TableScan { fetch, ..TableScan::clone(&self.scan) });
+        changed.metrics = ExecutionPlanMetricsSet::new();
+        Some(Arc::new(changed))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.scan.fetch
+    }
+
+    /// Takes the filters that a join or TopK tightens while it runs; the others were given to the
+    /// scan when it was planned.
+    fn handle_child_pushdown_result(
+        &self,
+        _phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _config: &datafusion_common::config::ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let mut changed = self.clone();
+        let mut answers = Vec::with_capacity(result.parent_filters.len());
+        for filter in result.parent_filters {
+            let dynamic = DynamicFilterTracking::classify(&filter.filter).contains_dynamic_filter();
+            if dynamic {
+                changed.dynamic_filters.push(filter.filter);
+            }
+            answers.push(if dynamic { PushedDown::Yes } else { PushedDown::No });
+        }
+        let taken = changed.dynamic_filters.len() > self.dynamic_filters.len();
+        let propagation = FilterPushdownPropagation::with_parent_pushdown_result(answers);
+        changed.metrics = ExecutionPlanMetricsSet::new();
+        Ok(if taken { propagation.with_updated_node(Arc::new(changed)) } else { propagation })
+    }
+}
+
+/// The version columns that decide visibility, read with every page.
+pub(crate) const VERSION_COLUMNS: [ColumnRef; 2] = [ColumnRef::Commit, ColumnRef::Tombstone];

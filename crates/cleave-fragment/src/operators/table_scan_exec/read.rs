@@ -1,0 +1,328 @@
+//! The stream of one copy of a scan: morsels in, batches of visible, matching rows out.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::{and, filter_record_batch, prep_null_mask_filter};
+use cleave_store::{
+    ColumnRef, OverflowValues, PageColumns, PageRead, Projection, decode_batch, overflow_pages,
+    visible_rows,
+};
+use datafusion_common::cast::as_boolean_array;
+use datafusion_common::{DataFusionError, Result, ScalarValue};
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_plan::ColumnarValue;
+use datafusion_physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
+};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+
+use super::{TableScan, VERSION_COLUMNS};
+use crate::fragment::FragmentContext;
+use crate::morsel::{Morsel, MorselPage, MorselSource};
+
+/// What one copy of a scan carries through its stream.
+pub(super) struct ScanRun {
+    scan: Arc<TableScan>,
+    dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
+    context: Arc<FragmentContext>,
+    batch_size: usize,
+    baseline: BaselineMetrics,
+    rows_read: Count,
+    pages_read: Count,
+    /// Whether the last page had matches: the next is then read in one request.
+    pages_match: std::sync::atomic::AtomicBool,
+}
+
+impl ScanRun {
+    pub(super) fn new(
+        scan: Arc<TableScan>,
+        dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
+        context: Arc<FragmentContext>,
+        batch_size: usize,
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+    ) -> Self {
+        Self {
+            scan,
+            dynamic_filters,
+            context,
+            batch_size: batch_size.max(1),
+            baseline: BaselineMetrics::new(metrics, partition),
+            rows_read: MetricBuilder::new(metrics).counter("rows_read", partition),
+            pages_read: MetricBuilder::new(metrics).counter("pages_read", partition),
+            pages_match: false.into(),
+        }
+    }
+}
+
+/// The batches of all morsels that this copy gets hold of.
+pub(super) fn scan_stream(
+    run: ScanRun,
+    input: Arc<dyn MorselSource>,
+) -> impl Stream<Item = Result<RecordBatch>> + Send {
+    let run = Arc::new(run);
+    // A limited scan reads nothing ahead: it may be done with the first morsel.
+    let ahead = if run.scan.fetch.is_some() { 1 } else { run.context.read_ahead.max(1) };
+    let morsels = stream::unfold(input, |input| async move {
+        let morsel = input.next().await?;
+        Some((morsel, input))
+    });
+    let reader = Arc::clone(&run);
+    let batches = morsels
+        .map(move |morsel| {
+            let run = Arc::clone(&reader);
+            async move { run.read_morsel(&morsel).await }
+        })
+        .buffered(ahead)
+        .map_ok(|batches| stream::iter(batches.into_iter().map(Ok)))
+        .try_flatten();
+    let fetch = run.scan.fetch;
+    stream::unfold((Box::pin(batches), 0usize), move |(mut batches, row_count)| {
+        let run = Arc::clone(&run);
+        async move {
+            if fetch.is_some_and(|fetch| row_count >= fetch) {
+                return None;
+            }
+            let batch = match batches.next().await? {
+                Ok(batch) => batch,
+                Err(error) => return Some((Err(error), (batches, row_count))),
+            };
+            let wanted = fetch.map_or(batch.num_rows(), |fetch| (fetch - row_count).min(batch.num_rows()));
+            let batch = if wanted < batch.num_rows() { batch.slice(0, wanted) } else { batch };
+            let batch = batch.record_output(&run.baseline);
+            let row_count = row_count + batch.num_rows();
+            Some((Ok(batch), (batches, row_count)))
+        }
+    })
+}
+
+/// A page on its way through the scan.
+struct OpenPage<'a> {
+    place: &'a MorselPage,
+    read: PageRead,
+    columns: PageColumns,
+    /// Rows that are visible and match; `None`: all.
+    selection: Option<BooleanBuffer>,
+}
+
+impl ScanRun {
+    async fn read_morsel(&self, morsel: &Morsel) -> Result<Vec<RecordBatch>> {
+        use std::sync::atomic::Ordering::Relaxed;
+        if morsel.segment.table_id != self.scan.table_id {
+            return Err(DataFusionError::Internal(format!(
+                "morsel {} belongs to table {}, the scan to table {}",
+                morsel.number, morsel.segment.table_id, self.scan.table_id
+            )));
+        }
+        let row_count = morsel.row_count();
+        self.context.counters.add_morsel(morsel.pages.len() as u64, row_count);
+        self.rows_read.add(usize::try_from(row_count).unwrap_or(usize::MAX));
+        self.pages_read.add(morsel.pages.len());
+
+        let missing = self.columns_beyond_filter();
+        let at_once = missing.is_empty() || self.scan.predicate.is_none() || self.pages_match.load(Relaxed);
+        let mut first: Vec<ColumnRef> = self.scan.filter.columns.clone();
+        if at_once {
+            first.extend(&missing);
+        }
+        let mut pages = self.read_pages(morsel, &first).await?;
+        let filter_values = self.read_overflow(morsel, &pages, &self.scan.filter.columns).await?;
+        {
+            let _timer = self.baseline.elapsed_compute().timer();
+            for page in &mut pages {
+                self.select(page, &filter_values)?;
+            }
+        }
+        pages.retain(|page| !page.selection.as_ref().is_some_and(|rows| rows.count_set_bits() == 0));
+        if self.scan.predicate.is_some() {
+            self.pages_match.store(!pages.is_empty(), Relaxed);
+        }
+        if pages.is_empty() {
+            return Ok(Vec::new());
+        }
+        if !at_once {
+            self.read_rest(&mut pages, &missing).await?;
+        }
+        let output_values = self.read_overflow(morsel, &pages, &self.scan.output.columns).await?;
+        let _timer = self.baseline.elapsed_compute().timer();
+        let mut batches = Vec::new();
+        for page in &pages {
+            self.materialise(page, &output_values, &mut batches)?;
+        }
+        Ok(batches)
+    }
+
+    /// Output columns that the predicate does not read anyway.
+    fn columns_beyond_filter(&self) -> Vec<ColumnRef> {
+        let filter = &self.scan.filter.columns;
+        self.scan.output.columns.iter().filter(|column| !filter.contains(column)).copied().collect()
+    }
+
+    async fn read_pages<'a>(
+        &self,
+        morsel: &'a Morsel,
+        columns: &[ColumnRef],
+    ) -> Result<Vec<OpenPage<'a>>> {
+        let columns: Vec<ColumnRef> = VERSION_COLUMNS.iter().chain(columns).copied().collect();
+        let reads: Vec<PageRead> = morsel
+            .pages
+            .iter()
+            .map(|place| PageRead {
+                segment: morsel.segment,
+                page: place.page,
+                columns: columns.clone(),
+            })
+            .collect();
+        let answers = self.context.pages.read(reads.clone()).await.map_err(external)?;
+        Ok(morsel
+            .pages
+            .iter()
+            .zip(reads)
+            .zip(answers)
+            .map(|((place, read), columns)| OpenPage { place, read, columns, selection: None })
+            .collect())
+    }
+
+    /// Adds the chunks of `missing` to pages that have rows left.
+    async fn read_rest(&self, pages: &mut [OpenPage<'_>], missing: &[ColumnRef]) -> Result<()> {
+        let reads: Vec<PageRead> = pages
+            .iter()
+            .map(|page| PageRead { columns: missing.to_vec(), ..page.read.clone() })
+            .collect();
+        let answers = self.context.pages.read(reads).await.map_err(external)?;
+        for (page, answer) in pages.iter_mut().zip(answers) {
+            page.read.columns.extend(missing);
+            page.columns.chunks.extend(answer.chunks);
+        }
+        Ok(())
+    }
+
+    /// The long values of `columns` on `pages`, which lie on pages of their own.
+    async fn read_overflow(
+        &self,
+        morsel: &Morsel,
+        pages: &[OpenPage<'_>],
+        columns: &[ColumnRef],
+    ) -> Result<OverflowValues> {
+        let mut wanted = Vec::new();
+        for page in pages {
+            for number in overflow_pages(&page.columns, &page.read, columns).map_err(external)? {
+                let place = page.place.overflow.iter().find(|overflow| overflow.page == number);
+                let place = place.ok_or_else(|| {
+                    DataFusionError::Internal(format!(
+                        "page {} of {} points to overflow page {number}, which the morsel does not have",
+                        page.place.page.page, morsel.segment.segment
+                    ))
+                })?;
+                if !wanted.contains(place) {
+                    wanted.push(*place);
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(OverflowValues::default());
+        }
+        let payloads = self
+            .context
+            .pages
+            .read_overflow(morsel.segment, wanted.clone())
+            .await
+            .map_err(external)?;
+        Ok(OverflowValues::new(wanted.iter().map(|place| place.page).zip(payloads)))
+    }
+
+    /// Decides which rows of `page` are visible and satisfy the predicate.
+    fn select(&self, page: &mut OpenPage<'_>, overflow: &OverflowValues) -> Result<()> {
+        let visible = visible_rows(&page.columns, &page.read, &self.context.snapshot).map_err(external)?;
+        let Some(predicate) = &self.scan.predicate else {
+            page.selection = visible;
+            return Ok(());
+        };
+        let batch = decode(page, &self.scan.filter, None, overflow)?;
+        let mut bits = arrow::array::BooleanBufferBuilder::new(batch.num_rows());
+        for start in (0..batch.num_rows()).step_by(self.batch_size) {
+            let slice = batch.slice(start, self.batch_size.min(batch.num_rows() - start));
+            match predicate.evaluate(&slice)? {
+                ColumnarValue::Scalar(ScalarValue::Boolean(value)) => {
+                    bits.append_n(slice.num_rows(), value == Some(true));
+                }
+                value => {
+                    let array = value.into_array(slice.num_rows())?;
+                    bits.append_buffer(&true_bits(as_boolean_array(&array)?));
+                }
+            }
+        }
+        let matching = bits.finish();
+        page.selection = Some(match visible {
+            Some(visible) => &visible & &matching,
+            None => matching,
+        });
+        Ok(())
+    }
+
+    /// Decodes the output of one page, in slices of at most the batch size.
+    fn materialise(
+        &self,
+        page: &OpenPage<'_>,
+        overflow: &OverflowValues,
+        batches: &mut Vec<RecordBatch>,
+    ) -> Result<()> {
+        let all = page.selection.as_ref().is_none_or(|rows| rows.count_set_bits() == rows.len());
+        let selection = if all { None } else { page.selection.as_ref() };
+        let batch = decode(page, &self.scan.output, selection, overflow)?;
+        for start in (0..batch.num_rows()).step_by(self.batch_size) {
+            let slice = batch.slice(start, self.batch_size.min(batch.num_rows() - start));
+            let slice = self.apply_dynamic_filters(slice)?;
+            if slice.num_rows() > 0 {
+                batches.push(slice);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops rows that a join or TopK above has ruled out by now. Losing a filter changes nothing.
+    fn apply_dynamic_filters(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        let mut keep: Option<BooleanArray> = None;
+        for filter in &self.dynamic_filters {
+            match filter.evaluate(&batch)? {
+                ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => {}
+                value => {
+                    let array = value.into_array(batch.num_rows())?;
+                    let array = as_boolean_array(&array)?;
+                    keep = Some(match keep {
+                        Some(keep) => and(&keep, array)?,
+                        None => array.clone(),
+                    });
+                }
+            }
+        }
+        Ok(match keep {
+            Some(keep) if keep.true_count() < batch.num_rows() => filter_record_batch(&batch, &keep)?,
+            _ => batch,
+        })
+    }
+}
+
+fn decode(
+    page: &OpenPage<'_>,
+    projection: &Projection,
+    selection: Option<&BooleanBuffer>,
+    overflow: &OverflowValues,
+) -> Result<RecordBatch> {
+    decode_batch(&page.columns, &page.read, projection, selection, overflow).map_err(external)
+}
+
+/// The rows for which `array` is true: NULL is not.
+fn true_bits(array: &BooleanArray) -> BooleanBuffer {
+    if array.null_count() == 0 {
+        array.values().clone()
+    } else {
+        prep_null_mask_filter(array).values().clone()
+    }
+}
+
+fn external(error: cleave_store::StoreError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,83 @@
+//! What a statement cost, and where: bytes at media, link and host, CPU on both sides, waits and stalls (rule 34).
+//!
+//! Fragments leave a [`FragmentFigures`] in the statement's [`FigureLog`]; [`QueryFigures`] adds what
+//! was read before and after: process CPU, link traffic, media totals. Link and media figures are
+//! differences of totals, so statements that run beside this one on the same device are in them.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cleave_fragment::command::RunReport;
+
+/// What one fragment reported.
+#[derive(Debug, Clone)]
+pub struct FragmentFigures {
+    /// Number of the fragment within its statement.
+    pub number: usize,
+    /// The table that it scans.
+    pub table: String,
+    /// Name of the device.
+    pub device: String,
+    /// What the device measured; `None` if it did not finish there.
+    pub report: Option<RunReport>,
+    /// Why the host ran it after all.
+    pub refused: Option<String>,
+    /// Pages of the table, and how many of them were sent as morsels.
+    pub pages: (usize, usize),
+    /// Bytes of the serialised fragment.
+    pub fragment_bytes: usize,
+    /// Rows that came over the cut.
+    pub rows: u64,
+    /// Time that the host waited for slots.
+    pub waited: Duration,
+}
+
+/// Collects the figures of a statement's fragments.
+#[derive(Debug, Default)]
+pub struct FigureLog {
+    fragments: Mutex<Vec<FragmentFigures>>,
+}
+
+impl FigureLog {
+    /// Adds what one fragment reported.
+    pub fn add(&self, figures: FragmentFigures) {
+        self.fragments.lock().unwrap_or_else(PoisonError::into_inner).push(figures);
+    }
+
+    /// What has been reported so far, by fragment number.
+    pub fn fragments(&self) -> Vec<FragmentFigures> {
+        let mut fragments =
+            self.fragments.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        fragments.sort_by_key(|figures| figures.number);
+        fragments
+    }
+}
+
+/// What a whole statement cost.
+#[derive(Debug, Clone, Default)]
+pub struct QueryFigures {
+    /// From the first poll to the last row, planning not included.
+    pub elapsed: Duration,
+    /// Time to bind, order and split the statement.
+    pub planning: Duration,
+    /// Rows of the result.
+    pub rows: u64,
+    /// Bytes that the devices read from their media.
+    pub media_bytes: u64,
+    /// Bytes that crossed the links towards the host.
+    pub link_bytes_received: u64,
+    /// Bytes that crossed the links towards the devices.
+    pub link_bytes_sent: u64,
+    /// Bytes of pages and slots that the host took into its memory.
+    pub host_bytes: u64,
+    /// CPU time of the host process, without an embedded device's fragments.
+    pub host_cpu: Duration,
+    /// CPU time of the fragments on their devices.
+    pub device_cpu: Duration,
+    /// Time that the host waited for slots, summed over fragments.
+    pub host_waited: Duration,
+    /// Time that fragments stood still because all slots were full.
+    pub device_stalled: Duration,
+    /// Fragments that ran, or were to run, on a device.
+    pub fragments: Vec<FragmentFigures>,
+}

@@ -1,0 +1,381 @@
+//! The plan node above a cut: it sends a fragment to its device and gives out the rows that come back.
+//!
+//! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so
+//!    that the keys it wants ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule
+//!    out pages once more.
+//! 2. [`Execute`] carries the fragment, the snapshot and the morsels; the device admits it.
+//! 3. All partitions of this node take batches from the one stream of slots, as they come.
+//! 4. A device that refuses the fragment before the first row is no error: the host runs the same
+//!    operators over its own page source (rule 13), and the figures say so.
+//!
+//! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use cleave_fragment::command::{DeviceErrorCause, Execute, RunReport};
+use cleave_fragment::fragment::travelling_settings;
+use cleave_fragment::link::{LinkError, RunStream};
+use cleave_fragment::{MorselList, MorselSource, TableScanExec, encode_fragment};
+use cleave_plan::split::FragmentPlan;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{ScalarValue, Statistics};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+
+use super::figures::FragmentFigures;
+use crate::device::Device;
+use crate::error::Error;
+use crate::statement::select::{StatementContext, StatementInput};
+
+/// Runs a fragment on its device; see the [module](self).
+#[derive(Clone)]
+pub struct FragmentExec {
+    number: usize,
+    fragment: FragmentPlan,
+    input: StatementInput,
+    device: Arc<Device>,
+    context: Arc<StatementContext>,
+    properties: Arc<PlanProperties>,
+    run: Arc<tokio::sync::Mutex<Run>>,
+    report: Arc<Mutex<Option<RunReport>>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// Where the rows come from.
+enum Run {
+    /// Nobody has asked yet.
+    Waiting,
+    /// The device sends them.
+    OnDevice { stream: Box<RunStream>, figures: FragmentFigures },
+    /// The device would not, and the host makes them.
+    OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
+    /// All were given out, or the run failed.
+    Over,
+}
+
+impl FragmentExec {
+    /// The node that runs `fragment`, the statement's `number`th, on `device`.
+    pub fn new(
+        number: usize,
+        fragment: FragmentPlan,
+        input: StatementInput,
+        device: Arc<Device>,
+        context: Arc<StatementContext>,
+    ) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(fragment.plan.schema()),
+            Partitioning::UnknownPartitioning(fragment.partition_count),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Self {
+            number,
+            fragment,
+            input,
+            device,
+            context,
+            properties: Arc::new(properties),
+            run: Arc::new(tokio::sync::Mutex::new(Run::Waiting)),
+            report: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The operators that run on the device.
+    pub fn device_plan(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.fragment.plan
+    }
+
+    /// Name of the device.
+    pub fn device_name(&self) -> &str {
+        self.device.name()
+    }
+
+    /// What the device measured, once the run is over.
+    pub fn report(&self) -> Option<RunReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The next batch of the run, whichever partition asks.
+    async fn next_batch(&self, task: &Arc<TaskContext>) -> Result<Option<RecordBatch>> {
+        let mut run = self.run.lock().await;
+        if matches!(*run, Run::Waiting) {
+            *run = self.start(task).await?;
+        }
+        let outcome = self.advance(&mut run, task).await;
+        if !matches!(outcome, Ok(Some(_))) {
+            *run = Run::Over;
+        }
+        outcome
+    }
+
+    async fn advance(&self, run: &mut Run, task: &Arc<TaskContext>) -> Result<Option<RecordBatch>> {
+        loop {
+            let (batch, figures) = match run {
+                Run::Waiting | Run::Over => return Ok(None),
+                Run::OnHost { stream, figures } => (stream.next().await.transpose()?, figures),
+                Run::OnDevice { stream, figures } => match stream.next().await {
+                    Ok(batch) => {
+                        figures.waited = stream.waited();
+                        if batch.is_none() {
+                            figures.report = stream.report().cloned();
+                        }
+                        (batch, figures)
+                    }
+                    Err(error) if figures.rows == 0 && is_refusal(&error) => {
+                        *run = self.run_on_host(task, figures.clone(), &error)?;
+                        continue;
+                    }
+                    Err(error) => return Err(self.fault(error).await),
+                },
+            };
+            return Ok(self.count(batch, figures));
+        }
+    }
+
+    /// Counts what is given out, cuts it at the limit, and files the figures at the end.
+    fn count(
+        &self,
+        batch: Option<RecordBatch>,
+        figures: &mut FragmentFigures,
+    ) -> Option<RecordBatch> {
+        let limit = self.fragment.fetch.map_or(u64::MAX, |fetch| fetch as u64);
+        let left = usize::try_from(limit - figures.rows).unwrap_or(usize::MAX);
+        let batch = batch.filter(|_| left > 0).map(|batch| {
+            if batch.num_rows() > left { batch.slice(0, left) } else { batch }
+        });
+        match &batch {
+            Some(batch) => figures.rows += batch.num_rows() as u64,
+            None => {
+                *self.report.lock().unwrap_or_else(PoisonError::into_inner) =
+                    figures.report.clone();
+                self.context.figures().add(figures.clone());
+            }
+        }
+        batch
+    }
+
+    async fn start(&self, task: &Arc<TaskContext>) -> Result<Run> {
+        let (plan, input) = self.tightened()?;
+        let fragment = encode_fragment(&plan)?;
+        let figures = FragmentFigures {
+            number: self.number,
+            table: self.fragment.scan.scan().table.clone(),
+            device: self.device.name().to_owned(),
+            report: None,
+            refused: None,
+            pages: (input.page_count, input.pages_left()),
+            fragment_bytes: fragment.len(),
+            rows: 0,
+            waited: std::time::Duration::ZERO,
+        };
+        let settings = self.context.settings();
+        let request = Execute {
+            header: self.device.next_run(),
+            fragment: Bytes::from(fragment),
+            snapshot: self.context.state().snapshot().commit,
+            inputs: vec![(self.fragment.scan.scan().input, input.morsels())],
+            copies: u32::from(!self.fragment.may_run_as_copies),
+            memory_bytes: settings.device_memory_bytes,
+            slot_count: settings.slot_count,
+            slot_bytes: settings.slot_bytes,
+            settings: travelling_settings(task.session_config().options()),
+            first_slot: 0,
+        };
+        let link = self.device.link().await.map_err(external)?;
+        match link.execute(request).await {
+            Ok(stream) => Ok(Run::OnDevice { stream: Box::new(stream), figures }),
+            Err(error) if is_refusal(&error) => self.run_on_host(task, figures, &error),
+            Err(error) => Err(self.fault(error).await),
+        }
+    }
+
+    /// The fragment and its input with what the operators above have learnt by now.
+    fn tightened(&self) -> Result<(Arc<dyn ExecutionPlan>, Arc<crate::statement::select::PlannedInput>)> {
+        let unchanged = || (Arc::clone(&self.fragment.plan), Arc::clone(&self.input.input));
+        let mut filters = Vec::new();
+        for filter in &self.fragment.dynamic_filters {
+            let filter = snapshot_physical_expr(Arc::clone(filter))?;
+            if !is_true(&filter) {
+                filters.push(filter);
+            }
+        }
+        if filters.is_empty() {
+            return Ok(unchanged());
+        }
+        let scan = self.fragment.scan.with_copies(1).tightened(&filters)?;
+        let named = scan.scan();
+        let input = match &named.predicate {
+            Some(predicate) => Arc::new(self.input.input.pruned(&named.filter, predicate)?),
+            None => Arc::clone(&self.input.input),
+        };
+        let scan: Arc<dyn ExecutionPlan> = Arc::new(scan);
+        let plan = Arc::clone(&self.fragment.plan)
+            .transform_up(|node| {
+                Ok(if node.is::<TableScanExec>() {
+                    Transformed::yes(Arc::clone(&scan))
+                } else {
+                    Transformed::no(node)
+                })
+            })
+            .data()?;
+        // A filter without a wire form stays behind: losing one changes no rows (rule 4).
+        Ok(if encode_fragment(&plan).is_ok() { (plan, input) } else { unchanged() })
+    }
+
+    fn run_on_host(
+        &self,
+        task: &Arc<TaskContext>,
+        mut figures: FragmentFigures,
+        refusal: &LinkError,
+    ) -> Result<Run> {
+        figures.refused = Some(refusal.to_string());
+        let number = self.fragment.scan.scan().input;
+        let source: Arc<dyn MorselSource> = MorselList::new(self.input.input.morsels());
+        let context = self
+            .context
+            .fragment_context_with(std::slice::from_ref(&self.input), BTreeMap::from([(number, source)]))?;
+        let config = task.session_config().clone().with_extension(context);
+        let task = TaskContext::clone(task).with_session_config(config);
+        let stream = self.fragment.plan.execute(0, Arc::new(task))?;
+        Ok(Run::OnHost { stream, figures })
+    }
+
+    async fn fault(&self, error: LinkError) -> DataFusionError {
+        if error.is_unreachable()
+            && let Ok(link) = self.device.link().await
+        {
+            self.device.forget(&link).await;
+        }
+        external(self.device.fault("run a fragment", error))
+    }
+}
+
+/// Whether the device is there and will not run this fragment, for a reason that the host does not share.
+fn is_refusal(error: &LinkError) -> bool {
+    error.device_error().is_some_and(|error| {
+        matches!(
+            error.cause,
+            DeviceErrorCause::Refused | DeviceErrorCause::OutOfMemory | DeviceErrorCause::Unsupported
+        )
+    })
+}
+
+fn is_true(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.downcast_ref::<Literal>()
+        .is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(true)))
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+impl fmt::Debug for FragmentExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FragmentExec")
+            .field("number", &self.number)
+            .field("device", &self.device.name())
+            .field("plan", &self.fragment.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for FragmentExec {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FragmentExec: device={}", self.device.name())?;
+        if let Some(fetch) = self.fragment.fetch {
+            write!(f, ", fetch={fetch}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for FragmentExec {
+    fn name(&self) -> &'static str {
+        "FragmentExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    /// None: what lies below the cut is the device's, and no rule of the host's planner may touch it.
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for filter in &self.fragment.dynamic_filters {
+            if visit(filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut fresh = Self::clone(&self);
+        fresh.run = Arc::new(tokio::sync::Mutex::new(Run::Waiting));
+        fresh.metrics = ExecutionPlanMetricsSet::new();
+        Ok(Arc::new(fresh))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let schema: SchemaRef = self.schema();
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let this = self.clone();
+        let batches = futures::stream::unfold((this, task, metrics), |(this, task, metrics)| async {
+            match this.next_batch(&task).await {
+                Ok(None) => None,
+                Ok(Some(batch)) => {
+                    metrics.record_output(batch.num_rows());
+                    Some((Ok(batch), (this, task, metrics)))
+                }
+                Err(error) => Some((Err(error), (this, task, metrics))),
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _inputs: &[Arc<Statistics>],
+        _args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        Ok(Arc::new(Statistics::new_unknown(&self.fragment.plan.schema())))
+    }
+}

@@ -1,0 +1,71 @@
+//! How Cleave sets up the query engine: one base state a process, one derived state a statement.
+//!
+//! What differs from the engine's defaults, and why: PostgreSQL's dialect and NULL order; numeric
+//! literals are exact; text is `Utf8`, which is how pages hold it; joins collect their (smaller) build
+//! side once, so that the keys they want are known before the probe side is asked for its first row.
+
+use std::sync::{Arc, OnceLock};
+
+use datafusion::catalog::CatalogProviderList;
+use datafusion::config::Dialect;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::prelude::SessionConfig;
+
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+
+/// Most keys of a join's build side that go down to the probe side's scan as a list.
+const KEY_LIST_COUNT_MAX: usize = 20_000;
+/// Most bytes of such a list.
+const KEY_LIST_BYTES_MAX: usize = 1 << 20;
+
+/// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
+pub fn statement_state(
+    settings: &Settings,
+    partitions: usize,
+    runtime: Arc<RuntimeEnv>,
+    catalog: Arc<dyn CatalogProviderList>,
+) -> SessionState {
+    static BASE: OnceLock<SessionState> = OnceLock::new();
+    let base = BASE.get_or_init(|| SessionStateBuilder::new_with_default_features().build());
+    SessionStateBuilder::new_from_existing(base.clone())
+        .with_config(config(settings, partitions))
+        .with_runtime_env(runtime)
+        .with_catalog_list(catalog)
+        .build()
+}
+
+fn config(settings: &Settings, partitions: usize) -> SessionConfig {
+    let batch_size = usize::try_from(settings.batch_size).unwrap_or(usize::MAX);
+    let mut config = SessionConfig::new()
+        .with_default_catalog_and_schema("cleave", "public")
+        .with_create_default_catalog_and_schema(false)
+        .with_target_partitions(partitions)
+        .with_batch_size(batch_size);
+    let options = config.options_mut();
+    options.sql_parser.dialect = Dialect::PostgreSQL;
+    options.sql_parser.map_string_types_to_utf8view = false;
+    options.sql_parser.parse_float_as_decimal = true;
+    options.execution.time_zone = Some("UTC".to_owned());
+    options.optimizer.repartition_joins = false;
+    options.optimizer.hash_join_inlist_pushdown_max_distinct_values = KEY_LIST_COUNT_MAX;
+    options.optimizer.hash_join_inlist_pushdown_max_size = KEY_LIST_BYTES_MAX;
+    config
+}
+
+/// Partitions of the host's half: as the settings say, or one a core.
+pub fn host_partitions(settings: &Settings) -> usize {
+    match usize::try_from(settings.threads) {
+        Ok(threads) if threads > 0 => threads,
+        _ => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// The memory and spill space of a database's statements: `memory_bytes` in all, beyond it operators
+/// that can spill do so to temporary files.
+pub fn query_runtime(memory_bytes: u64) -> Result<Arc<RuntimeEnv>> {
+    let pool = FairSpillPool::new(usize::try_from(memory_bytes).unwrap_or(usize::MAX));
+    RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().map_err(Error::from)
+}

@@ -1,0 +1,332 @@
+//! EXPLAIN: the plan with its cuts, why each lies where it does, and, with ANALYZE, what was measured.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_fragment::command::{RunReport, metrics_sets};
+use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use datafusion::sql::sqlparser::ast;
+
+use super::{PlannedQuery, RunningQuery, plan_query};
+use crate::cooperative::figures::QueryFigures;
+use crate::cooperative::fragment_exec::FragmentExec;
+use crate::database::Database;
+use crate::error::Result;
+use crate::settings::Settings;
+use crate::statement::ExplainFormat;
+
+/// One line of the plan: an operator and where it runs.
+struct PlanNode {
+    depth: usize,
+    /// The device, for what runs on one.
+    device: Option<String>,
+    name: String,
+    /// Its arguments, as the engine shows them.
+    detail: String,
+    rows: Option<usize>,
+    time: Option<Duration>,
+}
+
+/// Runs EXPLAIN on `query`: one text column, a row a line; or one row of JSON.
+pub async fn explain(
+    database: &Arc<Database>,
+    settings: &Settings,
+    query: &ast::Query,
+    analyze: bool,
+    format: ExplainFormat,
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let planned = plan_query(database, settings, query).await?;
+    let (nodes, tail) = if analyze {
+        let mut running = planned.run(true).await?;
+        while running.next().await?.is_some() {}
+        let figures = running.figures().await?;
+        let nodes = plan_nodes(running.plan(), true);
+        (nodes, Tail::of(running.planned(), Some(&figures)))
+    } else {
+        (plan_nodes(&planned.cuts.plan, false), Tail::of(&planned, None))
+    };
+    let lines = match format {
+        ExplainFormat::Text => text_lines(&nodes, &tail),
+        ExplainFormat::Json => vec![json(&nodes, &tail)],
+    };
+    let schema = Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])
+        .map_err(datafusion::error::DataFusionError::from)?;
+    Ok((schema, vec![batch]))
+}
+
+/// What is said below the plan, as titled groups of name and value.
+struct Tail {
+    groups: Vec<(&'static str, Vec<(String, String)>)>,
+}
+
+impl Tail {
+    fn of(query: &PlannedQuery, figures: Option<&QueryFigures>) -> Self {
+        let settings = query.context.settings();
+        let mut cuts =
+            vec![("asked for".to_owned(), format!("split {}, stack {}", query.split, settings.stack))];
+        for decision in &query.cuts.decisions {
+            let text = decision.to_string();
+            let (table, what) = text.split_once(": ").unwrap_or(("", &text));
+            cuts.push((table.to_owned(), what.to_owned()));
+        }
+        let pages = query
+            .context
+            .inputs()
+            .iter()
+            .map(|input| {
+                let input = &input.input;
+                let text = format!(
+                    "{} of {} pages left by zone maps",
+                    input.pages_left(),
+                    input.page_count
+                );
+                (input.table.schema.name.clone(), text)
+            })
+            .collect();
+        let mut groups = vec![("Cuts", cuts), ("Pages", pages)];
+        if let Some(figures) = figures {
+            groups.push(("Measured", measured(figures)));
+            for fragment in &figures.fragments {
+                groups.push(("Fragment", fragment_lines(fragment)));
+            }
+        }
+        Self { groups }
+    }
+}
+
+fn measured(figures: &QueryFigures) -> Vec<(String, String)> {
+    let line = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        line("rows", figures.rows.to_string()),
+        line("planning time", time(figures.planning)),
+        line("execution time", time(figures.elapsed)),
+        line("bytes at media", bytes(figures.media_bytes)),
+        line("bytes over the link", format!(
+            "{} to the host, {} to the devices",
+            bytes(figures.link_bytes_received),
+            bytes(figures.link_bytes_sent)
+        )),
+        line("bytes taken by the host", bytes(figures.host_bytes)),
+        line("CPU", format!("host {}, devices {}", time(figures.host_cpu), time(figures.device_cpu))),
+        line("host waited", time(figures.host_waited)),
+        line("devices stalled", time(figures.device_stalled)),
+    ]
+}
+
+fn fragment_lines(
+    fragment: &crate::cooperative::figures::FragmentFigures,
+) -> Vec<(String, String)> {
+    let line = |name: &str, value: String| (name.to_owned(), value);
+    let mut lines = vec![
+        line("scans", format!("{} on device \"{}\"", fragment.table, fragment.device)),
+        line("pages sent", format!("{} of {}", fragment.pages.1, fragment.pages.0)),
+        line("plan", bytes(fragment.fragment_bytes as u64)),
+        line("rows", fragment.rows.to_string()),
+    ];
+    if let Some(reason) = &fragment.refused {
+        lines.push(line("ran on the host", reason.clone()));
+    }
+    if let Some(report) = &fragment.report {
+        lines.extend(report_lines(report));
+    }
+    lines.push(line("host waited", time(fragment.waited)));
+    lines
+}
+
+fn report_lines(report: &RunReport) -> Vec<(String, String)> {
+    let line = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        line("rows scanned", report.rows_scanned.to_string()),
+        line("bytes at media", bytes(report.media_bytes)),
+        line("slots", format!("{} with {}", report.slots, bytes(report.slot_bytes))),
+        line("device time", format!(
+            "{} wall, {} CPU in {} copies, {} stalled",
+            time(report.wall),
+            time(report.cpu),
+            report.copies,
+            time(report.stall)
+        )),
+        line("device memory", format!("{} at most", bytes(report.peak_memory_bytes))),
+    ]
+}
+
+/// The operators in preorder, those of fragments beneath the node that runs them.
+fn plan_nodes(plan: &Arc<dyn ExecutionPlan>, analyzed: bool) -> Vec<PlanNode> {
+    let mut nodes = Vec::new();
+    collect_host(plan, 0, analyzed, &mut nodes);
+    nodes
+}
+
+fn collect_host(
+    plan: &Arc<dyn ExecutionPlan>,
+    depth: usize,
+    analyzed: bool,
+    nodes: &mut Vec<PlanNode>,
+) {
+    let metrics = if analyzed { plan.metrics() } else { None };
+    nodes.push(node(plan, depth, None, metrics));
+    if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
+        let report = fragment.report();
+        let count = count_nodes(fragment.device_plan());
+        let mut metrics = report.map(|report| metrics_sets(&report.operators, count)).unwrap_or_default();
+        metrics.reverse();
+        collect_device(fragment.device_plan(), depth + 1, fragment.device_name(), &mut metrics, nodes);
+    }
+    for child in plan.children() {
+        collect_host(child, depth + 1, analyzed, nodes);
+    }
+}
+
+/// `metrics` holds those of the nodes to come, the next one last.
+fn collect_device(
+    plan: &Arc<dyn ExecutionPlan>,
+    depth: usize,
+    device: &str,
+    metrics: &mut Vec<MetricsSet>,
+    nodes: &mut Vec<PlanNode>,
+) {
+    let own = metrics.pop();
+    nodes.push(node(plan, depth, Some(device.to_owned()), own));
+    for child in plan.children() {
+        collect_device(child, depth + 1, device, metrics, nodes);
+    }
+}
+
+fn count_nodes(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    1 + plan.children().into_iter().map(count_nodes).sum::<usize>()
+}
+
+fn node(
+    plan: &Arc<dyn ExecutionPlan>,
+    depth: usize,
+    device: Option<String>,
+    metrics: Option<MetricsSet>,
+) -> PlanNode {
+    let text = displayable(plan.as_ref()).one_line().to_string();
+    let text = text.trim_end();
+    let (name, detail) = text.split_once(": ").unwrap_or((text, ""));
+    let metrics = metrics.map(|metrics| metrics.aggregate_by_name());
+    let rows = metrics.as_ref().and_then(MetricsSet::output_rows);
+    let nanos = metrics.as_ref().and_then(MetricsSet::elapsed_compute);
+    PlanNode {
+        depth,
+        device,
+        name: name.to_owned(),
+        detail: detail.to_owned(),
+        rows,
+        time: nanos.map(|nanos| Duration::from_nanos(nanos as u64)),
+    }
+}
+
+fn text_lines(nodes: &[PlanNode], tail: &Tail) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut below_cut = false;
+    for node in nodes {
+        let indent = "  ".repeat(node.depth);
+        if node.device.is_some() && !below_cut {
+            lines.push(format!("{indent}- - - - cut: rows cross the link here - - - -"));
+        }
+        below_cut = node.device.is_some();
+        let mut line = indent;
+        if let Some(device) = &node.device {
+            let _ = write!(line, "[{device}] ");
+        }
+        line.push_str(&node.name);
+        if !node.detail.is_empty() {
+            let _ = write!(line, ": {}", node.detail);
+        }
+        if let Some(rows) = node.rows {
+            let _ = write!(line, "  (rows={rows}");
+            if let Some(spent) = node.time {
+                let _ = write!(line, ", time={}", time(spent));
+            }
+            line.push(')');
+        }
+        lines.push(line);
+    }
+    for (title, entries) in &tail.groups {
+        if entries.is_empty() {
+            continue;
+        }
+        lines.push(format!("{title}:"));
+        lines.extend(entries.iter().map(|(name, value)| format!("  {name}: {value}")));
+    }
+    lines
+}
+
+fn json(nodes: &[PlanNode], tail: &Tail) -> String {
+    let plan: Vec<String> = nodes
+        .iter()
+        .map(|node| {
+            let mut fields = vec![
+                format!("\"depth\":{}", node.depth),
+                format!("\"operator\":{}", quoted(&node.name)),
+                format!("\"detail\":{}", quoted(&node.detail)),
+                format!("\"runs_on\":{}", quoted(node.device.as_deref().unwrap_or("host"))),
+            ];
+            if let Some(rows) = node.rows {
+                fields.push(format!("\"rows\":{rows}"));
+            }
+            if let Some(spent) = node.time {
+                fields.push(format!("\"time_us\":{}", spent.as_micros()));
+            }
+            format!("{{{}}}", fields.join(","))
+        })
+        .collect();
+    let groups: Vec<String> = tail
+        .groups
+        .iter()
+        .map(|(title, entries)| {
+            let entries: Vec<String> = entries
+                .iter()
+                .map(|(name, value)| {
+                    format!("{{\"name\":{},\"value\":{}}}", quoted(name), quoted(value))
+                })
+                .collect();
+            format!("{{\"title\":{},\"entries\":[{}]}}", quoted(title), entries.join(","))
+        })
+        .collect();
+    format!("{{\"plan\":[{}],\"notes\":[{}]}}", plan.join(","), groups.join(","))
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn time(duration: Duration) -> String {
+    let micros = duration.as_micros();
+    if micros < 10_000 {
+        format!("{:.3} ms", duration.as_secs_f64() * 1e3)
+    } else if micros < 10_000_000 {
+        format!("{:.1} ms", duration.as_secs_f64() * 1e3)
+    } else {
+        format!("{:.2} s", duration.as_secs_f64())
+    }
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} B"),
+        10_000..10_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        _ => format!("{:.1} MB", count as f64 / 1e6),
+    }
+}

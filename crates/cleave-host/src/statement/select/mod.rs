@@ -1,0 +1,280 @@
+//! SELECT: a parsed query in, a stream of rows out, cut between host and devices on the way.
+//!
+//! 1. [`plan_query`] binds the query to the tables of one catalog state ([`StatementContext`]);
+//! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
+//!    zone maps ([`PlannedInput`]);
+//! 3. [`reorder_joins`](cleave_plan::join_order::reorder_joins) orders the inner joins;
+//! 4. the engine makes a physical plan; [`place_cuts`](cleave_plan::split::place_cuts) divides it;
+//! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
+//!
+//! [`explain`] shows all of it, and what it cost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_media::clock::{Stopwatch, process_cpu_time};
+use cleave_plan::join_order::reorder_joins;
+use cleave_plan::split::{PlaceCutsError, PlacedCuts, Split, place_cuts};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
+use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+
+mod explain;
+mod host_cuts;
+mod planned_input;
+mod statement_context;
+mod table_provider;
+
+pub use explain::explain;
+pub use planned_input::PlannedInput;
+pub use statement_context::{StatementContext, StatementInput};
+
+use crate::cooperative::figures::QueryFigures;
+use crate::database::Database;
+use crate::engine;
+use crate::error::{Error, NameKind, Result};
+use crate::settings::Settings;
+use host_cuts::HostCuts;
+
+/// A query that is ready to run.
+#[derive(Debug)]
+pub struct PlannedQuery {
+    /// What it carries.
+    pub context: Arc<StatementContext>,
+    /// The host's plan, with its cuts.
+    pub cuts: PlacedCuts,
+    /// The split that was asked for.
+    pub split: Split,
+    /// Time that planning took.
+    pub planning: Duration,
+    state: SessionState,
+}
+
+/// A query that runs. Dropping it stops it on both sides.
+pub struct RunningQuery {
+    query: PlannedQuery,
+    stream: SendableRecordBatchStream,
+    meter: Meter,
+    row_count: u64,
+}
+
+/// Plans `query` on the database's present state.
+pub async fn plan_query(
+    database: &Arc<Database>,
+    settings: &Settings,
+    query: &ast::Query,
+) -> Result<PlannedQuery> {
+    let stopwatch = Stopwatch::start();
+    let context =
+        StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
+    let split = settings.split_in_force();
+    // A cut at the root cannot have exchanges below it.
+    let partitions = if split == Split::Ndp { 1 } else { engine::host_partitions(settings) };
+    let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
+    let state = engine::statement_state(settings, partitions, database.query_runtime(), catalog);
+    let statement = ast::Statement::Query(Box::new(query.clone()));
+    let statement = EngineStatement::Statement(Box::new(statement));
+    check_tables(&state, &context, &statement)?;
+    let logical = state.statement_to_plan(statement).await?;
+    let logical = state.optimize(&logical)?;
+    let logical = reorder_joins(logical, &*context)?;
+    // The new joins need their conditions lowered and their columns narrowed again.
+    let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
+        vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
+    let logical = Optimizer::with_rules(rules).optimize(logical, &state, |_, _| {})?;
+    let physical = state.query_planner().create_physical_plan(&logical, &state).await?;
+    let cuts = HostCuts::new(Arc::clone(&context)).await?;
+    let cuts = place_cuts(physical, split, &cuts).map_err(|error| match error {
+        PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
+        PlaceCutsError::Plan(error) => Error::from(error),
+    })?;
+    Ok(PlannedQuery { context, cuts, split, planning: stopwatch.elapsed(), state })
+}
+
+/// Plans `query` and starts it.
+pub async fn run_query(
+    database: &Arc<Database>,
+    settings: &Settings,
+    query: &ast::Query,
+) -> Result<RunningQuery> {
+    plan_query(database, settings, query).await?.run(false).await
+}
+
+/// Names a table that does not exist, with the nearest that does.
+fn check_tables(
+    state: &SessionState,
+    context: &StatementContext,
+    statement: &EngineStatement,
+) -> Result<()> {
+    for reference in state.resolve_table_references(statement)? {
+        if let Some(schema) = reference.schema()
+            && schema != table_provider::SCHEMA
+        {
+            return Err(Error::unknown(NameKind::Schema, schema, [table_provider::SCHEMA]));
+        }
+        if context.state().table(reference.table()).is_none() {
+            let names = context.state().table_names();
+            return Err(Error::unknown(NameKind::Table, reference.table(), names));
+        }
+    }
+    Ok(())
+}
+
+impl PlannedQuery {
+    /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
+    pub async fn run(self, measure_media: bool) -> Result<RunningQuery> {
+        let meter = Meter::start(&self.context, measure_media).await?;
+        let fragment_context = self.context.host_fragment_context()?;
+        let task = TaskContext::from(&self.state);
+        let config = task.session_config().clone().with_extension(fragment_context);
+        let task = Arc::new(task.with_session_config(config));
+        let stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
+        Ok(RunningQuery { query: self, stream, meter, row_count: 0 })
+    }
+}
+
+impl RunningQuery {
+    /// Columns of the result.
+    pub fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+
+    /// The next rows, `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let batch = self.stream.next().await.transpose()?;
+        if let Some(batch) = &batch {
+            self.row_count += batch.num_rows() as u64;
+        }
+        Ok(batch)
+    }
+
+    /// All rows that are left, and what the query cost.
+    pub async fn collect(mut self) -> Result<(SchemaRef, Vec<RecordBatch>, QueryFigures)> {
+        let schema = self.schema();
+        let mut batches = Vec::new();
+        while let Some(batch) = self.next().await? {
+            batches.push(batch);
+        }
+        let figures = self.figures().await?;
+        Ok((schema, batches, figures))
+    }
+
+    /// What the query has cost until now.
+    pub async fn figures(&self) -> Result<QueryFigures> {
+        self.meter.stop(&self.query, self.row_count).await
+    }
+
+    /// The plan that runs, its nodes with their metrics.
+    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.query.cuts.plan
+    }
+
+    /// The query as it was planned.
+    pub fn planned(&self) -> &PlannedQuery {
+        &self.query
+    }
+}
+
+/// Totals when a query began.
+struct Meter {
+    stopwatch: Stopwatch,
+    process_cpu: Duration,
+    traffic_received: u64,
+    traffic_sent: u64,
+    pool_bytes: u64,
+    media_bytes: Option<u64>,
+}
+
+impl Meter {
+    async fn start(context: &StatementContext, measure_media: bool) -> Result<Self> {
+        let media_bytes = if measure_media { Some(media_bytes(context).await?) } else { None };
+        let (traffic_received, traffic_sent) = traffic(context).await?;
+        Ok(Self {
+            stopwatch: Stopwatch::start(),
+            process_cpu: process_cpu_time(),
+            traffic_received,
+            traffic_sent,
+            pool_bytes: context.database().buffer_pool().status().loaded_bytes,
+            media_bytes,
+        })
+    }
+
+    async fn stop(&self, query: &PlannedQuery, rows: u64) -> Result<QueryFigures> {
+        let elapsed = self.stopwatch.elapsed();
+        let process_cpu = process_cpu_time().saturating_sub(self.process_cpu);
+        let context = &query.context;
+        let (received, sent) = traffic(context).await?;
+        let fragments = context.figures().fragments();
+        let reports = || fragments.iter().filter_map(|fragment| fragment.report.as_ref());
+        let device_cpu: Duration = reports().map(|report| report.cpu).sum();
+        let embedded_cpu: Duration = fragments
+            .iter()
+            .filter(|fragment| is_embedded(context, &fragment.device))
+            .filter_map(|fragment| fragment.report.as_ref())
+            .map(|report| report.cpu)
+            .sum();
+        let slot_bytes: u64 = reports().map(|report| report.slot_bytes).sum();
+        let fragment_media: u64 = reports().map(|report| report.media_bytes).sum();
+        let loaded = context.database().buffer_pool().status().loaded_bytes;
+        Ok(QueryFigures {
+            elapsed,
+            planning: query.planning,
+            rows,
+            media_bytes: match self.media_bytes {
+                Some(before) => media_bytes(context).await?.saturating_sub(before),
+                None => fragment_media,
+            },
+            link_bytes_received: received.saturating_sub(self.traffic_received),
+            link_bytes_sent: sent.saturating_sub(self.traffic_sent),
+            host_bytes: slot_bytes + loaded.saturating_sub(self.pool_bytes),
+            host_cpu: process_cpu.saturating_sub(embedded_cpu),
+            device_cpu,
+            host_waited: fragments.iter().map(|fragment| fragment.waited).sum(),
+            device_stalled: reports().map(|report| report.stall).sum(),
+            fragments,
+        })
+    }
+}
+
+fn is_embedded(context: &StatementContext, device: &str) -> bool {
+    context
+        .state()
+        .device_named(device)
+        .is_some_and(|entry| entry.kind == crate::catalog::DeviceKind::Embedded)
+}
+
+fn statement_devices(context: &StatementContext) -> Result<Vec<Arc<crate::device::Device>>> {
+    let ids: std::collections::BTreeSet<_> =
+        context.inputs().iter().flat_map(|input| input.input.devices.clone()).collect();
+    ids.into_iter().map(|id| context.database().attached(id)).collect()
+}
+
+async fn traffic(context: &StatementContext) -> Result<(u64, u64)> {
+    let mut totals = (0, 0);
+    for device in statement_devices(context)? {
+        let traffic = device.traffic().await;
+        totals.0 += traffic.received_bytes;
+        totals.1 += traffic.sent_bytes;
+    }
+    Ok(totals)
+}
+
+async fn media_bytes(context: &StatementContext) -> Result<u64> {
+    let mut total = 0;
+    for device in statement_devices(context)? {
+        let reply = device.call("tell its status", cleave_fragment::command::Request::Status).await?;
+        if let cleave_fragment::command::Reply::Status(status) = reply {
+            total += status.media_bytes_read;
+        }
+    }
+    Ok(total)
+}
+

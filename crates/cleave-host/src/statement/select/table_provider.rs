@@ -1,0 +1,218 @@
+//! Cleave's tables as the engine's planner sees them: names, columns, and scans that name a morsel input.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cleave_fragment::TableScanExec;
+use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_plan::cardinality::selectivity;
+use cleave_store::{ColumnRef, Projection, TableSchema};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider,
+};
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, Statistics};
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::planned_input::PlannedInput;
+use super::statement_context::StatementContext;
+use crate::catalog::TableState;
+
+/// Name of the only catalog, and of its only schema.
+pub(super) const CATALOG: &str = "cleave";
+pub(super) const SCHEMA: &str = "public";
+
+/// One table of one statement's catalog state.
+pub struct CleaveTable {
+    table: Arc<TableState>,
+    arrow: SchemaRef,
+    context: Arc<StatementContext>,
+}
+
+impl CleaveTable {
+    /// `table` within the statement of `context`.
+    pub fn new(table: Arc<TableState>, context: Arc<StatementContext>) -> Self {
+        Self { arrow: table.schema.arrow(), table, context }
+    }
+
+    fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
+        projection(&self.table.schema, &self.arrow, indices)
+    }
+}
+
+/// The columns at `indices` of a table, with their ids.
+fn projection(
+    schema: &TableSchema,
+    arrow: &SchemaRef,
+    indices: impl IntoIterator<Item = usize>,
+) -> Result<Projection> {
+    let indices: Vec<usize> = indices.into_iter().collect();
+    let columns = indices
+        .iter()
+        .filter_map(|index| schema.columns.get(*index))
+        .map(|column| ColumnRef::User(column.id))
+        .collect();
+    Ok(Projection { schema: Arc::new(arrow.project(&indices)?), columns })
+}
+
+impl fmt::Debug for CleaveTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CleaveTable({})", self.table.schema.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for CleaveTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.arrow)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// Everything that gives the same answer each time is the scan's: it runs wherever the scan does.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| {
+                if filter.is_volatile() || has_subquery(filter) {
+                    TableProviderFilterPushDown::Unsupported
+                } else {
+                    TableProviderFilterPushDown::Exact
+                }
+            })
+            .collect())
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        columns: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all: Vec<usize> = (0..self.arrow.fields().len()).collect();
+        let output = self.projection(columns.unwrap_or(&all).iter().copied())?;
+        let filter_columns: BTreeSet<usize> = filters
+            .iter()
+            .flat_map(Expr::column_refs)
+            .filter_map(|column| self.arrow.index_of(&column.name).ok())
+            .collect();
+        let filter = self.projection(filter_columns)?;
+        let predicate = conjunction(filters.iter().cloned())
+            .map(|predicate| {
+                let schema = DFSchema::try_from(Arc::clone(&filter.schema))?;
+                session.create_physical_expr(predicate, &schema)
+            })
+            .transpose()?;
+        let mut input = PlannedInput::new(Arc::clone(&self.table));
+        if let Some(predicate) = &predicate {
+            input = input.pruned(&filter, predicate)?;
+        }
+        let base = self.table.row_count() as f64;
+        let kept: f64 = filters
+            .iter()
+            .map(|filter| selectivity(filter, &self.table.schema.name, base, &*self.context))
+            .product();
+        let estimate = (base * kept).min(input.rows_left() as f64).max(1.0);
+        let scan = TableScan {
+            table: self.table.schema.name.clone(),
+            table_id: self.table.schema.table_id,
+            output,
+            filter,
+            predicate,
+            input: self.context.add_input(input, estimate),
+            fetch: limit,
+        };
+        let mut statistics = Statistics::new_unknown(&scan.output.schema);
+        statistics.num_rows = Precision::Inexact(rows_as_count(estimate));
+        let copies = session.config().target_partitions();
+        Ok(Arc::new(TableScanExec::new(scan, copies).with_statistics(statistics)))
+    }
+}
+
+fn has_subquery(expr: &Expr) -> bool {
+    use datafusion::common::tree_node::TreeNode;
+    expr.exists(|node| {
+        Ok(matches!(
+            node,
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::OuterReferenceColumn(..)
+        ))
+    })
+    .unwrap_or(true)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate, saturating")]
+fn rows_as_count(rows: f64) -> usize {
+    rows.max(0.0) as usize
+}
+
+/// The catalog of one statement: the tables of the state it began with.
+#[derive(Debug)]
+pub(super) struct StatementCatalog {
+    context: Arc<StatementContext>,
+}
+
+impl StatementCatalog {
+    pub(super) fn new(context: Arc<StatementContext>) -> Arc<Self> {
+        Arc::new(Self { context })
+    }
+}
+
+impl CatalogProviderList for StatementCatalog {
+    fn register_catalog(
+        &self,
+        _name: String,
+        _catalog: Arc<dyn CatalogProvider>,
+    ) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG)
+            .then(|| Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn CatalogProvider>)
+    }
+}
+
+impl CatalogProvider for StatementCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        vec![SCHEMA.to_owned()]
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        (name == SCHEMA)
+            .then(|| Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn SchemaProvider>)
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for StatementCatalog {
+    fn table_names(&self) -> Vec<String> {
+        self.context.state().table_names().map(str::to_owned).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        Ok(self.context.state().table(name).map(|table| {
+            let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
+            Arc::new(table) as Arc<dyn TableProvider>
+        }))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.context.state().table(name).is_some()
+    }
+}

@@ -1,0 +1,184 @@
+//! Where the cuts lie, shown as text: what goes down, what stays, and what a forced split refuses.
+
+use std::sync::Mutex;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_store::{ColumnRef, Projection};
+use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion_physical_plan::displayable;
+use datafusion_physical_plan::empty::EmptyExec;
+use datafusion_physical_plan::joins::CrossJoinExec;
+use datafusion_physical_plan::projection::ProjectionExec;
+
+use super::*;
+
+/// Answers as told, and leaves a marked leaf where a fragment runs.
+#[derive(Default)]
+struct Told {
+    refusal: Option<String>,
+    result_bytes: f64,
+    fragments: Mutex<Vec<FragmentPlan>>,
+}
+
+impl CutContext for Told {
+    fn refusal(&self, _scan: &TableScanExec) -> Option<String> {
+        self.refusal.clone()
+    }
+
+    fn weight(&self, _fragment: &FragmentPlan) -> CutWeight {
+        CutWeight {
+            result_bytes: self.result_bytes,
+            chunk_bytes: 1e6,
+            held_bytes: 0.0,
+            link_is_free: false,
+        }
+    }
+
+    fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
+        let leaf = EmptyExec::new(fragment.plan.schema()).with_partitions(fragment.partition_count);
+        self.fragments.lock().unwrap().push(fragment);
+        Ok(Arc::new(leaf))
+    }
+}
+
+fn scan(table: &str, fetch: Option<usize>, copies: usize) -> Arc<dyn ExecutionPlan> {
+    let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]));
+    let none = Arc::new(Schema::empty());
+    Arc::new(TableScanExec::new(
+        TableScan {
+            table: table.into(),
+            table_id: 1,
+            output: Projection { schema, columns: vec![ColumnRef::User(1)] },
+            filter: Projection { schema: none, columns: vec![] },
+            predicate: None,
+            input: 0,
+            fetch,
+        },
+        copies,
+    ))
+}
+
+fn projected(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let id: Arc<dyn PhysicalExpr> = Arc::new(Column::new("id", 0));
+    Arc::new(ProjectionExec::try_new(vec![(id, "id".to_owned())], input).unwrap())
+}
+
+fn sorted(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Arc<dyn ExecutionPlan> {
+    let order = LexOrdering::new([PhysicalSortExpr::new_default(Arc::new(Column::new("id", 0)))]);
+    Arc::new(SortExec::new(order.unwrap(), input).with_fetch(fetch).with_preserve_partitioning(true))
+}
+
+fn joined(left: Arc<dyn ExecutionPlan>, right: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    Arc::new(CrossJoinExec::new(left, right))
+}
+
+fn names(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    displayable(plan.as_ref())
+        .indent(false)
+        .to_string()
+        .lines()
+        .map(|line| line.split(':').next().unwrap_or_default().trim().to_owned())
+        .collect()
+}
+
+#[test]
+fn host_split_cuts_nothing() {
+    let plan = projected(scan("t", None, 2));
+    let placed = place_cuts(Arc::clone(&plan), Split::Host, &Told::default()).unwrap();
+    assert!(Arc::ptr_eq(&placed.plan, &plan));
+    assert_eq!(placed.decisions[0].to_string(), "t: host, as the settings ask");
+}
+
+#[test]
+fn h0_cuts_over_every_leaf_and_leaves_joins() {
+    let told = Told::default();
+    let plan = joined(projected(scan("a", None, 1)), scan("b", None, 2));
+    let placed = place_cuts(plan, Split::H0, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["CrossJoinExec", "EmptyExec", "EmptyExec"]);
+    assert_eq!(
+        placed.decisions[0].device_operators,
+        ["TableScanExec".to_owned(), "ProjectionExec".to_owned()]
+    );
+    let fragments = told.fragments.lock().unwrap();
+    assert_eq!(fragments[1].partition_count, 2);
+    assert_eq!(fragments[1].plan.output_partitioning().partition_count(), 1);
+}
+
+#[test]
+fn topk_goes_down_and_stays_above() {
+    let told = Told::default();
+    let placed = place_cuts(sorted(scan("t", None, 2), Some(5)), Split::H0, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["SortExec", "EmptyExec"]);
+    let fragments = told.fragments.lock().unwrap();
+    assert_eq!(names(&fragments[0].plan), ["SortExec", "TableScanExec"]);
+    assert_eq!(fragments[0].fetch, None, "the best rows may come last");
+}
+
+#[test]
+fn full_sort_stays_on_the_host() {
+    let told = Told::default();
+    let placed = place_cuts(sorted(scan("t", None, 2), None), Split::H0, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["SortExec", "EmptyExec"]);
+    assert_eq!(names(&told.fragments.lock().unwrap()[0].plan), ["TableScanExec"]);
+}
+
+#[test]
+fn offset_is_skipped_once() {
+    let told = Told::default();
+    let limit = Arc::new(GlobalLimitExec::new(scan("t", None, 1), 3, Some(5)));
+    let placed = place_cuts(limit, Split::H0, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["GlobalLimitExec", "CoalescePartitionsExec", "EmptyExec"]);
+    let fragments = told.fragments.lock().unwrap();
+    assert_eq!(names(&fragments[0].plan), ["LocalLimitExec", "TableScanExec"]);
+    let limit = fragments[0].plan.downcast_ref::<LocalLimitExec>().unwrap();
+    assert_eq!(limit.fetch(), 8);
+    assert_eq!(fragments[0].fetch, Some(8));
+}
+
+#[test]
+fn what_counts_rows_is_not_put_above_a_limited_scan() {
+    let told = Told::default();
+    place_cuts(sorted(scan("t", Some(10), 1), Some(5)), Split::H0, &told).unwrap();
+    let fragments = told.fragments.lock().unwrap();
+    assert_eq!(names(&fragments[0].plan), ["TableScanExec"]);
+    assert_eq!(fragments[0].fetch, Some(10));
+}
+
+#[test]
+fn ndp_takes_the_whole_plan() {
+    let told = Told::default();
+    let placed = place_cuts(sorted(scan("t", None, 1), None), Split::Ndp, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["EmptyExec"]);
+    let fragments = told.fragments.lock().unwrap();
+    assert_eq!(names(&fragments[0].plan), ["SortExec", "TableScanExec"]);
+    assert!(!fragments[0].may_run_as_copies);
+}
+
+#[test]
+fn forced_ndp_names_the_operator_that_cannot() {
+    let plan = joined(scan("a", None, 1), scan("b", None, 1));
+    let error = place_cuts(plan, Split::Ndp, &Told::default()).unwrap_err().to_string();
+    assert!(error.contains("\"ndp\"") && error.contains("CrossJoinExec"), "{error}");
+}
+
+#[test]
+fn forced_h0_names_the_device_that_will_not_and_auto_stays() {
+    let told = Told { refusal: Some("device \"d\" serves pages only".into()), ..Told::default() };
+    let error = place_cuts(scan("t", None, 1), Split::H0, &told).unwrap_err().to_string();
+    assert!(error.contains("serves pages only"), "{error}");
+    let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
+    assert_eq!(placed.decisions[0].to_string(), "t: host, device \"d\" serves pages only");
+}
+
+#[test]
+fn auto_cuts_where_fewer_bytes_cross() {
+    let told = Told { result_bytes: 10.0, ..Told::default() };
+    let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["EmptyExec"]);
+    let told = Told { result_bytes: 2e6, ..Told::default() };
+    let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["TableScanExec"]);
+    assert!(placed.decisions[0].reason.contains("would cross"), "{}", placed.decisions[0]);
+}
