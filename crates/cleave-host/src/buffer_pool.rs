@@ -108,6 +108,10 @@ pub struct PoolStatus {
     pub misses: u64,
     /// Bytes of the parts found.
     pub hit_bytes: u64,
+    /// Bytes of the parts that were put in, held for long or not.
+    pub loaded_bytes: u64,
+    /// Bytes of the parts that were put in.
+    pub loaded_bytes: u64,
     /// Parts evicted.
     pub evictions: u64,
     /// Parts held.
@@ -174,10 +178,11 @@ impl BufferPool {
     /// Holds `held` under `key`, evicting others as the budget demands.
     pub fn put(&self, key: PartKey, held: Held) {
         let weight = held.weight();
+        let mut state = self.state();
+        state.loaded_bytes += weight;
         if weight > self.budget_bytes {
             return;
         }
-        let mut state = self.state();
         if let Some(entry) = state.parts.get_mut(&key) {
             // Two readers fetched the same part; the first copy stays.
             entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
@@ -186,6 +191,7 @@ impl BufferPool {
         while state.bytes() + weight > self.budget_bytes {
             state.evict_one(self.budget_bytes / SMALL_SHARE);
         }
+        state.loaded_bytes += weight;
         let queue = if state.ghosts.remove(&key) { Queue::Main } else { Queue::Small };
         state.enqueue(key, queue, weight);
         state.parts.insert(key, Entry { held, weight, frequency: 0 });
@@ -198,6 +204,7 @@ impl BufferPool {
             hits: state.hits,
             misses: state.misses,
             hit_bytes: state.hit_bytes,
+            loaded_bytes: state.loaded_bytes,
             evictions: state.evictions,
             parts: state.parts.len() as u64,
             bytes: state.bytes(),
@@ -212,6 +219,7 @@ impl BufferPool {
             hits: state.hits,
             misses: state.misses,
             hit_bytes: state.hit_bytes,
+            loaded_bytes: state.loaded_bytes,
             evictions: state.evictions,
             ..State::default()
         };
@@ -246,6 +254,7 @@ struct State {
     hits: u64,
     misses: u64,
     hit_bytes: u64,
+    loaded_bytes: u64,
     evictions: u64,
 }
 

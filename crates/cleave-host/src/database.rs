@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cleave_fragment::link::Link;
 use cleave_store::PageSource;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::OwnedMutexGuard;
 
@@ -32,6 +33,7 @@ use crate::catalog::commit::Transaction;
 use crate::catalog::root::{self, ReplaceError};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 use crate::device::{self, Device, EmbeddedFactory};
+use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::HostPages;
 use crate::session::Session;
@@ -40,6 +42,9 @@ use crate::storage_error::StorageError;
 
 /// Bytes that the buffer pool may hold where nothing else is said.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
+
+/// Bytes that the operators of all queries may hold on the host where nothing else is said.
+pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 
 /// Name of the embedded device.
 pub const EMBEDDED_DEVICE_NAME: &str = "embedded";
@@ -53,12 +58,19 @@ pub struct OpenOptions {
     pub embedded: EmbeddedFactory,
     /// Bytes that the buffer pool may hold.
     pub buffer_pool_bytes: u64,
+    /// Bytes that the operators of all queries may hold on the host.
+    pub query_memory_bytes: u64,
 }
 
 impl OpenOptions {
     /// Opens what exists, with a default buffer pool.
     pub fn new(embedded: EmbeddedFactory) -> Self {
-        Self { create: false, embedded, buffer_pool_bytes: BUFFER_POOL_BYTES_DEFAULT }
+        Self {
+            create: false,
+            embedded,
+            buffer_pool_bytes: BUFFER_POOL_BYTES_DEFAULT,
+            query_memory_bytes: QUERY_MEMORY_BYTES_DEFAULT,
+        }
     }
 
     /// Whether to make a database where there is none.
@@ -72,6 +84,15 @@ impl OpenOptions {
     #[must_use]
     pub fn buffer_pool_bytes(mut self, bytes: u64) -> Self {
         self.buffer_pool_bytes = bytes;
+        self
+    }
+}
+
+impl OpenOptions {
+    /// Bytes that the operators of all queries may hold on the host.
+    #[must_use]
+    pub fn query_memory_bytes(mut self, bytes: u64) -> Self {
+        self.query_memory_bytes = bytes;
         self
     }
 }
@@ -94,6 +115,7 @@ pub struct Database {
     published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
     devices: RwLock<BTreeMap<DeviceId, Arc<Device>>>,
     pool: Arc<BufferPool>,
+    runtime: Arc<RuntimeEnv>,
     writer: Arc<tokio::sync::Mutex<()>>,
     stopped: AtomicBool,
     /// Last, so that the directory is unlocked after all else is gone.
@@ -128,6 +150,7 @@ impl Database {
             state: RwLock::new(Arc::new(state)),
             devices: RwLock::new(devices),
             pool: Arc::new(BufferPool::new(options.buffer_pool_bytes)),
+            runtime: engine::query_runtime(options.query_memory_bytes)?,
             writer: Arc::default(),
             stopped: AtomicBool::new(false),
             _lock: lock,
@@ -157,6 +180,11 @@ impl Database {
     /// The buffer pool that all sessions share.
     pub fn buffer_pool(&self) -> &Arc<BufferPool> {
         &self.pool
+    }
+
+    /// Memory and spill space of all queries.
+    pub fn query_runtime(&self) -> Arc<RuntimeEnv> {
+        Arc::clone(&self.runtime)
     }
 
     /// Attached devices, by id.

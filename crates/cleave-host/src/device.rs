@@ -18,13 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceErrorCause, Identity, Payload, ReadItem, ReadPayload, Reply,
+    Command, CommandHeader, Identity, Payload, ReadItem, ReadPayload, Reply,
     Request, WriteItem,
 };
 use cleave_fragment::link::{
     AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, RemoteLink, Token,
 };
 use cleave_media::{BlockAddress, Extent, SpaceMap};
+use tokio::sync::oneshot;
 
 use crate::catalog::{DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 use crate::error::{Error, Result};
@@ -179,15 +180,7 @@ impl Device {
         }
         let link = self.connect().await?;
         let identity = self.identify(&*link).await?;
-        if identity.device != self.entry.identity {
-            return Err(StorageError::OtherDevice {
-                device: self.entry.name.clone(),
-                address: self.entry.address(),
-                expected: self.entry.identity,
-                found: identity.device,
-            }
-            .into());
-        }
+        self.compare(&identity)?;
         let connection = Connection { link, identity: Arc::new(identity) };
         *place = Some(connection.clone());
         Ok(connection)
@@ -207,21 +200,70 @@ impl Device {
 
     /// Sends one command and takes its reply.
     ///
-    /// A link that was lost is made anew with the next command, identity checked.
+    /// A connection that was lost is made anew: once for a command that may be repeated, else with
+    /// the next command.
     ///
     /// # Errors
-    /// [`StorageError::DeviceLost`], [`StorageError::Refused`], or those of [`Device::link`].
+    /// [`StorageError::DeviceLost`], [`StorageError::Refused`], [`StorageError::OtherDevice`], or those
+    /// of [`Device::link`].
     pub async fn call(&self, action: &'static str, request: Request) -> Result<Reply> {
+        let again = match &request {
+            Request::Read(items) => Some(Request::Read(items.clone())),
+            Request::Status => Some(Request::Status),
+            _ => None,
+        };
+        match (self.call_once(action, request).await, again) {
+            (Err(Error::Storage(error)), Some(again)) if error.is_device_lost() => {
+                self.call_once(action, again).await
+            }
+            (Err(Error::Storage(error)), _) if matches!(*error, StorageError::Refused { .. }) => {
+                self.check_identity().await?;
+                Err(Error::Storage(error))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn call_once(&self, action: &'static str, request: Request) -> Result<Reply> {
         let link = self.link().await?;
         match link.call(Command::new(self.header(), request)).await {
             Ok(reply) => Ok(reply),
             Err(error) => {
-                if is_lost(&error) {
+                if error.is_unreachable() {
                     self.forget(&link).await;
                 }
                 Err(self.fault(action, error))
             }
         }
+    }
+
+    /// Asks a remote device again who it is: links connect anew by themselves, and what answers then
+    /// may be another one. Called where something is wrong anyway.
+    ///
+    /// # Errors
+    /// [`StorageError::OtherDevice`]; that it cannot be asked is no error.
+    pub(crate) async fn check_identity(&self) -> Result<()> {
+        if self.mode() == AttachMode::Embedded {
+            return Ok(());
+        }
+        let Ok(link) = self.link().await else { return Ok(()) };
+        match self.identify(&*link).await {
+            Ok(identity) => self.compare(&identity),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn compare(&self, identity: &Identity) -> Result<()> {
+        if identity.device == self.entry.identity {
+            return Ok(());
+        }
+        Err(StorageError::OtherDevice {
+            device: self.entry.name.clone(),
+            address: self.entry.address(),
+            expected: self.entry.identity,
+            found: identity.device,
+        }
+        .into())
     }
 
     /// Forgets `link`, if it is still the one in use, so that the next command connects anew.
@@ -270,18 +312,29 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::call`].
-    pub(crate) async fn write(&self, start: BlockAddress, bytes: Bytes) -> Result<()> {
+    async fn write(&self, start: BlockAddress, bytes: Bytes) -> Result<()> {
         let item = WriteItem { start, payload: Payload::new(bytes) };
-        let extent = item_extent(&item);
-        match self.call("write", Request::Write(vec![item.clone()])).await {
-            Err(Error::Storage(error)) if is_unreserved(&error) => {
-                // The device was restarted since: its reservations went with it, the space is ours.
-                self.reserve(vec![extent]).await?;
-                self.done("write", Request::Write(vec![item])).await
+        self.done("write", Request::Write(vec![item])).await
+    }
+
+    /// Makes all that was written durable, of which `block_count` blocks were reserved for it.
+    ///
+    /// # Errors
+    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was started anew since they
+    /// were reserved, and may have forgotten writes that it had acknowledged.
+    pub(crate) async fn sync_written(&self, block_count: u64) -> Result<()> {
+        self.sync().await?;
+        if self.mode() == AttachMode::Embedded {
+            return Ok(());
+        }
+        match self.call("tell its status", Request::Status).await? {
+            Reply::Status(status) if status.reserved_block_count >= block_count => Ok(()),
+            Reply::Status(_) => Err(StorageError::Restarted {
+                device: self.entry.name.clone(),
+                address: self.entry.address(),
             }
-            Err(error) => Err(error),
-            Ok(Reply::Done) => Ok(()),
-            Ok(other) => Err(self.strange(&other, "write")),
+            .into()),
+            other => Err(self.strange(&other, "status")),
         }
     }
 
@@ -431,6 +484,42 @@ impl Claim {
         self.device.space_map().free(part);
     }
 
+    /// Begins to write `bytes` at `start`, inside of what was taken and reserved. The write goes on to
+    /// its end even if nobody waits for it any more.
+    pub(crate) fn begin_write(self: &Arc<Self>, start: BlockAddress, bytes: Bytes) -> PendingWrite {
+        let claim = Arc::clone(self);
+        let (done, ended) = oneshot::channel();
+        let write = async move {
+            let outcome = claim.device.write(start, bytes).await;
+            if outcome.as_ref().is_err_and(may_have_happened) {
+                claim.doubt();
+            }
+            drop(claim);
+            // Nobody listens where the statement was given up.
+            drop(done.send(outcome));
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a write that was begun must end before its space is used again, so giving up \
+                      the statement must not cancel it; the claim that it holds is what owns it"
+        )]
+        drop(tokio::spawn(write));
+        PendingWrite { ended }
+    }
+
+    /// Writes `bytes` at `start`, as [`Claim::begin_write`], and waits for it.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub(crate) async fn write(self: &Arc<Self>, start: BlockAddress, bytes: Bytes) -> Result<()> {
+        self.begin_write(start, bytes).ended().await
+    }
+
+    /// Blocks taken and not given back.
+    pub(crate) fn block_count(&self) -> u64 {
+        self.state().extents.iter().map(|extent| u64::from(extent.block_count)).sum()
+    }
+
     /// Remembers that a write may reach the device after its link was lost.
     pub(crate) fn doubt(&self) {
         self.state().doubtful = true;
@@ -444,6 +533,31 @@ impl Claim {
     fn state(&self) -> MutexGuard<'_, ClaimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A write under way.
+#[derive(Debug)]
+pub(crate) struct PendingWrite {
+    ended: oneshot::Receiver<Result<()>>,
+}
+
+impl PendingWrite {
+    /// Waits until the device has acknowledged it.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub(crate) async fn ended(self) -> Result<()> {
+        self.ended.await.unwrap_or_else(|_| {
+            let error = std::io::Error::other("the program is shutting down");
+            Err(Error::io("write to", Path::new("a device"), error))
+        })
+    }
+}
+
+/// Whether a write that failed may still reach the media.
+fn may_have_happened(error: &Error) -> bool {
+    matches!(error, Error::Storage(error)
+        if matches!(**error, StorageError::DeviceLost { .. } | StorageError::Link { .. }))
 }
 
 impl Drop for Claim {
@@ -481,36 +595,37 @@ async fn connect(
     embedded: &EmbeddedFactory,
 ) -> Result<Arc<dyn Link>> {
     match &entry.kind {
-        DeviceKind::Embedded => Ok(Arc::new(EmbeddedLink::new(embedded(media)?, None))),
+        DeviceKind::Embedded => Ok(EmbeddedLink::new(embedded(media)?, None)),
         DeviceKind::Remote(remote) => {
             let token = read_token(&entry.name, remote)?;
             let address = RemoteAddress { host: remote.host.clone(), port: remote.port };
-            let link = RemoteLink::connect(address, token, remote.ca_pem.clone(), remote.rate_cap)
+            let ca_pem = remote.ca_pem.as_ref().map(String::as_bytes);
+            let link = RemoteLink::connect(address, token, ca_pem, remote.rate_cap)
                 .await
                 .map_err(|error| fault(entry, "connect", error))?;
-            Ok(Arc::new(link))
+            Ok(link)
         }
     }
 }
 
 fn read_token(device: &str, remote: &RemoteDevice) -> Result<Token> {
-    let Some(path) = &remote.token_file else { return Ok(Token::default()) };
-    let unreadable = |reason: String| {
-        Error::from(StorageError::Token { device: device.to_owned(), path: path.clone(), reason })
+    let Some(path) = &remote.token_file else {
+        return Err(StorageError::Attach {
+            device: device.to_owned(),
+            reason: "a remote device needs a token; name the file that holds it".to_owned(),
+        }
+        .into());
     };
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-    let text = text.trim();
-    if text.is_empty() {
-        return Err(unreadable("the file is empty".to_owned()));
-    }
-    Ok(Token::from(text.to_owned()))
+    Token::from_file(path).map_err(|error| {
+        StorageError::Token { device: device.to_owned(), source: error }.into()
+    })
 }
 
 fn fault(entry: &DeviceEntry, action: &'static str, error: LinkError) -> Error {
     let (device, address) = (entry.name.clone(), entry.address());
     match error {
         LinkError::Device { source, .. } => StorageError::Refused { device, address, action, source },
-        source if is_lost(&source) => StorageError::DeviceLost { device, address, source },
+        source if source.is_unreachable() => StorageError::DeviceLost { device, address, source },
         source => StorageError::Link { device, address, source },
     }
     .into()
@@ -529,18 +644,4 @@ fn strange(entry: &DeviceEntry, reply: &Reply, action: &str) -> Error {
         what: format!("{name} to \"{action}\""),
     }
     .into()
-}
-
-fn is_lost(error: &LinkError) -> bool {
-    error.is_unreachable()
-}
-
-fn is_unreserved(error: &StorageError) -> bool {
-    matches!(error, StorageError::Refused { source, .. }
-        if source.cause == DeviceErrorCause::NotReserved)
-}
-
-fn item_extent(item: &WriteItem) -> Extent {
-    let blocks = item.payload.bytes.len().div_ceil(cleave_media::BLOCK_SIZE);
-    Extent { start: item.start, block_count: u32::try_from(blocks).unwrap_or(u32::MAX) }
 }

@@ -147,10 +147,11 @@ impl HostPages {
             let ReadPayload::Columns { header, chunks } = payload else {
                 return Err(self.device.strange_payload("blocks where columns were asked for"));
             };
-            let mut columns = match page.header() {
-                Some(header) => PageColumns::verify_with_header(read, header, chunks)?,
-                None => PageColumns::verify(read, RawColumns { header, chunks })?,
+            let verified = match page.header() {
+                Some(header) => PageColumns::verify_with_header(read, header, chunks),
+                None => PageColumns::verify(read, RawColumns { header, chunks }),
             };
+            let mut columns = self.checked(verified).await?;
             if remote {
                 unshare(&mut columns);
             }
@@ -198,11 +199,24 @@ impl HostPages {
             let ReadPayload::Blocks(block) = block else {
                 return Err(self.device.strange_payload("columns where blocks were asked for"));
             };
-            let payload = cleave_store::overflow_payload(&block, page, &segment)?;
+            let payload = cleave_store::page::overflow::overflow_payload(&segment, page, &block);
+            let payload = self.checked(payload).await?;
             self.pool.put(self.key(page, Part::Whole), Held::Bytes(payload.clone()));
             *place = Some(payload);
         }
         Ok(payloads.into_iter().flatten().collect())
+    }
+
+    /// What came out of verifying a page; where it does not hold, perhaps because another device
+    /// answers than the one that was attached.
+    async fn checked<T>(&self, verified: Result<T, StoreError>) -> Result<T> {
+        match verified {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                self.device.check_identity().await?;
+                Err(error.into())
+            }
+        }
     }
 
     fn key(&self, page: &PageRef, part: Part) -> PartKey {

@@ -18,9 +18,11 @@
 
 pub mod buffer_pool;
 pub mod catalog;
+pub mod cooperative;
 pub mod copy;
 pub mod database;
 pub mod device;
+pub mod engine;
 pub mod error;
 pub mod host_pages;
 pub mod index;
@@ -33,9 +35,11 @@ pub mod suggest;
 pub mod value;
 pub mod write;
 
-pub use catalog::{CatalogState, DeviceEntry, DeviceId, DeviceKind, RemoteDevice, TableState, TabletState};
+pub use catalog::{
+    CatalogState, DeviceEntry, DeviceId, DeviceKind, RemoteDevice, TableState, TabletState,
+};
 pub use database::{Database, OpenOptions};
 pub use device::{Device, EmbeddedFactory};
-pub use error::{Error, Result};
-pub use session::{Outcome, Session};
+pub use error::{Error, NameKind, Position, Result};
+pub use session::{ClientStreams, Outcome, Session};
 pub use storage_error::StorageError;

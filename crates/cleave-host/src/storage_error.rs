@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleave_fragment::command::DeviceError;
-use cleave_fragment::link::LinkError;
+use cleave_fragment::link::{LinkError, TlsFileError};
 use cleave_store::StoreError;
 
 use crate::error::Error;
@@ -122,15 +122,22 @@ pub enum StorageError {
         /// What came.
         what: String,
     },
-    /// A token file that cannot be read, or is empty: correct it.
-    #[error("the token of device \"{device}\" cannot be read from \"{}\": {reason}", path.display())]
+    /// The device was started anew while a statement wrote to it: run the statement again.
+    #[error("device \"{device}\" at {address} was restarted while the statement wrote to it; nothing was changed, run it again")]
+    Restarted {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+    },
+    /// A token file that cannot be read, or holds no token: correct it.
+    #[error("the token of device \"{device}\": {source}")]
     Token {
         /// Name of the device.
         device: String,
-        /// The file.
-        path: PathBuf,
         /// Why.
-        reason: String,
+        #[source]
+        source: TlsFileError,
     },
     /// A device that cannot be attached or detached as asked.
     #[error("device \"{device}\": {reason}")]
@@ -161,6 +168,12 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Whether a device could not be reached.
+    #[must_use]
+    pub fn is_device_lost(&self) -> bool {
+        matches!(self, Self::DeviceLost { .. })
+    }
+
     /// PostgreSQL's code for it.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
@@ -179,6 +192,7 @@ impl StorageError {
             | Self::Link { .. }
             | Self::Refused { .. }
             | Self::OtherDevice { .. }
+            | Self::Restarted { .. }
             | Self::Answer { .. } => "58030",
         }
     }

@@ -91,7 +91,7 @@ impl Transaction {
     /// # Errors
     /// [`StorageError::Exhausted`].
     pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
-        take_id(&mut self.next.next_segment, cleave_store::SEGMENT_MAX, "segments").map(SegmentId)
+        take_id(&mut self.next.next_segment, cleave_store::ids::SEGMENT_MAX, "segments").map(SegmentId)
     }
 
     /// An id for a new device.
@@ -130,7 +130,9 @@ impl Transaction {
     /// [`StorageError::Stopped`], when only the next opening shows whether it is there.
     pub(crate) async fn commit(self) -> Result<Arc<CatalogState>> {
         for claim in self.claims.values() {
-            claim.device().sync().await?;
+            if claim.block_count() > 0 {
+                claim.device().sync_written(claim.block_count()).await?;
+            }
         }
         tokio::task::spawn_blocking(move || self.swap_root()).await.map_err(|error| {
             // The thread died or the runtime is going down; the root decides what happened.

@@ -67,12 +67,13 @@ impl HostPages {
         let mut fetched = self.device.read(items).await?.into_iter();
         for (read, page, early) in missing {
             let whole = match early {
-                None => self.believe(read, fetched.next())?,
+                None => self.believe(read, fetched.next()).await?,
                 Some(early) => match self.believe_early(read, early).await {
                     Some(whole) => whole,
                     None => {
                         let item = ReadItem::Blocks(read.page.extent);
-                        self.believe(read, self.device.read(vec![item]).await?.into_iter().next())?
+                        let again = self.device.read(vec![item]).await?.into_iter().next();
+                        self.believe(read, again).await?
                     }
                 },
             };
@@ -83,11 +84,11 @@ impl HostPages {
     }
 
     /// The page out of what the device answered.
-    fn believe(&self, read: &PageRead, payload: Option<ReadPayload>) -> Result<WholePage> {
+    async fn believe(&self, read: &PageRead, payload: Option<ReadPayload>) -> Result<WholePage> {
         match payload {
             Some(ReadPayload::Blocks(blocks)) => {
                 self.note_link(blocks.len());
-                Ok(WholePage::new(read, blocks)?)
+                self.checked(WholePage::new(read, blocks)).await
             }
             _ => Err(self.device.strange_payload("columns where blocks were asked for")),
         }

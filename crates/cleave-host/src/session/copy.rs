@@ -1,0 +1,329 @@
+//! COPY: files and the client's streams to rows and back.
+//!
+//! ```text
+//!  file ─▶ (thread) RecordSplitter ─▶ (threads) ChunkParser, in order ─▶ insert
+//!  rows ─▶ (thread) CsvWriter or ParquetWriter ─▶ file
+//! ```
+//!
+//! Files are read and written on threads of the runtime's blocking pool; a statement that is dropped
+//! closes their channels, which ends them.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use cleave_store::TableSchema;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tokio::sync::mpsc;
+
+use super::{Outcome, Session, now_us};
+use crate::copy::{
+    Chunk, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns, ParquetReader,
+    ParquetWriter, RecordSplitter,
+};
+use crate::engine;
+use crate::error::{Error, NameKind, Result};
+use crate::statement::{Copy, CopyEnd, CopySource, select};
+use crate::write::insert;
+
+/// Chunks or batches that wait for the next stage.
+const WAITING: usize = 4;
+
+/// Where COPY … STDIN reads and COPY … STDOUT writes. Without them such a COPY is refused.
+#[derive(Default)]
+pub struct ClientStreams {
+    /// What STDIN is, for one COPY.
+    pub input: Option<Box<dyn Read + Send>>,
+    /// What STDOUT is.
+    pub output: Option<Box<dyn Write + Send>>,
+}
+
+impl fmt::Debug for ClientStreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientStreams")
+            .field("input", &self.input.is_some())
+            .field("output", &self.output.is_some())
+            .finish()
+    }
+}
+
+impl Session {
+    /// Runs COPY.
+    pub(super) async fn copy(&mut self, copy: Copy) -> Result<Outcome> {
+        let count = match copy {
+            Copy::From { table, columns, end, format } => {
+                self.copy_from(&table, &columns, end, format).await?
+            }
+            Copy::To { source, end, format } => self.copy_to(source, end, format).await?,
+        };
+        Ok(Outcome::Done { tag: format!("COPY {count}") })
+    }
+
+    async fn copy_from(
+        &mut self,
+        table: &str,
+        columns: &[String],
+        end: CopyEnd,
+        format: CopyFormat,
+    ) -> Result<u64> {
+        let state = self.database.catalog();
+        let schema = state
+            .table(table)
+            .map(|table| Arc::clone(&table.schema))
+            .ok_or_else(|| Error::unknown(NameKind::Table, table, state.table_names()))?;
+        drop(state);
+        let batches = match (format, end) {
+            (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
+                let (input, name) = self.open_input(end)?;
+                let input_columns = InputColumns::new(&schema, columns, now_us())?;
+                self.records(input, &name, input_columns, options)?
+            }
+            (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
+                let (columns, now_us) = (columns.to_vec(), now_us());
+                let schema: Arc<TableSchema> = Arc::clone(&schema);
+                produced(move |give| {
+                    let mut reader = ParquetReader::open(&path, &schema, &columns, now_us)?;
+                    while let Some(batch) = reader.next_batch()? {
+                        if !give(batch) {
+                            break;
+                        }
+                    }
+                    Ok(())
+                })
+            }
+            (CopyFormat::Parquet(_), CopyEnd::Client) => {
+                return Err(Error::Unsupported {
+                    what: "COPY FROM STDIN of Parquet".to_owned(),
+                    hint: Some("its index is at its end; copy from a file".to_owned()),
+                    position: None,
+                });
+            }
+        };
+        Box::pin(insert::insert(&self.database, &schema, batches)).await
+    }
+
+    fn open_input(&mut self, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
+        match end {
+            CopyEnd::File(path) => {
+                let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+                Ok((Box::new(file), path.display().to_string()))
+            }
+            CopyEnd::Client => match self.client.input.take() {
+                Some(input) => Ok((input, "STDIN".to_owned())),
+                None => Err(no_client("COPY FROM STDIN")),
+            },
+        }
+    }
+
+    /// The rows of a text file, parsed on several threads, in the file's order.
+    fn records(
+        &self,
+        input: Box<dyn Read + Send>,
+        name: &str,
+        columns: InputColumns,
+        options: CsvOptions,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let mut splitter = RecordSplitter::new(input, name, &options);
+        let parser = Arc::new(ChunkParser::new(name, columns, options)?);
+        let chunks = produced(move |give: &mut dyn FnMut(Chunk) -> bool| {
+            while let Some(chunk) = splitter.next_chunk()? {
+                if !give(chunk) {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        let batches = chunks
+            .map(move |chunk| {
+                let parser = Arc::clone(&parser);
+                async move {
+                    let chunk = chunk?;
+                    SpawnedTask::spawn_blocking(move || parser.parse(&chunk))
+                        .await
+                        .map_err(|error| task_error(&error))?
+                }
+            })
+            .buffered(engine::host_partitions(&self.settings));
+        Ok(batches.boxed())
+    }
+
+    async fn copy_to(
+        &mut self,
+        source: CopySource,
+        end: CopyEnd,
+        format: CopyFormat,
+    ) -> Result<u64> {
+        let query = match source {
+            CopySource::Query(query) => query,
+            CopySource::Table { name, columns } => self.table_query(&name, &columns)?,
+        };
+        let mut running =
+            Box::pin(select::run_query(&self.database, &self.settings, &query)).await?;
+        let (output, name) = self.open_output(end)?;
+        let schema = running.schema();
+        let (give, take) = mpsc::channel(WAITING);
+        let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
+        while let Some(batch) = running.next().await? {
+            if give.send(batch).await.is_err() {
+                break;
+            }
+        }
+        drop(give);
+        let written = writer.await.map_err(|error| task_error(&error))??;
+        if let Some(client) = written.client {
+            self.client.output = Some(client);
+        }
+        Ok(written.row_count)
+    }
+
+    fn open_output(&mut self, end: CopyEnd) -> Result<(Output, String)> {
+        match end {
+            CopyEnd::File(path) => {
+                let file = File::create(&path).map_err(|error| Error::io("create", &path, error))?;
+                Ok((Output::File(BufWriter::new(file)), path.display().to_string()))
+            }
+            CopyEnd::Client => match self.client.output.take() {
+                Some(output) => Ok((Output::Client(output), "STDOUT".to_owned())),
+                None => Err(no_client("COPY TO STDOUT")),
+            },
+        }
+    }
+
+    /// `SELECT columns FROM table`.
+    fn table_query(&self, table: &str, columns: &[String]) -> Result<Box<ast::Query>> {
+        let state = self.database.catalog();
+        let found = state
+            .table(table)
+            .ok_or_else(|| Error::unknown(NameKind::Table, table, state.table_names()))?;
+        let all = || found.schema.columns.iter().map(|column| column.name.as_str());
+        for column in columns {
+            if found.schema.column(column).is_none() {
+                return Err(Error::unknown_column(table, column, all()));
+            }
+        }
+        let columns: Vec<String> = if columns.is_empty() {
+            all().map(quoted).collect()
+        } else {
+            columns.iter().map(|column| quoted(column)).collect()
+        };
+        let text = format!("SELECT {} FROM {}", columns.join(", "), quoted(table));
+        let parsed = Parser::new(&PostgreSqlDialect {})
+            .try_with_sql(&text)
+            .and_then(|mut parser| parser.parse_query());
+        parsed.map_err(|error| Error::Syntax {
+            message: error.to_string(),
+            near: Some(text),
+            position: None,
+        })
+    }
+}
+
+/// Where COPY TO writes.
+enum Output {
+    File(BufWriter<File>),
+    Client(Box<dyn Write + Send>),
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::File(file) => file.write(bytes),
+            Self::Client(client) => client.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::File(file) => file.flush(),
+            Self::Client(client) => client.flush(),
+        }
+    }
+}
+
+/// What COPY TO has written.
+struct Written {
+    row_count: u64,
+    /// The client's stream, to be used again.
+    client: Option<Box<dyn Write + Send>>,
+}
+
+/// Writes batches until there are no more.
+fn write(
+    output: Output,
+    name: &str,
+    schema: &SchemaRef,
+    format: CopyFormat,
+    mut batches: mpsc::Receiver<RecordBatch>,
+) -> Result<Written> {
+    let (row_count, mut output) = match format {
+        CopyFormat::Csv(options) | CopyFormat::Text(options) => {
+            let mut writer = CsvWriter::new(output, name, schema, options)?;
+            while let Some(batch) = batches.blocking_recv() {
+                writer.write(&batch)?;
+            }
+            (writer.rows_written(), writer.finish()?)
+        }
+        CopyFormat::Parquet(compression) => {
+            let mut writer = ParquetWriter::new(output, name, schema, compression)?;
+            while let Some(batch) = batches.blocking_recv() {
+                writer.write(&batch)?;
+            }
+            (writer.rows_written(), writer.finish()?)
+        }
+    };
+    output.flush().map_err(|error| Error::io("write", std::path::Path::new(name), error))?;
+    let client = match output {
+        Output::File(_) => None,
+        Output::Client(client) => Some(client),
+    };
+    Ok(Written { row_count, client })
+}
+
+/// What `make` gives on a blocking thread, as a stream that ends with its error. `make` is told by
+/// `false` that nobody listens any more.
+fn produced<T: Send + 'static>(
+    make: impl FnOnce(&mut dyn FnMut(T) -> bool) -> Result<()> + Send + 'static,
+) -> BoxStream<'static, Result<T>> {
+    let (give, take) = mpsc::channel(WAITING);
+    let task = SpawnedTask::spawn_blocking(move || {
+        let mut hand_over = |item: T| give.blocking_send(Ok(item)).is_ok();
+        if let Err(error) = make(&mut hand_over) {
+            // Nobody listens where the statement was given up.
+            drop(give.blocking_send(Err(error)));
+        }
+    });
+    stream::unfold((take, Some(task)), |(mut take, mut task)| async move {
+        if let Some(item) = take.recv().await {
+            return Some((item, (take, task)));
+        }
+        // The channel closes when the task ends; one that panicked has not said so.
+        let ended = task.take()?.await;
+        ended.err().map(|error| (Err(task_error(&error)), (take, None)))
+    })
+    .boxed()
+}
+
+fn task_error(error: &tokio::task::JoinError) -> Error {
+    let error = std::io::Error::other(error.to_string());
+    Error::io("finish", std::path::Path::new("a task of COPY"), error)
+}
+
+fn no_client(what: &str) -> Error {
+    Error::Unsupported {
+        what: format!("{what} here"),
+        hint: Some("there is no client stream; give a file name".to_owned()),
+        position: None,
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,190 @@
+//! INSERT: constants are read as values of their columns, all else is a query whose rows are cast.
+//!
+//! A constant in VALUES is text until its column is known, as PostgreSQL has it: `'2024-02-29'` is a
+//! date where a date is wanted, `1.10` keeps its digits. A row with anything else in it (a function, an
+//! operator, a subquery) makes the whole of VALUES a query.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, Schema};
+use cleave_store::{Column, TableSchema};
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use super::{Outcome, Session, now_us};
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::statement::defaults::default_array;
+use crate::statement::parse::is_default;
+use crate::statement::{Insert, select};
+use crate::value::{ColumnBuilder, value_text};
+use crate::write::conform::Conform;
+use crate::write::insert;
+
+impl Session {
+    /// Runs INSERT.
+    pub(super) async fn insert(&self, insert: Insert) -> Result<Outcome> {
+        let state = self.database.catalog();
+        let table = state.table(&insert.table).ok_or_else(|| {
+            Error::unknown(NameKind::Table, &insert.table, state.table_names()).at(insert.position)
+        })?;
+        let schema = Arc::clone(&table.schema);
+        drop(state);
+        let rows = self.insert_source(&schema, insert).await?;
+        let count = Box::pin(insert::insert(&self.database, &schema, rows)).await?;
+        Ok(Outcome::Done { tag: format!("INSERT 0 {count}") })
+    }
+
+    /// The rows to insert, as the table stores them.
+    async fn insert_source(
+        &self,
+        schema: &Arc<TableSchema>,
+        insert: Insert,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let now_us = now_us();
+        let Some(query) = insert.source else {
+            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), now_us)?);
+            return Ok(stream::iter([rows]).boxed());
+        };
+        if let Some(rows) = constant_rows(&query) {
+            let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+            let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
+            let rows = values_batch(schema, &conform, &rows, now_us)?;
+            return Ok(stream::iter([conform.rows(&rows)]).boxed());
+        }
+        let running = Box::pin(select::run_query(&self.database, &self.settings, &query)).await?;
+        let count = running.schema().fields().len();
+        let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
+        let rows = stream::try_unfold((running, conform), |(mut running, conform)| async move {
+            match running.next().await? {
+                Some(batch) => Ok(Some((conform.rows(&batch)?, (running, conform)))),
+                None => Ok(None),
+            }
+        });
+        Ok(rows.boxed())
+    }
+}
+
+/// One row of defaults.
+fn one_row(conform: &Conform) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let schema = Arc::new(Schema::empty());
+    conform.rows(&RecordBatch::try_new_with_options(schema, Vec::new(), &options)?)
+}
+
+/// An expression that needs no engine.
+#[derive(Debug, Clone, PartialEq)]
+enum Constant<'a> {
+    Null,
+    Default,
+    Text(&'a str),
+    Negative(&'a str),
+}
+
+/// The rows of a query that is VALUES of constants and nothing else.
+fn constant_rows(query: &ast::Query) -> Option<Vec<Vec<Constant<'_>>>> {
+    let plain = query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none();
+    let ast::SetExpr::Values(values) = query.body.as_ref() else { return None };
+    if !plain {
+        return None;
+    }
+    values.rows.iter().map(|row| row.iter().map(constant).collect()).collect()
+}
+
+fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
+    if is_default(expression) {
+        return Some(Constant::Default);
+    }
+    match expression {
+        ast::Expr::Nested(inner) => constant(inner),
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match constant(expr)? {
+            Constant::Text(text) if is_number(expr) => Some(Constant::Negative(text)),
+            _ => None,
+        },
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Null => Some(Constant::Null),
+            ast::Value::Boolean(value) => Some(Constant::Text(if *value { "true" } else { "false" })),
+            ast::Value::Number(text, _)
+            | ast::Value::SingleQuotedString(text)
+            | ast::Value::EscapedStringLiteral(text)
+            | ast::Value::UnicodeStringLiteral(text) => Some(Constant::Text(text)),
+            ast::Value::DollarQuotedString(text) => Some(Constant::Text(&text.value)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_number(expression: &ast::Expr) -> bool {
+    matches!(expression, ast::Expr::Value(value) if matches!(value.value, ast::Value::Number(..)))
+}
+
+/// Constants as columns of the types of the columns that they fill.
+fn values_batch(
+    schema: &TableSchema,
+    conform: &Conform,
+    rows: &[Vec<Constant<'_>>],
+    now_us: i64,
+) -> Result<RecordBatch> {
+    let targets = conform.targets();
+    let mut fields = Vec::with_capacity(targets.len());
+    let mut columns = Vec::with_capacity(targets.len());
+    for (place, column) in targets.into_iter().enumerate() {
+        let mut builder = ColumnBuilder::new(&column.column_type, rows.len());
+        for row in rows {
+            match row.get(place) {
+                None => {
+                    return Err(Error::Invalid {
+                        message: "VALUES lists must all be the same length".to_owned(),
+                        fault: Fault::Statement,
+                        position: None,
+                    });
+                }
+                Some(value) => append(schema, &mut builder, column, value, now_us)?,
+            }
+        }
+        fields.push(Field::new(&column.name, column.column_type.arrow(), true));
+        columns.push(builder.finish());
+    }
+    let options =
+        RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+}
+
+fn append(
+    schema: &TableSchema,
+    builder: &mut ColumnBuilder,
+    column: &Column,
+    value: &Constant<'_>,
+    now_us: i64,
+) -> Result<()> {
+    let bad = |source| Error::Value { column: column.name.clone(), source: Box::new(source) };
+    match value {
+        Constant::Null if column.not_null => {
+            Err(Error::NotNull { table: schema.name.clone(), column: column.name.clone() })
+        }
+        Constant::Null => {
+            builder.append_null();
+            Ok(())
+        }
+        Constant::Text(text) => builder.append_text(text).map_err(bad),
+        Constant::Negative(text) => builder.append_text(&format!("-{text}")).map_err(bad),
+        Constant::Default => {
+            let value = default_array(column, 1, now_us)?;
+            match value_text(&value, 0)? {
+                Some(text) => builder.append_text(&text).map_err(bad),
+                None => {
+                    builder.append_null();
+                    Ok(())
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! INSERT: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
+//!
+//! 1. Rows are gathered up to [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes; beyond, they and all that follow
+//!    go to a [`BulkLoad`].
+//! 2. Their keys are looked up, among themselves and in the index.
+//! 3. The tail page of the hot segment is written anew with the rows that it has room for, at another
+//!    place; the others go to new pages. Pages never change, so readers of the old tail are undisturbed.
+//! 4. Keys enter the memtable with the commit; a memtable that has grown too large goes to a run in the
+//!    same commit, a hot segment that has grown too large is sealed.
+//!
+//! Invariant: the root holds the directory of at most one hot segment a tablet, of a bounded size, so
+//! that the cost of a commit does not grow with the table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress};
+use cleave_store::{
+    CommitColumn, EncodedPage, IndexKey, Memtable, MergeSource, PageClass, PageRead, PageSource,
+    SegmentDirectory, SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns,
+    append_rows,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::key_run::merge;
+use super::load::{BulkLoad, compact, segment_ref, target};
+use crate::catalog::commit::Transaction;
+use crate::catalog::{TableState, TabletState};
+use crate::database::Database;
+use crate::device::{Claim, Device};
+use crate::error::Result;
+use crate::index::{TabletIndex, duplicate_key};
+use crate::settings::Stack;
+
+/// Most rows that are appended to a hot segment at once.
+const ROWS_MAX: usize = 10_000;
+/// Most bytes that are.
+const BYTES_MAX: usize = 4 << 20;
+/// Pages at which a hot segment is sealed: 4 MiB of rows.
+const HOT_PAGES_MAX: usize = 256;
+/// Bytes at which a memtable goes to a run.
+const MEMTABLE_BYTES_MAX: usize = 4 << 20;
+
+/// Inserts `batches`, which conform to `schema`; returns how many rows that were.
+///
+/// # Errors
+/// Those of `batches`; [`Error::DuplicateKey`](crate::error::Error::DuplicateKey); those of the device.
+pub(crate) async fn insert(
+    database: &Arc<Database>,
+    schema: &Arc<TableSchema>,
+    mut batches: BoxStream<'_, Result<RecordBatch>>,
+) -> Result<u64> {
+    let mut few: Vec<RecordBatch> = Vec::new();
+    let (mut rows, mut bytes) = (0, 0);
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        rows += batch.num_rows();
+        bytes += batch.get_array_memory_size();
+        few.push(batch);
+        if rows > ROWS_MAX || bytes > BYTES_MAX {
+            let transaction = Transaction::begin(database).await?;
+            let mut load = BulkLoad::begin(transaction, schema).await?;
+            for batch in few {
+                load.push(batch).await?;
+            }
+            while let Some(batch) = batches.next().await {
+                load.push(batch?).await?;
+            }
+            return load.commit().await;
+        }
+    }
+    if rows == 0 {
+        return Ok(0);
+    }
+    let rows = concat_batches(&schema.arrow(), &few)?;
+    let transaction = Transaction::begin(database).await?;
+    Append::new(transaction, schema)?.run(&rows).await
+}
+
+/// Rows on their way to a hot segment.
+struct Append {
+    transaction: Transaction,
+    schema: Arc<TableSchema>,
+    tablet: Arc<TabletState>,
+    device: Arc<Device>,
+    claim: Arc<Claim>,
+    pages: Arc<dyn PageSource>,
+}
+
+impl Append {
+    fn new(mut transaction: Transaction, schema: &Arc<TableSchema>) -> Result<Self> {
+        let (_, tablet) = target(&transaction, schema)?;
+        let device = transaction.database().attached(tablet.device)?;
+        let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
+        let claim = transaction.claim(&device);
+        Ok(Self { transaction, schema: Arc::clone(schema), tablet, device, claim, pages })
+    }
+
+    async fn run(mut self, rows: &RecordBatch) -> Result<u64> {
+        let row_count = rows.num_rows() as u64;
+        let index = self.index(rows).await?;
+        let hot = self.append(rows).await?;
+        let mut tablet = TabletState::clone(&self.tablet);
+        Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
+            vid_first: tablet.next_vid,
+            vid_count: row_count,
+            segment: hot.segment,
+        })?;
+        match tablet.heap.last_mut() {
+            Some(last) if last.segment == hot.segment => *last = Arc::new(hot),
+            _ => tablet.heap.push(Arc::new(hot)),
+        }
+        tablet.next_vid += row_count;
+        tablet.index = index;
+        let schema = Arc::clone(&self.schema);
+        self.transaction.put_table(TableState { schema, tablets: vec![Arc::new(tablet)] });
+        self.transaction.commit().await?;
+        Ok(row_count)
+    }
+
+    /// Checks the rows' keys; the index that has them.
+    async fn index(&mut self, rows: &RecordBatch) -> Result<Option<Arc<TabletIndex>>> {
+        let (Some(index), Some(index_key)) =
+            (self.tablet.index.as_ref().map(Arc::clone), IndexKey::of_primary_key(&self.schema)?)
+        else {
+            return Ok(None);
+        };
+        let (schema, tablet, pages) = (&self.schema, &self.tablet, &*self.pages);
+        let encoded = index_key.encode_batch(rows, &schema.primary_key_indices())?;
+        let mut keys = BTreeMap::new();
+        for (key, vid) in encoded.iter().flatten().zip(tablet.next_vid..) {
+            if keys.insert(key, vid).is_some() {
+                return Err(duplicate_key(schema, key));
+            }
+        }
+        let sorted: Vec<&[u8]> = keys.keys().copied().collect();
+        let present = index.first_present(tablet, schema, pages, &sorted).await?;
+        if let Some(key) = present.and_then(|position| sorted.get(position)) {
+            return Err(duplicate_key(schema, key));
+        }
+        if index.memtable_bytes(tablet, schema, pages).await? < MEMTABLE_BYTES_MAX {
+            let keys = keys.into_iter().map(|(key, vid)| (key.to_vec(), vid)).collect();
+            self.transaction.keys.push(index.pending(keys));
+            return Ok(Some(index));
+        }
+        let mut memtable: Memtable = index.memtable_copy(tablet, schema, pages).await?;
+        for (key, vid) in &keys {
+            memtable.insert(key, *vid)?;
+        }
+        let segment = segment_ref(&mut self.transaction, schema)?;
+        let source = vec![MergeSource::Memtable(Arc::new(memtable))];
+        let run = merge(schema, &self.claim, segment, source, pages).await?;
+        let mut runs = index.runs.clone();
+        runs.push(Arc::new(run));
+        let runs = compact(&mut self.transaction, tablet, schema, runs, pages).await?;
+        let covered = tablet.next_vid + rows.num_rows() as u64;
+        Ok(Some(Arc::new(TabletIndex::flushed(runs, covered))))
+    }
+
+    /// Writes the rows; the hot segment with them.
+    async fn append(&mut self, rows: &RecordBatch) -> Result<SegmentDirectory> {
+        let fits = |hot: &&Arc<SegmentDirectory>| {
+            hot.class == PageClass::HOT && hot.schema_version == self.schema.version
+        };
+        let mut hot = match self.tablet.hot_segment().filter(fits) {
+            Some(hot) => SegmentDirectory::clone(hot),
+            None => {
+                let mut segment = segment_ref(&mut self.transaction, &self.schema)?;
+                // Many commits write it: each row carries its own number.
+                segment.commit = 0;
+                SegmentDirectory::new(segment, SegmentKind::Heap, PageClass::HOT)
+            }
+        };
+        let versions = Versions {
+            vid: VidColumn::Sequence { first: self.tablet.next_vid },
+            commit: CommitColumn::Each(vec![self.transaction.commit_number(); rows.num_rows()]),
+            predecessor: None,
+            tombstone: None,
+        };
+        let read = hot.pages.last().map(|entry| PageRead {
+            segment: hot.segment_ref(),
+            page: entry.page,
+            columns: all_columns(&self.schema),
+        });
+        let columns = match &read {
+            Some(read) => self.pages.read(vec![read.clone()]).await?.into_iter().next(),
+            None => None,
+        };
+        let tail = read.as_ref().zip(columns.as_ref());
+        let pages = append_rows(
+            hot.segment_ref(),
+            &self.schema,
+            PageClass::HOT,
+            tail.map(|(read, columns)| Tail { read, columns }),
+            hot.next_page(),
+            rows,
+            versions,
+        )?;
+        let places = self.write(&pages).await?;
+        let written: Vec<_> = pages.iter().zip(places).collect();
+        // The old tail's place is retired by the commit, which compares what the states name.
+        drop(hot.append(&written)?);
+        hot.sealed = hot.pages.len() >= HOT_PAGES_MAX;
+        Ok(hot)
+    }
+
+    /// Writes `pages` side by side, in one command where they are few.
+    async fn write(&self, pages: &[EncodedPage]) -> Result<Vec<BlockAddress>> {
+        let block_count = pages.iter().map(EncodedPage::block_count).sum();
+        let extent = self.claim.take(block_count);
+        let mut joined = AlignedBuffer::zeroed(extent.bytes());
+        let mut places = Vec::with_capacity(pages.len());
+        let mut from = 0;
+        for page in pages {
+            places.push(BlockAddress(extent.start.0 + (from / BLOCK_SIZE) as u64));
+            if let Some(place) = joined.get_mut(from..from + page.bytes.len()) {
+                place.copy_from_slice(&page.bytes);
+            }
+            from += page.bytes.len();
+        }
+        self.device.reserve(vec![extent]).await?;
+        self.claim.write(extent.start, joined.into_bytes()).await?;
+        Ok(places)
+    }
+}

@@ -1,0 +1,326 @@
+//! A bulk load: a stream of batches in, one sealed segment and one run of keys out, all or nothing.
+//!
+//! ```text
+//!  batches ─▶ Conform ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
+//!                      └─▶ keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
+//! ```
+//!
+//! Encoding has a thread of its own, beside the task that reads, checks and sorts keys, and the writes
+//! that are under way. Memory is bounded by a page, a few batches, the writes under way and the keys
+//! that are sorted at once, whatever the length of the stream.
+//!
+//! Invariant: nothing is visible before the commit, and a load that ends early gives back its space.
+//! The turn to write is held from the first batch to the commit.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use cleave_store::{
+    EncodedPage, IndexKey, MergeSource, PageClass, PageEntry, PageSource, Run, SegmentDirectory,
+    SegmentKind, SegmentRef, SegmentWriter, StoreError, TableSchema, VersionRun,
+};
+use datafusion::common::runtime::SpawnedTask;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
+
+use super::conform::Conform;
+use super::key_run::{KeyRunWriter, merge, whole_runs};
+use super::segment_sink::{AHEAD_BULK, SegmentSink};
+use crate::catalog::commit::Transaction;
+use crate::catalog::{TableState, TabletState, segment_extents};
+use crate::database::Database;
+use crate::error::{Error, Fault, Result};
+use crate::host_pages::HostPages;
+use crate::index::{TabletIndex, check_unique};
+use crate::settings::Stack;
+
+/// Batches that wait for the encoder.
+const BATCHES_WAITING: usize = 4;
+/// Encoded pages that wait to be written.
+const PAGES_WAITING: usize = 2;
+/// Most runs that a key is looked up in.
+const RUNS_MAX: usize = 8;
+
+/// Loads `batches` into `table`; see [`Session::load`](crate::Session::load).
+///
+/// # Errors
+/// As there.
+pub(crate) async fn load(
+    database: &Arc<Database>,
+    table: &str,
+    mut batches: BoxStream<'_, Result<RecordBatch>>,
+    progress: Option<&(dyn Fn(u64) + Send + Sync)>,
+    now_us: i64,
+) -> Result<u64> {
+    let transaction = Transaction::begin(database).await?;
+    let schema = Arc::clone(&transaction.table(table)?.schema);
+    let mut load = BulkLoad::begin(transaction, &schema).await?;
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        let rows = Conform::by_name(&schema, &batch.schema(), now_us)?.rows(&batch)?;
+        load.push(rows).await?;
+        if let Some(progress) = progress {
+            progress(load.row_count());
+        }
+    }
+    load.commit().await
+}
+
+/// A load under way.
+pub(crate) struct BulkLoad {
+    transaction: Transaction,
+    table: Arc<TableState>,
+    tablet: Arc<TabletState>,
+    segment: SegmentRef,
+    pages: Arc<HostPages>,
+    /// `None` once all rows have been given away.
+    rows: Option<mpsc::Sender<RecordBatch>>,
+    encoder: SpawnedTask<Result<(), StoreError>>,
+    sink: SpawnedTask<Result<SegmentSink>>,
+    keys: Option<(IndexKey, KeyRunWriter)>,
+    key_columns: Vec<usize>,
+    row_count: u64,
+}
+
+impl BulkLoad {
+    /// Begins to load into `table`, of which `schema` is what the rows were made for.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the table is another one by now.
+    pub(crate) async fn begin(
+        mut transaction: Transaction,
+        schema: &Arc<TableSchema>,
+    ) -> Result<Self> {
+        let (table, tablet) = target(&transaction, schema)?;
+        let database = Arc::clone(transaction.database());
+        let device = database.attached(tablet.device)?;
+        let pages = database.host_pages(tablet.device, Stack::Native)?;
+        let segment = segment_ref(&mut transaction, schema)?;
+        let claim = transaction.claim(&device);
+        let keys = match IndexKey::of_primary_key(schema)? {
+            None => None,
+            Some(index_key) => {
+                let run = segment_ref(&mut transaction, schema)?;
+                Some((index_key, KeyRunWriter::new(Arc::clone(schema), Arc::clone(&claim), run)))
+            }
+        };
+        let writer = SegmentWriter::new(segment, schema, PageClass::BULK, 0, tablet.next_vid)?;
+        let (rows, rows_received) = mpsc::channel(BATCHES_WAITING);
+        let (encoded, encoded_received) = mpsc::channel(PAGES_WAITING);
+        let sink = SegmentSink::new(claim, AHEAD_BULK);
+        Ok(Self {
+            key_columns: schema.primary_key_indices(),
+            table,
+            tablet,
+            segment,
+            pages,
+            rows: Some(rows),
+            encoder: SpawnedTask::spawn_blocking(move || encode(writer, rows_received, &encoded)),
+            sink: SpawnedTask::spawn(write(sink, encoded_received)),
+            keys,
+            row_count: 0,
+            transaction,
+        })
+    }
+
+    /// Rows taken so far.
+    pub(crate) fn row_count(&self) -> u64 {
+        self.row_count
+    }
+
+    /// Takes rows that conform to the table.
+    ///
+    /// # Errors
+    /// Those of encoding and writing these or earlier rows; [`Error::DuplicateKey`].
+    pub(crate) async fn push(&mut self, rows: RecordBatch) -> Result<()> {
+        if let Some((index_key, run)) = &mut self.keys {
+            let keys = index_key.encode_batch(&rows, &self.key_columns)?;
+            run.push(&keys, self.tablet.next_vid + self.row_count).await?;
+        }
+        self.row_count += rows.num_rows() as u64;
+        let given = match &self.rows {
+            Some(sender) => sender.send(rows).await.is_ok(),
+            None => false,
+        };
+        if given {
+            return Ok(());
+        }
+        // The encoder has ended, and only an error ends it before the rows do.
+        self.finish_heap().await.map(|_| ())
+    }
+
+    /// Commits what was taken; returns how many rows that were.
+    ///
+    /// # Errors
+    /// As [`BulkLoad::push`]; and those of the commit.
+    pub(crate) async fn commit(mut self) -> Result<u64> {
+        let entries = self.finish_heap().await?;
+        if self.row_count == 0 {
+            return Ok(0);
+        }
+        let schema = Arc::clone(&self.table.schema);
+        let mut directory = SegmentDirectory::new(self.segment, SegmentKind::Heap, PageClass::BULK);
+        directory.pages = entries;
+        directory.sealed = true;
+        let index = match self.keys.take() {
+            None => None,
+            Some((_, run)) => self.index(run).await?,
+        };
+        let mut tablet = TabletState::clone(&self.tablet);
+        if let Some(last) = tablet.heap.last_mut() {
+            // Only the last segment may be open, and this one is behind it.
+            Arc::make_mut(last).sealed = true;
+        }
+        tablet.heap.push(Arc::new(directory));
+        Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
+            vid_first: tablet.next_vid,
+            vid_count: self.row_count,
+            segment: self.segment.segment,
+        })?;
+        tablet.next_vid += self.row_count;
+        tablet.index = index;
+        self.transaction.put_table(TableState { schema, tablets: vec![Arc::new(tablet)] });
+        self.transaction.commit().await?;
+        Ok(self.row_count)
+    }
+
+    /// Waits until all rows given away are encoded and written.
+    async fn finish_heap(&mut self) -> Result<Vec<PageEntry>> {
+        self.rows = None;
+        let encoded = joined((&mut self.encoder).await)?;
+        // What kept the pages from being written is why the encoder stopped.
+        let sink = joined((&mut self.sink).await)??;
+        encoded?;
+        sink.finish().await
+    }
+
+    /// The index with the keys of this load.
+    async fn index(&mut self, run: KeyRunWriter) -> Result<Option<Arc<TabletIndex>>> {
+        let (Some(index), Some(run)) = (&self.tablet.index, run.finish(&*self.pages).await?) else {
+            return Ok(self.tablet.index.as_ref().map(Arc::clone));
+        };
+        let (schema, pages, run) = (&self.table.schema, &*self.pages, Arc::new(run));
+        let new = Run::new(Arc::clone(&run))?;
+        if let Some((first, last)) = new.key_range() {
+            let mut sources =
+                index.overlapping(&self.tablet, schema, pages, first, last).await?;
+            if !sources.is_empty() {
+                sources.push(MergeSource::Run(new.scan(None)));
+                check_unique(schema, sources, pages).await?;
+            }
+        }
+        let mut runs = index.runs.clone();
+        runs.push(run);
+        let runs = compact(&mut self.transaction, &self.tablet, schema, runs, pages).await?;
+        Ok(Some(Arc::new(index.with_runs(runs))))
+    }
+}
+
+/// The table that `schema` describes, and the tablet that new rows go to.
+///
+/// # Errors
+/// [`Error::UnknownName`], or [`Error::Invalid`] where the table is another one by now.
+pub(crate) fn target(
+    transaction: &Transaction,
+    schema: &TableSchema,
+) -> Result<(Arc<TableState>, Arc<TabletState>)> {
+    let table = transaction.table(&schema.name)?;
+    let same = table.schema.table_id == schema.table_id && table.schema.version == schema.version;
+    match table.tablets.first() {
+        Some(tablet) if same => {
+            let tablet = Arc::clone(tablet);
+            Ok((table, tablet))
+        }
+        _ => Err(Error::Invalid {
+            message: format!("table \"{}\" was made anew while the statement ran", schema.name),
+            fault: Fault::State,
+            position: None,
+        }),
+    }
+}
+
+/// A new segment of the table that `schema` describes, written by this transaction alone.
+///
+/// # Errors
+/// [`StorageError::Exhausted`](crate::storage_error::StorageError::Exhausted).
+pub(crate) fn segment_ref(
+    transaction: &mut Transaction,
+    schema: &TableSchema,
+) -> Result<SegmentRef> {
+    Ok(SegmentRef {
+        table_id: schema.table_id,
+        segment: transaction.segment_id()?,
+        schema_version: schema.version,
+        commit: transaction.commit_number(),
+    })
+}
+
+/// Merges `runs` into one where there are too many to look a key up in each.
+///
+/// # Errors
+/// Those of reading and writing.
+pub(crate) async fn compact(
+    transaction: &mut Transaction,
+    tablet: &TabletState,
+    schema: &Arc<TableSchema>,
+    runs: Vec<Arc<SegmentDirectory>>,
+    pages: &dyn PageSource,
+) -> Result<Vec<Arc<SegmentDirectory>>> {
+    if runs.len() <= RUNS_MAX {
+        return Ok(runs);
+    }
+    let device = transaction.database().attached(tablet.device)?;
+    let segment = segment_ref(transaction, schema)?;
+    let claim = transaction.claim(&device);
+    let merged = merge(schema, &claim, segment, whole_runs(&runs)?, pages).await?;
+    // Runs of this very statement were never committed: their space is the claim's to free.
+    let committed: Vec<_> = tablet.index.iter().flat_map(|index| &index.runs).collect();
+    for run in runs.iter().filter(|run| !committed.iter().any(|old| Arc::ptr_eq(old, run))) {
+        segment_extents(run).for_each(|extent| claim.give_back(extent));
+    }
+    Ok(vec![Arc::new(merged)])
+}
+
+/// Encodes batches until there are no more, or nobody wants their pages.
+fn encode(
+    mut writer: SegmentWriter,
+    mut rows: mpsc::Receiver<RecordBatch>,
+    encoded: &mpsc::Sender<EncodedPage>,
+) -> Result<(), StoreError> {
+    while let Some(batch) = rows.blocking_recv() {
+        for page in writer.push(&batch)? {
+            if encoded.blocking_send(page).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    for page in writer.finish()? {
+        if encoded.blocking_send(page).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Writes encoded pages until there are no more.
+async fn write(
+    mut sink: SegmentSink,
+    mut encoded: mpsc::Receiver<EncodedPage>,
+) -> Result<SegmentSink> {
+    while let Some(page) = encoded.recv().await {
+        sink.push(page).await?;
+    }
+    Ok(sink)
+}
+
+/// What a task of ours gave, unless it died.
+fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
+    outcome.map_err(|error| {
+        Error::io("run", std::path::Path::new("a task of the load"), std::io::Error::other(error))
+    })
+}
+
+#[cfg(test)]
+mod tests;

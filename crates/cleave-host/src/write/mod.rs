@@ -1,0 +1,17 @@
+//! Rows in: one statement's rows become pages, durable and visible together or not at all.
+//!
+//! ```text
+//!  rows ─▶ Conform ─┬─ few ──▶ insert: appended to the hot segment, keys to the memtable
+//!                   └─ many ─▶ load:   a bulk segment, keys to a run of their own
+//!                                 └─▶ SegmentSink ─▶ device
+//! ```
+//!
+//! 1. [`conform`] makes rows fit the table's columns and checks what one row alone can break.
+//! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
+//! 3. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
+
+pub(crate) mod conform;
+pub(crate) mod insert;
+pub(crate) mod key_run;
+pub(crate) mod load;
+pub(crate) mod segment_sink;
