@@ -1,0 +1,28 @@
+//! Files and streams in and out: COPY's formats to and from Arrow batches.
+//!
+//! ```text
+//! COPY FROM   bytes ─▶ RecordSplitter ─▶ Chunk ─▶ ChunkParser ─▶ RecordBatch (typed by the table's schema)
+//!             file  ─▶ ParquetReader ──────────────────────────▶ RecordBatch
+//! COPY TO     RecordBatch ─▶ CsvWriter | ParquetWriter ─▶ bytes
+//! ```
+//!
+//! 1. [`options`] says how a file is written; [`columns`] which of its columns fill which of the table's.
+//! 2. [`record_splitter`] cuts a stream into chunks of whole records: the only part that must run in order.
+//! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them.
+//! 4. [`parquet`] reads and writes Parquet, [`csv_writer`] CSV and PostgreSQL's text format.
+//!
+//! Everything here is sync: bytes come from a `Read` and go to a `Write`.
+
+pub mod columns;
+pub mod csv_reader;
+pub mod csv_writer;
+pub mod options;
+pub mod parquet;
+pub mod record_splitter;
+
+pub use columns::InputColumns;
+pub use csv_reader::{ChunkParser, CsvReader};
+pub use csv_writer::CsvWriter;
+pub use options::{CopyFormat, CsvOptions, Header, ParquetCompression};
+pub use parquet::{ParquetReader, ParquetWriter};
+pub use record_splitter::{Chunk, RecordSplitter};

@@ -1,0 +1,655 @@
+//! What can go wrong with a statement, told so that a person or a program can act on it.
+//!
+//! One variant of [`Error`] per thing the caller can *do*: change the text, the name, the value or the file,
+//! wait, or give up. Each carries its data in fields, a SQLSTATE of PostgreSQL ([`Error::sqlstate`]), where in
+//! the statement it was found ([`Error::position`]) and what may help ([`Error::hint`]); `Display` joins all of
+//! them in one line.
+//!
+//! Through DataFusion an error travels as `DataFusionError::External`, and `From<DataFusionError>` takes it out
+//! again at the SQL edge, so that its SQLSTATE survives.
+//!
+//! Source: house style, "Errors"; issue 2, "Bad input".
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_store::{SchemaError, StoreError};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::SchemaError as NameError;
+use datafusion::error::DataFusionError;
+
+use crate::storage_error::StorageError;
+use crate::suggest::nearest;
+use crate::value::ValueError;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a statement did not do what it says.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text is no SQL: change it.
+    #[error("{}syntax error {}: {message}", At(*position), Near(near))]
+    Syntax {
+        /// What was expected, and what was found.
+        message: String,
+        /// The token at which reading stopped, as written; None at the end of the text.
+        near: Option<String>,
+        /// Where that token starts.
+        position: Option<Position>,
+    },
+    /// Well-formed, but this version cannot do it: write it otherwise.
+    #[error("{}{what} is not in this version{}", At(*position), Hint(hint.as_deref()))]
+    Unsupported {
+        /// The statement, clause or type, as SQL names it.
+        what: String,
+        /// What to do instead.
+        hint: Option<String>,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// Well-formed, but it contradicts itself or what it is applied to: change it.
+    #[error("{}{message}", At(*position))]
+    Invalid {
+        /// What contradicts what.
+        message: String,
+        /// Which kind of contradiction.
+        fault: Fault,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// A name that nothing has: correct it.
+    #[error("{}{kind} \"{name}\" does not exist{}{}", At(*position), Within(of), Meant(suggestion))]
+    UnknownName {
+        /// What the name should name.
+        kind: NameKind,
+        /// The name as folded by SQL.
+        name: String,
+        /// What it was looked for in, for example `table "title"`.
+        of: Option<String>,
+        /// The nearest name that exists.
+        suggestion: Option<String>,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// A name that something has already: choose another.
+    #[error("{kind} \"{name}\" already exists")]
+    NameTaken {
+        /// What has the name.
+        kind: NameKind,
+        /// The name.
+        name: String,
+    },
+    /// A value that a setting does not take: choose one of those listed.
+    #[error("setting \"{name}\" cannot be \"{}\": {expected}", cut(value))]
+    SettingValue {
+        /// The setting.
+        name: &'static str,
+        /// The value as given.
+        value: String,
+        /// What it takes.
+        expected: String,
+    },
+    /// A value that its column does not take: change the value.
+    #[error("column \"{column}\": {source}")]
+    Value {
+        /// The column.
+        column: String,
+        /// What is wrong with the value.
+        #[source]
+        source: Box<ValueError>,
+    },
+    /// A file or stream to be loaded that is wrong at one place: correct it there.
+    #[error("{place}: {fault}")]
+    Input {
+        /// File, line, column and value.
+        place: Box<InputPlace>,
+        /// What is wrong there.
+        #[source]
+        fault: Box<InputFault>,
+    },
+    /// A file to be loaded whose columns do not fit the table: change the file or the column list.
+    #[error("{file}: {message}")]
+    InputSchema {
+        /// The file.
+        file: String,
+        /// What does not fit.
+        message: String,
+    },
+    /// NULL for a column that refuses it: give a value.
+    #[error("null value in column \"{column}\" of table \"{table}\" violates its NOT NULL constraint")]
+    NotNull {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// A key that a row has already: give another.
+    #[error("duplicate key in table \"{table}\": ({columns})=({key}) already exists")]
+    DuplicateKey {
+        /// The table.
+        table: String,
+        /// The columns of the key, separated by commas.
+        columns: String,
+        /// The values of the key, separated by commas.
+        key: String,
+    },
+    /// A description of a table that breaks a rule: change the statement; from storage: the database is damaged.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// A file that cannot be read or written: look at the path, the permissions and the disk.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried: "read", "write", "open", ...
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A directory, device, link or page that fails: see what it names.
+    #[error(transparent)]
+    Storage(Arc<StorageError>),
+    /// Anything else that the query engine refuses: see its message.
+    #[error("{}", engine_message(.0))]
+    Query(#[source] Box<DataFusionError>),
+}
+
+/// A place in the text of a script, both numbers from 1, the column in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Line.
+    pub line: u32,
+    /// Column, in characters.
+    pub column: u32,
+}
+
+/// What a name names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NameKind {
+    /// A table.
+    Table,
+    /// A column of a table or of a query.
+    Column,
+    /// A schema, as in `schema.table`.
+    Schema,
+    /// A data type.
+    Type,
+    /// A function.
+    Function,
+    /// A session setting.
+    Setting,
+    /// A storage device.
+    Device,
+}
+
+/// How a statement contradicts itself; decides the SQLSTATE of [`Error::Invalid`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The definition of a table (42P16).
+    TableDefinition,
+    /// The definition of a column (42611).
+    ColumnDefinition,
+    /// A value or expression of another type than its column (42804).
+    Type,
+    /// A column named twice (42701).
+    DuplicateColumn,
+    /// Options that exclude each other or are given twice (42601).
+    Options,
+    /// A parameter out of its range (22023).
+    Parameter,
+    /// Anything else that cannot be meant (42601).
+    Statement,
+    /// A limit of the parser: too deep (54001).
+    TooComplex,
+    /// A statement for which the database or transaction is in the wrong state (55000).
+    State,
+}
+
+/// Where in a file something was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputPlace {
+    /// The file as named in the statement, or `STDIN`.
+    pub file: String,
+    /// Line from 1 on which the record starts.
+    pub line: u64,
+    /// Number from 1 and name of the column, where the fault lies in one.
+    pub column: Option<(usize, String)>,
+    /// The value, where it is not part of the fault.
+    pub value: Option<String>,
+}
+
+/// What is wrong in a file at an [`InputPlace`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InputFault {
+    /// A value that the column does not take.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// NULL for a column that refuses it.
+    #[error("NULL where the column is NOT NULL")]
+    NotNull,
+    /// A record that ends before the last column.
+    #[error("the record has {found} columns, expected {expected}: no value for this column")]
+    MissingColumn {
+        /// Columns found.
+        found: usize,
+        /// Columns expected.
+        expected: usize,
+    },
+    /// A record that goes on after the last column.
+    #[error("extra data after the last of {expected} expected columns")]
+    ExtraColumn {
+        /// Columns expected.
+        expected: usize,
+    },
+    /// A quote that the input does not close.
+    #[error("a quoted value that starts in this record is not closed before the end of the input")]
+    OpenQuote,
+    /// A record beyond what is held in memory.
+    #[error("the record is longer than {limit} bytes; is a quote left open?")]
+    RecordTooLong {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Bytes that are no UTF-8, or the zero byte.
+    #[error("invalid bytes for encoding UTF8: {bytes}; expected UTF-8 text without zero bytes")]
+    Encoding {
+        /// The bytes as `0xff 0xfe`.
+        bytes: String,
+    },
+    /// A header that does not name the columns expected (HEADER MATCH).
+    #[error("the header names this column \"{}\", expected \"{expected}\"", cut(found))]
+    Header {
+        /// Name in the file.
+        found: String,
+        /// Name of the table's column.
+        expected: String,
+    },
+}
+
+impl Error {
+    /// The five letters by which PostgreSQL's clients tell errors apart (its appendix A).
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "42601",
+            Self::Unsupported { .. } => "0A000",
+            Self::Invalid { fault, .. } => fault.sqlstate(),
+            Self::UnknownName { kind, .. } => kind.sqlstate_unknown(),
+            Self::NameTaken { kind, .. } => kind.sqlstate_taken(),
+            Self::SettingValue { .. } => "22023",
+            Self::Value { source, .. } => source.sqlstate(),
+            Self::Input { fault, .. } => fault.sqlstate(),
+            Self::InputSchema { .. } => "22P04",
+            Self::NotNull { .. } => "23502",
+            Self::DuplicateKey { .. } => "23505",
+            Self::Schema(error) => schema_sqlstate(error),
+            Self::Io { source, .. } => match source.kind() {
+                std::io::ErrorKind::NotFound => "58P01",
+                std::io::ErrorKind::PermissionDenied => "42501",
+                std::io::ErrorKind::StorageFull => "53100",
+                _ => "58030",
+            },
+            Self::Storage(error) => error.sqlstate(),
+            Self::Query(error) => engine_sqlstate(error),
+        }
+    }
+
+    /// Where in the text of the script it was found, if the text is at fault.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            Self::Syntax { position, .. }
+            | Self::Unsupported { position, .. }
+            | Self::Invalid { position, .. }
+            | Self::UnknownName { position, .. } => *position,
+            _ => None,
+        }
+    }
+
+    /// What may help; part of `Display` too.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unsupported { hint, .. } => hint.clone(),
+            Self::UnknownName { suggestion: Some(name), .. } => {
+                Some(format!("did you mean \"{name}\"?"))
+            }
+            Self::SettingValue { expected, .. } => Some(expected.clone()),
+            _ => None,
+        }
+    }
+
+    /// An unknown name with the nearest of the names that exist.
+    pub fn unknown<'a>(
+        kind: NameKind,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        Self::UnknownName {
+            kind,
+            name: name.to_owned(),
+            of: None,
+            suggestion: nearest(name, candidates),
+            position: None,
+        }
+    }
+
+    /// A column that the table does not have, with the nearest that it has.
+    pub fn unknown_column<'a>(
+        table: &str,
+        column: &str,
+        columns: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        Self::UnknownName {
+            kind: NameKind::Column,
+            name: column.to_owned(),
+            of: Some(format!("table \"{table}\"")),
+            suggestion: nearest(column, columns),
+            position: None,
+        }
+    }
+
+    /// Something that this version cannot do, without place and hint.
+    pub fn unsupported(what: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into(), hint: None, position: None }
+    }
+
+    /// A failed operation on a file.
+    pub fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// The same error, found at `position` where it has a place for one that is empty.
+    #[must_use]
+    pub fn at(mut self, place: Option<Position>) -> Self {
+        match &mut self {
+            Self::Syntax { position, .. }
+            | Self::Unsupported { position, .. }
+            | Self::Invalid { position, .. }
+            | Self::UnknownName { position, .. } => *position = position.or(place),
+            _ => {}
+        }
+        self
+    }
+}
+
+impl From<DataFusionError> for Error {
+    /// Takes an error of ours out of the engine's wrappers, and gives a name that the engine does not know
+    /// its suggestion.
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+                Self::from(*inner)
+            }
+            DataFusionError::External(inner) => match inner.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(other) => match other.downcast::<StoreError>() {
+                    Ok(stored) => Self::from(*stored),
+                    Err(other) => Self::Query(Box::new(DataFusionError::External(other))),
+                },
+            },
+            DataFusionError::ArrowError(inner, text) => match *inner {
+                ArrowError::ExternalError(inner) => Self::from(DataFusionError::External(inner)),
+                other => Self::Query(Box::new(DataFusionError::ArrowError(Box::new(other), text))),
+            },
+            DataFusionError::Collection(mut errors) if errors.len() == 1 => errors
+                .pop()
+                .map_or_else(|| Self::unsupported("an empty list of errors"), Self::from),
+            DataFusionError::SchemaError(inner, text) => match *inner {
+                NameError::FieldNotFound { field, valid_fields } => Self::UnknownName {
+                    kind: NameKind::Column,
+                    name: field.flat_name().replace('"', ""),
+                    of: None,
+                    suggestion: nearest(
+                        field.name(),
+                        valid_fields.iter().map(|candidate| candidate.name()),
+                    ),
+                    position: None,
+                },
+                other => Self::Query(Box::new(DataFusionError::SchemaError(Box::new(other), text))),
+            },
+            other => Self::Query(Box::new(other)),
+        }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Query(inner) => *inner,
+            other => Self::External(Box::new(other)),
+        }
+    }
+}
+
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
+        Self::from(DataFusionError::from(error))
+    }
+}
+
+impl Fault {
+    fn sqlstate(self) -> &'static str {
+        match self {
+            Self::TableDefinition => "42P16",
+            Self::ColumnDefinition => "42611",
+            Self::Type => "42804",
+            Self::DuplicateColumn => "42701",
+            Self::Options | Self::Statement => "42601",
+            Self::Parameter => "22023",
+            Self::TooComplex => "54001",
+            Self::State => "55000",
+        }
+    }
+}
+
+impl NameKind {
+    fn sqlstate_unknown(self) -> &'static str {
+        match self {
+            Self::Table => "42P01",
+            Self::Column => "42703",
+            Self::Schema => "3F000",
+            Self::Type | Self::Setting | Self::Device => "42704",
+            Self::Function => "42883",
+        }
+    }
+
+    fn sqlstate_taken(self) -> &'static str {
+        match self {
+            Self::Table => "42P07",
+            Self::Column => "42701",
+            Self::Schema => "42P06",
+            Self::Function => "42723",
+            Self::Type | Self::Setting | Self::Device => "42710",
+        }
+    }
+}
+
+impl InputFault {
+    /// The SQLSTATE of the fault, for [`Error::sqlstate`].
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Value(error) => error.sqlstate(),
+            Self::NotNull => "23502",
+            Self::MissingColumn { .. }
+            | Self::ExtraColumn { .. }
+            | Self::OpenQuote
+            | Self::Header { .. } => "22P04",
+            Self::RecordTooLong { .. } => "54000",
+            Self::Encoding { .. } => "22021",
+        }
+    }
+}
+
+fn schema_sqlstate(error: &SchemaError) -> &'static str {
+    match error {
+        SchemaError::NameEmpty { .. } => "42601",
+        SchemaError::ColumnCount { .. } => "54011",
+        SchemaError::ColumnNameRepeated { .. } | SchemaError::PrimaryKeyRepeated { .. } => "42701",
+        SchemaError::TypeOutOfRange { .. } => "22023",
+        SchemaError::PrimaryKeyUnknown { .. } => "42703",
+        SchemaError::PrimaryKeyNullable { .. } => "42P16",
+        _ => "XX001",
+    }
+}
+
+fn engine_sqlstate(error: &DataFusionError) -> &'static str {
+    match error.find_root() {
+        DataFusionError::External(inner) => {
+            inner.downcast_ref::<Error>().map_or("XX000", Error::sqlstate)
+        }
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::DivideByZero => "22012",
+            ArrowError::ArithmeticOverflow(_) => "22003",
+            ArrowError::CastError(_) => "22P02",
+            ArrowError::ParseError(_) => "22007",
+            ArrowError::MemoryError(_) => "53200",
+            ArrowError::ExternalError(inner) => {
+                inner.downcast_ref::<Error>().map_or("XX000", Error::sqlstate)
+            }
+            ArrowError::ComputeError(_) | ArrowError::InvalidArgumentError(_) => "22000",
+            _ => "XX000",
+        },
+        DataFusionError::SQL(..) => "42601",
+        DataFusionError::NotImplemented(_) => "0A000",
+        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
+            NameError::AmbiguousReference { .. } => "42702",
+            NameError::FieldNotFound { .. } => "42703",
+            NameError::DuplicateQualifiedField { .. }
+            | NameError::DuplicateUnqualifiedField { .. } => "42701",
+        },
+        DataFusionError::Plan(message) if message.contains("not found") => "42P01",
+        DataFusionError::Plan(message) if message.contains("nvalid function") => "42883",
+        DataFusionError::Plan(_) => "42000",
+        DataFusionError::Configuration(_) => "22023",
+        DataFusionError::Execution(_) => "22000",
+        DataFusionError::ResourcesExhausted(_) => "53200",
+        DataFusionError::IoError(_) => "58030",
+        _ => "XX000",
+    }
+}
+
+/// The engine's message without the frames it was handed through and its class prefix.
+fn engine_message(error: &DataFusionError) -> String {
+    match error.find_root() {
+        DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::ArrowError(inner, _) => inner.to_string(),
+        DataFusionError::Plan(message)
+        | DataFusionError::Execution(message)
+        | DataFusionError::Configuration(message)
+        | DataFusionError::ResourcesExhausted(message) => message.clone(),
+        DataFusionError::NotImplemented(message) => format!("{message} (not in this version)"),
+        other => other.strip_backtrace(),
+    }
+}
+
+/// Text for a message: at most 60 characters, control characters escaped, with a mark where it was cut.
+#[must_use]
+pub fn cut(text: &str) -> String {
+    const CHARACTER_COUNT_MAX: usize = 60;
+    let mut shown = String::new();
+    for (index, character) in text.chars().enumerate() {
+        if index == CHARACTER_COUNT_MAX {
+            shown.push('…');
+            break;
+        }
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "line {}, column {}", self.line, self.column)
+    }
+}
+
+impl fmt::Display for NameKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Table => "table",
+            Self::Column => "column",
+            Self::Schema => "schema",
+            Self::Type => "type",
+            Self::Function => "function",
+            Self::Setting => "setting",
+            Self::Device => "device",
+        })
+    }
+}
+
+impl fmt::Display for InputPlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, line {}", self.file, self.line)?;
+        if let Some((number, name)) = &self.column {
+            write!(formatter, ", column {number} (\"{name}\")")?;
+        }
+        if let Some(value) = &self.value {
+            write!(formatter, ", value \"{}\"", cut(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// `line 3, column 7: ` before a message that has a position.
+struct At(Option<Position>);
+
+impl fmt::Display for At {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |position| write!(formatter, "{position}: "))
+    }
+}
+
+/// `at or near "form"`, or at the end.
+struct Near<'a>(&'a Option<String>);
+
+impl fmt::Display for Near<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(token) => write!(formatter, "at or near \"{}\"", cut(token)),
+            None => formatter.write_str("at the end of the text"),
+        }
+    }
+}
+
+/// `; hint` after a message that has one.
+struct Hint<'a>(Option<&'a str>);
+
+impl fmt::Display for Hint<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |hint| write!(formatter, "; {hint}"))
+    }
+}
+
+/// ` in table "title"` after a name that was looked for somewhere.
+struct Within<'a>(&'a Option<String>);
+
+impl fmt::Display for Within<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |of| write!(formatter, " in {of}"))
+    }
+}
+
+/// `; did you mean "title"?` after an unknown name that is near to one that exists.
+struct Meant<'a>(&'a Option<String>);
+
+impl fmt::Display for Meant<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |name| write!(formatter, "; did you mean \"{name}\"?"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

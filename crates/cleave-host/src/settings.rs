@@ -1,0 +1,416 @@
+//! The settings of a session: a name and a text in (`SET split = h0`, `--set split=h0`), a typed value out.
+//!
+//! One table, [`LIST`], is the truth about names, meanings, allowed values and defaults: SET, RESET, SHOW,
+//! SHOW ALL and error messages all read it. A setting that changes nothing is not in it; the few that exist only
+//! because PostgreSQL's clients set them take just the value that is true here.
+//!
+//! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
+
+use std::fmt;
+
+pub use cleave_plan::split::Split;
+
+use crate::error::{Error, NameKind, Result};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+
+/// How the host reaches rows on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stack {
+    /// Plain block reads with read-ahead; the plan stays on the host.
+    Blk,
+    /// Reads by physical address and column; the plan stays on the host.
+    Native,
+    /// Near-data processing: fragments of the plan run on the device.
+    Ndp,
+}
+
+/// The values of one session's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `stack`.
+    pub stack: Stack,
+    /// `split`, as set; what holds is [`Settings::split_in_force`].
+    pub split: Split,
+    /// `threads`: partitions of the host's half of a plan; 0: one a core.
+    pub threads: u32,
+    /// `slot_bytes`: size of one slot of the result ring, in bytes.
+    pub slot_bytes: u32,
+    /// `slot_count`: slots of the result ring.
+    pub slot_count: u32,
+    /// `device_memory`: bytes that one fragment may use on a device.
+    pub device_memory_bytes: u64,
+    /// `batch_size`: rows of one batch between operators.
+    pub batch_size: u32,
+    /// `default_device`: name of the device on which CREATE TABLE puts a table.
+    pub default_device: String,
+    /// `application_name`: how the client calls itself.
+    pub application_name: String,
+}
+
+/// What SHOW ALL says of one setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingRow {
+    /// Name.
+    pub name: &'static str,
+    /// Value in this session, as SET would take it.
+    pub value: String,
+    /// What it does and what it takes.
+    pub description: &'static str,
+}
+
+/// One setting: its name, what it does, and how its text becomes a value and back.
+pub struct Setting {
+    /// Name, in lower case, except for PostgreSQL's own spellings.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub description: &'static str,
+    /// What it takes, for messages and completion.
+    pub values: Values,
+    get: fn(&Settings) -> String,
+    set: fn(&mut Settings, Value),
+}
+
+/// What a setting takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A whole number from the first to the second.
+    Number(u64, u64),
+    /// A number of bytes from the first to the second, with a unit (`B`, `kB`, `MB`, `GB`) or without.
+    Bytes(u64, u64),
+    /// Any text of at most 63 bytes.
+    Text,
+    /// Only this, and only because clients set it.
+    Only(&'static str),
+    /// It can be shown and not set.
+    ReadOnly(&'static str),
+}
+
+/// A checked value on its way from text into [`Settings`].
+enum Value {
+    Word(usize),
+    Number(u64),
+    Text(String),
+}
+
+/// Every setting, by name.
+pub const LIST: &[Setting] = &[
+    Setting {
+        name: "application_name",
+        description: "How the client calls itself; shown in the list of sessions",
+        values: Values::Text,
+        get: |settings| settings.application_name.clone(),
+        set: |settings, value| {
+            if let Value::Text(text) = value {
+                settings.application_name = text;
+            }
+        },
+    },
+    Setting {
+        name: "batch_size",
+        description: "Rows of one batch between operators",
+        values: Values::Number(1, 65_536),
+        get: |settings| settings.batch_size.to_string(),
+        set: |settings, value| settings.batch_size = value.number_u32(),
+    },
+    fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
+    fixed("DateStyle", "How dates are written and read", "ISO, MDY"),
+    Setting {
+        name: "default_device",
+        description: "Device on which CREATE TABLE puts a table",
+        values: Values::Text,
+        get: |settings| settings.default_device.clone(),
+        set: |settings, value| {
+            if let Value::Text(text) = value {
+                settings.default_device = text;
+            }
+        },
+    },
+    Setting {
+        name: "device_memory",
+        description: "Bytes that one fragment may use on a device",
+        values: Values::Bytes(MIB, 1024 * GIB),
+        get: |settings| bytes_text(settings.device_memory_bytes),
+        set: |settings, value| settings.device_memory_bytes = value.number(),
+    },
+    fixed("IntervalStyle", "How intervals are written", "postgres"),
+    Setting {
+        name: "server_version",
+        description: "Version of Cleave",
+        values: Values::ReadOnly(env!("CARGO_PKG_VERSION")),
+        get: |_| env!("CARGO_PKG_VERSION").to_owned(),
+        set: |_, _| {},
+    },
+    Setting {
+        name: "slot_bytes",
+        description: "Size of one slot of the result ring between host and device",
+        values: Values::Bytes(4 * KIB, 64 * MIB),
+        get: |settings| bytes_text(u64::from(settings.slot_bytes)),
+        set: |settings, value| settings.slot_bytes = value.number_u32(),
+    },
+    Setting {
+        name: "slot_count",
+        description: "Slots of the result ring: the device stalls when all are full",
+        values: Values::Number(1, 4096),
+        get: |settings| settings.slot_count.to_string(),
+        set: |settings, value| settings.slot_count = value.number_u32(),
+    },
+    Setting {
+        name: "split",
+        description: "Where a plan is cut: host (nowhere), h0 (above every scan), ndp (at the root), auto",
+        values: Values::Words(&["host", "h0", "ndp", "auto"]),
+        get: |settings| settings.split.to_string(),
+        set: |settings, value| {
+            settings.split = match value {
+                Value::Word(0) => Split::Host,
+                Value::Word(1) => Split::H0,
+                Value::Word(2) => Split::Ndp,
+                _ => Split::Auto,
+            }
+        },
+    },
+    Setting {
+        name: "stack",
+        description: "How rows on a device are reached: blk (block reads) and native (reads by address and \
+                      column) imply split = host, ndp sends fragments",
+        values: Values::Words(&["blk", "native", "ndp"]),
+        get: |settings| settings.stack.to_string(),
+        set: |settings, value| {
+            settings.stack = match value {
+                Value::Word(0) => Stack::Blk,
+                Value::Word(1) => Stack::Native,
+                _ => Stack::Ndp,
+            }
+        },
+    },
+    fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
+    Setting {
+        name: "threads",
+        description: "Partitions of the host's half of a plan; 0: one a core",
+        values: Values::Number(0, 1024),
+        get: |settings| settings.threads.to_string(),
+        set: |settings, value| settings.threads = value.number_u32(),
+    },
+    fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
+];
+
+const fn fixed(name: &'static str, description: &'static str, only: &'static str) -> Setting {
+    Setting { name, description, values: Values::Only(only), get: |_| String::new(), set: |_, _| {} }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            stack: Stack::Ndp,
+            split: Split::Auto,
+            threads: 0,
+            slot_bytes: 256 * 1024,
+            slot_count: 16,
+            device_memory_bytes: 256 * MIB,
+            batch_size: 8192,
+            default_device: "embedded".to_owned(),
+            application_name: String::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Sets one value from its text. Names and words are taken without regard to case.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with what the setting takes.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let setting = find(name)?;
+        let checked = setting.values.check(value).ok_or_else(|| Error::SettingValue {
+            name: setting.name,
+            value: value.to_owned(),
+            expected: setting.values.to_string(),
+        })?;
+        (setting.set)(self, checked);
+        Ok(())
+    }
+
+    /// Puts one setting back to its default.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name.
+    pub fn reset(&mut self, name: &str) -> Result<()> {
+        let setting = find(name)?;
+        if matches!(setting.values, Values::Only(_) | Values::ReadOnly(_)) {
+            return Ok(());
+        }
+        let default = (setting.get)(&Self::default());
+        self.set(name, &default)
+    }
+
+    /// Puts every setting back to its default.
+    pub fn reset_all(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The value of one setting, as SET would take it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name.
+    pub fn show(&self, name: &str) -> Result<String> {
+        find(name).map(|setting| setting.value(self))
+    }
+
+    /// Every setting with its value, by name.
+    #[must_use]
+    pub fn show_all(&self) -> Vec<SettingRow> {
+        LIST.iter()
+            .map(|setting| SettingRow {
+                name: setting.name,
+                value: setting.value(self),
+                description: setting.description,
+            })
+            .collect()
+    }
+
+    /// The split that holds: `blk` and `native` imply `host`, whatever `split` says.
+    #[must_use]
+    pub fn split_in_force(&self) -> Split {
+        match self.stack {
+            Stack::Blk | Stack::Native => Split::Host,
+            Stack::Ndp => self.split,
+        }
+    }
+}
+
+impl Setting {
+    fn value(&self, settings: &Settings) -> String {
+        match self.values {
+            Values::Only(only) => only.to_owned(),
+            _ => (self.get)(settings),
+        }
+    }
+}
+
+impl Values {
+    fn check(&self, text: &str) -> Option<Value> {
+        let text = text.trim();
+        match self {
+            Self::Words(words) => words
+                .iter()
+                .position(|word| word.eq_ignore_ascii_case(text))
+                .map(Value::Word),
+            Self::Number(min, max) => {
+                text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
+            }
+            Self::Bytes(min, max) => parse_bytes(text)
+                .filter(|number| (min..=max).contains(&number))
+                .map(Value::Number),
+            Self::Text => (text.len() <= 63 && !text.contains(char::is_control))
+                .then(|| Value::Text(text.to_owned())),
+            Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
+            Self::ReadOnly(_) => None,
+        }
+    }
+}
+
+/// Whether `text` says the same as `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
+fn only_means(only: &str, text: &str) -> bool {
+    let also: &[&str] = match only {
+        "UTF8" => &["utf-8", "unicode"],
+        "UTC" => &["Etc/UTC", "GMT", "0"],
+        "ISO, MDY" => &["ISO"],
+        "on" => &["true", "1", "yes"],
+        _ => &[],
+    };
+    std::iter::once(&only).chain(also).any(|word| word.eq_ignore_ascii_case(text))
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Words(words) => write!(formatter, "allowed are {}", words.join(", ")),
+            Self::Number(min, max) => {
+                write!(formatter, "allowed are whole numbers from {min} to {max}")
+            }
+            Self::Bytes(min, max) => {
+                let (min, max) = (bytes_text(*min), bytes_text(*max));
+                write!(formatter, "allowed are {min} to {max}, in B, kB, MB or GB")
+            }
+            Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
+            Self::Only(only) => write!(formatter, "allowed is only {only} in this version"),
+            Self::ReadOnly(value) => write!(formatter, "it is {value} and cannot be changed"),
+        }
+    }
+}
+
+impl Value {
+    fn number(&self) -> u64 {
+        match self {
+            Self::Number(number) => *number,
+            _ => 0,
+        }
+    }
+
+    /// The number; [`Values`] has bounded it far below the limit of the type.
+    fn number_u32(&self) -> u32 {
+        u32::try_from(self.number()).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Blk => "blk",
+            Self::Native => "native",
+            Self::Ndp => "ndp",
+        })
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Setting")
+            .field("name", &self.name)
+            .field("values", &self.values)
+            .finish_non_exhaustive()
+    }
+}
+
+fn find(name: &str) -> Result<&'static Setting> {
+    LIST.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        Error::unknown(NameKind::Setting, name, LIST.iter().map(|setting| setting.name))
+    })
+}
+
+/// A number of bytes from `4096`, `64kB`, `64 MB`, `1GB`, `64KiB`, ...; all units are powers of 1024, as in
+/// PostgreSQL.
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits_end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => KIB,
+        "m" | "mb" | "mib" => MIB,
+        "g" | "gb" | "gib" => GIB,
+        "t" | "tb" | "tib" => 1024 * GIB,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// A number of bytes in the largest unit that divides it.
+#[must_use]
+pub fn bytes_text(bytes: u64) -> String {
+    for (factor, unit) in [(GIB, "GB"), (MIB, "MB"), (KIB, "kB")] {
+        if bytes >= factor && bytes.is_multiple_of(factor) {
+            return format!("{}{unit}", bytes / factor);
+        }
+    }
+    format!("{bytes}B")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Every setting takes its default back; every refusal says what is allowed.
+
+use super::{LIST, Settings, Split, Stack, Values, bytes_text, parse_bytes};
+
+#[test]
+fn every_value_shown_can_be_set_again() {
+    let mut settings = Settings::default();
+    for row in settings.show_all() {
+        let setting = LIST.iter().find(|setting| setting.name == row.name).unwrap();
+        if matches!(setting.values, Values::ReadOnly(_)) {
+            assert!(settings.set(row.name, &row.value).is_err(), "{}", row.name);
+        } else {
+            settings.set(row.name, &row.value).unwrap();
+        }
+    }
+    assert_eq!(settings, Settings::default());
+}
+
+#[test]
+fn the_list_is_sorted_by_name() {
+    let names: Vec<_> = LIST.iter().map(|setting| setting.name.to_lowercase()).collect();
+    assert!(names.is_sorted(), "{names:?}");
+}
+
+#[test]
+fn words_are_taken_in_any_case() {
+    let mut settings = Settings::default();
+    settings.set("SPLIT", "H0").unwrap();
+    settings.set("Stack", "Native").unwrap();
+    assert_eq!((settings.split, settings.stack), (Split::H0, Stack::Native));
+    assert_eq!(settings.show("split").unwrap(), "h0");
+    settings.reset("stack").unwrap();
+    assert_eq!(settings.stack, Stack::Ndp);
+}
+
+#[test]
+fn block_stacks_imply_the_host() {
+    let mut settings = Settings::default();
+    settings.set("split", "ndp").unwrap();
+    assert_eq!(settings.split_in_force(), Split::Ndp);
+    for stack in ["blk", "native"] {
+        settings.set("stack", stack).unwrap();
+        assert_eq!(settings.split_in_force(), Split::Host);
+    }
+}
+
+#[test]
+fn sizes_take_units() {
+    let mut settings = Settings::default();
+    settings.set("device_memory", "64 MB").unwrap();
+    assert_eq!(settings.device_memory_bytes, 64 * 1024 * 1024);
+    assert_eq!(settings.show("device_memory").unwrap(), "64MB");
+    settings.set("slot_bytes", "4096").unwrap();
+    assert_eq!(settings.show("slot_bytes").unwrap(), "4kB");
+    assert_eq!(parse_bytes("1GiB"), Some(1 << 30));
+    assert_eq!(parse_bytes("1 light year"), None);
+    assert_eq!(parse_bytes("99999999999TB"), None);
+    assert_eq!(bytes_text(1000), "1000B");
+}
+
+#[test]
+fn a_wrong_value_lists_what_is_allowed() {
+    let mut settings = Settings::default();
+    let error = settings.set("split", "h9").unwrap_err();
+    assert_eq!(error.sqlstate(), "22023");
+    assert_eq!(
+        error.to_string(),
+        "setting \"split\" cannot be \"h9\": allowed are host, h0, ndp, auto"
+    );
+    for (name, value, part) in [
+        ("threads", "-1", "from 0 to 1024"),
+        ("batch_size", "0", "from 1 to 65536"),
+        ("slot_bytes", "1", "4kB to 64MB"),
+        ("client_encoding", "LATIN1", "only UTF8"),
+        ("server_version", "9", "cannot be changed"),
+        ("TimeZone", "Europe/Berlin", "only UTC"),
+        ("application_name", "a\nb", "63 bytes in one line"),
+    ] {
+        let error = settings.set(name, value).unwrap_err();
+        assert_eq!(error.sqlstate(), "22023", "{name}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(settings, Settings::default());
+}
+
+#[test]
+fn an_unknown_name_finds_the_nearest() {
+    let mut settings = Settings::default();
+    let error = settings.set("splt", "host").unwrap_err();
+    assert_eq!(error.sqlstate(), "42704");
+    assert_eq!(error.to_string(), "setting \"splt\" does not exist; did you mean \"split\"?");
+    assert!(settings.show("work_mem").is_err());
+    assert!(settings.reset("").is_err());
+}
+
+#[test]
+fn clients_may_set_what_is_true_anyway() {
+    let mut settings = Settings::default();
+    for (name, value) in [("client_encoding", "utf-8"), ("timezone", "Etc/UTC"), ("datestyle", "ISO")]
+    {
+        settings.set(name, value).unwrap();
+    }
+    assert_eq!(settings.show("client_encoding").unwrap(), "UTF8");
+    settings.set("threads", "3").unwrap();
+    settings.reset_all();
+    assert_eq!(settings.threads, 0);
+}

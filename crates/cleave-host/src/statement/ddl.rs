@@ -1,0 +1,391 @@
+//! CREATE TABLE: the parser's tree in, a [`TableSchema`] out.
+//!
+//! 1. [`create_table`] refuses every clause that Cleave does not have, by name.
+//! 2. [`column_type`] maps PostgreSQL's type names to [`ColumnType`].
+//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT and the primary key.
+//!
+//! Invariant: a schema that leaves here passed [`TableSchema::validate`], its column ids rise from 1 in declared
+//! order, and every default can be evaluated. `table_id` is 0 and `version` 1: the catalog gives the id.
+//!
+//! A constraint may be named; the name is not kept, as nothing can refer to it yet. `COLLATE "C"` is taken
+//! because it says what holds anyway; any other collation is refused.
+//!
+//! Source: PostgreSQL's manual, CREATE TABLE and "Data Types"; issue 2, part 4.
+
+use cleave_store::{Column, ColumnType, TableSchema};
+use datafusion::sql::sqlparser::ast::{self, DataType, Spanned};
+
+use crate::error::{Error, Fault, NameKind, Position, Result};
+use crate::statement::defaults::check_default;
+use crate::statement::names::{fold, position_of, table_name};
+
+/// CREATE TABLE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateTable {
+    /// A table of the name that exists is no error, and stays.
+    pub if_not_exists: bool,
+    /// What to create; `table_id` is 0.
+    pub schema: TableSchema,
+}
+
+/// The type names that a misspelt one is compared with.
+const TYPE_NAMES: &[&str] = &[
+    "smallint", "integer", "bigint", "real", "double", "numeric", "decimal", "boolean", "text", "varchar",
+    "character", "date", "time", "timestamp", "timestamptz", "interval", "bytea", "uuid",
+];
+
+/// Makes a table description of the parser's tree.
+///
+/// # Errors
+/// [`Error::Unsupported`] naming the clause or type, [`Error::Invalid`] for contradictions,
+/// [`Error::Schema`] for limits, [`Error::Value`] for a default that is no value of its column.
+pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
+    refuse_clauses(statement)?;
+    let name = table_name(&statement.name)?;
+    let mut schema = TableSchema {
+        table_id: 0,
+        version: 1,
+        name,
+        columns: Vec::with_capacity(statement.columns.len()),
+        primary_key: Vec::new(),
+    };
+    for (definition, id) in statement.columns.iter().zip(1..) {
+        let (column, is_key) = column(id, definition)?;
+        if is_key {
+            if !schema.primary_key.is_empty() {
+                let position = position_of(definition.name.span.start);
+                return Err(two_primary_keys(&schema.name, position));
+            }
+            schema.primary_key.push(id);
+        }
+        schema.columns.push(column);
+    }
+    for constraint in &statement.constraints {
+        table_constraint(&mut schema, constraint)?;
+    }
+    for column in &mut schema.columns {
+        column.not_null |= schema.primary_key.contains(&column.id);
+    }
+    schema.validate()?;
+    for column in &schema.columns {
+        check_default(column)?;
+    }
+    Ok(CreateTable { if_not_exists: statement.if_not_exists, schema })
+}
+
+fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
+    let clauses = [
+        (statement.or_replace, "CREATE OR REPLACE TABLE"),
+        (statement.temporary, "CREATE TEMPORARY TABLE"),
+        (statement.global.is_some(), "CREATE GLOBAL or LOCAL TABLE"),
+        (statement.external, "CREATE EXTERNAL TABLE"),
+        (statement.dynamic || statement.transient || statement.volatile, "CREATE ... TABLE"),
+        (statement.iceberg || statement.snapshot, "CREATE ... TABLE"),
+        (statement.query.is_some(), "CREATE TABLE ... AS"),
+        (statement.like.is_some(), "CREATE TABLE ... LIKE"),
+        (statement.clone.is_some() || statement.version.is_some(), "CREATE TABLE ... CLONE"),
+        (statement.inherits.is_some(), "INHERITS"),
+        (statement.partition_of.is_some() || statement.for_values.is_some(), "PARTITION OF"),
+        (statement.partition_by.is_some(), "PARTITION BY"),
+        (statement.on_commit.is_some(), "ON COMMIT"),
+        (statement.order_by.is_some(), "ORDER BY in CREATE TABLE"),
+        (statement.cluster_by.is_some() || statement.clustered_by.is_some(), "CLUSTER BY"),
+        (statement.on_cluster.is_some(), "ON CLUSTER"),
+        (statement.comment.is_some(), "COMMENT in CREATE TABLE"),
+        (statement.without_rowid || statement.strict, "WITHOUT ROWID or STRICT"),
+        (statement.primary_key.is_some(), "PRIMARY KEY outside of the column list"),
+        (statement.file_format.is_some() || statement.location.is_some(), "STORED AS or LOCATION"),
+        (statement.hive_formats.is_some(), "ROW FORMAT"),
+        (
+            !matches!(statement.hive_distribution, ast::HiveDistributionStyle::NONE),
+            "PARTITIONED BY or SKEWED BY",
+        ),
+        (
+            !matches!(statement.table_options, ast::CreateTableOptions::None),
+            "options after the column list of CREATE TABLE",
+        ),
+        (statement.default_ddl_collation.is_some(), "a default collation"),
+        (
+            statement.diststyle.is_some()
+                || statement.distkey.is_some()
+                || statement.sortkey.is_some()
+                || statement.backup.is_some(),
+            "DISTSTYLE, DISTKEY, SORTKEY or BACKUP",
+        ),
+    ];
+    let hint = |what: &str| match what {
+        "CREATE TABLE ... AS" => Some("create the table, then INSERT INTO ... SELECT".to_owned()),
+        _ => None,
+    };
+    match clauses.into_iter().find(|(present, _)| *present) {
+        Some((_, what)) => Err(Error::Unsupported {
+            what: what.to_owned(),
+            hint: hint(what),
+            position: position_of(statement.name.span().start),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// One column, and whether it says PRIMARY KEY.
+fn column(id: u32, definition: &ast::ColumnDef) -> Result<(Column, bool)> {
+    let name = fold(&definition.name);
+    let position = position_of(definition.name.span.start);
+    let column_type = column_type(&definition.data_type).map_err(|error| error.at(position))?;
+    let (mut not_null, mut null, mut is_key, mut default) = (false, false, false, None);
+    for ast::ColumnOptionDef { option, .. } in &definition.options {
+        match option {
+            ast::ColumnOption::NotNull => not_null = true,
+            ast::ColumnOption::Null => null = true,
+            ast::ColumnOption::PrimaryKey(constraint) => {
+                refuse_key_clauses(constraint).map_err(|error| error.at(position))?;
+                is_key = true;
+            }
+            ast::ColumnOption::Default(_) if default.is_some() => {
+                return Err(Error::Invalid {
+                    message: format!("column \"{name}\" has two defaults"),
+                    fault: Fault::ColumnDefinition,
+                    position,
+                });
+            }
+            ast::ColumnOption::Default(expression) => default = Some(expression.to_string()),
+            ast::ColumnOption::Collation(collation) if is_c_collation(collation) => {}
+            other => return Err(unsupported_option(other, position)),
+        }
+    }
+    if null && (not_null || is_key) {
+        return Err(Error::Invalid {
+            message: format!("column \"{name}\" is both NULL and NOT NULL"),
+            fault: Fault::ColumnDefinition,
+            position,
+        });
+    }
+    let default = default.filter(|text| !text.eq_ignore_ascii_case("null"));
+    Ok((Column { id, name, column_type, not_null: not_null || is_key, default }, is_key))
+}
+
+fn table_constraint(schema: &mut TableSchema, constraint: &ast::TableConstraint) -> Result<()> {
+    let position = position_of(constraint.span().start);
+    let constraint = match constraint {
+        ast::TableConstraint::PrimaryKey(constraint) => constraint,
+        ast::TableConstraint::ForeignKey(_) => return Err(foreign_key(position)),
+        ast::TableConstraint::Check(_) => return Err(unsupported("CHECK", None, position)),
+        ast::TableConstraint::Unique(_) => return Err(unique(position)),
+        other => {
+            let text = other.to_string();
+            let what = text.split('(').next().unwrap_or_default().trim().to_owned();
+            return Err(unsupported(&what, None, position));
+        }
+    };
+    refuse_key_clauses(constraint).map_err(|error| error.at(position))?;
+    if !schema.primary_key.is_empty() {
+        return Err(two_primary_keys(&schema.name, position));
+    }
+    for key_column in &constraint.columns {
+        let place = position_of(key_column.span().start).or(position);
+        let ordered = key_column.column.options != ast::OrderByOptions::default()
+            || key_column.column.with_fill.is_some()
+            || key_column.operator_class.is_some();
+        let identifier = match &key_column.column.expr {
+            ast::Expr::Identifier(identifier) if !ordered => identifier,
+            _ => return Err(unsupported("PRIMARY KEY of anything but columns", None, place)),
+        };
+        let name = fold(identifier);
+        let names = schema.columns.iter().map(|column| column.name.as_str());
+        let found = schema.column(&name).ok_or_else(|| {
+            Error::unknown_column(&schema.name, &name, names).at(place)
+        })?;
+        schema.primary_key.push(found.id);
+    }
+    Ok(())
+}
+
+fn refuse_key_clauses(constraint: &ast::PrimaryKeyConstraint) -> Result<()> {
+    let plain = constraint.index_name.is_none()
+        && constraint.index_type.is_none()
+        && constraint.index_options.is_empty();
+    if constraint.characteristics.is_some() {
+        return Err(unsupported("DEFERRABLE or INITIALLY on PRIMARY KEY", None, None));
+    }
+    if !plain {
+        return Err(unsupported("an index option on PRIMARY KEY", None, None));
+    }
+    Ok(())
+}
+
+fn unsupported_option(option: &ast::ColumnOption, position: Option<Position>) -> Error {
+    match option {
+        ast::ColumnOption::ForeignKey(_) => foreign_key(position),
+        ast::ColumnOption::Unique(_) => unique(position),
+        ast::ColumnOption::Check(_) => unsupported("CHECK", None, position),
+        ast::ColumnOption::Collation(name) => {
+            let hint = "text sorts by the C collation, by bytes";
+            unsupported(&format!("COLLATE {name}"), Some(hint), position)
+        }
+        ast::ColumnOption::Generated { .. } | ast::ColumnOption::Identity(_) => {
+            let hint = "give the values in INSERT";
+            unsupported("GENERATED ... AS", Some(hint), position)
+        }
+        other => unsupported(&other.to_string(), None, position),
+    }
+}
+
+fn unsupported(what: &str, hint: Option<&str>, position: Option<Position>) -> Error {
+    Error::Unsupported { what: what.to_owned(), hint: hint.map(str::to_owned), position }
+}
+
+fn foreign_key(position: Option<Position>) -> Error {
+    unsupported("FOREIGN KEY (REFERENCES)", Some("leave the clause out"), position)
+}
+
+fn unique(position: Option<Position>) -> Error {
+    unsupported("UNIQUE", Some("a table may have one PRIMARY KEY"), position)
+}
+
+fn two_primary_keys(table: &str, position: Option<Position>) -> Error {
+    Error::Invalid {
+        message: format!("table \"{table}\" has more than one primary key"),
+        fault: Fault::TableDefinition,
+        position,
+    }
+}
+
+fn is_c_collation(name: &ast::ObjectName) -> bool {
+    matches!(name.0.as_slice(), [ast::ObjectNamePart::Identifier(identifier)]
+        if matches!(fold(identifier).as_str(), "C" | "POSIX" | "ucs_basic"))
+}
+
+/// The type that a type name of PostgreSQL stands for.
+///
+/// # Errors
+/// [`Error::Unsupported`] naming the type, [`Error::Invalid`] for a precision out of range,
+/// [`Error::UnknownName`] for a name that is no type.
+pub fn column_type(data_type: &DataType) -> Result<ColumnType> {
+    Ok(match data_type {
+        DataType::SmallInt(None) | DataType::Int2(None) => ColumnType::SmallInt,
+        DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => ColumnType::Int,
+        DataType::BigInt(None) | DataType::Int8(None) => ColumnType::BigInt,
+        DataType::Real | DataType::Float4 => ColumnType::Real,
+        DataType::DoublePrecision
+        | DataType::Double(ast::ExactNumberInfo::None)
+        | DataType::Float8
+        | DataType::Float(ast::ExactNumberInfo::None) => ColumnType::Double,
+        DataType::Float(ast::ExactNumberInfo::Precision(bits)) => match bits {
+            1..=24 => ColumnType::Real,
+            25..=53 => ColumnType::Double,
+            _ => return Err(out_of_range(data_type, "precision is 1 to 53 bits")),
+        },
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => {
+            numeric(data_type, info)?
+        }
+        DataType::Boolean | DataType::Bool => ColumnType::Boolean,
+        DataType::Text => ColumnType::Text,
+        DataType::CharacterVarying(length)
+        | DataType::CharVarying(length)
+        | DataType::Varchar(length) => ColumnType::Varchar(character_count(data_type, length)?),
+        DataType::Character(length) | DataType::Char(length) => {
+            ColumnType::Char(character_count(data_type, length)?.unwrap_or(1))
+        }
+        DataType::Date => ColumnType::Date,
+        DataType::Time(precision, zone) => {
+            microseconds(data_type, *precision)?;
+            match zone {
+                ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone => ColumnType::Time,
+                _ => return Err(unsupported("time with time zone", Some("use timestamptz"), None)),
+            }
+        }
+        DataType::Timestamp(precision, zone) => {
+            microseconds(data_type, *precision)?;
+            match zone {
+                ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone => {
+                    ColumnType::Timestamp
+                }
+                _ => ColumnType::TimestampTz,
+            }
+        }
+        DataType::Interval { fields: None, precision } => {
+            microseconds(data_type, *precision)?;
+            ColumnType::Interval
+        }
+        DataType::Bytea => ColumnType::Bytea,
+        DataType::Uuid => ColumnType::Uuid,
+        DataType::Custom(name, arguments) => return Err(custom_type(name, arguments)),
+        other => return Err(unsupported(&format!("type {other}"), None, None)),
+    })
+}
+
+fn numeric(data_type: &DataType, info: &ast::ExactNumberInfo) -> Result<ColumnType> {
+    let limit = "precision is 1 to 38, scale 0 up to the precision";
+    let (precision, scale) = match info {
+        ast::ExactNumberInfo::None => return Ok(ColumnType::NUMERIC),
+        ast::ExactNumberInfo::Precision(precision) => (*precision, 0),
+        ast::ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+    };
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) if scale >= 0 && i64::from(precision) >= i64::from(scale) => {
+            Ok(ColumnType::Numeric { precision, scale })
+        }
+        _ => Err(out_of_range(data_type, limit)),
+    }
+}
+
+fn character_count(
+    data_type: &DataType,
+    length: &Option<ast::CharacterLength>,
+) -> Result<Option<u32>> {
+    match length {
+        None => Ok(None),
+        Some(ast::CharacterLength::IntegerLength { length, unit }) => {
+            if matches!(unit, Some(ast::CharLengthUnits::Octets)) {
+                return Err(unsupported(&format!("type {data_type}"), None, None));
+            }
+            u32::try_from(*length)
+                .ok()
+                .filter(|length| (1..=cleave_store::schema::CHARACTER_COUNT_MAX).contains(length))
+                .map(Some)
+                .ok_or_else(|| out_of_range(data_type, "length is 1 to 10485760 characters"))
+        }
+        Some(ast::CharacterLength::Max) => {
+            Err(unsupported(&format!("type {data_type}"), Some("use text"), None))
+        }
+    }
+}
+
+/// Times have microseconds: a declared precision of 6 says so, any other would have to round.
+fn microseconds(data_type: &DataType, precision: Option<u64>) -> Result<()> {
+    match precision {
+        None | Some(6) => Ok(()),
+        Some(0..=5) => Err(unsupported(
+            &format!("type {data_type}"),
+            Some("leave the precision out: times have microseconds"),
+            None,
+        )),
+        Some(_) => Err(out_of_range(data_type, "precision is 0 to 6 digits")),
+    }
+}
+
+fn out_of_range(data_type: &DataType, limit: &str) -> Error {
+    Error::Invalid {
+        message: format!("type {data_type} is out of range: {limit}"),
+        fault: Fault::Parameter,
+        position: None,
+    }
+}
+
+fn custom_type(name: &ast::ObjectName, arguments: &[String]) -> Error {
+    let text = name.to_string().to_lowercase();
+    match text.as_str() {
+        "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" => {
+            unsupported(&text.to_uppercase(), Some("use integer or bigint and give the values"), None)
+        }
+        "bpchar" | "money" | "inet" | "cidr" | "macaddr" | "xml" | "oid" | "hstore" | "citext" => {
+            unsupported(&format!("type {text}"), None, None)
+        }
+        _ if !arguments.is_empty() => unsupported(&format!("type {text}"), None, None),
+        _ => Error::unknown(NameKind::Type, &text, TYPE_NAMES.iter().copied())
+            .at(position_of(name.span().start)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! DEFAULT: the SQL text that a column keeps in, an array of its values out.
+//!
+//! A default is a constant (a number, a string, TRUE, FALSE, NULL, also cast to the column's own type or
+//! written as `DATE '...'`) or the time of the statement (`now()`, CURRENT_TIMESTAMP, LOCALTIMESTAMP,
+//! CURRENT_DATE, LOCALTIME). So it needs neither planner nor catalog, and every row of a statement gets the
+//! same value, as in PostgreSQL. The clock is not read here: the caller passes the statement's time.
+//!
+//! Source: PostgreSQL's manual, "Default Values"; issue 2, part 4.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, Date32Array, Time64MicrosecondArray, TimestampMicrosecondArray, new_null_array,
+};
+use cleave_store::{Column, ColumnType};
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::{self, Value as AstValue};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use crate::error::{Error, Fault, Result};
+use crate::statement::ddl::column_type;
+use crate::value::ColumnBuilder;
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// What a default is.
+enum DefaultValue {
+    Null,
+    Text { text: String, kind: Literal },
+    Time(Instant),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Literal {
+    Number,
+    String,
+    Boolean,
+}
+
+/// Which part of the statement's time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Instant {
+    Now,
+    Date,
+    Time,
+}
+
+/// The column's default, or NULL, `row_count` times. `now_us` is the statement's time in microseconds since
+/// 1970-01-01T00:00:00Z.
+///
+/// # Errors
+/// Those of [`check_default`], from a stored text only where another version wrote it.
+pub fn default_array(column: &Column, row_count: usize, now_us: i64) -> Result<ArrayRef> {
+    let data_type = column.column_type.arrow();
+    match value_of(column)? {
+        DefaultValue::Null => Ok(new_null_array(&data_type, row_count)),
+        DefaultValue::Text { text, .. } => {
+            let one = constant(column, &text)?;
+            Ok(ScalarValue::try_from_array(&one, 0)?.to_array_of_size(row_count)?)
+        }
+        DefaultValue::Time(instant) => {
+            let midnight = now_us.div_euclid(DAY_US);
+            let value = match instant {
+                Instant::Date => midnight * DAY_US,
+                Instant::Now | Instant::Time => now_us,
+            };
+            Ok(match column.column_type {
+                ColumnType::Date => {
+                    let days = i32::try_from(midnight).unwrap_or(i32::MAX);
+                    Arc::new(Date32Array::from(vec![days; row_count]))
+                }
+                ColumnType::Time => {
+                    let time = now_us.rem_euclid(DAY_US);
+                    Arc::new(Time64MicrosecondArray::from(vec![time; row_count]))
+                }
+                ColumnType::TimestampTz => {
+                    let array = TimestampMicrosecondArray::from(vec![value; row_count]);
+                    Arc::new(array.with_timezone("UTC"))
+                }
+                _ => Arc::new(TimestampMicrosecondArray::from(vec![value; row_count])),
+            })
+        }
+    }
+}
+
+/// Checks that a column's default can be evaluated and is a value of its type.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an expression that is none of those above, [`Error::Invalid`] for one of another
+/// type, [`Error::Value`] for a constant that is no value of the type.
+pub fn check_default(column: &Column) -> Result<()> {
+    let mismatch = |what: &str| Error::Invalid {
+        message: format!(
+            "column \"{}\" is of type {} but its default is {what}",
+            column.name, column.column_type
+        ),
+        fault: Fault::Type,
+        position: None,
+    };
+    use ColumnType as Type;
+    match value_of(column)? {
+        DefaultValue::Null => Ok(()),
+        DefaultValue::Text { text, kind } => {
+            let fits = match kind {
+                Literal::String => true,
+                Literal::Number => !matches!(
+                    column.column_type,
+                    Type::Boolean
+                        | Type::Date
+                        | Type::Time
+                        | Type::Timestamp
+                        | Type::TimestampTz
+                        | Type::Interval
+                        | Type::Bytea
+                        | Type::Uuid
+                ),
+                Literal::Boolean => matches!(
+                    column.column_type,
+                    Type::Boolean | Type::Text | Type::Varchar(_) | Type::Char(_)
+                ),
+            };
+            if !fits {
+                let boolean = kind == Literal::Boolean;
+                return Err(mismatch(if boolean { "a boolean" } else { "a number" }));
+            }
+            constant(column, &text).map(|_| ())
+        }
+        DefaultValue::Time(instant) => {
+            let fits = match instant {
+                Instant::Now => matches!(
+                    column.column_type,
+                    Type::Timestamp | Type::TimestampTz | Type::Date | Type::Time
+                ),
+                Instant::Date => {
+                    matches!(column.column_type, Type::Date | Type::Timestamp | Type::TimestampTz)
+                }
+                Instant::Time => column.column_type == Type::Time,
+            };
+            if fits { Ok(()) } else { Err(mismatch("a point in time")) }
+        }
+    }
+}
+
+fn constant(column: &Column, text: &str) -> Result<ArrayRef> {
+    let mut builder = ColumnBuilder::new(&column.column_type, 1);
+    builder.append_text(text).map_err(|source| Error::Value {
+        column: column.name.clone(),
+        source: Box::new(source),
+    })?;
+    Ok(builder.finish())
+}
+
+fn value_of(column: &Column) -> Result<DefaultValue> {
+    let Some(text) = &column.default else {
+        return Ok(DefaultValue::Null);
+    };
+    let dialect = PostgreSqlDialect {};
+    let expression = Parser::new(&dialect)
+        .try_with_sql(text)
+        .and_then(|mut parser| parser.parse_expr())
+        .map_err(|_| unsupported(text))?;
+    classify(&expression, &column.column_type, text)
+}
+
+fn classify(
+    expression: &ast::Expr,
+    target: &ColumnType,
+    text: &str,
+) -> Result<DefaultValue> {
+    let literal = |value: &AstValue| match value {
+        AstValue::Null => Ok(DefaultValue::Null),
+        AstValue::Boolean(value) => {
+            Ok(DefaultValue::Text { text: value.to_string(), kind: Literal::Boolean })
+        }
+        AstValue::Number(number, _) => {
+            Ok(DefaultValue::Text { text: number.to_string(), kind: Literal::Number })
+        }
+        AstValue::SingleQuotedString(text)
+        | AstValue::EscapedStringLiteral(text)
+        | AstValue::UnicodeStringLiteral(text) => {
+            Ok(DefaultValue::Text { text: text.clone(), kind: Literal::String })
+        }
+        AstValue::DollarQuotedString(text) => {
+            Ok(DefaultValue::Text { text: text.value.clone(), kind: Literal::String })
+        }
+        _ => Err(unsupported(text)),
+    };
+    match expression {
+        ast::Expr::Value(value) => literal(&value.value),
+        ast::Expr::Nested(inner) => classify(inner, target, text),
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Plus, expr } => classify(expr, target, text),
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => {
+            match classify(expr, target, text)? {
+                DefaultValue::Text { text, kind: Literal::Number } if !text.starts_with('-') => {
+                    Ok(DefaultValue::Text { text: format!("-{text}"), kind: Literal::Number })
+                }
+                _ => Err(unsupported(text)),
+            }
+        }
+        ast::Expr::Cast { expr, data_type, kind: ast::CastKind::Cast | ast::CastKind::DoubleColon, format: None, .. }
+            if column_type(data_type).is_ok_and(|cast| same_family(&cast, target)) =>
+        {
+            classify(expr, target, text)
+        }
+        ast::Expr::TypedString(typed)
+            if column_type(&typed.data_type).is_ok_and(|cast| same_family(&cast, target)) =>
+        {
+            literal(&typed.value.value)
+        }
+        ast::Expr::Interval(interval)
+            if *target == ColumnType::Interval
+                && interval.leading_field.is_none()
+                && interval.last_field.is_none() =>
+        {
+            classify(&interval.value, target, text)
+        }
+        ast::Expr::Function(function) => instant(function).ok_or_else(|| unsupported(text)),
+        _ => Err(unsupported(text)),
+    }
+}
+
+/// A cast to the column's own type changes nothing; that of a text type to another neither, as the column's
+/// own limit is checked after it.
+fn same_family(cast: &ColumnType, target: &ColumnType) -> bool {
+    let texts = [cast, target].map(|column_type| {
+        matches!(column_type, ColumnType::Text | ColumnType::Varchar(None))
+    });
+    cast == target || (texts == [true, true]) || (texts[0] && matches!(target, ColumnType::Varchar(_)))
+}
+
+fn instant(function: &ast::Function) -> Option<DefaultValue> {
+    let bare = match &function.args {
+        ast::FunctionArguments::None => true,
+        ast::FunctionArguments::List(list) => list.args.is_empty() && list.clauses.is_empty(),
+        ast::FunctionArguments::Subquery(_) => false,
+    };
+    let plain = bare
+        && function.filter.is_none()
+        && function.over.is_none()
+        && function.within_group.is_empty()
+        && !function.uses_odbc_syntax;
+    let name = function.name.to_string().to_lowercase();
+    let instant = match name.as_str() {
+        "now" | "current_timestamp" | "localtimestamp" | "transaction_timestamp"
+        | "statement_timestamp" => Instant::Now,
+        "current_date" => Instant::Date,
+        "localtime" => Instant::Time,
+        _ => return None,
+    };
+    plain.then_some(DefaultValue::Time(instant))
+}
+
+fn unsupported(text: &str) -> Error {
+    Error::Unsupported {
+        what: format!("DEFAULT {text}"),
+        hint: Some("a default is a constant or now(), CURRENT_TIMESTAMP, CURRENT_DATE, LOCALTIME".into()),
+        position: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+//! Statements: SQL text in, typed [`Statement`]s out, with everything checked that needs no catalog.
+//!
+//! 1. [`parse_script`] cuts a script into statements and reads each in PostgreSQL's dialect.
+//! 2. [`ddl`] makes a table description of CREATE TABLE, [`copy`] options of COPY.
+//! 3. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
+//!
+//! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
+
+pub mod copy;
+pub mod ddl;
+pub mod defaults;
+pub mod names;
+pub mod parse;
+pub mod select;
+
+pub use copy::{Copy, CopyEnd, CopySource};
+pub use ddl::CreateTable;
+pub use parse::{ExplainFormat, Insert, ParsedStatement, Statement, parse_script};

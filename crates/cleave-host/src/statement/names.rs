@@ -1,0 +1,52 @@
+//! Names in SQL: identifiers of the parser in, names as the catalog stores them out.
+//!
+//! Unquoted identifiers are folded to lower case, quoted ones stay as they are. There is one schema, `public`;
+//! a name may say so. Source: PostgreSQL's manual, "Identifiers and Key Words".
+
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::tokenizer::Location;
+
+use crate::error::{Error, NameKind, Position, Result};
+
+/// The only schema.
+pub const SCHEMA: &str = "public";
+
+/// The name that an identifier stands for.
+#[must_use]
+pub fn fold(identifier: &ast::Ident) -> String {
+    match identifier.quote_style {
+        None => identifier.value.to_lowercase(),
+        Some(_) => identifier.value.clone(),
+    }
+}
+
+/// The table that a possibly qualified name stands for.
+///
+/// # Errors
+/// [`Error::UnknownName`] for a schema other than `public`, [`Error::Unsupported`] for a database before it.
+pub fn table_name(name: &ast::ObjectName) -> Result<String> {
+    let mut parts = Vec::with_capacity(name.0.len());
+    for part in &name.0 {
+        let ast::ObjectNamePart::Identifier(identifier) = part else {
+            return Err(Error::unsupported(format!("a function as a name ({name})")));
+        };
+        parts.push(identifier);
+    }
+    let position = parts.first().and_then(|first| position_of(first.span.start));
+    match parts.as_slice() {
+        [table] => Ok(fold(table)),
+        [schema, table] if fold(schema) == SCHEMA => Ok(fold(table)),
+        [schema, _] => {
+            Err(Error::unknown(NameKind::Schema, &fold(schema), [SCHEMA]).at(position))
+        }
+        _ => Err(Error::unsupported(format!("a table of another database ({name})")).at(position)),
+    }
+}
+
+/// The parser's location as a position; None where the parser gave none.
+#[must_use]
+pub fn position_of(location: Location) -> Option<Position> {
+    let line = u32::try_from(location.line).unwrap_or(u32::MAX);
+    let column = u32::try_from(location.column).unwrap_or(u32::MAX);
+    (line > 0).then_some(Position { line, column })
+}

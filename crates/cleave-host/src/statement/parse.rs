@@ -1,0 +1,655 @@
+//! A script in, its [`Statement`]s out, in PostgreSQL's dialect.
+//!
+//! 1. The tokenizer cuts the whole script; a string that is not closed stops here.
+//! 2. [`parse_script`] reads statement after statement: those where PostgreSQL's syntax and the parser crate
+//!    part ways (COPY, SET, RESET, SHOW, EXPLAIN) token by token here, all others with the crate.
+//! 3. What the crate reads and this version cannot do becomes [`Error::Unsupported`], naming statement or
+//!    clause. No clause is dropped in silence.
+//!
+//! Nothing runs before the whole script has been read: a syntax error in its last line leaves no half of it done.
+//!
+//! Source: issue 2, part 4 and "Bad input".
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+
+use crate::error::{Error, Fault, Position, Result};
+use crate::statement::copy::{Copy, parse_copy};
+use crate::statement::ddl::{CreateTable, create_table};
+use crate::statement::names::{fold, position_of, table_name};
+
+/// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
+const RECURSION_LIMIT: usize = 50;
+
+/// One statement of a script.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParsedStatement {
+    /// What it is.
+    pub statement: Statement,
+    /// Its text, without the semicolon.
+    pub text: String,
+    /// Where it starts in the script.
+    pub position: Position,
+}
+
+/// A statement that this version knows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statement {
+    /// CREATE TABLE.
+    CreateTable(CreateTable),
+    /// DROP TABLE.
+    DropTable {
+        /// A table that does not exist is no error.
+        if_exists: bool,
+        /// The tables.
+        names: Vec<String>,
+    },
+    /// INSERT.
+    Insert(Insert),
+    /// COPY.
+    Copy(Box<Copy>),
+    /// SELECT, VALUES, TABLE, WITH.
+    Query(Box<ast::Query>),
+    /// EXPLAIN.
+    Explain {
+        /// Run it, and show what was measured.
+        analyze: bool,
+        /// Show more.
+        verbose: bool,
+        /// How to show it.
+        format: ExplainFormat,
+        /// A [`Statement::Query`] or [`Statement::Insert`].
+        statement: Box<Statement>,
+    },
+    /// SHOW name.
+    Show {
+        /// The setting, as written.
+        name: String,
+    },
+    /// SHOW ALL.
+    ShowAll,
+    /// SHOW TABLES.
+    ShowTables,
+    /// SET name = value, RESET name.
+    Set {
+        /// The setting, as written.
+        name: String,
+        /// The value, None: the default.
+        value: Option<String>,
+    },
+    /// RESET ALL.
+    ResetAll,
+    /// BEGIN, START TRANSACTION.
+    Begin,
+    /// COMMIT, END.
+    Commit,
+    /// ROLLBACK.
+    Rollback,
+}
+
+/// INSERT INTO table (columns) source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Insert {
+    /// The table.
+    pub table: String,
+    /// The columns as listed; empty: all of the table's, in order.
+    pub columns: Vec<String>,
+    /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
+    pub source: Option<Box<ast::Query>>,
+    /// Where the table's name stands.
+    pub position: Option<Position>,
+}
+
+/// How EXPLAIN shows a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ExplainFormat {
+    /// An indented tree of text.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+}
+
+/// Reads a whole script: statements separated by semicolons, empty ones left out.
+///
+/// # Errors
+/// [`Error::Syntax`] with position and token, [`Error::Unsupported`] for what this version cannot do, and what
+/// CREATE TABLE and COPY say of their own contradictions.
+pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
+    let dialect = PostgreSqlDialect {};
+    let tokens = Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
+        Error::Syntax {
+            message: error.message,
+            near: text_at(script, error.location),
+            position: position_of(error.location),
+        }
+    })?;
+    let parser =
+        Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens);
+    let mut reader = Reader { parser, script };
+    let mut cursor = Cursor::new(script);
+    let mut statements = Vec::new();
+    loop {
+        while reader.parser.consume_token(&Token::SemiColon) {}
+        let first = reader.parser.peek_token();
+        if first.token == Token::EOF {
+            return Ok(statements);
+        }
+        let start = cursor.offset_of(first.span.start);
+        let position = position_of(first.span.start).unwrap_or(Position { line: 1, column: 1 });
+        let statement = reader.statement().map_err(|error| error.at(Some(position)))?;
+        let after = reader.parser.peek_token();
+        let end = match after.token {
+            Token::EOF => script.len(),
+            Token::SemiColon => cursor.offset_of(after.span.start),
+            _ => return Err(reader.expected("the end of the statement")),
+        };
+        let text = script.get(start..end).unwrap_or_default().trim().to_owned();
+        statements.push(ParsedStatement { statement, text, position });
+    }
+}
+
+/// Whether an expression in VALUES is the bare word DEFAULT, which the parser reads as a name.
+#[must_use]
+pub fn is_default(expression: &ast::Expr) -> bool {
+    matches!(expression, ast::Expr::Identifier(identifier)
+        if identifier.quote_style.is_none() && identifier.value.eq_ignore_ascii_case("default"))
+}
+
+/// The parser and the text that it reads.
+pub(crate) struct Reader<'a> {
+    pub(crate) parser: Parser<'a>,
+    script: &'a str,
+}
+
+impl Reader<'_> {
+    fn statement(&mut self) -> Result<Statement> {
+        let word = match self.parser.peek_token().token {
+            Token::Word(word) if word.quote_style.is_none() => word.value.to_lowercase(),
+            Token::LParen => String::new(),
+            _ => return Err(self.expected("an SQL statement")),
+        };
+        match word.as_str() {
+            "copy" => {
+                self.parser.advance_token();
+                parse_copy(self).map(|copy| Statement::Copy(Box::new(copy)))
+            }
+            "set" => self.set(),
+            "reset" => self.reset(),
+            "show" => self.show(),
+            "explain" => self.explain(),
+            _ => {
+                let read = self.parser.parse_statement();
+                let statement = read.map_err(|error| self.syntax(error))?;
+                typed(statement)
+            }
+        }
+    }
+
+    /// SET [SESSION | LOCAL] name { TO | = } { value [, ...] | DEFAULT }, SET TIME ZONE value.
+    fn set(&mut self) -> Result<Statement> {
+        self.parser.advance_token();
+        if self.take("local") {
+            return Err(Error::Unsupported {
+                what: "SET LOCAL".into(),
+                hint: Some("SET lasts until the session ends".into()),
+                position: None,
+            });
+        }
+        // SESSION may also begin SESSION CHARACTERISTICS and SESSION AUTHORIZATION.
+        let _ = self.take("session");
+        let what = ["transaction", "constraints", "role", "authorization", "characteristics"];
+        if let Some(what) = what.into_iter().find(|what| self.take(what)) {
+            return Err(Error::unsupported(format!("SET {}", what.to_uppercase())));
+        }
+        if self.take("time") {
+            if !self.take("zone") {
+                return Err(self.expected("ZONE"));
+            }
+            return Ok(Statement::Set { name: "TimeZone".into(), value: self.setting_value()? });
+        }
+        let name = self.setting_name()?;
+        if !self.parser.consume_token(&Token::Eq) && !self.take("to") {
+            return Err(self.expected("= or TO"));
+        }
+        Ok(Statement::Set { name, value: self.setting_value()? })
+    }
+
+    fn reset(&mut self) -> Result<Statement> {
+        self.parser.advance_token();
+        if self.take("all") {
+            return Ok(Statement::ResetAll);
+        }
+        Ok(Statement::Set { name: self.setting_name()?, value: None })
+    }
+
+    fn show(&mut self) -> Result<Statement> {
+        self.parser.advance_token();
+        if self.take("all") {
+            return Ok(Statement::ShowAll);
+        }
+        if self.take("tables") {
+            return Ok(Statement::ShowTables);
+        }
+        if self.take("time") {
+            if !self.take("zone") {
+                return Err(self.expected("ZONE"));
+            }
+            return Ok(Statement::Show { name: "TimeZone".into() });
+        }
+        Ok(Statement::Show { name: self.setting_name()? })
+    }
+
+    /// EXPLAIN [ANALYZE] [VERBOSE] statement, EXPLAIN (option [value], ...) statement.
+    fn explain(&mut self) -> Result<Statement> {
+        self.parser.advance_token();
+        let (mut analyze, mut verbose, mut format) = (false, false, ExplainFormat::Text);
+        let options = self.parser.peek_token().token == Token::LParen
+            && matches!(self.parser.peek_nth_token(1).token, Token::Word(word)
+                if !matches!(word.keyword, Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::TABLE));
+        if options {
+            self.parser.advance_token();
+            loop {
+                if self.take("analyze") {
+                    analyze = self.switch()?;
+                } else if self.take("verbose") {
+                    verbose = self.switch()?;
+                } else if self.take("format") {
+                    format = self.explain_format()?;
+                } else {
+                    return Err(self.expected("ANALYZE, VERBOSE or FORMAT"));
+                }
+                if self.parser.consume_token(&Token::RParen) {
+                    break;
+                }
+                if !self.parser.consume_token(&Token::Comma) {
+                    return Err(self.expected("a comma or a closing parenthesis"));
+                }
+            }
+        } else {
+            analyze = self.take("analyze");
+            verbose = self.take("verbose");
+            if self.take("format") {
+                format = self.explain_format()?;
+            }
+        }
+        let position = position_of(self.parser.peek_token().span.start);
+        let statement = self.statement()?;
+        match statement {
+            Statement::Query(_) | Statement::Insert(_) => {
+                let statement = Box::new(statement);
+                Ok(Statement::Explain { analyze, verbose, format, statement })
+            }
+            _ => Err(Error::Unsupported {
+                what: "EXPLAIN of this statement".into(),
+                hint: Some("it explains SELECT, VALUES, WITH and INSERT".into()),
+                position,
+            }),
+        }
+    }
+
+    fn explain_format(&mut self) -> Result<ExplainFormat> {
+        if self.take("text") || self.take("tree") || self.take("indent") {
+            Ok(ExplainFormat::Text)
+        } else if self.take("json") {
+            Ok(ExplainFormat::Json)
+        } else {
+            Err(self.expected("TEXT or JSON"))
+        }
+    }
+
+    /// An optional boolean after an option's name; its absence means yes.
+    pub(crate) fn switch(&mut self) -> Result<bool> {
+        let token = self.parser.peek_token().token;
+        if matches!(token, Token::Comma | Token::RParen) {
+            return Ok(true);
+        }
+        let text = self.option_value()?;
+        match text.to_lowercase().as_str() {
+            "true" | "on" | "1" => Ok(true),
+            "false" | "off" | "0" => Ok(false),
+            _ => {
+                self.parser.prev_token();
+                Err(self.expected("TRUE or FALSE"))
+            }
+        }
+    }
+
+    /// A word, string or number as text.
+    pub(crate) fn option_value(&mut self) -> Result<String> {
+        let text = match self.parser.peek_token().token {
+            Token::Word(word) => word.value,
+            Token::Number(number, _) => number,
+            token => match string_of(token) {
+                Some(text) => text,
+                None => return Err(self.expected("a word, a string or a number")),
+            },
+        };
+        self.parser.advance_token();
+        Ok(text)
+    }
+
+    /// A string in single quotes, also as E'...'.
+    pub(crate) fn string(&mut self, what: &str) -> Result<String> {
+        match string_of(self.parser.peek_token().token) {
+            Some(text) => {
+                self.parser.advance_token();
+                Ok(text)
+            }
+            None => Err(self.expected(what)),
+        }
+    }
+
+    fn setting_name(&mut self) -> Result<String> {
+        let Token::Word(word) = self.parser.peek_token().token else {
+            return Err(self.expected("the name of a setting"));
+        };
+        self.parser.advance_token();
+        let mut name = word.value;
+        while self.parser.consume_token(&Token::Period) {
+            let Token::Word(word) = self.parser.peek_token().token else {
+                return Err(self.expected("the name of a setting"));
+            };
+            self.parser.advance_token();
+            name = format!("{name}.{}", word.value);
+        }
+        Ok(name)
+    }
+
+    /// One value, or several joined by commas as `DateStyle` has them. `64 MB` needs quotes, `64MB` does not.
+    fn setting_value(&mut self) -> Result<Option<String>> {
+        if self.take("default") {
+            return Ok(None);
+        }
+        let mut value = String::new();
+        loop {
+            let sign = if self.parser.consume_token(&Token::Minus) { "-" } else { "" };
+            value.push_str(sign);
+            let number = matches!(self.parser.peek_token().token, Token::Number(..));
+            value.push_str(&self.option_value()?);
+            // The tokenizer reads 64MB as the number 64 and the word MB.
+            if let Token::Word(unit) = self.parser.peek_token().token
+                && number
+            {
+                self.parser.advance_token();
+                value.push_str(&unit.value);
+            }
+            if !self.parser.consume_token(&Token::Comma) {
+                return Ok(Some(value));
+            }
+            value.push_str(", ");
+        }
+    }
+
+    /// Takes the next token if it is this unquoted word.
+    pub(crate) fn take(&mut self, word: &str) -> bool {
+        let found = matches!(&self.parser.peek_token().token, Token::Word(next)
+            if next.quote_style.is_none() && next.value.eq_ignore_ascii_case(word));
+        if found {
+            self.parser.advance_token();
+        }
+        found
+    }
+
+    /// A syntax error at the next token.
+    pub(crate) fn expected(&self, what: &str) -> Error {
+        let found = self.parser.peek_token();
+        Error::Syntax {
+            message: format!("expected {what}"),
+            near: token_text(&found),
+            position: position_of(found.span.start).or_else(|| self.end()),
+        }
+    }
+
+    /// The crate's error, whose message ends in the location that it does not carry otherwise.
+    pub(crate) fn syntax(&self, error: ParserError) -> Error {
+        let text = match error {
+            ParserError::RecursionLimitExceeded => {
+                return Error::Invalid {
+                    message: format!("the statement nests deeper than {RECURSION_LIMIT} levels"),
+                    fault: Fault::TooComplex,
+                    position: position_of(self.parser.peek_token().span.start),
+                };
+            }
+            ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+        };
+        let (text, location) = split_location(&text);
+        let found = match location {
+            Some(location) => text_at(self.script, location),
+            None => token_text(self.parser.get_current_token()),
+        };
+        let at_end = text.ends_with("found: EOF");
+        let position = match location {
+            Some(location) => position_of(location),
+            None if at_end => self.end(),
+            None => position_of(self.parser.get_current_token().span.start).or_else(|| self.end()),
+        };
+        let message = match text.split_once(", found: ") {
+            Some((expected, found)) => {
+                let near = Some(found.to_owned()).filter(|_| !at_end);
+                let expected = expected.strip_prefix("Expected: ").unwrap_or(expected);
+                return Error::Syntax { message: format!("expected {expected}"), near, position };
+            }
+            None => text.to_owned(),
+        };
+        Error::Syntax { message, near: found, position }
+    }
+
+    /// The position after the last character of the script.
+    fn end(&self) -> Option<Position> {
+        let line = self.script.matches('\n').count() + 1;
+        let column = self.script.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+        Some(Position {
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+            column: u32::try_from(column).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// A statement of the crate as one of ours, or the error that names what cannot be done.
+fn typed(statement: ast::Statement) -> Result<Statement> {
+    use ast::Statement as Ast;
+    let what = match statement {
+        Ast::Query(query) => {
+            refuse_in_query(&query)?;
+            return Ok(Statement::Query(query));
+        }
+        Ast::CreateTable(statement) => return create_table(&statement).map(Statement::CreateTable),
+        Ast::Drop { object_type, if_exists, names, cascade, purge, temporary, table, .. } => {
+            if object_type != ast::ObjectType::Table || table.is_some() || temporary || purge {
+                return Err(Error::unsupported(format!("DROP {object_type}")));
+            }
+            if cascade {
+                return Err(Error::unsupported("DROP TABLE ... CASCADE"));
+            }
+            let names = names.iter().map(table_name).collect::<Result<_>>()?;
+            return Ok(Statement::DropTable { if_exists, names });
+        }
+        Ast::Insert(insert) => return typed_insert(insert).map(Statement::Insert),
+        Ast::StartTransaction { modes, modifier: None, statements, exception: None, .. }
+            if statements.is_empty() =>
+        {
+            if let Some(mode) = modes.first() {
+                return Err(Error::unsupported(format!("BEGIN {mode}")));
+            }
+            return Ok(Statement::Begin);
+        }
+        Ast::Commit { chain: false, modifier: None, .. } => return Ok(Statement::Commit),
+        Ast::Rollback { chain: false, savepoint: None } => return Ok(Statement::Rollback),
+        other => first_words(&other),
+    };
+    Err(Error::unsupported(what))
+}
+
+/// The words that name a statement: `UPDATE`, `CREATE INDEX`, `ALTER TABLE`.
+fn first_words(statement: &ast::Statement) -> String {
+    let text = statement.to_string();
+    let mut words = text
+        .split(|character: char| !character.is_ascii_alphabetic())
+        .filter(|word| !word.is_empty())
+        .map(str::to_uppercase);
+    let first = words.next().unwrap_or_default();
+    match first.as_str() {
+        "CREATE" | "ALTER" | "DROP" | "START" | "ROLLBACK" | "COMMIT" | "RELEASE" | "COMMENT" => {
+            let kind = words.find(|word| {
+                !matches!(word.as_str(), "OR" | "REPLACE" | "UNIQUE" | "TEMPORARY" | "IF" | "NOT" | "EXISTS")
+            });
+            kind.map_or(first.clone(), |kind| format!("{first} {kind}"))
+        }
+        _ => first,
+    }
+}
+
+fn typed_insert(insert: ast::Insert) -> Result<Insert> {
+    let position = position_of(insert.table.span().start);
+    let clauses = [
+        (insert.on.is_some(), "INSERT ... ON CONFLICT"),
+        (insert.returning.is_some(), "INSERT ... RETURNING"),
+        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR ..."),
+        (insert.overwrite, "INSERT OVERWRITE"),
+        (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT ... PARTITION"),
+        (insert.table_alias.is_some() || insert.insert_alias.is_some(), "INSERT INTO ... AS alias"),
+        (!insert.assignments.is_empty(), "INSERT ... SET"),
+        (insert.output.is_some(), "INSERT ... OUTPUT"),
+        (insert.priority.is_some(), "INSERT with a priority"),
+        (insert.settings.is_some() || insert.format_clause.is_some(), "INSERT ... FORMAT"),
+        (insert.multi_table_insert_type.is_some(), "INSERT into several tables"),
+    ];
+    if let Some((_, clause)) = clauses.into_iter().find(|(present, _)| *present) {
+        return Err(Error::unsupported(clause));
+    }
+    let ast::TableObject::TableName(name) = &insert.table else {
+        return Err(Error::unsupported("INSERT into something that is no table").at(position));
+    };
+    let table = table_name(name)?;
+    let mut columns: Vec<String> = Vec::with_capacity(insert.columns.len());
+    for name in &insert.columns {
+        let column = match name.0.as_slice() {
+            [ast::ObjectNamePart::Identifier(identifier)] => fold(identifier),
+            _ => {
+                let what = format!("INSERT into a part of a column ({name})");
+                return Err(Error::unsupported(what).at(position_of(name.span().start)));
+            }
+        };
+        if columns.contains(&column) {
+            return Err(Error::Invalid {
+                message: format!("column \"{column}\" is listed twice"),
+                fault: Fault::DuplicateColumn,
+                position: position_of(name.span().start),
+            });
+        }
+        columns.push(column);
+    }
+    if let Some(query) = &insert.source {
+        refuse_in_query(query)?;
+    }
+    Ok(Insert { table, columns, source: insert.source, position })
+}
+
+/// Refuses what the crate reads in a query and DataFusion would drop or not understand.
+pub(crate) fn refuse_in_query(query: &ast::Query) -> Result<()> {
+    struct Refuse;
+    impl Visitor for Refuse {
+        type Break = String;
+
+        fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<String> {
+            if let Some(lock) = query.locks.first() {
+                return ControlFlow::Break(format!("SELECT ... FOR {}", lock.lock_type));
+            }
+            refuse_in_body(&query.body)
+        }
+    }
+    match query.visit(&mut Refuse) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(what) => {
+            Err(Error::unsupported(what).at(position_of(query.span().start)))
+        }
+    }
+}
+
+fn refuse_in_body(body: &ast::SetExpr) -> ControlFlow<String> {
+    match body {
+        ast::SetExpr::Select(select) if select.into.is_some() => {
+            ControlFlow::Break("SELECT ... INTO".into())
+        }
+        ast::SetExpr::Insert(statement)
+        | ast::SetExpr::Update(statement)
+        | ast::SetExpr::Delete(statement)
+        | ast::SetExpr::Merge(statement) => {
+            ControlFlow::Break(format!("{} in or after WITH", first_words(statement)))
+        }
+        ast::SetExpr::SetOperation { left, right, .. } => {
+            refuse_in_body(left)?;
+            refuse_in_body(right)
+        }
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// The text of a string token, None for any other.
+fn string_of(token: Token) -> Option<String> {
+    match token {
+        Token::SingleQuotedString(text)
+        | Token::EscapedStringLiteral(text)
+        | Token::UnicodeStringLiteral(text) => Some(text),
+        Token::DollarQuotedString(text) => Some(text.value),
+        _ => None,
+    }
+}
+
+fn token_text(token: &TokenWithSpan) -> Option<String> {
+    (token.token != Token::EOF).then(|| token.token.to_string())
+}
+
+/// Cuts ` at Line: 3, Column: 7` off the end of the crate's message.
+fn split_location(text: &str) -> (&str, Option<Location>) {
+    let Some((message, place)) = text.rsplit_once(" at Line: ") else {
+        return (text, None);
+    };
+    let location = place.split_once(", Column: ").and_then(|(line, column)| {
+        Some(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
+    });
+    match location {
+        Some(location) => (message, Some(location)),
+        None => (text, None),
+    }
+}
+
+/// The word of the script at a location, for a message; None at its end.
+fn text_at(script: &str, location: Location) -> Option<String> {
+    let rest = script.get(Cursor::new(script).offset_of(location)..)?;
+    let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+    rest.get(..end).filter(|word| !word.is_empty()).map(str::to_owned)
+}
+
+/// Turns the parser's locations, in rising order, into byte offsets in one pass over the text.
+struct Cursor<'a> {
+    rest: std::str::CharIndices<'a>,
+    line: u64,
+    column: u64,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(script: &'a str) -> Self {
+        Self { rest: script.char_indices(), line: 1, column: 1 }
+    }
+
+    fn offset_of(&mut self, location: Location) -> usize {
+        while (self.line, self.column) < (location.line, location.column) {
+            match self.rest.next() {
+                Some((_, '\n')) => (self.line, self.column) = (self.line + 1, 1),
+                Some(_) => self.column += 1,
+                None => break,
+            }
+        }
+        self.rest.offset()
+    }
+}
+
+#[cfg(test)]
+mod tests;

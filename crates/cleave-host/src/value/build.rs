@@ -1,0 +1,211 @@
+//! Text in, a typed Arrow column out: one [`ColumnBuilder`] a column.
+//!
+//! The text types keep every character. `character varying(n)` and `character(n)` refuse more than `n`
+//! characters unless the excess is blanks, which are dropped. `character(n)` is stored without its trailing
+//! blanks, and without padding: PostgreSQL pads to `n` when it writes, Cleave does not, and a comparison of
+//! such a value ignores nothing. Text sorts by bytes.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
+    FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
+    IntervalMonthDayNanoBuilder, StringBuilder, Time64MicrosecondBuilder,
+    TimestampMicrosecondBuilder,
+};
+use cleave_store::ColumnType;
+
+use crate::value::error::{Bad, ValueError, ValueFault};
+use crate::value::{interval, parse};
+
+/// Collects values of one SQL type.
+#[derive(Debug)]
+pub struct ColumnBuilder {
+    column_type: ColumnType,
+    values: Values,
+}
+
+#[derive(Debug)]
+enum Values {
+    SmallInt(Int16Builder),
+    Int(Int32Builder),
+    BigInt(Int64Builder),
+    Real(Float32Builder),
+    Double(Float64Builder),
+    Numeric(Decimal128Builder, u8, i8),
+    Boolean(BooleanBuilder),
+    /// With the most characters and whether trailing blanks go.
+    Text(StringBuilder, usize, bool),
+    Date(Date32Builder),
+    Time(Time64MicrosecondBuilder),
+    Timestamp(TimestampMicrosecondBuilder),
+    TimestampTz(TimestampMicrosecondBuilder),
+    Interval(IntervalMonthDayNanoBuilder),
+    Bytea(BinaryBuilder),
+    Uuid(FixedSizeBinaryBuilder),
+}
+
+impl ColumnBuilder {
+    /// An empty column with room for `row_count` values.
+    #[must_use]
+    pub fn new(column_type: &ColumnType, row_count: usize) -> Self {
+        let length = |length: u32| usize::try_from(length).unwrap_or(usize::MAX);
+        let text = |count_max: usize, strip: bool| {
+            Values::Text(StringBuilder::with_capacity(row_count, row_count * 8), count_max, strip)
+        };
+        let values = match *column_type {
+            ColumnType::SmallInt => Values::SmallInt(Int16Builder::with_capacity(row_count)),
+            ColumnType::Int => Values::Int(Int32Builder::with_capacity(row_count)),
+            ColumnType::BigInt => Values::BigInt(Int64Builder::with_capacity(row_count)),
+            ColumnType::Real => Values::Real(Float32Builder::with_capacity(row_count)),
+            ColumnType::Double => Values::Double(Float64Builder::with_capacity(row_count)),
+            ColumnType::Numeric { precision, scale } => Values::Numeric(
+                Decimal128Builder::with_capacity(row_count).with_data_type(column_type.arrow()),
+                precision,
+                scale,
+            ),
+            ColumnType::Boolean => Values::Boolean(BooleanBuilder::with_capacity(row_count)),
+            ColumnType::Text | ColumnType::Varchar(None) => text(usize::MAX, false),
+            ColumnType::Varchar(Some(count)) => text(length(count), false),
+            ColumnType::Char(count) => text(length(count), true),
+            ColumnType::Date => Values::Date(Date32Builder::with_capacity(row_count)),
+            ColumnType::Time => Values::Time(Time64MicrosecondBuilder::with_capacity(row_count)),
+            ColumnType::Timestamp => {
+                Values::Timestamp(TimestampMicrosecondBuilder::with_capacity(row_count))
+            }
+            ColumnType::TimestampTz => Values::TimestampTz(
+                TimestampMicrosecondBuilder::with_capacity(row_count)
+                    .with_data_type(column_type.arrow()),
+            ),
+            ColumnType::Interval => {
+                Values::Interval(IntervalMonthDayNanoBuilder::with_capacity(row_count))
+            }
+            ColumnType::Bytea => {
+                Values::Bytea(BinaryBuilder::with_capacity(row_count, row_count * 8))
+            }
+            ColumnType::Uuid => Values::Uuid(FixedSizeBinaryBuilder::with_capacity(row_count, 16)),
+        };
+        Self { column_type: *column_type, values }
+    }
+
+    /// Appends the value that `text` writes.
+    ///
+    /// # Errors
+    /// [`ValueError`]; the column is then as before.
+    pub fn append_text(&mut self, text: &str) -> Result<(), ValueError> {
+        self.append(text)
+            .map_err(|bad| ValueError::new(bad, self.column_type.sql_name(), text))
+    }
+
+    fn append(&mut self, text: &str) -> Result<(), Bad> {
+        match &mut self.values {
+            Values::SmallInt(builder) => builder.append_value(parse::integer(
+                text,
+                "a whole number from -32768 to 32767",
+            )?),
+            Values::Int(builder) => builder.append_value(parse::integer(
+                text,
+                "a whole number from -2147483648 to 2147483647",
+            )?),
+            Values::BigInt(builder) => builder.append_value(parse::integer(
+                text,
+                "a whole number from -9223372036854775808 to 9223372036854775807",
+            )?),
+            Values::Real(builder) => builder.append_value(parse::real(text)?),
+            Values::Double(builder) => builder.append_value(parse::double(text)?),
+            Values::Numeric(builder, precision, scale) => {
+                builder.append_value(parse::numeric(text, *precision, *scale)?);
+            }
+            Values::Boolean(builder) => builder.append_value(parse::boolean(text)?),
+            Values::Text(builder, count_max, strip) => {
+                builder.append_value(fitting(text, *count_max, *strip)?);
+            }
+            Values::Date(builder) => builder.append_value(parse::date(text)?),
+            Values::Time(builder) => builder.append_value(parse::time(text)?),
+            Values::Timestamp(builder) => builder.append_value(parse::timestamp(text)?),
+            Values::TimestampTz(builder) => builder.append_value(parse::timestamp_tz(text)?),
+            Values::Interval(builder) => builder.append_value(interval::parse(text)?),
+            Values::Bytea(builder) => builder.append_value(parse::bytea(text)?),
+            Values::Uuid(builder) => {
+                // The builder refuses only another length than its own.
+                let _ = builder.append_value(parse::uuid(text)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends NULL.
+    pub fn append_null(&mut self) {
+        match &mut self.values {
+            Values::SmallInt(builder) => builder.append_null(),
+            Values::Int(builder) => builder.append_null(),
+            Values::BigInt(builder) => builder.append_null(),
+            Values::Real(builder) => builder.append_null(),
+            Values::Double(builder) => builder.append_null(),
+            Values::Numeric(builder, ..) => builder.append_null(),
+            Values::Boolean(builder) => builder.append_null(),
+            Values::Text(builder, ..) => builder.append_null(),
+            Values::Date(builder) => builder.append_null(),
+            Values::Time(builder) => builder.append_null(),
+            Values::Timestamp(builder) | Values::TimestampTz(builder) => builder.append_null(),
+            Values::Interval(builder) => builder.append_null(),
+            Values::Bytea(builder) => builder.append_null(),
+            Values::Uuid(builder) => builder.append_null(),
+        }
+    }
+
+    /// The values so far, of the column type's Arrow type; the builder is empty afterwards.
+    pub fn finish(&mut self) -> ArrayRef {
+        match &mut self.values {
+            Values::SmallInt(builder) => Arc::new(builder.finish()),
+            Values::Int(builder) => Arc::new(builder.finish()),
+            Values::BigInt(builder) => Arc::new(builder.finish()),
+            Values::Real(builder) => Arc::new(builder.finish()),
+            Values::Double(builder) => Arc::new(builder.finish()),
+            Values::Numeric(builder, ..) => Arc::new(builder.finish()),
+            Values::Boolean(builder) => Arc::new(builder.finish()),
+            Values::Text(builder, ..) => Arc::new(builder.finish()),
+            Values::Date(builder) => Arc::new(builder.finish()),
+            Values::Time(builder) => Arc::new(builder.finish()),
+            Values::Timestamp(builder) | Values::TimestampTz(builder) => Arc::new(builder.finish()),
+            Values::Interval(builder) => Arc::new(builder.finish()),
+            Values::Bytea(builder) => Arc::new(builder.finish()),
+            Values::Uuid(builder) => Arc::new(builder.finish()),
+        }
+    }
+}
+
+/// The text as a column of at most `count_max` characters stores it; `strip` drops trailing blanks.
+fn fitting(text: &str, count_max: usize, strip: bool) -> Result<&str, Bad> {
+    let kept = if strip { text.trim_end_matches(' ') } else { text };
+    // A character has at least one byte.
+    if kept.len() <= count_max {
+        return Ok(kept);
+    }
+    let Some((end, _)) = kept.char_indices().nth(count_max) else {
+        return Ok(kept);
+    };
+    let (fits, excess) = kept.split_at(end);
+    if excess.bytes().all(|byte| byte == b' ') {
+        return Ok(fits);
+    }
+    Err(Bad { fault: ValueFault::TooLong, expected: "no more characters than the type's length" })
+}
+
+/// Checks a text against the length of `character varying(n)` or `character(n)` and returns it as stored; any
+/// other type takes it as it is.
+///
+/// # Errors
+/// [`ValueError`] where the text is too long.
+pub fn fit<'a>(column_type: &ColumnType, text: &'a str) -> Result<&'a str, ValueError> {
+    let length = |length: u32| usize::try_from(length).unwrap_or(usize::MAX);
+    let fits = match *column_type {
+        ColumnType::Varchar(Some(count)) => fitting(text, length(count), false),
+        ColumnType::Char(count) => fitting(text, length(count), true),
+        _ => Ok(text),
+    };
+    fits.map_err(|bad| ValueError::new(bad, column_type.sql_name(), text))
+}
+
+#[cfg(test)]
+mod tests;
