@@ -1,12 +1,58 @@
-//! placeholder
+//! Bytes to Arrow and back: rows in, pages out; pages in, record batches out.
+//!
+//! In the order that data passes through:
+//!
+//! 1. [`schema`]: [`TableSchema`], what a table's columns are; [`proto`]: stored descriptions.
+//! 2. [`ids`]: [`SegmentId`], [`TabletId`], [`RecId`], the names of places and of versions.
+//! 3. [`page`]: the PAX page. [`SegmentWriter`] turns record batches into [`EncodedPage`]s, [`append_rows`] adds
+//!    rows to the last page of a hot segment, [`parse_header`] reads a page's table of contents.
+//! 4. [`page_source`]: [`PageSource`], how a reader gets column chunks of pages without knowing where it runs;
+//!    [`MediaPages`] is the one over local media.
+//! 5. [`decode`]: [`decode_batch`] and [`decode_row`], chunks to record batches.
+//!
+//! Invariants: only this crate interprets page bytes; nothing here blocks on a network, starts a thread or knows
+//! of SQL; a byte from media or from a peer is believed only after its checksum, and then validated.
+//! Source: `design.md`, "Storage: one format"; `rules.md`, rules 14–18.
 
+#[cfg(target_endian = "big")]
+compile_error!("pages hold little-endian Arrow buffers that are read in place");
+
+pub mod decode;
+mod error;
+pub mod ids;
+pub mod page;
+pub mod page_source;
 pub mod proto;
 pub mod schema;
 
+pub use decode::{Projection, decode_batch, decode_row};
+pub use error::{Corruption, StoreError};
+pub use ids::{RecId, SegmentId, TabletId};
+pub use page::{
+    ChunkEntry, CommitColumn, EncodedPage, Encoding, OverflowValues, PageClass, PageHeader,
+    PageKind, SegmentWriter, Tail, Versions, VidColumn, all_columns, append_rows,
+    overflow::overflow_pages, parse_header,
+};
+pub use page_source::{
+    ColumnRef, MediaPages, PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef,
+};
 pub use schema::{Column, ColumnType, SchemaError, TableSchema};
 
 pub mod frame;
+pub mod index;
+pub mod placement;
+pub mod segment;
+pub mod version;
 pub mod zone_map;
 
 pub use frame::{Format, FrameError};
+pub use index::{
+    IndexKey, KeyBlock, KeyMerge, KeySorter, Memtable, MergeSource, Run, RunCursor, RunWriter,
+};
+pub use placement::{Placement, RowPlace};
+pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};
+pub use version::{
+    ChainStep, ChainWalk, PageVisibility, Snapshot, VersionHeader, VersionMap, VersionPlace,
+    VersionRun,
+};
 pub use zone_map::{ZoneArrays, ZoneEntry, ZoneValue, zone_arrays};

@@ -1,0 +1,108 @@
+//! The PAX page: many versions of rows, column by column, readable without any other page.
+//!
+//! ```text
+//!   0            48               header_length
+//!   ├────────────┼──────────────────┼─ ─ ┼────────────┼─ ─ ┼────────────┼─ ─ ─ ┤ a whole number of blocks
+//!   │ identity   │ one entry a chunk│ 0  │  chunk     │ 0  │  chunk     │  0   │
+//!   └────────────┴────────┬─────────┴─ ─ ┴──▲─────────┴─ ─ ┴────────────┴─ ─ ─ ┘
+//!                         └─ offset, length, crc32c of each chunk
+//! ```
+//!
+//! 1. [`SegmentWriter`] gathers rows until a page of the segment's [`PageClass`] is full, and encodes it.
+//! 2. A value longer than the class holds in line goes to overflow pages, which are emitted first.
+//! 3. [`EncodedPage`] carries the bytes and what its [`PageRef`] needs once the host has chosen a place.
+//! 4. [`append_rows`] rewrites the last page of a hot segment with rows added, under the same logical number.
+//!
+//! Invariants: a written page never changes; bytes between chunks are zero; a chunk starts at a multiple of the
+//! class's alignment (4 KiB for bulk pages, so that one column is read without its neighbours); slots keep their
+//! order for ever, since RecIDs name them.
+//!
+//! Source: `design.md`, "Storage: one format"; `rules.md`, rule 18; Ailamaki et al., "Weaving Relations for Cache
+//! Performance" (PAX).
+
+use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent};
+
+use crate::page_source::PageRef;
+use crate::zone_map::ZoneEntry;
+
+mod checksum;
+pub mod columns;
+pub(crate) mod encoding;
+pub mod header;
+pub mod overflow;
+pub mod writer;
+
+pub use columns::{CommitColumn, ValueType, Versions, VidColumn, all_columns};
+pub use header::{ChunkEntry, Encoding, FORMAT_VERSION, PageHeader, PageKind, parse_header};
+pub use overflow::OverflowValues;
+pub use writer::{SegmentWriter, Tail, append_rows};
+
+/// Most rows of one page: a slot has 16 bits.
+pub const PAGE_ROW_COUNT_MAX: u32 = 1 << 16;
+
+/// How large the pages of a segment are. A property of the segment, not of the format: readers need not know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PageClass {
+    /// Bytes that a page should not exceed; a page of one row may, if the row is wider. A multiple of 4096.
+    pub page_bytes: u32,
+    /// Where chunks may start: 64, or 4096 so that a column is read without its neighbours.
+    pub chunk_alignment: u32,
+    /// Most rows of a page, 1 to [`PAGE_ROW_COUNT_MAX`].
+    pub row_count_max: u32,
+}
+
+impl PageClass {
+    /// For bulk loads: 4 MiB, read by columns. Narrow tables reach the limit of 65,536 rows sooner.
+    pub const BULK: Self =
+        Self { page_bytes: 4 << 20, chunk_alignment: 4096, row_count_max: PAGE_ROW_COUNT_MAX };
+    /// For tables that change row by row: 16 KiB, read whole.
+    pub const HOT: Self =
+        Self { page_bytes: 16 << 10, chunk_alignment: 64, row_count_max: PAGE_ROW_COUNT_MAX };
+
+    /// Longest value, in bytes, that stays in its page: an eighth of a page, 64 KiB at most.
+    #[must_use]
+    pub fn inline_bytes_max(self) -> u32 {
+        (self.page_bytes / 8).min(64 << 10)
+    }
+}
+
+/// A page that awaits its place on media.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncodedPage {
+    /// Logical number in its segment.
+    pub page: u32,
+    /// What the page holds.
+    pub kind: PageKind,
+    /// The page: a whole number of blocks.
+    pub bytes: AlignedBuffer,
+    /// Rows; 0 for an overflow page.
+    pub row_count: u32,
+    /// CRC-32C of the header, for the [`PageRef`].
+    pub checksum: u32,
+    /// VID of slot 0; 0 for an overflow page.
+    pub vid_first: u64,
+    /// Zone map of each user column; empty for an overflow page.
+    pub zones: Vec<ZoneEntry>,
+    /// First logical number, and count, of the overflow pages that this page points to.
+    pub overflow_first_count: (u32, u32),
+}
+
+impl EncodedPage {
+    /// Blocks that the page fills.
+    #[must_use]
+    pub fn block_count(&self) -> u32 {
+        // The writer bounds pages well below 4 GiB.
+        u32::try_from(self.bytes.len() / BLOCK_SIZE).unwrap_or(u32::MAX)
+    }
+
+    /// The reference to this page once it lies at `start`.
+    #[must_use]
+    pub fn page_ref(&self, start: BlockAddress) -> PageRef {
+        PageRef {
+            page: self.page,
+            extent: Extent { start, block_count: self.block_count() },
+            row_count: self.row_count,
+            checksum: self.checksum,
+        }
+    }
+}

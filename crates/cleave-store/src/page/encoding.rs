@@ -1,0 +1,543 @@
+//! Encodings of one column of one page: an Arrow array in, buffers of a chunk out, and back.
+//!
+//! ```text
+//! plain chunk, each part at a multiple of 64 bytes from the chunk's start
+//!   ├ validity bits, if there are NULLs ┼ values ┤                                   fixed width, boolean
+//!   ├ validity bits, if there are NULLs ┼ row count + 1 offsets ┼ overflow table ┼ bytes ┤        text, bytea
+//! ```
+//!
+//! A column of one value (or of NULLs only) is [`Encoding::Constant`], one that counts is [`Encoding::Sequence`]:
+//! neither takes bytes. Everything else is [`Encoding::Plain`], Arrow's own buffers, so that decoding is taking
+//! slices of the chunk. The array owns a share of the chunk's memory.
+//!
+//! Invariants: arrays are made by Arrow's validating constructors only, so a chunk that lies about itself is an
+//! error and never a panic; unused bits of bitmaps and bytes between parts are zero, so equal rows make equal pages.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, UInt64Array, make_array, new_null_array};
+use arrow::buffer::{BooleanBuffer, Buffer};
+use bytes::Bytes;
+
+use crate::error::{Corruption, StoreError};
+use crate::page::columns::{Layout, ValueType};
+use crate::page::header::{ChunkEntry, Encoding, PageHeader, corrupt};
+use crate::page::overflow::{self, LongValues, OverflowValues};
+use crate::page_source::{ColumnRef, PageRead};
+
+/// Alignment of the parts of a chunk, as Arrow recommends for its buffers.
+const PART_ALIGNMENT: usize = 64;
+
+/// A column of a page, ready to be placed.
+#[derive(Debug)]
+pub(crate) struct EncodedChunk {
+    pub(crate) column: ColumnRef,
+    pub(crate) value_type: ValueType,
+    pub(crate) encoding: Encoding,
+    pub(crate) null_count: u32,
+    pub(crate) overflow_count: u32,
+    pub(crate) base: u64,
+    /// Parts with their place in the chunk.
+    pub(crate) parts: Vec<(usize, Buffer)>,
+    /// Bytes of the chunk.
+    pub(crate) length: usize,
+}
+
+/// Places of the parts of a plain chunk, within it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sections {
+    /// Empty where there are no NULLs.
+    validity: Range<usize>,
+    /// Values, or offsets.
+    values: Range<usize>,
+    /// Empty but for long values.
+    pub(crate) overflow: Range<usize>,
+    /// Empty but for text and bytes.
+    data: Range<usize>,
+}
+
+/// One column of one page with its bytes, to be decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chunk<'a> {
+    pub(crate) read: &'a PageRead,
+    pub(crate) header: &'a PageHeader,
+    pub(crate) entry: &'a ChunkEntry,
+    /// None where the entry has no bytes.
+    pub(crate) bytes: Option<&'a Bytes>,
+}
+
+/// Encodes a column. `array` has the Arrow type of `value_type`; values longer than `inline_bytes_max` come back
+/// apart, and the chunk's `base` is then the caller's to set.
+pub(crate) fn encode(
+    column: ColumnRef,
+    value_type: ValueType,
+    array: &dyn Array,
+    inline_bytes_max: u32,
+) -> Result<(EncodedChunk, Option<LongValues>), StoreError> {
+    let mut chunk = EncodedChunk {
+        column,
+        value_type,
+        encoding: Encoding::Plain,
+        null_count: number(array.null_count(), "null count")?,
+        overflow_count: 0,
+        base: 0,
+        parts: Vec::new(),
+        length: 0,
+    };
+    if array.is_empty() {
+        return Ok((chunk, None));
+    }
+    if array.null_count() == array.len() {
+        chunk.encoding = Encoding::Constant;
+        return Ok((chunk, None));
+    }
+    if let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) {
+        chunk.push(packed(nulls.inner()));
+    }
+    let mut long = None;
+    match value_type.layout() {
+        Layout::Bits => {
+            let values = array.as_boolean().values();
+            let set = values.count_set_bits();
+            if array.null_count() == 0 && (set == 0 || set == values.len()) {
+                chunk.constant(u64::from(set > 0));
+            } else {
+                chunk.push(packed(values));
+            }
+        }
+        Layout::Fixed(width) => {
+            let values = fixed_values(array, width)?;
+            if array.null_count() > 0 {
+                chunk.push(values);
+            } else if let Some(base) = constant_of(&values, width) {
+                chunk.constant(base);
+            } else if let Some(base) = sequence_of(&values, width, value_type) {
+                chunk.constant(base);
+                chunk.encoding = Encoding::Sequence;
+            } else {
+                chunk.push(values);
+            }
+        }
+        Layout::Bytes => {
+            let (offsets, values) = match value_type {
+                ValueType::Utf8 => {
+                    let array = array.as_string::<i32>();
+                    (array.offsets(), array.values())
+                }
+                _ => {
+                    let array = array.as_binary::<i32>();
+                    (array.offsets(), array.values())
+                }
+            };
+            long = overflow::split(offsets, values, array.nulls(), inline_bytes_max)?;
+            if let Some(long) = &long {
+                chunk.overflow_count = number(long.entries.len(), "overflow count")?;
+                chunk.push(Buffer::from_vec(long.offsets.clone()));
+                chunk.push(long.table());
+                chunk.push(Buffer::from_vec(long.inline.clone()));
+            } else {
+                let first = offsets.first().copied().unwrap_or(0);
+                let last = offsets.last().copied().unwrap_or(first);
+                let rebased: Vec<i32> = offsets.iter().map(|offset| offset - first).collect();
+                chunk.push(Buffer::from_vec(rebased));
+                chunk.push(values.slice_with_length(size(first), size(last - first)));
+            }
+        }
+    }
+    Ok((chunk, long))
+}
+
+impl EncodedChunk {
+    /// A column of which the page stores no bytes.
+    pub(crate) fn without_bytes(
+        column: ColumnRef,
+        value_type: ValueType,
+        encoding: Encoding,
+        base: u64,
+    ) -> Self {
+        Self {
+            column,
+            value_type,
+            encoding,
+            null_count: 0,
+            overflow_count: 0,
+            base,
+            parts: Vec::new(),
+            length: 0,
+        }
+    }
+
+    fn push(&mut self, part: Buffer) {
+        let start = self.length.next_multiple_of(PART_ALIGNMENT);
+        self.length = start + part.len();
+        self.parts.push((start, part));
+    }
+
+    fn constant(&mut self, base: u64) {
+        self.encoding = Encoding::Constant;
+        self.base = base;
+    }
+}
+
+impl Sections {
+    /// Where the parts of a plain chunk lie.
+    pub(crate) fn of(entry: &ChunkEntry, row_count: u32) -> Result<Self, Corruption> {
+        let rows = size_of(row_count);
+        let length = size_of(entry.length);
+        let overflow_bytes = size_of(entry.overflow_count).saturating_mul(overflow::ENTRY_BYTES);
+        let validity = 0..if entry.null_count > 0 { rows.div_ceil(8) } else { 0 };
+        let start = validity.end.next_multiple_of(PART_ALIGNMENT);
+        let (values, overflow, data) = match entry.value_type.layout() {
+            Layout::Bits => (start..start.saturating_add(rows.div_ceil(8)), 0..0, 0..0),
+            Layout::Fixed(width) => (start..start.saturating_add(rows * width), 0..0, 0..0),
+            // A chunk without rows has no parts at all.
+            Layout::Bytes if rows == 0 => (0..0, 0..0, 0..0),
+            Layout::Bytes => {
+                let values = start..start.saturating_add((rows + 1) * 4);
+                let start = values.end.next_multiple_of(PART_ALIGNMENT);
+                let overflow = start..start.saturating_add(overflow_bytes);
+                let start = overflow.end.next_multiple_of(PART_ALIGNMENT);
+                (values, overflow, start..length.max(start))
+            }
+        };
+        let end = values.end.max(data.end);
+        if end != length {
+            return Err(Corruption::Field {
+                field: "length",
+                found: u64::from(entry.length),
+                expected: Some(end as u64),
+            });
+        }
+        Ok(Self { validity, values, overflow, data })
+    }
+}
+
+impl Chunk<'_> {
+    /// All values. Of values in overflow pages only the ones in `selection` (None: all) are filled in, others are
+    /// empty.
+    pub(crate) fn decode(
+        &self,
+        overflow: &OverflowValues,
+        selection: Option<&BooleanBuffer>,
+    ) -> Result<ArrayRef, StoreError> {
+        let rows = size_of(self.header.row_count);
+        let entry = self.entry;
+        if self.stores_nothing_but_nulls() {
+            return Ok(new_null_array(&entry.value_type.arrow(), rows));
+        }
+        if entry.encoding != Encoding::Plain {
+            return self.computed(0, rows);
+        }
+        let sections = self.sections()?;
+        let bytes = self.bytes.cloned().unwrap_or_default();
+        let validity = (entry.null_count > 0)
+            .then(|| self.part(&bytes, &sections.validity))
+            .transpose()?
+            .map(Buffer::from);
+        let mut buffers = vec![Buffer::from(self.part(&bytes, &sections.values)?)];
+        if entry.value_type.layout() == Layout::Bytes {
+            if rows == 0 {
+                return Ok(new_null_array(&entry.value_type.arrow(), 0));
+            }
+            let data = self.part(&bytes, &sections.data)?;
+            if entry.overflow_count > 0 {
+                let (offsets, data) = self.spliced(&bytes, &data, overflow, selection)?;
+                buffers = vec![Buffer::from_vec(offsets), Buffer::from_vec(data)];
+            } else {
+                buffers.push(Buffer::from(data));
+            }
+        }
+        let array = self.array(rows, validity, buffers)?;
+        let null_count = size_of(entry.null_count);
+        if array.null_count() != null_count {
+            let found = array.null_count();
+            return Err(self.nonsense(format!("{found} NULLs where {null_count} are promised")));
+        }
+        Ok(array)
+    }
+
+    /// One value, copied out of the page.
+    pub(crate) fn decode_slot(
+        &self,
+        slot: usize,
+        overflow: &OverflowValues,
+    ) -> Result<ArrayRef, StoreError> {
+        let rows = size_of(self.header.row_count);
+        if slot >= rows {
+            return Err(StoreError::Mismatch {
+                what: "reading a row",
+                reason: format!("slot {slot} of a page of {rows} rows"),
+            });
+        }
+        let entry = self.entry;
+        if self.stores_nothing_but_nulls() {
+            return Ok(new_null_array(&entry.value_type.arrow(), 1));
+        }
+        if entry.encoding != Encoding::Plain {
+            return self.computed(slot, 1);
+        }
+        let sections = self.sections()?;
+        let bytes = self.bytes.cloned().unwrap_or_default();
+        let bit = |part: &Bytes| part.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1);
+        if entry.null_count > 0 && !bit(&self.part(&bytes, &sections.validity)?) {
+            return Ok(new_null_array(&entry.value_type.arrow(), 1));
+        }
+        let values = self.part(&bytes, &sections.values)?;
+        let buffers = match entry.value_type.layout() {
+            Layout::Bits => vec![Buffer::from_vec(vec![u8::from(bit(&values))])],
+            Layout::Fixed(width) => {
+                let at = slot * width;
+                let value = values.get(at..at + width).unwrap_or_default();
+                vec![Buffer::from_slice_ref(value)]
+            }
+            Layout::Bytes => {
+                let data = self.part(&bytes, &sections.data)?;
+                let mut value = Vec::new();
+                match self.spans(&bytes)?.iter().find(|span| span.slot == slot) {
+                    Some(span) => overflow.append(self, span, &mut value)?,
+                    None => value.extend_from_slice(self.inline_value(&values, &data, slot)?),
+                }
+                let offsets = vec![0, self.offset(value.len())?];
+                vec![Buffer::from_vec(offsets), Buffer::from_vec(value)]
+            }
+        };
+        self.array(1, None, buffers)
+    }
+
+    /// The column's long values, in slot order.
+    pub(crate) fn spans(&self, bytes: &Bytes) -> Result<Vec<overflow::Span>, StoreError> {
+        if self.entry.overflow_count == 0 {
+            return Ok(Vec::new());
+        }
+        let table = self.part(bytes, &self.sections()?.overflow)?;
+        overflow::spans(self.entry, &table, self.header.row_count).map_err(|r| self.corrupt(r))
+    }
+
+    /// The error of this chunk.
+    pub(crate) fn corrupt(&self, reason: Corruption) -> StoreError {
+        corrupt(&self.read.page, &self.read.segment, Some(self.entry.column), reason)
+    }
+
+    fn nonsense(&self, reason: String) -> StoreError {
+        self.corrupt(Corruption::Values(reason))
+    }
+
+    fn stores_nothing_but_nulls(&self) -> bool {
+        self.entry.encoding == Encoding::Constant && self.entry.null_count > 0
+    }
+
+    fn sections(&self) -> Result<Sections, StoreError> {
+        Sections::of(self.entry, self.header.row_count).map_err(|reason| self.corrupt(reason))
+    }
+
+    fn part(&self, bytes: &Bytes, place: &Range<usize>) -> Result<Bytes, StoreError> {
+        if place.start > place.end || place.end > bytes.len() {
+            let (expected, found) = (place.end as u64, bytes.len() as u64);
+            return Err(self.corrupt(Corruption::Truncated { expected, found }));
+        }
+        Ok(bytes.slice(place.clone()))
+    }
+
+    /// Values that are stored as a rule, from slot `from` on.
+    fn computed(&self, from: usize, count: usize) -> Result<ArrayRef, StoreError> {
+        let entry = self.entry;
+        let base = match entry.encoding {
+            Encoding::FromSegment => self.read.segment.commit,
+            _ => entry.base,
+        };
+        let step = u64::from(entry.encoding == Encoding::Sequence);
+        let value = |slot: usize| base.wrapping_add(step.wrapping_mul(slot as u64));
+        let slots = from..from.saturating_add(count);
+        if entry.value_type == ValueType::UInt64 {
+            return Ok(Arc::new(UInt64Array::from_iter_values(slots.map(value))));
+        }
+        let buffer = match entry.value_type.layout() {
+            Layout::Bits if base == 0 => BooleanBuffer::new_unset(count).into_inner(),
+            Layout::Bits => BooleanBuffer::new_set(count).into_inner(),
+            Layout::Fixed(2) => slots.map(|slot| low_half(low_half32(value(slot)))).collect(),
+            Layout::Fixed(4) => slots.map(|slot| low_half32(value(slot))).collect(),
+            Layout::Fixed(8) => slots.map(value).collect(),
+            Layout::Fixed(_) | Layout::Bytes => {
+                return Err(self.nonsense("a rule for values that have none".into()));
+            }
+        };
+        self.array(count, None, vec![buffer])
+    }
+
+    /// Offsets and bytes with the long values put in.
+    fn spliced(
+        &self,
+        bytes: &Bytes,
+        data: &Bytes,
+        overflow: &OverflowValues,
+        selection: Option<&BooleanBuffer>,
+    ) -> Result<(Vec<i32>, Vec<u8>), StoreError> {
+        let sections = self.sections()?;
+        let inline = self.part(bytes, &sections.values)?;
+        let rows = size_of(self.header.row_count);
+        let spans = self.spans(bytes)?;
+        let mut spans = spans.iter().peekable();
+        let mut offsets = Vec::with_capacity(rows + 1);
+        let mut values = Vec::with_capacity(data.len());
+        offsets.push(0);
+        for slot in 0..rows {
+            match spans.next_if(|span| span.slot == slot) {
+                Some(span) => {
+                    if selection
+                        .is_none_or(|selection| slot < selection.len() && selection.value(slot))
+                    {
+                        overflow.append(self, span, &mut values)?;
+                    }
+                }
+                None => values.extend_from_slice(self.inline_value(&inline, data, slot)?),
+            }
+            offsets.push(self.offset(values.len())?);
+        }
+        Ok((offsets, values))
+    }
+
+    /// The bytes in the page of the value at `slot`.
+    fn inline_value<'a>(
+        &self,
+        offsets: &Bytes,
+        data: &'a Bytes,
+        slot: usize,
+    ) -> Result<&'a [u8], StoreError> {
+        let offset = |at: usize| -> Option<usize> {
+            let bytes = offsets.get(at * 4..)?.first_chunk::<4>()?;
+            usize::try_from(i32::from_le_bytes(*bytes)).ok()
+        };
+        let place = offset(slot).zip(offset(slot + 1));
+        place
+            .and_then(|(from, to)| data.get(from..to))
+            .ok_or_else(|| self.nonsense(format!("slot {slot} lies outside of the chunk")))
+    }
+
+    /// An offset into values put together here: they may exceed what one array holds.
+    fn offset(&self, length: usize) -> Result<i32, StoreError> {
+        i32::try_from(length).map_err(|_| StoreError::OutOfRange {
+            what: "bytes of text in one page",
+            value: length as u64,
+            max: u64::from(i32::MAX.unsigned_abs()),
+        })
+    }
+
+    fn array(
+        &self,
+        length: usize,
+        validity: Option<Buffer>,
+        buffers: Vec<Buffer>,
+    ) -> Result<ArrayRef, StoreError> {
+        // Bytes from media are aligned; those from a network may not be, and are then copied.
+        let data = ArrayData::builder(self.entry.value_type.arrow())
+            .len(length)
+            .null_bit_buffer(validity)
+            .buffers(buffers)
+            .align_buffers(true)
+            .build()
+            .map_err(|error| self.nonsense(error.to_string()))?;
+        Ok(make_array(data))
+    }
+}
+
+/// The bits from the first on, with the unused ones of the last byte cleared.
+fn packed(bits: &BooleanBuffer) -> Buffer {
+    let packed = bits.sliced();
+    let used = bits.len() % 8;
+    let mask = if used == 0 { 0xff } else { (1_u8 << used) - 1 };
+    match packed.as_slice().last() {
+        Some(last) if last & !mask != 0 => {
+            let mut copy = packed.as_slice().to_vec();
+            if let Some(last) = copy.last_mut() {
+                *last &= mask;
+            }
+            Buffer::from_vec(copy)
+        }
+        _ => packed,
+    }
+}
+
+fn fixed_values(array: &dyn Array, width: usize) -> Result<Buffer, StoreError> {
+    let data = array.to_data();
+    let (from, length) = (data.offset() * width, data.len() * width);
+    match data.buffers().first() {
+        Some(values) if from + length <= values.len() => Ok(values.slice_with_length(from, length)),
+        _ => Err(StoreError::Mismatch {
+            what: "encoding a column",
+            reason: format!("{} values do not have {width} bytes each", array.data_type()),
+        }),
+    }
+}
+
+/// The value that all are equal to, in the low bits.
+fn constant_of(values: &Buffer, width: usize) -> Option<u64> {
+    let mut values = values.as_slice().chunks_exact(width);
+    let first = values.next()?;
+    values.all(|value| value == first).then(|| low_bits(first)).flatten()
+}
+
+/// The first value, where each other one is one more than the one before.
+fn sequence_of(values: &Buffer, width: usize, value_type: ValueType) -> Option<u64> {
+    if !value_type.counts() {
+        return None;
+    }
+    let first = low_bits(values.as_slice().get(..width)?)?;
+    // Sequences do not wrap, so that the last value is known to fit.
+    let row_count = (values.len() / width) as u64;
+    let highest = match value_type {
+        ValueType::UInt64 => u64::MAX,
+        ValueType::Int64 if first >> 63 == 0 => u64::from(u64::MAX >> 1),
+        ValueType::Int32 if first >> 31 == 0 => u64::from(u32::MAX >> 1),
+        ValueType::Int32 => u64::from(u32::MAX),
+        _ => u64::MAX,
+    };
+    if first.checked_add(row_count).is_none_or(|end| end > highest) {
+        return None;
+    }
+    values
+        .as_slice()
+        .chunks_exact(width)
+        .enumerate()
+        .all(|(slot, value)| low_bits(value) == Some(first.wrapping_add(slot as u64)))
+        .then_some(first)
+}
+
+/// A little-endian number of up to 8 bytes; None for longer ones.
+fn low_bits(bytes: &[u8]) -> Option<u64> {
+    let mut wide = [0; 8];
+    wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(wide))
+}
+
+fn low_half32(bits: u64) -> u32 {
+    u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX)
+}
+
+fn low_half(bits: u32) -> u16 {
+    u16::try_from(bits & 0xffff).unwrap_or(u16::MAX)
+}
+
+/// A count that a page has 32 bits for.
+pub(crate) fn number(value: usize, what: &'static str) -> Result<u32, StoreError> {
+    u32::try_from(value).map_err(|_| StoreError::OutOfRange {
+        what,
+        value: value as u64,
+        max: u64::from(u32::MAX),
+    })
+}
+
+/// A stored count as a size; `usize` has 32 bits at least.
+pub(crate) fn size_of(value: u32) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// An Arrow offset, which is never negative.
+fn size(offset: i32) -> usize {
+    usize::try_from(offset).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,678 @@
+//! Rows in, pages out: a segment is written front to back by one [`SegmentWriter`].
+//!
+//! 1. [`SegmentWriter::push`] finds how many of the next rows still fit the page (`PageFill`), keeps them as slices
+//!    of the caller's batches, and encodes the page once it is full.
+//! 2. Encoding joins the slices column by column, moves long values to overflow pages, picks each column's
+//!    encoding, and copies the buffers to their places once.
+//! 3. [`SegmentWriter::finish`] encodes what is left. [`append_rows`] starts from the rows of an old last page.
+//!
+//! Invariants: pages come out in order of their slots' rows, and the overflow pages of a page before it; logical
+//! numbers are handed out once; a page exceeds the class's bytes only with a single row. Memory is bounded by one
+//! page, the batch at hand, and 64 MiB of long values (or one longer row).
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Array};
+use arrow::compute::concat;
+use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
+use cleave_media::{AlignedBuffer, BLOCK_SIZE};
+
+use crate::decode::{Projection, decode_batch};
+use crate::error::StoreError;
+use crate::ids::PAGE_MAX;
+use crate::page::columns::{CommitColumn, Layout, ValueType, Versions, VidColumn};
+use crate::page::encoding::{self, EncodedChunk, number};
+use crate::page::header::{CHUNK_ALIGNMENT_MIN, ChunkEntry, Encoding, FORMAT_VERSION, PageHeader};
+use crate::page::overflow::{ENTRY_BYTES, OverflowValues, PAYLOAD_BYTES_MAX};
+use crate::page::{EncodedPage, PAGE_ROW_COUNT_MAX, PageClass, PageKind, checksum};
+use crate::page_source::{ColumnRef, PageColumns, PageRead, SegmentRef};
+use crate::schema::TableSchema;
+use crate::zone_map::ZoneEntry;
+
+/// Most bytes of long values that the rows of one page may have, unless one row has more.
+const LONG_BYTES_MAX: u64 = 64 << 20;
+/// Longest value: what PostgreSQL takes, and far below what an Arrow offset can say.
+const VALUE_BYTES_MAX: u32 = 1 << 30;
+
+/// Turns rows into the pages of one segment.
+#[derive(Debug)]
+pub struct SegmentWriter {
+    segment: SegmentRef,
+    kind: PageKind,
+    class: PageClass,
+    /// In declared order.
+    schema: SchemaRef,
+    columns: Vec<UserColumn>,
+    /// Number of the next heap page where it is not `next_page`: an old page is being rewritten.
+    rewritten_page: Option<u32>,
+    next_page: u32,
+    next_vid: u64,
+    pending: Vec<PendingRows>,
+    fill: PageFill,
+}
+
+/// The last page of a hot segment, read with [`crate::page::all_columns`].
+#[derive(Debug, Clone, Copy)]
+pub struct Tail<'a> {
+    /// How it was read.
+    pub read: &'a PageRead,
+    /// What came.
+    pub columns: &'a PageColumns,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct UserColumn {
+    id: u32,
+    value_type: ValueType,
+}
+
+/// Rows that wait for their page to be full.
+#[derive(Debug)]
+struct PendingRows {
+    batch: RecordBatch,
+    versions: Versions,
+}
+
+/// Adds rows to a hot segment: the old rows of its last page and `rows` in, pages out.
+///
+/// Where the tail page has room, the first heap page that comes out has its logical number and begins with its rows
+/// in their slots; it replaces the old one, at a new place. All other pages are numbered from `next_page` on. A
+/// tail page with long values is left alone, as they would have to be written again: new rows open a new page.
+///
+/// # Errors
+/// [`StoreError::Mismatch`] for rows that do not fit the schema or a tail that was not read with all columns,
+/// [`StoreError::Corrupt`] for a tail that does not decode.
+pub fn append_rows(
+    segment: SegmentRef,
+    schema: &TableSchema,
+    class: PageClass,
+    tail: Option<Tail<'_>>,
+    next_page: u32,
+    rows: &RecordBatch,
+    versions: Versions,
+) -> Result<Vec<EncodedPage>, StoreError> {
+    let mut writer = SegmentWriter::new(segment, schema, class, next_page, 0)?;
+    let mut kept = None;
+    if let Some(tail) = tail {
+        let header = &tail.columns.header;
+        let overflows = header.chunks.iter().any(|chunk| chunk.overflow_count > 0);
+        if !overflows && header.row_count < class.row_count_max {
+            let old = writer.decode_tail(tail)?;
+            writer.rewritten_page = Some(header.page);
+            // Rows that fitted once fit again, in one page; the class may have shrunk, then they stay as they are.
+            if !writer.push_versions(&old.batch, old.versions)?.is_empty() {
+                writer = SegmentWriter::new(segment, schema, class, next_page, 0)?;
+            } else {
+                kept = Some(header.row_count);
+            }
+        }
+    }
+    let mut pages = writer.push_versions(rows, versions)?;
+    pages.extend(writer.finish()?);
+    // A tail that had no room for even one more row came out as it was.
+    let unchanged = kept.zip(pages.first()).is_some_and(|(count, page)| page.row_count == count);
+    if unchanged {
+        pages.remove(0);
+    }
+    Ok(pages)
+}
+
+impl SegmentWriter {
+    /// A writer of heap pages numbered from `first_page` on; rows pushed without versions get VIDs from
+    /// `first_vid` on and the segment's commit number.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for a schema of another table or version, or a class that no page can have.
+    pub fn new(
+        segment: SegmentRef,
+        schema: &TableSchema,
+        class: PageClass,
+        first_page: u32,
+        first_vid: u64,
+    ) -> Result<Self, StoreError> {
+        let mismatch = |reason: String| StoreError::Mismatch { what: "writing a segment", reason };
+        if (schema.table_id, schema.version) != (segment.table_id, segment.schema_version) {
+            return Err(mismatch(format!(
+                "{} is of table {} in schema version {}, the rows are of table {} in version {}",
+                segment.segment,
+                segment.table_id,
+                segment.schema_version,
+                schema.table_id,
+                schema.version
+            )));
+        }
+        let alignment = class.chunk_alignment;
+        let sound = alignment.is_power_of_two()
+            && (CHUNK_ALIGNMENT_MIN..=4096).contains(&alignment)
+            && (1..=PAGE_ROW_COUNT_MAX).contains(&class.row_count_max)
+            && (4096..=1 << 28).contains(&class.page_bytes);
+        if !sound {
+            return Err(mismatch(format!("pages cannot be of {class:?}")));
+        }
+        let mut columns = Vec::with_capacity(schema.columns.len());
+        for column in &schema.columns {
+            let data_type = column.column_type.arrow();
+            let value_type = ValueType::from_arrow(&data_type)
+                .ok_or_else(|| mismatch(format!("pages have no type for {data_type}")))?;
+            columns.push(UserColumn { id: column.id, value_type });
+        }
+        let fill = PageFill::empty(columns.len());
+        Ok(Self {
+            segment,
+            kind: PageKind::Heap,
+            class,
+            schema: schema.arrow(),
+            columns,
+            rewritten_page: None,
+            next_page: first_page,
+            next_vid: first_vid,
+            pending: Vec::new(),
+            fill,
+        })
+    }
+
+    /// The same writer, of pages of another kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: PageKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Logical number that the next new page gets.
+    #[must_use]
+    pub fn next_page(&self) -> u32 {
+        self.next_page
+    }
+
+    /// VID that the next row gets when pushed without versions.
+    #[must_use]
+    pub fn next_vid(&self) -> u64 {
+        self.next_vid
+    }
+
+    /// Takes rows that one run loads; returns the pages that became full.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for columns that are not the schema's, [`StoreError::OutOfRange`] for a value of
+    /// more than 1 GiB or a segment that is full.
+    pub fn push(&mut self, rows: &RecordBatch) -> Result<Vec<EncodedPage>, StoreError> {
+        let first = self.next_vid;
+        self.push_versions(rows, Versions::loaded(first))
+    }
+
+    /// Takes rows with their version columns; returns the pages that became full.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::push`], and [`StoreError::Mismatch`] for version columns that do not fit the rows.
+    pub fn push_versions(
+        &mut self,
+        rows: &RecordBatch,
+        versions: Versions,
+    ) -> Result<Vec<EncodedPage>, StoreError> {
+        self.check_types(rows)?;
+        versions.check(rows.num_rows())?;
+        if let VidColumn::Sequence { first } = versions.vid {
+            self.next_vid = first.saturating_add(rows.num_rows() as u64);
+        }
+        let mut pages = Vec::new();
+        let sizes = RowSizes::of(rows, &versions, &self.columns, self.class.inline_bytes_max())?;
+        let mut from = 0;
+        while from < rows.num_rows() {
+            let to = self.fitting(&sizes, from, rows.num_rows());
+            if to == from {
+                pages.extend(self.encode_pending()?);
+                continue;
+            }
+            self.fill.add(&sizes, from, to);
+            self.pending.push(PendingRows {
+                batch: rows.slice(from, to - from),
+                versions: versions.slice(from, to),
+            });
+            from = to;
+        }
+        Ok(pages)
+    }
+
+    /// Encodes the rows that still wait.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::push`].
+    pub fn finish(mut self) -> Result<Vec<EncodedPage>, StoreError> {
+        self.encode_pending()
+    }
+
+    fn check_types(&self, rows: &RecordBatch) -> Result<(), StoreError> {
+        let found = rows.columns().iter().map(|column| column.data_type());
+        let expected = self.schema.fields().iter().map(|field| field.data_type());
+        if found.clone().eq(expected.clone()) {
+            return Ok(());
+        }
+        Err(StoreError::Mismatch {
+            what: "writing rows",
+            reason: format!(
+                "columns of types {:?} where the table has {:?}",
+                found.collect::<Vec<_>>(),
+                expected.collect::<Vec<_>>()
+            ),
+        })
+    }
+
+    /// The end of the rows from `from` on that fit the page that is being filled: `from` where none does and the
+    /// page has others already.
+    fn fitting(&self, sizes: &RowSizes<'_>, from: usize, row_count: usize) -> usize {
+        let fits = |to: usize| self.fill.fits(sizes, from, to, &self.class);
+        if fits(row_count) {
+            return row_count;
+        }
+        // The largest end that fits lies in low..high.
+        let (mut low, mut high) = (from, row_count);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        if low == from && self.fill.rows == 0 { from + 1 } else { low }
+    }
+
+    fn take_page_number(&mut self, count: u32) -> Result<u32, StoreError> {
+        let first = self.next_page;
+        match first.checked_add(count) {
+            Some(next) if next <= PAGE_MAX.saturating_add(1) => {
+                self.next_page = next;
+                Ok(first)
+            }
+            _ => Err(StoreError::OutOfRange {
+                what: "page",
+                value: u64::from(first) + u64::from(count),
+                max: u64::from(PAGE_MAX),
+            }),
+        }
+    }
+
+    /// Encodes the page of the pending rows, its overflow pages first; nothing where no row waits.
+    fn encode_pending(&mut self) -> Result<Vec<EncodedPage>, StoreError> {
+        let pending = std::mem::take(&mut self.pending);
+        self.fill = PageFill::empty(self.columns.len());
+        let Some((batches, versions)) = join_versions(pending)? else {
+            return Ok(Vec::new());
+        };
+        let row_count = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        let mut pages = Vec::new();
+        let mut chunks = Vec::with_capacity(self.columns.len() + 4);
+        let mut zones = Vec::with_capacity(self.columns.len());
+        let rewritten = self.rewritten_page.take();
+        let inline_bytes_max = self.class.inline_bytes_max();
+        for (index, column) in self.columns.clone().into_iter().enumerate() {
+            let array = join_column(&batches, index)?;
+            zones.push(ZoneEntry::of(column.id, &array));
+            let reference = ColumnRef::User(column.id);
+            let (mut chunk, long) =
+                encoding::encode(reference, column.value_type, &array, inline_bytes_max)?;
+            if let Some(long) = long {
+                let count = number(long.bytes.len().div_ceil(PAYLOAD_BYTES_MAX), "page")?;
+                let first = self.take_page_number(count)?;
+                chunk.base = u64::from(first) | u64::from(count) << 32;
+                pages.extend(long.encode_pages(&self.segment, reference, first)?);
+            }
+            chunks.push(chunk);
+        }
+        let overflow_count = number(pages.len(), "page")?;
+        let overflow_first = pages.first().map_or(0, |page: &EncodedPage| page.page);
+        let page = match rewritten {
+            Some(page) => page,
+            None => self.take_page_number(1)?,
+        };
+        let vid_first = versions.vid_first().unwrap_or(0);
+        chunks.extend(version_chunks(versions)?);
+        let (bytes, header_checksum) = self.lay_out(page, row_count, chunks)?;
+        pages.push(EncodedPage {
+            page,
+            kind: self.kind,
+            bytes,
+            row_count: number(row_count, "row count")?,
+            checksum: header_checksum,
+            vid_first,
+            zones,
+            overflow_first_count: (overflow_first, overflow_count),
+        });
+        Ok(pages)
+    }
+
+    /// Puts chunks into a page, behind their header; returns the page and the header's checksum.
+    fn lay_out(
+        &self,
+        page: u32,
+        row_count: usize,
+        mut chunks: Vec<EncodedChunk>,
+    ) -> Result<(AlignedBuffer, u32), StoreError> {
+        chunks.sort_by_key(|chunk| chunk.column);
+        let alignment = encoding::size_of(self.class.chunk_alignment);
+        let header_length = PageHeader::length_for(chunks.len());
+        let mut end = header_length;
+        let mut places = Vec::with_capacity(chunks.len());
+        for chunk in &chunks {
+            let place = if chunk.length == 0 { 0 } else { end.next_multiple_of(alignment) };
+            end = end.max(place + chunk.length);
+            places.push(place);
+        }
+        let mut bytes = AlignedBuffer::zeroed(end.next_multiple_of(BLOCK_SIZE));
+        let mut entries = Vec::with_capacity(chunks.len());
+        for (chunk, place) in chunks.iter().zip(places) {
+            let target = bytes.get_mut(place..place + chunk.length).unwrap_or_default();
+            for (at, part) in &chunk.parts {
+                if let Some(target) = target.get_mut(*at..at + part.len()) {
+                    target.copy_from_slice(part);
+                }
+            }
+            entries.push(ChunkEntry {
+                column: chunk.column,
+                encoding: chunk.encoding,
+                value_type: chunk.value_type,
+                offset: number(place, "offset")?,
+                length: number(chunk.length, "length")?,
+                null_count: chunk.null_count,
+                overflow_count: chunk.overflow_count,
+                base: chunk.base,
+                checksum: checksum::checksum(target),
+            });
+        }
+        let header = PageHeader {
+            format_version: FORMAT_VERSION,
+            kind: self.kind,
+            table_id: self.segment.table_id,
+            segment: self.segment.segment,
+            page,
+            schema_version: self.segment.schema_version,
+            row_count: number(row_count, "row count")?,
+            header_length: number(header_length, "header length")?,
+            block_count: number(bytes.len() / BLOCK_SIZE, "block count")?,
+            chunks: entries,
+        }
+        .encode();
+        if let Some(target) = bytes.get_mut(..header.len()) {
+            target.copy_from_slice(&header);
+        }
+        Ok((bytes, checksum::checksum(&header)))
+    }
+
+    fn decode_tail(&self, tail: Tail<'_>) -> Result<PendingRows, StoreError> {
+        let version_columns =
+            [ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Predecessor, ColumnRef::Tombstone];
+        let user = self.columns.iter().map(|column| ColumnRef::User(column.id));
+        let overflow = OverflowValues::none();
+        let decoded = |columns: Vec<ColumnRef>, schema: SchemaRef| {
+            let projection = Projection { schema, columns };
+            decode_batch(tail.columns, tail.read, &projection, None, &overflow)
+        };
+        let batch = decoded(user.collect(), SchemaRef::clone(&self.schema))?;
+        let fields = version_columns.map(|column| Projection::version_field(column));
+        let versions = decoded(
+            version_columns.to_vec(),
+            SchemaRef::new(Schema::new(fields.into_iter().flatten().collect::<Vec<_>>())),
+        )?;
+        let numbers =
+            |index: usize| versions.column(index).as_primitive::<UInt64Type>().values().to_vec();
+        let tombstones = versions.column(3).as_boolean();
+        let predecessors = numbers(2);
+        Ok(PendingRows {
+            batch,
+            versions: Versions {
+                vid: VidColumn::Each(numbers(0)),
+                commit: CommitColumn::Each(numbers(1)),
+                predecessor: predecessors.iter().any(|bits| *bits != 0).then_some(predecessors),
+                tombstone: (tombstones.true_count() > 0)
+                    .then(|| tombstones.values().iter().collect()),
+            },
+        })
+    }
+}
+
+/// What the page that is being filled holds already.
+#[derive(Debug)]
+struct PageFill {
+    rows: u64,
+    long_bytes: u64,
+    version_columns: [bool; 4],
+    /// Per user column.
+    columns: Vec<ColumnFill>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct ColumnFill {
+    data_bytes: u64,
+    long_count: u64,
+    nullable: bool,
+}
+
+impl PageFill {
+    fn empty(column_count: usize) -> Self {
+        Self {
+            rows: 0,
+            long_bytes: 0,
+            version_columns: [false; 4],
+            columns: vec![ColumnFill::default(); column_count],
+        }
+    }
+
+    fn add(&mut self, sizes: &RowSizes<'_>, from: usize, to: usize) {
+        self.rows += (to - from) as u64;
+        for (fill, size) in self.columns.iter_mut().zip(&sizes.columns) {
+            let (inline, long, long_count) = size.bytes.between(from, to);
+            fill.data_bytes += inline;
+            fill.long_count += long_count;
+            fill.nullable |= size.nullable;
+            self.long_bytes += long;
+        }
+        for (has, adds) in self.version_columns.iter_mut().zip(sizes.version_columns) {
+            *has |= adds;
+        }
+    }
+
+    /// Whether the page with these further rows stays within its class: an upper bound, since columns may turn
+    /// out to need no bytes.
+    fn fits(&self, sizes: &RowSizes<'_>, from: usize, to: usize, class: &PageClass) -> bool {
+        let rows = self.rows + (to - from) as u64;
+        let alignment = u64::from(class.chunk_alignment);
+        let mut end = PageHeader::length_for(self.columns.len() + 4) as u64;
+        let mut long_bytes = self.long_bytes;
+        let mut add = |bytes: u64| end = end.next_multiple_of(alignment) + bytes;
+        for (fill, size) in self.columns.iter().zip(&sizes.columns) {
+            let (inline, long, long_count) = size.bytes.between(from, to);
+            long_bytes += long;
+            let validity = if fill.nullable || size.nullable { rows.div_ceil(8) } else { 0 };
+            let validity = validity.next_multiple_of(64);
+            add(validity
+                + match size.layout {
+                    Layout::Bits => rows.div_ceil(8),
+                    Layout::Fixed(width) => rows * width as u64,
+                    Layout::Bytes => {
+                        let table = (fill.long_count + long_count) * ENTRY_BYTES as u64;
+                        ((rows + 1) * 4).next_multiple_of(64)
+                            + table.next_multiple_of(64)
+                            + fill.data_bytes
+                            + inline
+                    }
+                });
+        }
+        let widths = [64_u64, 64, 64, 1];
+        for ((has, adds), bits) in
+            self.version_columns.iter().zip(sizes.version_columns).zip(widths)
+        {
+            if *has || adds {
+                add((rows * bits).div_ceil(8));
+            }
+        }
+        rows <= u64::from(class.row_count_max)
+            && end.next_multiple_of(BLOCK_SIZE as u64) <= u64::from(class.page_bytes)
+            && long_bytes <= LONG_BYTES_MAX
+    }
+}
+
+/// What the rows of a batch take in a page.
+struct RowSizes<'a> {
+    columns: Vec<ColumnSize<'a>>,
+    /// Which of vid, commit, predecessor and tombstone may take bytes.
+    version_columns: [bool; 4],
+}
+
+struct ColumnSize<'a> {
+    layout: Layout,
+    nullable: bool,
+    bytes: ByteSizes<'a>,
+}
+
+/// Bytes of values of no fixed width, summed up to each row.
+enum ByteSizes<'a> {
+    None,
+    /// All are short: Arrow's offsets.
+    Offsets(&'a [i32]),
+    /// Bytes in line, bytes that overflow, and how many values do.
+    Sums(Vec<(u64, u64, u64)>),
+}
+
+impl<'a> RowSizes<'a> {
+    fn of(
+        rows: &'a RecordBatch,
+        versions: &Versions,
+        columns: &[UserColumn],
+        inline_bytes_max: u32,
+    ) -> Result<Self, StoreError> {
+        let columns = rows.columns().iter().zip(columns).map(|(array, column)| {
+            let offsets: Option<&[i32]> = match column.value_type {
+                ValueType::Utf8 => Some(array.as_string::<i32>().value_offsets()),
+                ValueType::Binary => Some(array.as_binary::<i32>().value_offsets()),
+                _ => None,
+            };
+            Ok(ColumnSize {
+                layout: column.value_type.layout(),
+                nullable: array.null_count() > 0,
+                bytes: offsets.map_or(Ok(ByteSizes::None), |offsets| {
+                    ByteSizes::of(array, offsets, inline_bytes_max)
+                })?,
+            })
+        });
+        Ok(Self {
+            columns: columns.collect::<Result<_, StoreError>>()?,
+            version_columns: [
+                // Sequences that do not meet become values.
+                true,
+                matches!(versions.commit, CommitColumn::Each(_)),
+                versions.predecessor.is_some(),
+                versions.tombstone.is_some(),
+            ],
+        })
+    }
+}
+
+impl<'a> ByteSizes<'a> {
+    fn of(array: &ArrayRef, offsets: &'a [i32], inline_bytes_max: u32) -> Result<Self, StoreError> {
+        let lengths = offsets.iter().zip(offsets.iter().skip(1)).map(|(from, to)| to - from);
+        let longest = lengths.clone().max().unwrap_or(0).unsigned_abs();
+        if longest > VALUE_BYTES_MAX {
+            return Err(StoreError::OutOfRange {
+                what: "bytes of a value",
+                value: u64::from(longest),
+                max: u64::from(VALUE_BYTES_MAX),
+            });
+        }
+        if longest <= inline_bytes_max {
+            return Ok(Self::Offsets(offsets));
+        }
+        let mut sum = (0, 0, 0);
+        let mut sums = vec![sum];
+        for (row, length) in lengths.enumerate() {
+            let length = length.unsigned_abs();
+            if length <= inline_bytes_max {
+                sum.0 += u64::from(length);
+            } else if array.is_valid(row) {
+                sum.1 += u64::from(length);
+                sum.2 += 1;
+            }
+            sums.push(sum);
+        }
+        Ok(Self::Sums(sums))
+    }
+
+    /// Bytes in line, bytes that overflow, and how many values do, of rows `from..to`.
+    fn between(&self, from: usize, to: usize) -> (u64, u64, u64) {
+        match self {
+            Self::None => (0, 0, 0),
+            Self::Offsets(offsets) => {
+                let at = |row: usize| offsets.get(row).map_or(0, |at| u64::from(at.unsigned_abs()));
+                (at(to).saturating_sub(at(from)), 0, 0)
+            }
+            Self::Sums(sums) => {
+                let at = |row: usize| sums.get(row).copied().unwrap_or_default();
+                let (low, high) = (at(from), at(to));
+                (high.0 - low.0, high.1 - low.1, high.2 - low.2)
+            }
+        }
+    }
+}
+
+/// The batches of pending rows with their version columns as one; None where there are no rows.
+fn join_versions(
+    pending: Vec<PendingRows>,
+) -> Result<Option<(Vec<RecordBatch>, Versions)>, StoreError> {
+    let mut batches = Vec::with_capacity(pending.len());
+    let mut joined: Option<(usize, Versions)> = None;
+    for rows in pending {
+        let count = rows.batch.num_rows();
+        joined = Some(match joined {
+            None => (count, rows.versions),
+            Some((before, versions)) => {
+                (before + count, versions.extend(before, rows.versions, count)?)
+            }
+        });
+        batches.push(rows.batch);
+    }
+    Ok(joined.map(|(_, versions)| (batches, versions)))
+}
+
+fn join_column(batches: &[RecordBatch], index: usize) -> Result<ArrayRef, StoreError> {
+    match batches {
+        [one] => Ok(ArrayRef::clone(one.column(index))),
+        many => {
+            let parts: Vec<&dyn Array> =
+                many.iter().map(|batch| batch.column(index).as_ref()).collect();
+            Ok(concat(&parts)?)
+        }
+    }
+}
+
+/// The chunks of the version columns; predecessor and tombstone only where some row has one.
+fn version_chunks(versions: Versions) -> Result<Vec<EncodedChunk>, StoreError> {
+    let numbers = |column, values: Vec<u64>| {
+        encoding::encode(column, ValueType::UInt64, &UInt64Array::from(values), 0)
+            .map(|(chunk, _)| chunk)
+    };
+    let without = EncodedChunk::without_bytes;
+    let mut chunks = vec![
+        match versions.vid {
+            VidColumn::Sequence { first } => {
+                without(ColumnRef::Vid, ValueType::UInt64, Encoding::Sequence, first)
+            }
+            VidColumn::Each(vids) => numbers(ColumnRef::Vid, vids)?,
+        },
+        match versions.commit {
+            CommitColumn::Segment => {
+                without(ColumnRef::Commit, ValueType::UInt64, Encoding::FromSegment, 0)
+            }
+            CommitColumn::Each(commits) => numbers(ColumnRef::Commit, commits)?,
+        },
+    ];
+    if let Some(predecessors) = versions.predecessor.filter(|all| all.iter().any(|bits| *bits != 0))
+    {
+        chunks.push(numbers(ColumnRef::Predecessor, predecessors)?);
+    }
+    if let Some(tombstones) = versions.tombstone.filter(|all| all.contains(&true)) {
+        let array = BooleanArray::from(tombstones);
+        let (chunk, _) = encoding::encode(ColumnRef::Tombstone, ValueType::Boolean, &array, 0)?;
+        chunks.push(chunk);
+    }
+    Ok(chunks)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! How a reader gets column chunks of pages without knowing where it runs: page reads in, verified chunks out.
+//!
+//! 1. A reader names pages by [`PageRef`] (logical number, place, checksum) in a [`SegmentRef`], and columns by
+//!    [`ColumnRef`]: together a [`PageRead`].
+//! 2. A [`PageSource`] returns one [`PageColumns`] for each read, in order: on the device from local media
+//!    ([`MediaPages`]), on the host from the link and a buffer pool.
+//! 3. [`crate::decode_batch`] turns them into a record batch.
+//!
+//! Invariant: a [`PageColumns`] exists only with its header checked against the reference's checksum and each
+//! chunk against the header's, whoever transported the bytes ([`PageColumns::verify`]). The reference is the root
+//! of a Merkle tree of depth two: a stale, torn, misdirected or lost write fails one of the checks.
+//!
+//! Source: `design.md`, "The one idea"; `rules.md`, rule 18.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cleave_media::Extent;
+use futures::future::BoxFuture;
+
+use crate::error::StoreError;
+use crate::ids::SegmentId;
+use crate::page::header::{PageHeader, parse_header};
+
+mod media_pages;
+
+pub use media_pages::MediaPages;
+
+/// A page: its name, its place and its fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PageRef {
+    /// Logical number in its segment.
+    pub page: u32,
+    /// Physical place on the device's media.
+    pub extent: Extent,
+    /// Rows in the page; 0 for an overflow page.
+    pub row_count: u32,
+    /// CRC-32C of the page's header, which holds those of the chunks.
+    pub checksum: u32,
+}
+
+/// What a page has in common with all others of its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SegmentRef {
+    /// The table.
+    pub table_id: u32,
+    /// The segment.
+    pub segment: SegmentId,
+    /// Version of the table's schema that all its pages are written in.
+    pub schema_version: u32,
+    /// Commit number of rows whose page says that the segment has it; 0 while the run that writes it is open.
+    pub commit: u64,
+}
+
+/// A column of a page: the user's, by stable id, or one of the version columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ColumnRef {
+    /// A column of the table, by [`crate::Column::id`].
+    User(u32),
+    /// The row's number within its tablet.
+    Vid,
+    /// Number of the commit that made the version.
+    Commit,
+    /// [`crate::RecId`] bits of the version before this one, 0: none.
+    Predecessor,
+    /// True where the version says that the row is gone.
+    Tombstone,
+}
+
+/// A wish for columns of one page. Naming a column twice is allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRead {
+    /// The page's segment.
+    pub segment: SegmentRef,
+    /// The page.
+    pub page: PageRef,
+    /// Columns wanted, in the order that [`PageColumns::chunks`] will have.
+    pub columns: Vec<ColumnRef>,
+}
+
+/// Columns of one page, verified.
+#[derive(Debug, Clone)]
+pub struct PageColumns {
+    /// The page's table of contents.
+    pub header: Arc<PageHeader>,
+    /// Chunks in the order asked for; None where the page stores no bytes for the column: it is constant, a
+    /// sequence, the segment's commit, or younger than the page's schema version.
+    pub chunks: Vec<Option<Bytes>>,
+}
+
+/// Where pages come from.
+pub trait PageSource: Send + Sync + Debug {
+    /// Columns of pages, one answer for each read, in the order of `reads`.
+    ///
+    /// The future of a source over media does its work synchronously when polled first.
+    fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>>;
+
+    /// Payloads of overflow pages of one segment, verified, in the order of `pages`.
+    fn read_overflow(
+        &self,
+        segment: SegmentRef,
+        pages: Vec<PageRef>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>>;
+}
+
+/// Bytes of a page read as they came from media or a peer, believed by nobody yet.
+#[derive(Debug, Clone)]
+pub struct RawColumns {
+    /// The page from its first byte to at least the end of its header.
+    pub header: Bytes,
+    /// One for each column of the read, None where the page stores no bytes for it.
+    pub chunks: Vec<Option<Bytes>>,
+}
+
+impl PageColumns {
+    /// Believes raw bytes after checking header and chunks against the reference.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] naming page and column, [`StoreError::NewerFormat`], or [`StoreError::Mismatch`]
+    /// where the chunks are not one for each column of `read`.
+    pub fn verify(read: &PageRead, raw: RawColumns) -> Result<Self, StoreError> {
+        let header = Arc::new(parse_header(&raw.header, &read.page, &read.segment)?);
+        Self::verify_with_header(read, header, raw.chunks)
+    }
+
+    /// As [`PageColumns::verify`], with a header that was parsed for this very page before.
+    ///
+    /// # Errors
+    /// As [`PageColumns::verify`].
+    pub fn verify_with_header(
+        read: &PageRead,
+        header: Arc<PageHeader>,
+        chunks: Vec<Option<Bytes>>,
+    ) -> Result<Self, StoreError> {
+        if chunks.len() != read.columns.len() {
+            return Err(StoreError::Mismatch {
+                what: "a page read",
+                reason: format!("{} chunks for {} columns", chunks.len(), read.columns.len()),
+            });
+        }
+        for (column, chunk) in read.columns.iter().zip(&chunks) {
+            header.verify_chunk(read, *column, chunk.as_deref())?;
+        }
+        Ok(Self { header, chunks })
+    }
+
+    /// Bytes that the chunks hold, the header not counted.
+    #[must_use]
+    pub fn byte_size(&self) -> usize {
+        self.chunks.iter().flatten().map(Bytes::len).sum()
+    }
+}
+
+impl fmt::Display for ColumnRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(id) => write!(formatter, "column {id}"),
+            Self::Vid => formatter.write_str("version column vid"),
+            Self::Commit => formatter.write_str("version column commit"),
+            Self::Predecessor => formatter.write_str("version column predecessor"),
+            Self::Tombstone => formatter.write_str("version column tombstone"),
+        }
+    }
+}
