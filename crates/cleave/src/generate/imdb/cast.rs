@@ -17,6 +17,7 @@ pub(crate) const ACTRESS: u32 = 2;
 pub(crate) const PRODUCER: u32 = 3;
 /// See [`ACTOR`].
 pub(crate) const WRITER: u32 = 4;
+const CREW: u32 = 10;
 
 /// Shares of the roles 1 to 11 among the cast of films, series, episodes and others.
 const ROLES: [[f64; 11]; 4] = [
@@ -101,7 +102,7 @@ pub(crate) fn cast_info_rows(
             note.push_str(part.note);
         } else {
             let class = movie.kind.class();
-            role = u32::try_from(world.roles.by_class[class].pick(&mut draw)).unwrap_or(0) + 1;
+            role = pick_role(&world.roles.by_class[class], movie.popularity, &mut draw);
             person = world.people.pick(role, &mut draw);
             if role <= ACTRESS {
                 if draw.chance(0.872) {
@@ -127,15 +128,23 @@ pub(crate) fn cast_info_rows(
     }
 }
 
+/// The role of one of the cast. Popular titles have larger casts and crews, but not more writers.
+fn pick_role(roles: &Weighted, popularity: f64, draw: &mut Draw) -> u32 {
+    let role = u32::try_from(roles.pick(draw)).unwrap_or(0) + 1;
+    if role == WRITER && draw.chance(1.0 - (-0.75 * popularity).exp()) { CREW } else { role }
+}
+
 fn push_actor_note(movie: &Movie, note: &mut String, draw: &mut Draw) {
     let animated = movie.is_animated();
-    if draw.chance(if animated { 0.50 } else { 0.0145 }) {
-        let dubbed = if movie.place == JAPAN && animated { 0.33 } else { 0.045 };
+    let fame = (-0.35 * movie.popularity).exp();
+    if draw.chance(if animated { 0.52 } else { 0.0145 } * fame) {
+        let dubbed = if movie.place == JAPAN && animated { 0.55 } else { 0.06 };
+        let silent = 0.009 * (0.9 * movie.popularity).exp();
         match draw.unit() {
             u if u < dubbed => note.push_str("(voice: English version)"),
             u if u < dubbed + 0.012 => note.push_str("(voice: Japanese version)"),
-            u if u < dubbed + 0.022 => note.push_str("(voice) (uncredited)"),
-            u if u < dubbed + 0.037 => {
+            u if u < dubbed + 0.012 + silent => note.push_str("(voice) (uncredited)"),
+            u if u < dubbed + 0.027 + silent => {
                 let _ = write!(note, "(voice) (as {})", draw.pick(&SURNAMES));
             }
             _ => note.push_str("(voice)"),
@@ -215,7 +224,7 @@ fn push_crew_note(role: u32, note: &mut String, draw: &mut Draw) {
     let notes: &Notes = match role {
         PRODUCER => &PRODUCER_NOTES,
         WRITER => &WRITER_NOTES,
-        10 => &CREW_NOTES,
+        CREW => &CREW_NOTES,
         _ => &OTHER_NOTES,
     };
     let mut unit = draw.unit();

@@ -299,18 +299,24 @@ fn distributor(
         u if u < home => Some(movie.place),
         _ => Some(world.companies.markets.pick(draw)),
     };
+    // The Internet is worldwide; small films, and those from the United States, more so.
+    let worldwide = if place == Some(USA) { 0.33 } else { 0.10 }
+        * (1.0 - 0.35 * movie.popularity).clamp(0.3, 1.5);
     if !draw.chance(0.061) {
+        // The first sell what is new. The others, whom only popular titles have, sell discs long
+        // after: these came when many of the films were old.
+        let made = movie.year_or_recent();
         let lag = match draw.unit() {
-            u if u < 0.66 => draw.below(2),
-            u if u < 0.82 => 1 + draw.below(5),
-            _ => draw.below(40),
+            u if nth < 2 && u < 0.70 => draw.below(2),
+            u if nth < 2 || u < 0.50 => draw.below(5),
+            _ if made < 1999 => 1_999 - made + draw.below(14),
+            _ => draw.below(9),
         };
-        // What sells films on discs and on the Internet came long after many of the films.
-        let year = (movie.year_or_recent() + lag).min(2013);
+        let year = (made + lag).min(2013);
         if draw.chance(0.9) {
             let _ = write!(note, "({year}) ");
         }
-        let global = year >= 1998 && draw.chance(0.055);
+        let global = (2_000..2_010).contains(&year) && draw.chance(worldwide);
         let country = match place {
             _ if global => "worldwide",
             Some(place) => PLACES[place].name,

@@ -69,8 +69,8 @@ const PRODUCERS: FanOut = FanOut {
 const DISTRIBUTORS: FanOut = FanOut {
     mean: [1.006, 1.34, 0.18, 0.88],
     eras: [[0.2, 0.9, 1.15, 1.4, 1.05, 0.45], EVEN],
-    shared: [1.4, 1.1, 0.7, 0.9],
-    own: [0.7, 0.7, 0.9, 0.7],
+    shared: [1.52, 1.3, 0.7, 0.95],
+    own: [0.6, 0.6, 0.9, 0.7],
 };
 const ALIASES: FanOut = FanOut {
     mean: [0.44, 0.2, 0.012, 0.15],
@@ -81,14 +81,14 @@ const ALIASES: FanOut = FanOut {
 const LINKS: FanOut = FanOut {
     mean: [0.0, 1.2, 0.1, 0.0],
     eras: [EVEN, [0.2, 0.8, 1.0, 1.3, 1.0, 0.5]],
-    shared: [1.0, 1.3, 1.5, 1.0],
-    own: [1.0, 1.5, 1.9, 1.0],
+    shared: [1.0, 1.8, 1.9, 1.0],
+    own: [1.0, 1.0, 1.3, 1.0],
 };
 /// Titles with rows in `complete_cast`; at most one each.
 const COMPLETE: FanOut = FanOut {
     mean: [0.063, 0.02, 0.029, 0.028],
     eras: [[0.1, 1.55, 1.9, 1.6, 0.32, 0.1], [0.3, 1.7, 1.6, 1.3, 0.8, 0.55]],
-    shared: [0.95, 0.8, 0.8, 0.9],
+    shared: [1.45, 1.0, 0.85, 1.2],
     own: [0.0; 4],
 };
 

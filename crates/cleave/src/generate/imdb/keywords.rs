@@ -208,9 +208,9 @@ impl Keywords {
         let tail = f64::from(count) - HEAD.len() as f64;
         Self {
             mixes: [
-                mix(0.62, 0.5, 0.2),
-                mix(1.55, 1.3, 0.2),
-                mix(1.3, 2.6, 0.4),
+                mix(0.75, 0.55, 0.2),
+                mix(2.0, 1.4, 0.2),
+                mix(1.7, 3.3, 0.4),
                 mix(0.2, 1.6, 14.0),
             ],
             first: Weighted::new(
@@ -231,7 +231,7 @@ impl Keywords {
     /// The `slot`th of `slots` keywords of `movie`.
     fn pick(&self, movie: &Movie, slot: u32, slots: u32, draw: &mut Draw) -> u32 {
         let serial = movie.kind.class() == 2;
-        if slot == 0 && draw.chance(if serial { 0.085 } else { 0.135 }) {
+        if slot == 0 && draw.chance(if serial { 0.055 } else { 0.075 }) {
             return id_of(self.first.pick(draw));
         }
         let mix = if movie.is_animated() {

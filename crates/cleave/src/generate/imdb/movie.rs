@@ -152,7 +152,7 @@ impl Movie {
         }
         let per_season = 6 + series_draw.below(20);
         let number = offset - 1;
-        let long = series_draw.chance(0.12);
+        let long = series_draw.chance(0.42);
         let episode = Episode {
             series_id,
             season: if long { 1 } else { number / per_season + 1 },
@@ -274,8 +274,8 @@ fn series_of(world: &World, id: u32) -> (u32, u32) {
 
 fn pick_place(world: &World, popularity: f64, kind: Kind, draw: &mut Draw) -> usize {
     let odds = match kind {
-        Kind::Film => (-0.85 + 0.75 * popularity).exp(),
-        Kind::Series | Kind::Episode => (-0.3 + 0.45 * popularity).exp(),
+        Kind::Film => (-0.85 + 0.95 * popularity).exp(),
+        Kind::Series | Kind::Episode => (-0.25 + 0.55 * popularity).exp(),
         _ => (-0.2 + 0.6 * popularity).exp(),
     };
     if draw.chance(odds / (1.0 + odds)) { USA } else { world.places.titles.pick(draw) }
@@ -295,7 +295,7 @@ fn pick_genres(
     if popularity > 0.8 && genre_named("Short") == genres[0] && draw.chance(0.8) {
         genres[0] = u8::try_from(world.genres.further.pick(draw)).unwrap_or(0);
     }
-    let further = draw.poisson(0.62 * (0.5 * popularity - 0.125).exp()).min(5);
+    let further = draw.poisson(0.66 * (0.85 * popularity - 0.36).exp()).min(4);
     for _ in 0..further {
         let genre = u8::try_from(world.genres.further.pick(draw)).unwrap_or(0);
         let dated = matches!(genre, HORROR | THRILLER) && year.is_some_and(|year| year <= 2000);

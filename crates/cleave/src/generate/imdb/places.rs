@@ -34,11 +34,11 @@ pub(crate) const JAPAN: usize = 5;
 
 /// All countries, the large ones first.
 pub(crate) const PLACES: [Place; 76] = [
-    place("USA", "[us]", "English", 0.0, 36.0, 16.0),
+    place("USA", "[us]", "English", 0.0, 36.0, 26.0),
     place("UK", "[gb]", "English", 8.2, 8.5, 8.0),
     place("France", "[fr]", "French", 8.6, 7.0, 7.2),
     place("Canada", "[ca]", "English", 4.2, 4.2, 5.0),
-    place("Germany", "[de]", "German", 5.0, 6.2, 8.2),
+    place("Germany", "[de]", "German", 5.6, 6.4, 12.0),
     place("Japan", "[jp]", "Japanese", 6.8, 3.6, 7.0),
     place("Italy", "[it]", "Italian", 5.4, 4.4, 4.6),
     place("Spain", "[es]", "Spanish", 4.2, 4.0, 4.4),
@@ -55,7 +55,7 @@ pub(crate) const PLACES: [Place; 76] = [
     place("Finland", "[fi]", "Finnish", 1.2, 0.7, 3.3),
     place("Argentina", "[ar]", "Spanish", 1.9, 1.1, 3.2),
     place("Denmark", "[dk]", "Danish", 1.5, 0.8, 2.2),
-    place("Russia", "[ru]", "Russian", 1.5, 0.8, 1.9),
+    place("Russia", "[ru]", "Russian", 0.8, 0.5, 0.8),
     place("Austria", "[at]", "German", 1.2, 0.8, 0.8),
     place("South Korea", "[kr]", "Korean", 1.5, 0.7, 1.2),
     place("Switzerland", "[ch]", "German", 1.1, 0.8, 0.9),

@@ -17,7 +17,7 @@ const BOTTOM: u32 = 113;
 const FILMS: [f64; 6] = [0.02, 0.30, 0.37, 0.42, 0.37, 0.18];
 const OTHERS: [f64; 4] = [0.0, 0.415, 0.094, 0.29];
 /// How much being rated follows popularity.
-const SHARED: f64 = 0.74;
+const SHARED: f64 = 0.82;
 
 fn is_rated(movie: &Movie) -> bool {
     if movie.famous.is_some() || movie.rank.is_some() {
@@ -44,9 +44,9 @@ pub(crate) fn movie_info_idx_rows(movie: &Movie, first_id: u32, count: u32, rows
         Some(Rank::Bottom(_)) => -4.3,
         None => 0.0,
     };
-    let spread = if better == 0.0 { 1.45 } else { 0.2 };
+    let spread = if better == 0.0 { 1.27 } else { 0.2 };
     let serial = if matches!(movie.kind.class(), 1 | 2) { 0.75 } else { 0.0 };
-    let drawn = (6.25 + better + serial + spread * draw.normal()).clamp(1.0, 9.9);
+    let drawn = (6.15 + better + serial + spread * draw.normal()).clamp(1.0, 9.9);
     let rating = movie.famous.map_or(drawn, |famous| famous.rating);
     for slot in 0..count {
         text.clear();
