@@ -2,8 +2,8 @@
 //! tables of a well-known benchmark as record batches, the same bytes every time.
 //!
 //! 1. [`Imdb`] resembles the Internet Movie Database with the schema of the Join Order Benchmark,
-//!    with its skew and its correlations between tables.
-//! 2. It lists its tables as [`TableSpec`]s, in an order that suits foreign keys, and cuts each
+//!    with its skew and its correlations between tables; [`Tpch`] is TPC-H.
+//! 2. Both list their tables as [`TableSpec`]s, in an order that suits foreign keys, and cut each
 //!    table into parts. A part can be computed by any thread, at any time, without the others.
 //! 3. [`csv`] writes batches as PostgreSQL reads them.
 //!
@@ -14,10 +14,12 @@ pub mod csv;
 mod imdb;
 mod random;
 mod rows;
+mod tpch;
 
 use arrow::datatypes::SchemaRef;
 
 pub use imdb::Imdb;
+pub use tpch::Tpch;
 
 /// One table of a generated database.
 #[derive(Clone, Debug)]

@@ -1,0 +1,165 @@
+//! TPC-H, computed by the crate `tpchgen`: in goes a scale, out come the eight tables in parts.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
+    PartSuppGenerator, RegionGenerator, SupplierGenerator,
+};
+use tpchgen_arrow::{
+    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow,
+    RecordBatchIterator, RegionArrow, SupplierArrow,
+};
+
+use super::{GenerateError, TableSpec};
+
+/// The eight tables at one scale.
+#[derive(Clone, Debug)]
+pub struct Tpch {
+    scale: f64,
+    line_items: u64,
+}
+
+/// The tables in load order.
+const TABLES: [&str; 8] =
+    ["region", "nation", "supplier", "part", "partsupp", "customer", "orders", "lineitem"];
+/// About so many rows make a part, and exactly so many a batch.
+const PART_ROWS: u64 = 200_000;
+const BATCH_ROWS: usize = 16_384;
+
+impl Tpch {
+    /// The tables at `scale`; 1 is about a gigabyte of text.
+    pub fn new(scale: f64) -> Result<Self, GenerateError> {
+        if !(scale > 0.0 && scale <= 100.0) {
+            return Err(GenerateError::Scale { scale });
+        }
+        // An order says how many lines it has; the number of lines is the sum.
+        let mut line_counts = OrderGenerator::create_line_count_random();
+        let line_items = (0..OrderGenerator::calculate_row_count(scale, 1, 1))
+            .map(|_| {
+                let lines = line_counts.next_value();
+                line_counts.row_finished();
+                u64::try_from(lines).unwrap_or(0)
+            })
+            .sum();
+        Ok(Self { scale, line_items })
+    }
+
+    /// The eight tables in load order.
+    pub fn tables(&self) -> Vec<TableSpec> {
+        TABLES
+            .into_iter()
+            .filter_map(|name| {
+                let schema = plain_schema(self.source(name, 1, 1)?.schema());
+                Some(TableSpec { name, schema, rows: self.rows(name) })
+            })
+            .collect()
+    }
+
+    /// What creates the tables.
+    pub fn schema_sql() -> &'static str {
+        include_str!("tpch.sql")
+    }
+
+    /// How many independent parts `table` has; none if there is no such table.
+    pub fn parts(&self, table: &str) -> usize {
+        if !TABLES.contains(&table) {
+            return 0;
+        }
+        usize::try_from(self.rows(table).div_ceil(PART_ROWS)).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// One part of `table`, keys ascending over the parts. Empty if there is no such table or part.
+    pub fn part(&self, table: &str, part: usize) -> Box<dyn Iterator<Item = RecordBatch> + Send> {
+        let parts = self.parts(table);
+        let number = |x: usize| i32::try_from(x).unwrap_or(i32::MAX);
+        if part >= parts {
+            return Box::new(std::iter::empty());
+        }
+        match self.source(table, number(part + 1), number(parts)) {
+            Some(source) => Box::new(source.map(|batch| plain(&batch))),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn rows(&self, table: &str) -> u64 {
+        let count = match table {
+            "region" => 5,
+            "nation" => 25,
+            "supplier" => SupplierGenerator::calculate_row_count(self.scale, 1, 1),
+            "part" => PartGenerator::calculate_row_count(self.scale, 1, 1),
+            // Every part has four suppliers.
+            "partsupp" => 4 * PartGenerator::calculate_row_count(self.scale, 1, 1),
+            "customer" => CustomerGenerator::calculate_row_count(self.scale, 1, 1),
+            "orders" => OrderGenerator::calculate_row_count(self.scale, 1, 1),
+            _ => return self.line_items,
+        };
+        u64::try_from(count).unwrap_or(0)
+    }
+
+    fn source(&self, table: &str, part: i32, of: i32) -> Option<Box<dyn RecordBatchIterator>> {
+        let scale = self.scale;
+        Some(match table {
+            "region" => Box::new(RegionArrow::new(RegionGenerator::new(scale, part, of))),
+            "nation" => Box::new(NationArrow::new(NationGenerator::new(scale, part, of))),
+            "supplier" => Box::new(
+                SupplierArrow::new(SupplierGenerator::new(scale, part, of))
+                    .with_batch_size(BATCH_ROWS),
+            ),
+            "part" => Box::new(
+                PartArrow::new(PartGenerator::new(scale, part, of)).with_batch_size(BATCH_ROWS),
+            ),
+            "partsupp" => Box::new(
+                PartSuppArrow::new(PartSuppGenerator::new(scale, part, of))
+                    .with_batch_size(BATCH_ROWS),
+            ),
+            "customer" => Box::new(
+                CustomerArrow::new(CustomerGenerator::new(scale, part, of))
+                    .with_batch_size(BATCH_ROWS),
+            ),
+            "orders" => Box::new(
+                OrderArrow::new(OrderGenerator::new(scale, part, of)).with_batch_size(BATCH_ROWS),
+            ),
+            "lineitem" => Box::new(
+                LineItemArrow::new(LineItemGenerator::new(scale, part, of))
+                    .with_batch_size(BATCH_ROWS),
+            ),
+            _ => return None,
+        })
+    }
+}
+
+/// The schema with texts as `Utf8`, the only form of text that tables have.
+fn plain_schema(schema: &SchemaRef) -> SchemaRef {
+    let fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let data_type = match field.data_type() {
+                DataType::Utf8View => DataType::Utf8,
+                other => other.clone(),
+            };
+            Field::new(field.name(), data_type, field.is_nullable())
+        })
+        .collect();
+    Arc::new(Schema::new(fields))
+}
+
+fn plain(batch: &RecordBatch) -> RecordBatch {
+    let schema = plain_schema(batch.schema_ref());
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| cast(column, field.data_type()))
+        .collect::<Result<Vec<_>, _>>();
+    let plain = columns.and_then(|columns| RecordBatch::try_new(schema, columns));
+    assert!(plain.is_ok(), "texts always have the plain form: {plain:?}");
+    plain.unwrap_or_else(|_| batch.clone())
+}
+
+#[cfg(test)]
+mod tests;
