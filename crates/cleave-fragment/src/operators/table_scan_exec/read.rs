@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{and, filter_record_batch, prep_null_mask_filter};
+use arrow::datatypes::Schema;
 use cleave_store::{
-    ColumnRef, OverflowValues, PageColumns, PageRead, Projection, decode_batch, overflow_pages,
-    visible_rows,
+    ColumnRef, Encoding, OverflowValues, PageColumns, PageRead, Projection, Snapshot, decode_batch,
+    overflow_pages,
 };
-use datafusion_common::cast::as_boolean_array;
+use datafusion_common::cast::{as_boolean_array, as_uint64_array};
 use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_plan::ColumnarValue;
 use datafusion_physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
 };
-use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use super::{TableScan, VERSION_COLUMNS};
 use crate::fragment::FragmentContext;
@@ -61,41 +63,58 @@ impl ScanRun {
 pub(super) fn scan_stream(
     run: ScanRun,
     input: Arc<dyn MorselSource>,
-) -> impl Stream<Item = Result<RecordBatch>> + Send {
+) -> BoxStream<'static, Result<RecordBatch>> {
     let run = Arc::new(run);
+    let fetch = run.scan.fetch;
     // A limited scan reads nothing ahead: it may be done with the first morsel.
-    let ahead = if run.scan.fetch.is_some() { 1 } else { run.context.read_ahead.max(1) };
+    let ahead = if fetch.is_some() { 1 } else { run.context.read_ahead.max(1) };
     let morsels = stream::unfold(input, |input| async move {
         let morsel = input.next().await?;
         Some((morsel, input))
     });
     let reader = Arc::clone(&run);
-    let batches = morsels
-        .map(move |morsel| {
-            let run = Arc::clone(&reader);
-            async move { run.read_morsel(&morsel).await }
-        })
+    let batches: BoxStream<'static, Result<RecordBatch>> = morsels
+        .map(move |morsel| read_morsel(Arc::clone(&reader), morsel))
         .buffered(ahead)
         .map_ok(|batches| stream::iter(batches.into_iter().map(Ok)))
-        .try_flatten();
-    let fetch = run.scan.fetch;
-    stream::unfold((Box::pin(batches), 0usize), move |(mut batches, row_count)| {
-        let run = Arc::clone(&run);
-        async move {
-            if fetch.is_some_and(|fetch| row_count >= fetch) {
-                return None;
-            }
-            let batch = match batches.next().await? {
-                Ok(batch) => batch,
-                Err(error) => return Some((Err(error), (batches, row_count))),
-            };
-            let wanted = fetch.map_or(batch.num_rows(), |fetch| (fetch - row_count).min(batch.num_rows()));
-            let batch = if wanted < batch.num_rows() { batch.slice(0, wanted) } else { batch };
-            let batch = batch.record_output(&run.baseline);
-            let row_count = row_count + batch.num_rows();
-            Some((Ok(batch), (batches, row_count)))
-        }
+        .try_flatten()
+        .boxed();
+    let counted = CountedRows { run, batches, row_count: 0 };
+    stream::unfold(counted, |mut counted| async move {
+        let batch = counted.next().await?;
+        Some((batch, counted))
     })
+    .boxed()
+}
+
+/// The rows of a scan up to its limit.
+struct CountedRows {
+    run: Arc<ScanRun>,
+    batches: BoxStream<'static, Result<RecordBatch>>,
+    row_count: usize,
+}
+
+impl CountedRows {
+    async fn next(&mut self) -> Option<Result<RecordBatch>> {
+        let left = self.run.scan.fetch.map_or(usize::MAX, |fetch| fetch - self.row_count);
+        if left == 0 {
+            return None;
+        }
+        let batch = match self.batches.next().await? {
+            Ok(batch) if batch.num_rows() > left => batch.slice(0, left),
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error)),
+        };
+        self.row_count += batch.num_rows();
+        Some(Ok(batch.record_output(&self.run.baseline)))
+    }
+}
+
+fn read_morsel(
+    run: Arc<ScanRun>,
+    morsel: Morsel,
+) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
+    Box::pin(async move { run.read_morsel(&morsel).await })
 }
 
 /// A page on its way through the scan.
@@ -208,7 +227,10 @@ impl ScanRun {
     ) -> Result<OverflowValues> {
         let mut wanted = Vec::new();
         for page in pages {
-            for number in overflow_pages(&page.columns, &page.read, columns).map_err(external)? {
+            let rows = page.selection.as_ref();
+            for number in
+                overflow_pages(&page.columns, &page.read, columns, rows).map_err(external)?
+            {
                 let place = page.place.overflow.iter().find(|overflow| overflow.page == number);
                 let place = place.ok_or_else(|| {
                     DataFusionError::Internal(format!(
@@ -230,12 +252,16 @@ impl ScanRun {
             .read_overflow(morsel.segment, wanted.clone())
             .await
             .map_err(external)?;
-        Ok(OverflowValues::new(wanted.iter().map(|place| place.page).zip(payloads)))
+        let mut values = OverflowValues::default();
+        for (place, payload) in wanted.iter().zip(payloads) {
+            values.insert(place.page, payload);
+        }
+        Ok(values)
     }
 
     /// Decides which rows of `page` are visible and satisfy the predicate.
     fn select(&self, page: &mut OpenPage<'_>, overflow: &OverflowValues) -> Result<()> {
-        let visible = visible_rows(&page.columns, &page.read, &self.context.snapshot).map_err(external)?;
+        let visible = visible_rows(page, self.context.snapshot)?;
         let Some(predicate) = &self.scan.predicate else {
             page.selection = visible;
             return Ok(());
@@ -303,6 +329,39 @@ impl ScanRun {
             _ => batch,
         })
     }
+}
+
+/// The rows of `page` that `snapshot` sees; `None`: all of them.
+///
+/// Nothing supersedes a row yet, so that commit number and tombstone decide alone.
+fn visible_rows(page: &OpenPage<'_>, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
+    let row_count = page.columns.header.row_count as usize;
+    let entry = |column| page.columns.header.entry(column);
+    let mut visible = match entry(ColumnRef::Commit) {
+        Some(entry) if entry.encoding != Encoding::FromSegment => {
+            let commits = version_column(page, ColumnRef::Commit)?;
+            let commits = as_uint64_array(&commits)?;
+            let seen = BooleanBuffer::collect_bool(row_count, |row| snapshot.sees(commits.value(row)));
+            (seen.count_set_bits() < row_count).then_some(seen)
+        }
+        _ if snapshot.sees(page.read.segment.commit) => None,
+        _ => Some(BooleanBuffer::new_unset(row_count)),
+    };
+    if entry(ColumnRef::Tombstone).is_some_and(|entry| entry.encoding != Encoding::Constant || entry.base != 0) {
+        let gone = version_column(page, ColumnRef::Tombstone)?;
+        let there = !&true_bits(as_boolean_array(&gone)?);
+        visible = Some(match visible {
+            Some(visible) => &visible & &there,
+            None => there,
+        });
+    }
+    Ok(visible)
+}
+
+fn version_column(page: &OpenPage<'_>, column: ColumnRef) -> Result<ArrayRef> {
+    let projection = Projection { schema: Arc::new(Schema::empty()), columns: Vec::new() };
+    let batch = decode(page, &projection.with_version(column), None, &OverflowValues::default())?;
+    Ok(Arc::clone(batch.column(0)))
 }
 
 fn decode(
