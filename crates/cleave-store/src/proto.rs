@@ -152,3 +152,171 @@ pub enum ZoneBound {
     #[prost(bytes, tag = "5")]
     Bytes(Vec<u8>),
 }
+
+/// [`crate::VersionMap`] in one piece.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct VersionMap {
+    /// A frame of [`VersionRuns`].
+    #[prost(bytes, tag = "1")]
+    pub runs: Vec<u8>,
+    /// Frames of [`VersionChunk`], ascending.
+    #[prost(bytes, repeated, tag = "2")]
+    pub chunks: Vec<Vec<u8>>,
+}
+
+/// The runs of a version map, ascending.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct VersionRuns {
+    /// The runs.
+    #[prost(message, repeated, tag = "1")]
+    pub runs: Vec<VersionRun>,
+}
+
+/// [`crate::VersionRun`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct VersionRun {
+    /// VIDs between the end of the run before it and its first.
+    #[prost(uint64, tag = "1")]
+    pub vid_gap: u64,
+    /// VIDs.
+    #[prost(uint64, tag = "2")]
+    pub vid_count: u64,
+    /// Segment.
+    #[prost(uint32, tag = "3")]
+    pub segment: u32,
+}
+
+/// A chunk of a version map's overlay, by columns: stretches of VIDs that follow each other, whose versions lie in
+/// slots of one page that follow each other.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct VersionChunk {
+    /// Number of the chunk: VID / 65,536.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// VIDs between the end of the stretch before and the first of this one.
+    #[prost(uint32, repeated, tag = "2")]
+    pub gaps: Vec<u32>,
+    /// VIDs of the stretch.
+    #[prost(uint32, repeated, tag = "3")]
+    pub counts: Vec<u32>,
+    /// RecID of the stretch's first version, less that of the stretch before.
+    #[prost(sint64, repeated, tag = "4")]
+    pub record_steps: Vec<i64>,
+}
+
+/// [`crate::Memtable`]: keys ascending, and the VID of each.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Memtable {
+    /// Keys.
+    #[prost(bytes, repeated, tag = "1")]
+    pub keys: Vec<Vec<u8>>,
+    /// VIDs.
+    #[prost(uint64, repeated, tag = "2")]
+    pub vids: Vec<u64>,
+}
+
+/// [`crate::PageRef`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct PageRef {
+    /// Logical number in the segment.
+    #[prost(uint32, tag = "1")]
+    pub page: u32,
+    /// First block.
+    #[prost(uint64, tag = "2")]
+    pub start: u64,
+    /// Blocks.
+    #[prost(uint32, tag = "3")]
+    pub block_count: u32,
+    /// Rows; of an overflow page, payload bytes.
+    #[prost(uint32, tag = "4")]
+    pub row_count: u32,
+    /// CRC-32C of the page header.
+    #[prost(fixed32, tag = "5")]
+    pub checksum: u32,
+}
+
+/// [`crate::SegmentRef`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SegmentRef {
+    /// Table id.
+    #[prost(uint32, tag = "1")]
+    pub table_id: u32,
+    /// Segment.
+    #[prost(uint32, tag = "2")]
+    pub segment: u32,
+    /// Version of the schema that the pages are written in.
+    #[prost(uint32, tag = "3")]
+    pub schema_version: u32,
+    /// Commit number.
+    #[prost(uint64, tag = "4")]
+    pub commit: u64,
+}
+
+/// [`crate::PageEntry`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PageEntry {
+    /// The page; required.
+    #[prost(message, optional, tag = "1")]
+    pub page: Option<PageRef>,
+    /// VID of slot 0.
+    #[prost(uint64, tag = "2")]
+    pub vid_first: u64,
+    /// Overflow pages.
+    #[prost(message, repeated, tag = "3")]
+    pub overflow: Vec<PageRef>,
+    /// Bounds of the user columns.
+    #[prost(message, repeated, tag = "4")]
+    pub zones: Vec<ZoneEntry>,
+}
+
+/// [`crate::RunProperties`] and its [`crate::KeyFilter`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RunProperties {
+    /// Which index of the table.
+    #[prost(uint32, tag = "1")]
+    pub index_id: u32,
+    /// Level in the LSM tree.
+    #[prost(uint32, tag = "2")]
+    pub level: u32,
+    /// Kind of filter, 0: none.
+    #[prost(uint32, tag = "3")]
+    pub filter_kind: u32,
+    /// The filter.
+    #[prost(bytes, tag = "4")]
+    pub filter: Vec<u8>,
+}
+
+/// [`crate::SegmentDirectory`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SegmentDirectory {
+    /// Segment.
+    #[prost(uint32, tag = "1")]
+    pub segment: u32,
+    /// Table id.
+    #[prost(uint32, tag = "2")]
+    pub table_id: u32,
+    /// Version of the schema that the pages are written in.
+    #[prost(uint32, tag = "3")]
+    pub schema_version: u32,
+    /// Commit number.
+    #[prost(uint64, tag = "4")]
+    pub commit: u64,
+    /// Page class: bytes of a page.
+    #[prost(uint32, tag = "5")]
+    pub page_bytes: u32,
+    /// Page class: alignment of chunks.
+    #[prost(uint32, tag = "6")]
+    pub chunk_alignment: u32,
+    /// Page class: most rows of a page.
+    #[prost(uint32, tag = "7")]
+    pub row_count_max: u32,
+    /// Nothing is appended any more.
+    #[prost(bool, tag = "8")]
+    pub sealed: bool,
+    /// Present: the segment is an index run.
+    #[prost(message, optional, tag = "9")]
+    pub run: Option<RunProperties>,
+    /// Pages, ascending.
+    #[prost(message, repeated, tag = "10")]
+    pub pages: Vec<PageEntry>,
+}

@@ -1,0 +1,29 @@
+//! Indexes: rows of a table in, key → VID out.
+//!
+//! ```text
+//!   rows ─▶ IndexKey ─▶ key bytes ─┬─ few ─▶ Memtable ──────────┬─▶ get, KeyMerge
+//!                                  └─ many ─▶ KeySorter ─▶ RunWriter ─▶ pages ─▶ Run
+//! ```
+//!
+//! 1. [`IndexKey`] turns key columns into bytes whose order is the order of the values.
+//! 2. Few new keys stay in a [`Memtable`]; a bulk load sorts its keys with a [`KeySorter`].
+//! 3. [`RunWriter`] writes sorted keys as a segment of index pages, which [`Run`] looks up and scans.
+//! 4. [`KeyMerge`] reads a memtable and runs as one sorted stream: to compact, or to check that keys are unique.
+//!
+//! Invariant: runs never change; what an index says is checked against the visible version by whoever asks
+//! (rule 16). Deliberately absent: keys that repeat. An index that is not unique will append the VID to its key.
+
+pub mod key;
+pub mod memtable;
+pub mod merge;
+pub mod run;
+pub mod sorter;
+
+pub use key::{INDEX_KEY_BYTES_MAX, IndexKey};
+pub use memtable::Memtable;
+pub use merge::{KeyMerge, MergeSource};
+pub use run::{KeyBlock, Run, RunCursor, RunWriter};
+pub use sorter::KeySorter;
+
+#[cfg(test)]
+pub(crate) mod fixture;

@@ -1,0 +1,133 @@
+//! The newest keys of an index, in memory: keys and VIDs in, look-ups and a sorted stream out.
+//!
+//! Invariant: a key is there once ([`Memtable::insert`] refuses a second), and [`Memtable::byte_size`] is what the
+//! entries cost, so that its owner can flush it as a run before it outgrows its budget. It is part of the shared
+//! state (rule 14): [`Memtable::encode`] is how it persists with a commit and how it travels.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+
+use prost::Message;
+
+use crate::error::StoreError;
+use crate::frame::{Format, FrameError};
+use crate::proto;
+
+const MEMTABLE: Format = Format { magic: *b"CLVMEMTB", name: "index memtable", versions: 1..=1 };
+
+/// What an entry costs beyond its key: the VID, the key's pointer and length, and its share of a node.
+const ENTRY_BYTES: usize = 48;
+
+/// Keys of one index, sorted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memtable {
+    entries: BTreeMap<Box<[u8]>, u64>,
+    key_bytes: usize,
+}
+
+impl Memtable {
+    /// A memtable of no keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds `key` for the row `vid`.
+    ///
+    /// # Errors
+    /// [`StoreError::DuplicateKey`] if the key is there, which leaves all as it was.
+    pub fn insert(&mut self, key: &[u8], vid: u64) -> Result<(), StoreError> {
+        match self.entries.entry(key.into()) {
+            Entry::Occupied(entry) => {
+                Err(StoreError::DuplicateKey { first: *entry.get(), second: vid, key: key.into() })
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(vid);
+                self.key_bytes = self.key_bytes.saturating_add(key.len());
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes `key` out, and gives the VID that it had.
+    pub fn remove(&mut self, key: &[u8]) -> Option<u64> {
+        let vid = self.entries.remove(key)?;
+        self.key_bytes = self.key_bytes.saturating_sub(key.len());
+        Some(vid)
+    }
+
+    /// The row of `key`.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<u64> {
+        self.entries.get(key).copied()
+    }
+
+    /// Keys and VIDs, ascending by key, from `from` on; None: from the first.
+    pub fn iter_from(&self, from: Option<&[u8]>) -> impl Iterator<Item = (&[u8], u64)> {
+        let start = from.map_or(Bound::Unbounded, Bound::Included);
+        self.entries
+            .range::<[u8], _>((start, Bound::Unbounded))
+            .map(|(key, vid)| (key.as_ref(), *vid))
+    }
+
+    /// The first key after `after` (None: the first of all) and its VID.
+    #[must_use]
+    pub fn next_after(&self, after: Option<&[u8]>) -> Option<(&[u8], u64)> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut range = self.entries.range::<[u8], _>((start, Bound::Unbounded));
+        range.next().map(|(key, vid)| (key.as_ref(), *vid))
+    }
+
+    /// Keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Memory that the entries take, in bytes, estimated from above.
+    #[must_use]
+    pub fn byte_size(&self) -> usize {
+        self.entries.len().saturating_mul(ENTRY_BYTES).saturating_add(self.key_bytes)
+    }
+
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let message = proto::Memtable {
+            keys: self.entries.keys().map(|key| key.to_vec()).collect(),
+            vids: self.entries.values().copied().collect(),
+        };
+        MEMTABLE.seal(&message.encode_to_vec())
+    }
+
+    /// Reads what [`Memtable::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`FrameError`] for bytes that were not written so.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        let (_, payload) = MEMTABLE.open(bytes)?;
+        let message = proto::Memtable::decode(payload)
+            .map_err(|error| MEMTABLE.malformed(error.to_string()))?;
+        if message.keys.len() != message.vids.len() {
+            let (keys, vids) = (message.keys.len(), message.vids.len());
+            return Err(MEMTABLE.malformed(format!("{keys} keys for {vids} rows")));
+        }
+        let mut memtable = Self::new();
+        for (key, vid) in message.keys.iter().zip(message.vids) {
+            memtable.insert(key, vid).map_err(|error| MEMTABLE.malformed(error.to_string()))?;
+        }
+        Ok(memtable)
+    }
+}
+
+#[cfg(test)]
+mod tests;

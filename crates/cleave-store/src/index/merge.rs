@@ -1,0 +1,194 @@
+//! Merges sorted keys: a memtable and runs in, one ascending stream of blocks out.
+//!
+//! ```text
+//!   Memtable ─▶ block ─┐
+//!   Run ──page─▶ block ─┼─ least key first ─▶ KeyBlock of at most 8,192 entries
+//!   Run ──page─▶ block ─┘
+//! ```
+//!
+//! 1. Each input holds one block; `order` lists the inputs by the key at which their blocks stand.
+//! 2. The first of them gives its entry, steps, and is put back by binary search: log k comparisons an entry.
+//! 3. An input whose block is used up asks its source for the next one.
+//!
+//! Invariant: memory is bounded by the inputs' blocks and the one under construction, whatever the length of the
+//! stream. Equal keys come in the order in which the inputs were given; a merge for a unique index refuses them.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use arrow::array::{Array, BinaryBuilder, UInt64Array};
+
+use super::memtable::Memtable;
+use super::run::{KeyBlock, RunCursor};
+use crate::error::StoreError;
+use crate::frame::FrameError;
+use crate::page_source::PageSource;
+
+/// Most entries of a block.
+pub const BLOCK_ENTRY_COUNT_MAX: usize = 8192;
+/// Key bytes at which a block ends.
+const BLOCK_KEY_BYTES: usize = 256 << 10;
+
+/// A stream of sorted keys that a merge reads.
+#[derive(Debug)]
+pub enum MergeSource {
+    /// A memtable, from its first key on.
+    Memtable(Arc<Memtable>),
+    /// A run, from where the cursor stands.
+    Run(RunCursor),
+}
+
+/// A merge under way.
+#[derive(Debug)]
+pub struct KeyMerge {
+    inputs: Vec<Input>,
+    /// Inputs that have an entry, the one with the least key last.
+    order: Vec<usize>,
+    started: bool,
+    unique: bool,
+    last: Option<(Vec<u8>, u64)>,
+}
+
+/// A source, and the block of it that the merge is in.
+#[derive(Debug)]
+struct Input {
+    source: MergeSource,
+    block: KeyBlock,
+    position: usize,
+    /// Last key taken from a memtable.
+    memtable_last: Option<Vec<u8>>,
+}
+
+impl KeyMerge {
+    /// A merge of `sources`, older ones first. `unique`: equal keys are an error.
+    #[must_use]
+    pub fn new(sources: Vec<MergeSource>, unique: bool) -> Self {
+        let input =
+            |source| Input { source, block: KeyBlock::empty(), position: 0, memtable_last: None };
+        let inputs = sources.into_iter().map(input).collect();
+        Self { inputs, order: Vec::new(), started: false, unique, last: None }
+    }
+
+    /// The next entries, ascending; None after the last.
+    ///
+    /// # Errors
+    /// What `pages` says; [`StoreError::DuplicateKey`] where keys must be unique and are not; [`StoreError::Frame`]
+    /// for a run that is not sorted. The merge is over then.
+    pub async fn next(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
+        let next = self.fill(pages).await;
+        if next.is_err() {
+            self.order.clear();
+            self.started = true;
+        }
+        next
+    }
+
+    async fn fill(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
+        if !self.started {
+            self.started = true;
+            for index in 0..self.inputs.len() {
+                self.refill(index, pages).await?;
+            }
+        }
+        let (mut keys, mut vids, mut key_bytes) = (BinaryBuilder::new(), Vec::new(), 0usize);
+        while vids.len() < BLOCK_ENTRY_COUNT_MAX && key_bytes < BLOCK_KEY_BYTES {
+            let Some(index) = self.order.pop() else { break };
+            let Some(input) = self.inputs.get_mut(index) else { break };
+            let Some((key, vid)) = input.entry() else { break };
+            check_order(self.last.as_ref(), key, vid, self.unique)?;
+            keys.append_value(key);
+            vids.push(vid);
+            key_bytes = key_bytes.saturating_add(key.len());
+            let (last, last_vid) = self.last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(key);
+            *last_vid = vid;
+            input.position = input.position.saturating_add(1);
+            if input.entry().is_some() {
+                self.put_back(index);
+            } else {
+                self.refill(index, pages).await?;
+            }
+        }
+        if vids.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(KeyBlock { keys: keys.finish(), vids: UInt64Array::from(vids) }))
+    }
+
+    /// Gets an input its next block, and puts it in order unless it has no more.
+    async fn refill(&mut self, index: usize, pages: &dyn PageSource) -> Result<(), StoreError> {
+        let Some(input) = self.inputs.get_mut(index) else { return Ok(()) };
+        let block = match &mut input.source {
+            MergeSource::Memtable(memtable) => {
+                let block = memtable_block(memtable, input.memtable_last.as_deref());
+                input.memtable_last =
+                    block.as_ref().and_then(KeyBlock::last_key).map(<[u8]>::to_vec);
+                block
+            }
+            MergeSource::Run(cursor) => cursor.next(pages).await?,
+        };
+        if let Some(block) = block.filter(|block| !block.is_empty()) {
+            input.block = block;
+            input.position = 0;
+            self.put_back(index);
+        }
+        Ok(())
+    }
+
+    fn put_back(&mut self, index: usize) {
+        let entry = |index: usize| self.inputs.get(index).and_then(Input::entry);
+        let key = entry(index).map(|(key, _)| key);
+        let at = self.order.partition_point(|other| {
+            let other_key = entry(*other).map(|(key, _)| key);
+            // Descending; of equal keys the input given first comes out first.
+            other_key.cmp(&key).then(other.cmp(&index)) == Ordering::Greater
+        });
+        self.order.insert(at, index);
+    }
+}
+
+impl Input {
+    fn entry(&self) -> Option<(&[u8], u64)> {
+        self.block.entry(self.position)
+    }
+}
+
+/// Refuses a key below the last one, and where keys are unique, one equal to it.
+fn check_order(
+    last: Option<&(Vec<u8>, u64)>,
+    key: &[u8],
+    vid: u64,
+    unique: bool,
+) -> Result<(), StoreError> {
+    let Some((last_key, last_vid)) = last else { return Ok(()) };
+    match key.cmp(last_key) {
+        Ordering::Less => Err(StoreError::Frame(FrameError::Malformed {
+            name: "index run",
+            reason: format!("the key of row {vid} is below that of row {last_vid} before it"),
+        })),
+        Ordering::Equal if unique => {
+            Err(StoreError::DuplicateKey { first: *last_vid, second: vid, key: key.to_vec() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn memtable_block(memtable: &Memtable, after: Option<&[u8]>) -> Option<KeyBlock> {
+    let entries = memtable
+        .iter_from(after)
+        .skip_while(|(key, _)| after == Some(*key))
+        .take(BLOCK_ENTRY_COUNT_MAX);
+    let (mut keys, mut vids) = (BinaryBuilder::new(), Vec::new());
+    for (key, vid) in entries {
+        keys.append_value(key);
+        vids.push(vid);
+    }
+    let keys = keys.finish();
+    (!keys.is_empty()).then(|| KeyBlock { keys, vids: UInt64Array::from(vids) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,511 @@
+//! Sorted runs: ascending keys in, a segment of index pages out; and look-ups and scans of such a segment.
+//!
+//! ```text
+//!   page of a run, up to 64 KiB:  user column 1 = key (bytea, ascending) │ Vid = the row of each │ Commit = the segment's
+//!   its directory entry:          zone of column 1 = first and last key, whole
+//! ```
+//!
+//! 1. [`RunWriter::push`] takes keys in order; full pages come out and go to media as any other.
+//! 2. [`Run::get`] finds the one page whose first and last key enclose the key, reads it, and searches it.
+//! 3. [`RunCursor::next`] reads page after page, a few ahead, from a key on.
+//!
+//! Invariant: keys of a run ascend strictly, within pages and across. The writer refuses what does not; [`Run::new`]
+//! checks the fences; a reader that finds a page to contradict its fences reports damage. Level and filter of a run
+//! live in its directory ([`crate::segment::RunProperties`]), so that an LSM tree can grow around the same pages.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BinaryArray, BinaryBuilder, RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
+
+use crate::decode::{Projection, decode_batch};
+use crate::error::StoreError;
+use crate::frame::FrameError;
+use crate::page::{
+    CommitColumn, EncodedPage, OverflowValues, PAGE_ROW_COUNT_MAX, PageClass, PageKind,
+    SegmentWriter, Versions, VidColumn,
+};
+use crate::page_source::{ColumnRef, PageColumns, PageRead, PageSource, SegmentRef};
+use crate::schema::{Column, ColumnType, TableSchema};
+use crate::segment::{PageEntry, SegmentDirectory, SegmentKind};
+use crate::zone_map::{ZoneEntry, ZoneValue};
+
+/// Column id of the key in index pages.
+pub const KEY_COLUMN: u32 = 1;
+/// Pages of index runs: 64 KiB, read whole.
+pub const INDEX_PAGE_CLASS: PageClass =
+    PageClass { page_bytes: 64 << 10, chunk_alignment: 64, row_count_max: PAGE_ROW_COUNT_MAX };
+
+/// Keys that go to the page writer at once.
+const WRITE_ENTRY_COUNT: usize = 1024;
+/// Pages that a scan or a look-up of many keys reads at once: 1 MiB.
+const READ_PAGE_COUNT: usize = 16;
+
+/// Writes the pages of one run.
+#[derive(Debug)]
+pub struct RunWriter {
+    writer: SegmentWriter,
+    schema: SchemaRef,
+    keys: BinaryBuilder,
+    vids: Vec<u64>,
+    last: Option<(Vec<u8>, u64)>,
+    /// Keys that went to the page writer and have not come out in a page.
+    inside: VecDeque<BinaryArray>,
+    entry_count: u64,
+}
+
+/// A run that can be read.
+#[derive(Debug, Clone)]
+pub struct Run {
+    directory: Arc<SegmentDirectory>,
+}
+
+/// A scan of a run.
+#[derive(Debug, Clone)]
+pub struct RunCursor {
+    run: Run,
+    next_page: usize,
+    from: Option<Vec<u8>>,
+    blocks: VecDeque<KeyBlock>,
+}
+
+/// Keys, ascending, and the row of each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyBlock {
+    /// Keys, none NULL.
+    pub keys: BinaryArray,
+    /// As many VIDs.
+    pub vids: UInt64Array,
+}
+
+impl RunWriter {
+    /// A writer for an index of the segment's table, whose pages are numbered from `first_page` on.
+    ///
+    /// # Errors
+    /// [`StoreError`] for a segment that the page writer refuses.
+    pub fn new(segment: SegmentRef, first_page: u32) -> Result<Self, StoreError> {
+        let key = Column {
+            id: KEY_COLUMN,
+            name: "key".into(),
+            column_type: ColumnType::Bytea,
+            not_null: true,
+            default: None,
+        };
+        let schema = TableSchema {
+            table_id: segment.table_id,
+            version: segment.schema_version,
+            name: "index".into(),
+            columns: vec![key],
+            primary_key: vec![KEY_COLUMN],
+        };
+        let writer = SegmentWriter::new(segment, &schema, INDEX_PAGE_CLASS, first_page, 0)?;
+        Ok(Self {
+            writer: writer.with_kind(PageKind::IndexRun),
+            schema: schema.arrow(),
+            keys: BinaryBuilder::new(),
+            vids: Vec::new(),
+            last: None,
+            inside: VecDeque::new(),
+            entry_count: 0,
+        })
+    }
+
+    /// Adds a key, above all before; returns the pages that became full, of which there are none most of the time.
+    ///
+    /// # Errors
+    /// [`StoreError::DuplicateKey`] for the key before once more, [`StoreError::Mismatch`] for a key below it,
+    /// [`StoreError::OutOfRange`] for a key longer than [`super::INDEX_KEY_BYTES_MAX`] or a full segment.
+    pub fn push(&mut self, key: &[u8], vid: u64) -> Result<Vec<EncodedPage>, StoreError> {
+        if key.len() > super::INDEX_KEY_BYTES_MAX {
+            return Err(StoreError::OutOfRange {
+                what: "index key, in bytes,",
+                value: key.len() as u64,
+                max: super::INDEX_KEY_BYTES_MAX as u64,
+            });
+        }
+        match &mut self.last {
+            None => self.last = Some((key.to_vec(), vid)),
+            Some((last, last_vid)) => {
+                match key.cmp(last.as_slice()) {
+                    Ordering::Greater => {}
+                    Ordering::Equal => {
+                        let (first, key) = (*last_vid, key.to_vec());
+                        return Err(StoreError::DuplicateKey { first, second: vid, key });
+                    }
+                    Ordering::Less => {
+                        let reason = format!("row {vid} comes after {last_vid} with a lesser key");
+                        return Err(StoreError::Mismatch { what: "writing an index run", reason });
+                    }
+                }
+                last.clear();
+                last.extend_from_slice(key);
+                *last_vid = vid;
+            }
+        }
+        self.keys.append_value(key);
+        self.vids.push(vid);
+        self.entry_count = self.entry_count.saturating_add(1);
+        if self.vids.len() < WRITE_ENTRY_COUNT { Ok(Vec::new()) } else { self.write() }
+    }
+
+    /// Adds the keys of a block, as [`RunWriter::push`].
+    ///
+    /// # Errors
+    /// As [`RunWriter::push`].
+    pub fn push_block(&mut self, block: &KeyBlock) -> Result<Vec<EncodedPage>, StoreError> {
+        let mut pages = Vec::new();
+        for (key, vid) in block.iter() {
+            pages.extend(self.push(key, vid)?);
+        }
+        Ok(pages)
+    }
+
+    /// Keys added.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        self.entry_count
+    }
+
+    /// Ends the run; returns its last pages.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`] for a full segment.
+    pub fn finish(mut self) -> Result<Vec<EncodedPage>, StoreError> {
+        let mut pages = self.write()?;
+        let last = self.writer.finish()?;
+        pages.extend(fenced(&mut self.inside, last)?);
+        Ok(pages)
+    }
+
+    fn write(&mut self) -> Result<Vec<EncodedPage>, StoreError> {
+        let keys = self.keys.finish();
+        let vids = std::mem::take(&mut self.vids);
+        self.inside.push_back(keys.clone());
+        let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), vec![Arc::new(keys)])?;
+        let versions = Versions {
+            vid: VidColumn::Each(vids),
+            commit: CommitColumn::Segment,
+            predecessor: None,
+            tombstone: None,
+        };
+        let pages = self.writer.push_versions(&rows, versions)?;
+        fenced(&mut self.inside, pages)
+    }
+}
+
+/// Gives pages their first and last keys, whole, as zones. The page writer keeps order, so that the keys of a page
+/// are the next ones of `inside`.
+fn fenced(
+    inside: &mut VecDeque<BinaryArray>,
+    mut pages: Vec<EncodedPage>,
+) -> Result<Vec<EncodedPage>, StoreError> {
+    for page in &mut pages {
+        let mut left = usize::try_from(page.row_count).unwrap_or(usize::MAX);
+        let (mut first, mut last) = (None, None);
+        while left > 0 {
+            let Some(keys) = inside.pop_front() else {
+                let reason = format!("page {} has more keys than were given", page.page);
+                return Err(StoreError::Mismatch { what: "writing an index run", reason });
+            };
+            let taken = left.min(keys.len());
+            if taken > 0 {
+                first.get_or_insert_with(|| keys.value(0).to_vec());
+                last = Some(keys.value(taken - 1).to_vec());
+            }
+            if taken < keys.len() {
+                inside.push_front(keys.slice(taken, keys.len() - taken));
+            }
+            left -= taken;
+        }
+        page.zones = vec![ZoneEntry {
+            column: KEY_COLUMN,
+            null_count: 0,
+            min: first.map(ZoneValue::Bytes),
+            max: last.map(ZoneValue::Bytes),
+        }];
+    }
+    Ok(pages)
+}
+
+impl Run {
+    /// The run that `directory` describes.
+    ///
+    /// # Errors
+    /// [`StoreError::Frame`] for a segment that is no run, or whose fences are missing or out of order.
+    pub fn new(directory: Arc<SegmentDirectory>) -> Result<Self, StoreError> {
+        let segment = directory.segment;
+        let malformed =
+            |reason| StoreError::Frame(FrameError::Malformed { name: "index run", reason });
+        if !matches!(directory.kind, SegmentKind::Index(_)) {
+            return Err(malformed(format!("{segment} is none")));
+        }
+        let mut before: Option<&[u8]> = None;
+        for entry in &directory.pages {
+            let page = entry.page.page;
+            let Some((first, last)) = fences(entry) else {
+                return Err(malformed(format!("page {page} of {segment} has no fences")));
+            };
+            if before.is_some_and(|before| before >= first) || first > last {
+                return Err(malformed(format!("page {page} of {segment} is out of order")));
+            }
+            before = Some(last);
+        }
+        Ok(Self { directory })
+    }
+
+    /// The run's directory.
+    #[must_use]
+    pub fn directory(&self) -> &Arc<SegmentDirectory> {
+        &self.directory
+    }
+
+    /// Keys of the run.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        self.directory.row_count()
+    }
+
+    /// The first and the last key; None for a run of no keys.
+    #[must_use]
+    pub fn key_range(&self) -> Option<(&[u8], &[u8])> {
+        let (first, _) = fences(self.directory.pages.first()?)?;
+        let (_, last) = fences(self.directory.pages.last()?)?;
+        Some((first, last))
+    }
+
+    /// The row of `key`, by reading at most one page.
+    ///
+    /// # Errors
+    /// What `pages` says, or [`StoreError::Frame`] for a page that contradicts its fences.
+    pub async fn get(&self, pages: &dyn PageSource, key: &[u8]) -> Result<Option<u64>, StoreError> {
+        let Some(index) = self.page_of(key) else { return Ok(None) };
+        let blocks = self.read(pages, &[index]).await?;
+        Ok(blocks.first().and_then(|block| block.get(key)))
+    }
+
+    /// The row of each of `keys`, in their order, by reading each page once at most, 1 MiB at a time.
+    ///
+    /// # Errors
+    /// As [`Run::get`].
+    pub async fn get_many(
+        &self,
+        pages: &dyn PageSource,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        let mut wanted: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (position, key) in keys.iter().enumerate() {
+            if let Some(index) = self.page_of(key) {
+                wanted.entry(index).or_default().push(position);
+            }
+        }
+        let mut found = vec![None; keys.len()];
+        let wanted: Vec<(usize, Vec<usize>)> = wanted.into_iter().collect();
+        for group in wanted.chunks(READ_PAGE_COUNT) {
+            let indices: Vec<usize> = group.iter().map(|(index, _)| *index).collect();
+            let blocks = self.read(pages, &indices).await?;
+            for (block, (_, positions)) in blocks.iter().zip(group) {
+                for position in positions {
+                    if let (Some(found), Some(key)) =
+                        (found.get_mut(*position), keys.get(*position))
+                    {
+                        *found = block.get(key);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// A scan from the first key that is not below `from` on; None: from the first.
+    #[must_use]
+    pub fn scan(&self, from: Option<&[u8]>) -> RunCursor {
+        let ends_before = |entry: &PageEntry| {
+            from.is_some_and(|from| fences(entry).is_some_and(|(_, last)| last < from))
+        };
+        RunCursor {
+            run: self.clone(),
+            next_page: self.directory.pages.partition_point(ends_before),
+            from: from.map(<[u8]>::to_vec),
+            blocks: VecDeque::new(),
+        }
+    }
+
+    /// Index of the only page that may have `key`.
+    fn page_of(&self, key: &[u8]) -> Option<usize> {
+        let begins_by = |entry: &PageEntry| fences(entry).is_some_and(|(first, _)| first <= key);
+        let index = self.directory.pages.partition_point(begins_by).checked_sub(1)?;
+        let (_, last) = fences(self.directory.pages.get(index)?)?;
+        (key <= last).then_some(index)
+    }
+
+    /// The entries of the pages at these indices.
+    async fn read(
+        &self,
+        pages: &dyn PageSource,
+        indices: &[usize],
+    ) -> Result<Vec<KeyBlock>, StoreError> {
+        let segment = self.directory.segment_ref();
+        let entries: Vec<&PageEntry> =
+            indices.iter().filter_map(|index| self.directory.pages.get(*index)).collect();
+        let reads: Vec<PageRead> = entries
+            .iter()
+            .map(|entry| PageRead {
+                segment,
+                page: entry.page,
+                columns: vec![ColumnRef::User(KEY_COLUMN), ColumnRef::Vid],
+            })
+            .collect();
+        let answers = pages.read(reads.clone()).await?;
+        if answers.len() != entries.len() {
+            let reason = format!("{} answers to {} reads", answers.len(), entries.len());
+            return Err(StoreError::Mismatch { what: "reading an index run", reason });
+        }
+        entries
+            .iter()
+            .zip(&reads)
+            .zip(&answers)
+            .map(|((entry, read), page)| decode_block(entry, read, page))
+            .collect()
+    }
+}
+
+impl RunCursor {
+    /// The next entries, ascending: those of one page. None after the last.
+    ///
+    /// # Errors
+    /// As [`Run::get`].
+    pub async fn next(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
+        if self.blocks.is_empty() {
+            let page_count = self.run.directory.pages.len();
+            let end = self.next_page.saturating_add(READ_PAGE_COUNT).min(page_count);
+            let indices: Vec<usize> = (self.next_page..end).collect();
+            if indices.is_empty() {
+                return Ok(None);
+            }
+            self.blocks = self.run.read(pages, &indices).await?.into();
+            self.next_page = end;
+            if let (Some(from), Some(first)) = (self.from.take(), self.blocks.front_mut()) {
+                *first = first.from_key(&from);
+            }
+        }
+        Ok(self.blocks.pop_front())
+    }
+}
+
+impl KeyBlock {
+    /// A block of no entries.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { keys: BinaryBuilder::new().finish(), vids: UInt64Array::from(Vec::<u64>::new()) }
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Keys and VIDs.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.keys.iter().flatten().zip(self.vids.values().iter().copied())
+    }
+
+    /// The entry at `index`.
+    #[must_use]
+    pub fn entry(&self, index: usize) -> Option<(&[u8], u64)> {
+        let vid = self.vids.values().get(index)?;
+        (index < self.keys.len()).then(|| (self.keys.value(index), *vid))
+    }
+
+    /// The last key.
+    #[must_use]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.entry(self.len().checked_sub(1)?).map(|(key, _)| key)
+    }
+
+    /// The row of `key`.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<u64> {
+        let (found, vid) = self.entry(self.position(key))?;
+        (found == key).then_some(vid)
+    }
+
+    /// The entries that are not below `key`, not copied.
+    #[must_use]
+    pub fn from_key(&self, key: &[u8]) -> Self {
+        let position = self.position(key);
+        let length = self.len().saturating_sub(position);
+        Self { keys: self.keys.slice(position, length), vids: self.vids.slice(position, length) }
+    }
+
+    /// Index of the first entry that is not below `key`.
+    fn position(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.entry(middle).is_some_and(|(found, _)| found < key) {
+                low = middle.saturating_add(1);
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// First and last key of a page.
+fn fences(entry: &PageEntry) -> Option<(&[u8], &[u8])> {
+    let zone = entry.zones.iter().find(|zone| zone.column == KEY_COLUMN)?;
+    Some((zone.min.as_ref()?.bytes()?, zone.max.as_ref()?.bytes()?))
+}
+
+fn decode_block(
+    entry: &PageEntry,
+    read: &PageRead,
+    page: &PageColumns,
+) -> Result<KeyBlock, StoreError> {
+    let (number, segment) = (entry.page.page, read.segment.segment);
+    let malformed = |reason: &str| {
+        let reason = format!("page {number} of {segment} {reason}");
+        StoreError::Frame(FrameError::Malformed { name: "index run", reason })
+    };
+    if page.header.kind != PageKind::IndexRun {
+        return Err(malformed("is no index page"));
+    }
+    let schema = Schema::new(vec![
+        Field::new("key", DataType::Binary, false),
+        Field::new("vid", DataType::UInt64, false),
+    ]);
+    let projection = Projection {
+        schema: Arc::new(schema),
+        columns: vec![ColumnRef::User(KEY_COLUMN), ColumnRef::Vid],
+    };
+    let batch = decode_batch(page, read, &projection, None, &OverflowValues::none())?;
+    let (keys, vids) = match batch.columns() {
+        [keys, vids] => (keys.as_binary_opt::<i32>(), vids.as_primitive_opt::<UInt64Type>()),
+        _ => (None, None),
+    };
+    let (Some(keys), Some(vids)) = (keys, vids) else {
+        return Err(malformed("has other columns than key and row"));
+    };
+    let block = KeyBlock { keys: keys.clone(), vids: vids.clone() };
+    let ends = (block.entry(0).map(|(key, _)| key), block.last_key());
+    // Order within the page is the checksum's business and the merge's: a look-up should not pay for it.
+    if fences(entry).map(|(first, last)| (Some(first), Some(last))) != Some(ends) {
+        return Err(malformed("contradicts its fences"));
+    }
+    Ok(block)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Placement: a logical page, a RecID or a VID in, the physical page and slot out.
+//!
+//! 1. [`SegmentDirectory::page`] finds a logical page, [`SegmentDirectory::slot_of`] the page and slot of a VID.
+//! 2. [`Placement`] does both over all segments of a tablet, from what the version map says.
+//!
+//! Invariant: a segment that a run of the version map names holds VIDs in ascending order, without gaps within a
+//! page, so that the directory finds a VID by binary search and no VID has to be stored anywhere. Segments with
+//! versions of scattered VIDs are reached by RecID only.
+//!
+//! Source: `design.md`, "Words" (placement map) and "Native storage"; rule 15.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ids::{RecId, SegmentId};
+use crate::page_source::PageRef;
+use crate::segment::{PageEntry, SegmentDirectory};
+use crate::version::{VersionMap, VersionPlace};
+
+/// The segments of one tablet. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Placement {
+    segments: BTreeMap<SegmentId, Arc<SegmentDirectory>>,
+}
+
+/// Where a version lies: all that a read of it needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RowPlace<'a> {
+    /// The segment.
+    pub directory: &'a SegmentDirectory,
+    /// The page.
+    pub entry: &'a PageEntry,
+    /// The slot in the page.
+    pub slot: u16,
+}
+
+impl SegmentDirectory {
+    /// The page with this logical number; overflow pages are not found.
+    #[must_use]
+    pub fn page(&self, page: u32) -> Option<&PageEntry> {
+        let index = self.pages.binary_search_by_key(&page, |entry| entry.page.page).ok()?;
+        self.pages.get(index)
+    }
+
+    /// Page and slot of `vid`, in a segment that holds VIDs in ascending order.
+    #[must_use]
+    pub fn slot_of(&self, vid: u64) -> Option<(&PageEntry, u16)> {
+        let after = self.pages.partition_point(|entry| entry.vid_first <= vid);
+        let entry = self.pages.get(after.checked_sub(1)?)?;
+        let slot = vid.checked_sub(entry.vid_first)?;
+        if slot >= u64::from(entry.page.row_count) {
+            return None;
+        }
+        Some((entry, u16::try_from(slot).ok()?))
+    }
+}
+
+impl PageEntry {
+    /// The overflow page with this logical number.
+    #[must_use]
+    pub fn overflow_page(&self, page: u32) -> Option<PageRef> {
+        self.overflow.iter().find(|overflow| overflow.page == page).copied()
+    }
+
+    /// VIDs that the page has if it holds them in sequence: first and count.
+    #[must_use]
+    pub fn vids(&self) -> (u64, u64) {
+        (self.vid_first, u64::from(self.page.row_count))
+    }
+}
+
+impl Placement {
+    /// A placement of no segments.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a segment or replaces its directory.
+    pub fn insert(&mut self, directory: Arc<SegmentDirectory>) {
+        self.segments.insert(directory.segment, directory);
+    }
+
+    /// Takes a segment out.
+    pub fn remove(&mut self, segment: SegmentId) -> Option<Arc<SegmentDirectory>> {
+        self.segments.remove(&segment)
+    }
+
+    /// The directory of a segment.
+    #[must_use]
+    pub fn segment(&self, segment: SegmentId) -> Option<&Arc<SegmentDirectory>> {
+        self.segments.get(&segment)
+    }
+
+    /// All segments, ascending.
+    pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+        self.segments.values()
+    }
+
+    /// Where the version `record` lies; None: no such segment, page or slot.
+    #[must_use]
+    pub fn record(&self, record: RecId) -> Option<RowPlace<'_>> {
+        let directory = self.segments.get(&record.segment())?;
+        let entry = directory.page(record.page())?;
+        (u32::from(record.slot()) < entry.page.row_count).then_some(RowPlace {
+            directory,
+            entry,
+            slot: record.slot(),
+        })
+    }
+
+    /// Where the newest version of `vid` lies, by `map`; None: no such row, or none of these segments has it.
+    #[must_use]
+    pub fn newest(&self, map: &VersionMap, vid: u64) -> Option<RowPlace<'_>> {
+        match map.lookup(vid)? {
+            VersionPlace::Record(record) => self.record(record),
+            VersionPlace::Segment(segment) => {
+                let directory = self.segments.get(&segment)?;
+                let (entry, slot) = directory.slot_of(vid)?;
+                Some(RowPlace { directory, entry, slot })
+            }
+        }
+    }
+}
+
+impl RowPlace<'_> {
+    /// The version's name; None only for a directory that no decoder accepted.
+    #[must_use]
+    pub fn record(&self) -> Option<RecId> {
+        RecId::new(self.directory.segment, self.entry.page.page, self.slot).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Look-ups of pages, records and VIDs.
+
+use std::sync::Arc;
+
+use cleave_media::{BlockAddress, Extent};
+
+use super::Placement;
+use crate::ids::{RecId, SegmentId};
+use crate::page::PageClass;
+use crate::page_source::{PageRef, SegmentRef};
+use crate::segment::{PageEntry, SegmentDirectory, SegmentKind};
+use crate::version::{VersionMap, VersionRun};
+
+/// A segment with pages of these (number, first VID, rows).
+fn directory(segment: u32, pages: &[(u32, u64, u32)]) -> Arc<SegmentDirectory> {
+    let segment =
+        SegmentRef { table_id: 1, segment: SegmentId(segment), schema_version: 1, commit: 1 };
+    let mut directory = SegmentDirectory::new(segment, SegmentKind::Heap, PageClass::BULK);
+    let place = |page, row_count| PageRef {
+        page,
+        extent: Extent { start: BlockAddress(u64::from(page) * 8), block_count: 8 },
+        row_count,
+        checksum: 0,
+    };
+    directory.pages.extend(pages.iter().map(|(page, vid_first, rows)| PageEntry {
+        page: place(*page, *rows),
+        vid_first: *vid_first,
+        overflow: vec![place(page + 1, 100)],
+        zones: Vec::new(),
+    }));
+    Arc::new(directory)
+}
+
+fn record(segment: u32, page: u32, slot: u16) -> RecId {
+    RecId::new(SegmentId(segment), page, slot).unwrap()
+}
+
+#[test]
+fn logical_pages_and_vids_are_found() {
+    let directory = directory(1, &[(0, 100, 10), (2, 110, 65_536), (6, 70_000, 5)]);
+    assert_eq!(directory.page(2).unwrap().page.row_count, 65_536);
+    assert_eq!(directory.page(1), None, "overflow pages are no pages");
+    assert_eq!(directory.page(2).unwrap().overflow_page(3).unwrap().page, 3);
+    assert_eq!(directory.page(2).unwrap().overflow_page(1), None);
+    let slot = |vid| directory.slot_of(vid).map(|(entry, slot)| (entry.page.page, slot));
+    assert_eq!(slot(99), None);
+    assert_eq!(slot(100), Some((0, 0)));
+    assert_eq!(slot(109), Some((0, 9)));
+    assert_eq!(slot(110), Some((2, 0)));
+    assert_eq!(slot(65_645), Some((2, u16::MAX)));
+    assert_eq!(slot(65_646), None, "a gap");
+    assert_eq!(slot(70_004), Some((6, 4)));
+    assert_eq!(slot(70_005), None);
+    assert_eq!(directory.pages[2].vids(), (70_000, 5));
+}
+
+#[test]
+fn the_newest_version_is_where_the_map_says() {
+    let mut placement = Placement::new();
+    placement.insert(directory(1, &[(0, 0, 10), (2, 10, 10)]));
+    placement.insert(directory(2, &[(0, 900, 3)]));
+    let mut map = VersionMap::new();
+    let run = |vid_first, vid_count, segment| VersionRun {
+        vid_first,
+        vid_count,
+        segment: SegmentId(segment),
+    };
+    map.append_run(run(0, 20, 1)).unwrap();
+    map.append_run(run(20, 5, 3)).unwrap();
+    map.set(7, record(2, 0, 2));
+    map.set(8, record(2, 0, 3));
+
+    let newest = |vid| placement.newest(&map, vid).and_then(|place| place.record());
+    assert_eq!(newest(6), Some(record(1, 0, 6)));
+    assert_eq!(newest(7), Some(record(2, 0, 2)));
+    assert_eq!(newest(8), None, "the page has three slots");
+    assert_eq!(newest(19), Some(record(1, 2, 9)));
+    assert_eq!(newest(20), None, "segment 3 is not of this placement");
+    assert_eq!(newest(25), None);
+    assert_eq!(placement.record(record(1, 1, 0)), None);
+    let numbers: Vec<_> = placement.segments().map(|directory| directory.segment.0).collect();
+    assert_eq!(numbers, [1, 2]);
+
+    assert!(placement.remove(SegmentId(2)).is_some());
+    assert!(placement.segment(SegmentId(2)).is_none());
+    assert_eq!(placement.newest(&map, 7), None);
+}

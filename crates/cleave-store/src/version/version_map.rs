@@ -1,0 +1,360 @@
+//! The version map of one tablet: a VID in, the place of its newest version out.
+//!
+//! ```text
+//!   VID ─▶ overlay ── there ──▶ RecID of the newest version
+//!             │
+//!          not there
+//!             ▼
+//!           runs ─────────────▶ segment; its directory finds page and slot (placement.rs)
+//! ```
+//!
+//! 1. A bulk load or an append adds a [`VersionRun`]: a range of VIDs whose only version lies in one segment, in VID
+//!    order. Millions of rows cost one run.
+//! 2. A later version goes to the overlay ([`VersionMap::set`]), kept by chunks of [`CHUNK_VIDS`] VIDs. Look-ups ask
+//!    the overlay first.
+//! 3. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
+//!    an encoding of its own, in which versions that follow each other in VID and place cost one entry.
+//!
+//! Clones share chunks and runs and copy one when it changes, so a snapshot of the map is cheap.
+//!
+//! Invariant: runs are disjoint and ascending; a VID that neither overlay nor runs know does not exist. Where the
+//! overlay has no entry in a range ([`VersionMap::superseded_in`]), the versions that the runs name are the only ones.
+//!
+//! Source: rule 15; `update-ndp.txt` (VIDmap).
+
+#![deny(clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use prost::Message;
+
+use crate::error::StoreError;
+use crate::frame::{Format, FrameError};
+use crate::ids::{RecId, SegmentId};
+use crate::proto;
+
+/// VIDs of one chunk of the overlay.
+pub const CHUNK_VIDS: u64 = 1 << 16;
+
+const RUNS: Format = Format { magic: *b"CLVVRUNS", name: "version map", versions: VERSIONS };
+const CHUNK: Format = Format { magic: *b"CLVVCHNK", name: "version map chunk", versions: VERSIONS };
+const MAP: Format = Format { magic: *b"CLVVMAP\0", name: "version map", versions: VERSIONS };
+const VERSIONS: RangeInclusive<u32> = 1..=1;
+
+/// VID → newest version, of one tablet.
+#[derive(Debug, Clone, Default)]
+pub struct VersionMap {
+    runs: Arc<Vec<VersionRun>>,
+    overlay: BTreeMap<u64, Arc<OverlayChunk>>,
+    runs_dirty: bool,
+    dirty_chunks: BTreeSet<u64>,
+}
+
+/// A range of VIDs whose newest version, unless the overlay knows better, lies in one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VersionRun {
+    /// First VID.
+    pub vid_first: u64,
+    /// VIDs in the range.
+    pub vid_count: u64,
+    /// The segment, whose pages hold VIDs in ascending order.
+    pub segment: SegmentId,
+}
+
+/// Where the newest version of a VID lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionPlace {
+    /// In this segment, at the place that its directory finds for the VID; it is the VID's only version.
+    Segment(SegmentId),
+    /// Exactly there; older versions may exist.
+    Record(RecId),
+}
+
+type OverlayChunk = BTreeMap<u16, RecId>;
+
+impl VersionRun {
+    /// One past the last VID.
+    #[must_use]
+    pub fn vid_end(&self) -> u64 {
+        self.vid_first.saturating_add(self.vid_count)
+    }
+}
+
+impl VersionMap {
+    /// A map of no rows.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the newest version of `vid` lies; None: there is no such row.
+    #[must_use]
+    pub fn lookup(&self, vid: u64) -> Option<VersionPlace> {
+        let (chunk, offset) = split_vid(vid);
+        if let Some(record) = self.overlay.get(&chunk).and_then(|chunk| chunk.get(&offset)) {
+            return Some(VersionPlace::Record(*record));
+        }
+        self.run_of(vid).map(|run| VersionPlace::Segment(run.segment))
+    }
+
+    /// The run that `vid` lies in, whatever the overlay says.
+    #[must_use]
+    pub fn run_of(&self, vid: u64) -> Option<VersionRun> {
+        let after = self.runs.partition_point(|run| run.vid_first <= vid);
+        let run = self.runs.get(after.checked_sub(1)?)?;
+        (vid < run.vid_end()).then_some(*run)
+    }
+
+    /// The runs, ascending.
+    #[must_use]
+    pub fn runs(&self) -> &[VersionRun] {
+        &self.runs
+    }
+
+    /// One past the greatest VID of the map: the VID for the next row.
+    #[must_use]
+    pub fn vid_end(&self) -> u64 {
+        let runs = self.runs.last().map_or(0, VersionRun::vid_end);
+        let overlay = self.overlay.last_key_value().and_then(|(chunk, entries)| {
+            let (offset, _) = entries.last_key_value()?;
+            Some(join_vid(*chunk, *offset).saturating_add(1))
+        });
+        runs.max(overlay.unwrap_or(0))
+    }
+
+    /// Whether a VID of the range `vid_first..vid_first + vid_count` may have more than one version. Where not, a
+    /// page of exactly these VIDs needs no chain check (rule 17).
+    #[must_use]
+    pub fn superseded_in(&self, vid_first: u64, vid_count: u64) -> bool {
+        let Some(vid_last) = vid_count.checked_sub(1).map(|more| vid_first.saturating_add(more))
+        else {
+            return false;
+        };
+        let ((chunk_first, from), (chunk_last, to)) = (split_vid(vid_first), split_vid(vid_last));
+        self.overlay.range(chunk_first..=chunk_last).any(|(number, entries)| {
+            let from = if *number == chunk_first { from } else { 0 };
+            let to = if *number == chunk_last { to } else { u16::MAX };
+            entries.range(from..=to).next().is_some()
+        })
+    }
+
+    /// Entries in the overlay.
+    #[must_use]
+    pub fn overlay_count(&self) -> usize {
+        self.overlay.values().map(|chunk| chunk.len()).sum()
+    }
+
+    /// Adds a run; one that continues the last run in VID and segment lengthens it.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for an empty run, one that overlaps another, or one past the end of all VIDs.
+    pub fn append_run(&mut self, run: VersionRun) -> Result<(), StoreError> {
+        let mismatch = |reason| StoreError::Mismatch { what: "a run of the version map", reason };
+        if run.vid_count == 0 || run.vid_first.checked_add(run.vid_count).is_none() {
+            return Err(mismatch(format!("{run:?} is no range of VIDs")));
+        }
+        let end = self.runs.last().map_or(0, VersionRun::vid_end);
+        if run.vid_first < end {
+            return Err(mismatch(format!("{run:?} begins before VID {end}, where the last ends")));
+        }
+        let runs = Arc::make_mut(&mut self.runs);
+        match runs.last_mut() {
+            Some(last) if last.segment == run.segment && last.vid_end() == run.vid_first => {
+                last.vid_count = last.vid_count.saturating_add(run.vid_count);
+            }
+            _ => runs.push(run),
+        }
+        self.runs_dirty = true;
+        Ok(())
+    }
+
+    /// Notes that the newest version of `vid` lies at `record`.
+    pub fn set(&mut self, vid: u64, record: RecId) {
+        let (chunk, offset) = split_vid(vid);
+        Arc::make_mut(self.overlay.entry(chunk).or_default()).insert(offset, record);
+        self.dirty_chunks.insert(chunk);
+    }
+
+    /// Numbers of the chunks that changed since [`VersionMap::mark_clean`], ascending.
+    pub fn dirty_chunks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.dirty_chunks.iter().copied()
+    }
+
+    /// Numbers of all chunks that have entries, ascending.
+    pub fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.overlay.keys().copied()
+    }
+
+    /// Whether the runs changed since [`VersionMap::mark_clean`].
+    #[must_use]
+    pub fn runs_dirty(&self) -> bool {
+        self.runs_dirty
+    }
+
+    /// Notes that runs and chunks are stored as they are now.
+    pub fn mark_clean(&mut self) {
+        self.runs_dirty = false;
+        self.dirty_chunks.clear();
+    }
+
+    /// The stored form of the runs.
+    #[must_use]
+    pub fn encode_runs(&self) -> Vec<u8> {
+        let mut end = 0u64;
+        let runs = self.runs.iter().map(|run| {
+            let vid_gap = run.vid_first.saturating_sub(end);
+            end = run.vid_end();
+            proto::VersionRun { vid_gap, vid_count: run.vid_count, segment: run.segment.0 }
+        });
+        RUNS.seal(&proto::VersionRuns { runs: runs.collect() }.encode_to_vec())
+    }
+
+    /// The stored form of the chunk `number`; without entries if there is none.
+    #[must_use]
+    pub fn encode_chunk(&self, number: u64) -> Vec<u8> {
+        let entries = self.overlay.get(&number).map(|chunk| &**chunk);
+        CHUNK.seal(&encode_entries(number, entries.unwrap_or(&OverlayChunk::new())).encode_to_vec())
+    }
+
+    /// Puts a map together from [`VersionMap::encode_runs`] and what [`VersionMap::encode_chunk`] wrote of each
+    /// chunk, in any order. The map is clean.
+    ///
+    /// # Errors
+    /// [`FrameError`] for bytes that were not written so, or a chunk that comes twice.
+    pub fn from_parts<'a>(
+        runs: &[u8],
+        chunks: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Self, FrameError> {
+        let mut map = Self { runs: Arc::new(decode_runs(runs)?), ..Self::default() };
+        for chunk in chunks {
+            let (number, entries) = decode_entries(chunk)?;
+            if map.overlay.contains_key(&number) {
+                return Err(CHUNK.malformed(format!("chunk {number} comes twice")));
+            }
+            if !entries.is_empty() {
+                map.overlay.insert(number, Arc::new(entries));
+            }
+        }
+        Ok(map)
+    }
+
+    /// The whole map as one piece of bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let chunks = self.chunks().map(|number| self.encode_chunk(number)).collect();
+        MAP.seal(&proto::VersionMap { runs: self.encode_runs(), chunks }.encode_to_vec())
+    }
+
+    /// Reads what [`VersionMap::encode`] wrote. The map is clean.
+    ///
+    /// # Errors
+    /// [`FrameError`] for bytes that were not written so.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        let (_, payload) = MAP.open(bytes)?;
+        let message =
+            proto::VersionMap::decode(payload).map_err(|error| MAP.malformed(error.to_string()))?;
+        Self::from_parts(&message.runs, message.chunks.iter().map(Vec::as_slice))
+    }
+}
+
+/// Two maps are equal if they say the same of every VID; what is stored already does not count.
+impl PartialEq for VersionMap {
+    fn eq(&self, other: &Self) -> bool {
+        self.runs == other.runs && self.overlay == other.overlay
+    }
+}
+
+/// The chunk of a VID, and its place therein.
+fn split_vid(vid: u64) -> (u64, u16) {
+    (vid / CHUNK_VIDS, u16::try_from(vid % CHUNK_VIDS).unwrap_or(u16::MAX))
+}
+
+fn join_vid(chunk: u64, offset: u16) -> u64 {
+    chunk.saturating_mul(CHUNK_VIDS).saturating_add(u64::from(offset))
+}
+
+fn decode_runs(bytes: &[u8]) -> Result<Vec<VersionRun>, FrameError> {
+    let (_, payload) = RUNS.open(bytes)?;
+    let message =
+        proto::VersionRuns::decode(payload).map_err(|error| RUNS.malformed(error.to_string()))?;
+    let mut end = 0u64;
+    let mut runs = Vec::with_capacity(message.runs.len());
+    for run in message.runs {
+        let vid_first = end.checked_add(run.vid_gap);
+        let vid_end = vid_first.and_then(|first| first.checked_add(run.vid_count));
+        let (Some(vid_first), Some(vid_end), true) = (vid_first, vid_end, run.vid_count > 0) else {
+            return Err(RUNS.malformed(format!("{run:?} is no range of VIDs")));
+        };
+        end = vid_end;
+        runs.push(VersionRun {
+            vid_first,
+            vid_count: run.vid_count,
+            segment: SegmentId(run.segment),
+        });
+    }
+    Ok(runs)
+}
+
+/// Entries as stretches of VIDs whose versions follow each other on one page.
+fn encode_entries(number: u64, entries: &OverlayChunk) -> proto::VersionChunk {
+    let mut message = proto::VersionChunk { number, ..Default::default() };
+    let (mut offset_end, mut stretch_end) = (0u32, None);
+    let mut record_last = 0u64;
+    for (offset, record) in entries {
+        let (offset, bits) = (u32::from(*offset), record.bits());
+        match message.counts.last_mut() {
+            Some(count) if offset == offset_end && stretch_end == Some(bits) => {
+                *count = count.saturating_add(1);
+            }
+            _ => {
+                message.gaps.push(offset.saturating_sub(offset_end));
+                message.counts.push(1);
+                message.record_steps.push(bits.wrapping_sub(record_last).cast_signed());
+                record_last = bits;
+            }
+        }
+        offset_end = offset.saturating_add(1);
+        // The next slot, unless the page has no more.
+        stretch_end = (record.slot() < u16::MAX).then(|| bits.saturating_add(1));
+    }
+    message
+}
+
+fn decode_entries(bytes: &[u8]) -> Result<(u64, OverlayChunk), FrameError> {
+    let (_, payload) = CHUNK.open(bytes)?;
+    let message =
+        proto::VersionChunk::decode(payload).map_err(|error| CHUNK.malformed(error.to_string()))?;
+    let stretches = message.gaps.len();
+    if message.counts.len() != stretches || message.record_steps.len() != stretches {
+        return Err(CHUNK.malformed("its columns differ in length"));
+    }
+    if message.number > u64::MAX / CHUNK_VIDS {
+        return Err(CHUNK.malformed(format!("chunk {} is past all VIDs", message.number)));
+    }
+    let mut entries = OverlayChunk::new();
+    let (mut offset, mut bits) = (0u64, 0u64);
+    for ((gap, count), step) in message.gaps.iter().zip(&message.counts).zip(&message.record_steps)
+    {
+        offset = offset.saturating_add(u64::from(*gap));
+        bits = bits.wrapping_add(step.cast_unsigned());
+        let Some(first) = RecId::from_bits(bits) else {
+            return Err(CHUNK.malformed(format!("{bits:#x} is no place of a version")));
+        };
+        for step in 0..*count {
+            let place = u16::try_from(offset).ok();
+            let slot = u16::try_from(step).ok().and_then(|step| first.slot().checked_add(step));
+            let record = slot.and_then(|slot| RecId::new(first.segment(), first.page(), slot).ok());
+            let (Some(place), Some(record)) = (place, record) else {
+                return Err(CHUNK.malformed("a stretch leaves its chunk or its page"));
+            };
+            entries.insert(place, record);
+            offset = offset.saturating_add(1);
+        }
+    }
+    Ok((message.number, entries))
+}
+
+#[cfg(test)]
+mod tests;

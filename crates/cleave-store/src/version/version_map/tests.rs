@@ -1,0 +1,161 @@
+//! The version map against a plain map, and its stored form.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, proptest};
+use proptest::{prop_assert, prop_assert_eq};
+
+use super::{CHUNK_VIDS, VersionMap, VersionPlace, VersionRun};
+use crate::frame::FrameError;
+use crate::ids::{RecId, SegmentId};
+
+fn run(vid_first: u64, vid_count: u64, segment: u32) -> VersionRun {
+    VersionRun { vid_first, vid_count, segment: SegmentId(segment) }
+}
+
+fn record(segment: u32, page: u32, slot: u16) -> RecId {
+    RecId::new(SegmentId(segment), page, slot).unwrap()
+}
+
+/// Runs with gaps and overlay entries, some in stretches, as a map and as the plain truth.
+fn some_map() -> impl Strategy<Value = (VersionMap, BTreeMap<u64, VersionPlace>)> {
+    let runs = vec((0u64..3, 1u64..50, 1u32..4), 0..6);
+    let sets = vec((0u64..200_000, 1u64..40, 1u32..5, 0u32..3, any::<u16>()), 0..12);
+    (runs, sets).prop_map(|(runs, sets)| {
+        let (mut map, mut plain, mut end) = (VersionMap::new(), BTreeMap::new(), 0);
+        for (gap, count, segment) in runs {
+            map.append_run(run(end + gap, count, segment)).unwrap();
+            let place = VersionPlace::Segment(SegmentId(segment));
+            plain.extend((end + gap..end + gap + count).map(|vid| (vid, place)));
+            end += gap + count;
+        }
+        for (vid_first, count, segment, page, slot) in sets {
+            for step in 0..count {
+                let at = record(segment, page, slot.wrapping_add(u16::try_from(step).unwrap()));
+                map.set(vid_first + step, at);
+                plain.insert(vid_first + step, VersionPlace::Record(at));
+            }
+        }
+        (map, plain)
+    })
+}
+
+proptest! {
+    #[test]
+    fn look_ups_agree_with_a_plain_map((map, plain) in some_map(), other in vec(0u64..250_000, 20)) {
+        for vid in plain.keys().copied().chain(other).chain([u64::MAX]) {
+            prop_assert_eq!(map.lookup(vid), plain.get(&vid).copied());
+        }
+        prop_assert_eq!(map.vid_end(), plain.last_key_value().map_or(0, |(vid, _)| vid + 1));
+    }
+
+    #[test]
+    fn superseded_ranges_agree_with_a_plain_map(
+        (map, plain) in some_map(), from in 0u64..250_000, count in 0u64..150_000
+    ) {
+        let superseded = plain
+            .range(from..from + count)
+            .any(|(_, place)| matches!(place, VersionPlace::Record(_)));
+        prop_assert_eq!(map.superseded_in(from, count), superseded);
+    }
+
+    #[test]
+    fn stored_map_comes_back_clean((map, _) in some_map()) {
+        let read = VersionMap::decode(&map.encode()).unwrap();
+        prop_assert_eq!(&read, &map);
+        prop_assert!(!read.runs_dirty());
+        prop_assert_eq!(read.dirty_chunks().count(), 0);
+    }
+
+    #[test]
+    fn damage_is_noticed((map, _) in some_map(), at in any::<usize>(), bit in 0u8..8) {
+        let mut bytes = map.encode();
+        let at = at % bytes.len();
+        prop_assert!(VersionMap::decode(&bytes[..at]).is_err());
+        bytes[at] ^= 1 << bit;
+        prop_assert!(VersionMap::decode(&bytes).is_err());
+    }
+
+    /// Past the checksum: payloads that nobody wrote are refused or read, without a panic.
+    #[test]
+    fn foreign_payloads_never_panic(payload in any::<Vec<u8>>()) {
+        let chunk = super::CHUNK.seal(&payload);
+        let empty = VersionMap::new().encode_runs();
+        drop(VersionMap::from_parts(&empty, [chunk.as_slice()]));
+        drop(VersionMap::from_parts(&super::RUNS.seal(&payload), []));
+        drop(VersionMap::decode(&super::MAP.seal(&payload)));
+    }
+}
+
+#[test]
+fn runs_that_continue_become_one() {
+    let mut map = VersionMap::new();
+    map.append_run(run(0, 10, 1)).unwrap();
+    map.append_run(run(10, 5, 1)).unwrap();
+    map.append_run(run(15, 5, 2)).unwrap();
+    assert_eq!(map.runs(), [run(0, 15, 1), run(15, 5, 2)]);
+    assert_eq!(map.run_of(14), Some(run(0, 15, 1)));
+    assert_eq!(map.run_of(20), None);
+}
+
+#[test]
+fn runs_that_overlap_or_are_no_range_are_refused() {
+    let mut map = VersionMap::new();
+    map.append_run(run(5, 5, 1)).unwrap();
+    for refused in [run(9, 1, 1), run(0, 2, 1), run(10, 0, 1), run(u64::MAX, 1, 1)] {
+        map.append_run(refused).unwrap_err();
+    }
+    assert_eq!(map.runs(), [run(5, 5, 1)]);
+}
+
+#[test]
+fn only_changed_chunks_are_dirty() {
+    let mut map = VersionMap::new();
+    map.append_run(run(0, 10 * CHUNK_VIDS, 1)).unwrap();
+    map.set(3 * CHUNK_VIDS, record(2, 0, 0));
+    map.set(5 * CHUNK_VIDS - 1, record(2, 0, 1));
+    map.mark_clean();
+    let before = map.clone();
+
+    map.set(4 * CHUNK_VIDS, record(2, 0, 2));
+    assert_eq!(map.dirty_chunks().collect::<Vec<_>>(), [4]);
+    assert!(!map.runs_dirty());
+    assert_eq!(before.lookup(4 * CHUNK_VIDS), Some(VersionPlace::Segment(SegmentId(1))));
+
+    let unchanged = before.encode_chunk(3);
+    let rewritten = map.encode_chunk(4);
+    let chunks = [unchanged.as_slice(), rewritten.as_slice()];
+    let read = VersionMap::from_parts(&before.encode_runs(), chunks).unwrap();
+    assert_eq!(read, map);
+}
+
+#[test]
+fn a_chunk_of_one_update_run_costs_one_entry() {
+    let mut map = VersionMap::new();
+    for vid in 0..5_000u16 {
+        map.set(u64::from(vid), record(9, 7, vid));
+    }
+    assert!(map.encode_chunk(0).len() < 80, "{} bytes", map.encode_chunk(0).len());
+    let mut full = VersionMap::new();
+    for vid in 0..=u16::MAX {
+        full.set(u64::from(vid), record(9, 7, vid));
+    }
+    assert_eq!(VersionMap::decode(&full.encode()).unwrap(), full);
+}
+
+#[test]
+fn a_chunk_that_comes_twice_is_refused() {
+    let mut map = VersionMap::new();
+    map.set(1, record(1, 1, 1));
+    let (runs, chunk) = (map.encode_runs(), map.encode_chunk(0));
+    let refused = VersionMap::from_parts(&runs, [chunk.as_slice(), chunk.as_slice()]).unwrap_err();
+    assert!(matches!(refused, FrameError::Malformed { .. }));
+}
+
+#[test]
+fn a_newer_version_is_named() {
+    let newer = crate::frame::Format { versions: 9..=9, ..super::MAP }.seal(b"");
+    let refused = VersionMap::decode(&newer).unwrap_err();
+    assert!(matches!(refused, FrameError::Version { found: 9, newest: 1, .. }), "{refused}");
+}
