@@ -252,7 +252,16 @@ impl FragmentExec {
             .context
             .fragment_context_with(std::slice::from_ref(&self.input), BTreeMap::from([(number, source)]))?;
         let config = task.session_config().clone().with_extension(context);
-        let task = TaskContext::clone(task).with_session_config(config);
+        let task = TaskContext::new(
+            task.task_id(),
+            task.session_id(),
+            config,
+            task.scalar_functions().clone(),
+            task.higher_order_functions().clone(),
+            task.aggregate_functions().clone(),
+            task.window_functions().clone(),
+            task.runtime_env(),
+        );
         let stream = self.fragment.plan.execute(0, Arc::new(task))?;
         Ok(Run::OnHost { stream, figures })
     }

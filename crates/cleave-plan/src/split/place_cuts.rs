@@ -261,7 +261,8 @@ fn chain_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<TableScanExec> {
     if check_device_operator(plan.as_ref()).is_some() {
         return None;
     }
-    let [input] = plan.children().as_slice() else { return None };
+    let children = plan.children();
+    let [input] = children.as_slice() else { return None };
     // What reduces rows must see rows of the table, not what another such operator made of them.
     let input_may = chain_is_stateless(input);
     let this_may = if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {

@@ -4,14 +4,15 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_fragment::command::{RunReport, metrics_sets};
+use cleave_fragment::command::RunReport;
+use cleave_fragment::command::status::metrics_sets;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 
-use super::{PlannedQuery, RunningQuery, plan_query};
+use super::{PlannedQuery, plan_query};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;

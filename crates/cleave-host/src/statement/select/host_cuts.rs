@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cleave_fragment::command::CAPABILITY_FRAGMENTS;
+use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{TableScanExec, build_id};
 use cleave_plan::split::{CutContext, CutWeight, FragmentPlan};

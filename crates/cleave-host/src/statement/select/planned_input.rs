@@ -13,7 +13,7 @@ use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_optimizer::pruning::PruningPredicate;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use std::collections::HashSet;
 
 use crate::catalog::{DeviceId, TableState};
@@ -65,9 +65,9 @@ impl PlannedInput {
         if self.pages.is_empty() {
             return Ok(self.clone());
         }
-        let Ok(pruning) =
-            PruningPredicate::try_new(Arc::clone(predicate), Arc::clone(&filter.schema))
-        else {
+        let schema = Arc::clone(&filter.schema);
+        let pruning = PruningPredicateBuilder::new().with_file_schema(schema);
+        let Some(pruning) = pruning.build(Arc::clone(predicate)) else {
             return Ok(self.clone());
         };
         let keep = pruning.prune(&PageZones { input: self, filter })?;

@@ -29,7 +29,7 @@ pub(super) const CATALOG: &str = "cleave";
 pub(super) const SCHEMA: &str = "public";
 
 /// One table of one statement's catalog state.
-pub struct CleaveTable {
+pub(super) struct CleaveTable {
     table: Arc<TableState>,
     arrow: SchemaRef,
     context: Arc<StatementContext>,
@@ -37,7 +37,7 @@ pub struct CleaveTable {
 
 impl CleaveTable {
     /// `table` within the statement of `context`.
-    pub fn new(table: Arc<TableState>, context: Arc<StatementContext>) -> Self {
+    pub(super) fn new(table: Arc<TableState>, context: Arc<StatementContext>) -> Self {
         Self { arrow: table.schema.arrow(), table, context }
     }
 
