@@ -1,1 +1,29 @@
-//! placeholder
+//! The device: admits a fragment, runs it near the pages within its budget, and serves blocks.
+//!
+//! What enters are commands, over a link; what leaves are replies and slots of rows.
+//!
+//! 1. [`serve`]: a listener, TLS, the token; commands and runs of one connection side by side.
+//! 2. [`runtime`]: [`Runtime`], what every command does; ownership by database and epoch.
+//! 3. `reservations`: where the host may write.
+//! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
+//! 5. `fragment_run`: one run, its ring of slots and its end. `run_copies`: the copies of its
+//!    pipeline. `run_pages`: the media as the run reads it, counted.
+//! 6. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
+//!
+//! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them;
+//! a device knows blocks, and fragments while they run. Nothing here survives a restart but the media.
+
+mod admission;
+pub mod command_line;
+mod device_error;
+mod fragment_run;
+mod memory_budget;
+mod reservations;
+mod run_copies;
+mod run_pages;
+pub mod runtime;
+pub mod serve;
+
+pub use command_line::main_with_args;
+pub use runtime::{Runtime, RuntimeError, RuntimeOptions};
+pub use serve::{ListenOptions, Listener, ServeError};

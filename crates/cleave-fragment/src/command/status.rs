@@ -235,6 +235,9 @@ fn metric_value(metric: &OperatorMetric) -> MetricValue {
 /// How a device is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeviceStatus {
+    /// Differs from start to start of the device: what was reserved, and which runs there were, is
+    /// forgotten with each, and so may be writes that were not synced.
+    pub incarnation: u64,
     /// Bytes that fragments may use, in all.
     pub fragment_memory_bytes: u64,
     /// Bytes of them that no run holds.

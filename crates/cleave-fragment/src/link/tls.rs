@@ -139,10 +139,13 @@ impl DeviceIdentity {
     }
 
     /// The configuration of a listener that shows this identity.
-    pub fn server_config(self) -> Result<Arc<ServerConfig>, TlsFileError> {
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
         ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(self.chain, self.key))
+            .and_then(|builder| {
+                let (chain, key) = (self.chain.clone(), self.key.clone_key());
+                builder.with_no_client_auth().with_single_cert(chain, key)
+            })
             .map(Arc::new)
             .map_err(|error| TlsFileError::Pem {
                 what: "certificate and key",

@@ -86,6 +86,8 @@ struct StatusProto {
     media_bytes_written: u64,
     #[prost(message, repeated, tag = "7")]
     runs: Vec<RunStatusProto>,
+    #[prost(fixed64, tag = "8")]
+    incarnation: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -371,6 +373,7 @@ fn metric_kind_code(kind: MetricKind) -> u32 {
 
 fn status_to_proto(status: DeviceStatus) -> StatusProto {
     StatusProto {
+        incarnation: status.incarnation,
         fragment_memory_bytes: status.fragment_memory_bytes,
         fragment_memory_bytes_free: status.fragment_memory_bytes_free,
         block_count: status.block_count,
@@ -405,6 +408,7 @@ fn status_from_proto(status: StatusProto) -> Decoded<DeviceStatus> {
         })
     });
     Ok(DeviceStatus {
+        incarnation: status.incarnation,
         fragment_memory_bytes: status.fragment_memory_bytes,
         fragment_memory_bytes_free: status.fragment_memory_bytes_free,
         block_count: status.block_count,

@@ -1,0 +1,348 @@
+//! `cleaved` from its arguments to its exit code. `cleave device-process` is the same program.
+//!
+//! It makes nothing silently: a media file or identity that was not there is made aloud. It needs no
+//! orderly end: what a host was told is synced is on the media, and what it was not told is repeated
+//! or given up by the host, so a signal may stop it at any moment.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
+use cleave_media::{DirectFile, MediaError, OpenMode, random_bytes};
+
+use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
+use crate::serve::{ListenOptions, Listener, Log, ServeError};
+
+const HELP: &str = "\
+cleaved: a Cleave device: serves the blocks of one media, and runs fragments of queries beside them
+
+Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env NAME) [options]
+
+  --media FILE            file or block device that holds the pages; a file is made if it is not there
+  --listen HOST:PORT      where hosts connect; port 0 takes a free one
+  --token-file FILE       file with the token that hosts must show (16 characters or more)
+  --token-env NAME        environment variable with the token, instead of a file
+  --tls-cert FILE         certificate (PEM) to show; required where other machines can connect
+  --tls-key FILE          its private key (PEM)
+  --cores N               threads that run fragments (default: all cores)
+  --memory BYTES          memory for fragments, as in 256MiB (default: 256MiB)
+  --rate-cap BYTES        bytes a second in each direction, as in 125MB (default: none)
+  --port-file FILE        write the port to FILE once hosts can connect
+  --until-stdin-closes    end when standard input is closed, as by a program that started this one
+  --help                  print this
+  --version               print the version
+
+Exit codes: 0 ended as asked, 1 wrong arguments, 2 could not start or go on.
+";
+
+/// Exit code of wrong arguments.
+const MISUSE: u8 = 1;
+/// Exit code of a device that could not start or go on.
+const FAILURE: u8 = 2;
+
+/// Why `cleaved` ended.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}\ntry --help")]
+    Usage(String),
+    #[error(transparent)]
+    Credentials(#[from] TlsFileError),
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("{what} {}: {source}", path.display())]
+    File { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("cannot start: {0}")]
+    Threads(std::io::Error),
+}
+
+/// What the arguments say.
+#[derive(Debug, Default)]
+struct Options {
+    media: Option<PathBuf>,
+    listen: Option<String>,
+    token_file: Option<PathBuf>,
+    token_env: Option<String>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    cores: Option<u32>,
+    memory_bytes: Option<u64>,
+    rate_cap: Option<u64>,
+    port_file: Option<PathBuf>,
+    until_stdin_closes: bool,
+}
+
+#[derive(Debug)]
+enum Invocation {
+    Help,
+    Version,
+    Run(Box<Options>),
+}
+
+/// Runs a device; `arguments` come without the program's name.
+pub fn main_with_args<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
+    let done = match parse(arguments.into_iter().map(Into::into)) {
+        Ok(Invocation::Help) => print(HELP),
+        Ok(Invocation::Version) => print(&format!("cleaved {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Invocation::Run(options)) => run(&options),
+        Err(failure) => Err(failure),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&failure.to_string());
+            ExitCode::from(if matches!(failure, Failure::Usage(_)) { MISUSE } else { FAILURE })
+        }
+    }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    // A reader that has seen enough is no failure.
+    drop(std::io::stdout().write_all(text.as_bytes()));
+    Ok(())
+}
+
+/// To the operator. If nobody reads, the device goes on.
+fn say(text: &str) {
+    drop(writeln!(std::io::stderr(), "cleaved: {text}"));
+}
+
+fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failure> {
+    let mut options = Options::default();
+    let mut arguments = arguments.peekable();
+    while let Some(argument) = arguments.next() {
+        let Some(text) = argument.to_str() else {
+            return Err(Failure::Usage(format!("unknown argument {}", argument.display())));
+        };
+        // Both `--name value` and `--name=value`.
+        let (name, inline) = match text.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(OsString::from(value))),
+            None => (text.to_owned(), None),
+        };
+        match name.as_str() {
+            "--help" | "-h" => return Ok(Invocation::Help),
+            "--version" | "-V" => return Ok(Invocation::Version),
+            "--until-stdin-closes" if inline.is_none() => {
+                options.until_stdin_closes = true;
+                continue;
+            }
+            _ => {}
+        }
+        let mut value =
+            || inline.clone().or_else(|| arguments.next()).filter(|value| !value.is_empty());
+        let missing = || Failure::Usage(format!("{name} needs a value"));
+        match name.as_str() {
+            "--media" => options.media = Some(value().ok_or_else(missing)?.into()),
+            "--listen" => options.listen = Some(text_of(&name, value().ok_or_else(missing)?)?),
+            "--token-file" => options.token_file = Some(value().ok_or_else(missing)?.into()),
+            "--token-env" => options.token_env = Some(text_of(&name, value().ok_or_else(missing)?)?),
+            "--tls-cert" => options.tls_cert = Some(value().ok_or_else(missing)?.into()),
+            "--tls-key" => options.tls_key = Some(value().ok_or_else(missing)?.into()),
+            "--cores" => {
+                let text = text_of(&name, value().ok_or_else(missing)?)?;
+                let cores = text.parse().ok().filter(|cores| (1..=1024).contains(cores));
+                options.cores = Some(cores.ok_or_else(|| {
+                    Failure::Usage(format!("--cores takes a number from 1 to 1024, not `{text}`"))
+                })?);
+            }
+            "--memory" => options.memory_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
+            "--rate-cap" => options.rate_cap = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
+            "--port-file" => options.port_file = Some(value().ok_or_else(missing)?.into()),
+            _ => return Err(Failure::Usage(format!("unknown argument {text}"))),
+        }
+    }
+    Ok(Invocation::Run(Box::new(options)))
+}
+
+fn text_of(name: &str, value: OsString) -> Result<String, Failure> {
+    value.into_string().map_err(|_| Failure::Usage(format!("the value of {name} is not text")))
+}
+
+/// Bytes as people write them: 1000000, 125MB, 256MiB; above 0.
+fn bytes_of(name: &str, value: OsString) -> Result<u64, Failure> {
+    let text = text_of(name, value)?;
+    let wrong = || {
+        Failure::Usage(format!("{name} takes bytes, as in 1000000, 125MB or 256MiB, not `{text}`"))
+    };
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1000,
+        "kib" => 1 << 10,
+        "m" | "mb" => 1_000_000,
+        "mib" => 1 << 20,
+        "g" | "gb" => 1_000_000_000,
+        "gib" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    let count: u64 = digits.parse().map_err(|_| wrong())?;
+    count.checked_mul(scale).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let needs = |name: &str| Failure::Usage(format!("{name} is needed"));
+    let media_path = options.media.as_deref().ok_or_else(|| needs("--media"))?;
+    let listen = options.listen.as_deref().ok_or_else(|| needs("--listen"))?;
+    let address = resolve(listen)?;
+    let token = match (&options.token_file, &options.token_env) {
+        (Some(path), None) => Token::from_file(path)?,
+        (None, Some(name)) => Token::from_env(name)?,
+        (None, None) => return Err(needs("--token-file or --token-env")),
+        (Some(_), Some(_)) => {
+            let message = "--token-file and --token-env exclude each other";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+    };
+    let identity = match (&options.tls_cert, &options.tls_key) {
+        (Some(cert), Some(key)) => Some(Arc::new(DeviceIdentity::from_files(cert, key)?)),
+        (None, None) => None,
+        _ => {
+            return Err(Failure::Usage("--tls-cert and --tls-key go together".to_owned()));
+        }
+    };
+    if identity.is_none() && !address.ip().is_loopback() {
+        return Err(ServeError::Unprotected { address }.into());
+    }
+    let media = open_media(media_path)?;
+    let mut runtime_options = RuntimeOptions::new(device_id(media_path)?);
+    if let Some(cores) = options.cores {
+        runtime_options.cores = cores;
+    }
+    if let Some(bytes) = options.memory_bytes {
+        runtime_options.fragment_memory_bytes = bytes;
+    }
+    let summary = format!(
+        "media {}, {} cores and {} bytes for fragments",
+        media_path.display(),
+        runtime_options.cores,
+        runtime_options.fragment_memory_bytes
+    );
+    let runtime = Runtime::new(Arc::new(media), runtime_options)?;
+    let log: Log = Arc::new(|text| say(text));
+    let with_tls = if identity.is_some() { "with TLS" } else { "without TLS" };
+    let listen_options =
+        ListenOptions { address, identity, token, rate_cap: options.rate_cap, log };
+    // The sockets' own thread; fragments and media have theirs.
+    let threads = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("cleaved-link")
+        .enable_all()
+        .build()
+        .map_err(Failure::Threads)?;
+    threads.block_on(async {
+        let listener = Listener::bind(runtime, listen_options).await?;
+        let address = listener.local_address();
+        say(&format!("listening on {address} {with_tls}; {summary}"));
+        if let Some(path) = &options.port_file {
+            write_port(path, address.port())?;
+        }
+        if options.until_stdin_closes {
+            let closed = stdin_closed()?;
+            tokio::select! {
+                () = listener.serve() => {}
+                _ = closed => {}
+            }
+        } else {
+            listener.serve().await;
+        }
+        Ok(())
+    })
+}
+
+fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
+    let wrong = |why: &str| {
+        Failure::Usage(format!("--listen takes HOST:PORT, as in 127.0.0.1:7700, not `{listen}`{why}"))
+    };
+    let mut addresses =
+        listen.to_socket_addrs().map_err(|error| wrong(&format!(": {error}")))?;
+    addresses.next().ok_or_else(|| wrong(""))
+}
+
+fn open_media(path: &Path) -> Result<DirectFile, Failure> {
+    let media = if path.exists() {
+        DirectFile::open(path, OpenMode::Existing)?
+    } else {
+        say(&format!("{} is not there: making it, empty", path.display()));
+        DirectFile::open(path, OpenMode::Create)?
+    };
+    if !media.direct() {
+        say(&format!(
+            "{} lies where direct I/O is refused: going through the page cache",
+            path.display()
+        ));
+    }
+    Ok(media)
+}
+
+/// The identity of the media, which lies beside it.
+fn device_id(media: &Path) -> Result<[u8; 16], Failure> {
+    let mut path = media.as_os_str().to_owned();
+    path.push(".id");
+    let path = PathBuf::from(path);
+    let failed = |what: &'static str| {
+        let path = path.clone();
+        move |source| Failure::File { what, path, source }
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => from_hex(text.trim()).ok_or_else(|| {
+            let source = std::io::Error::other("it does not hold 32 hexadecimal digits");
+            failed("cannot use the identity in")(source)
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let id = random_bytes::<16>()?;
+            let text: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+            std::fs::write(&path, format!("{text}\n")).map_err(failed("cannot write"))?;
+            say(&format!("gave the media the identity {text}, kept in {}", path.display()));
+            Ok(id)
+        }
+        Err(error) => Err(failed("cannot read")(error)),
+    }
+}
+
+fn from_hex(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some(high << 4 | low),
+            _ => None,
+        })
+        .collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}
+
+/// Writes the port so that a reader never sees half of it.
+fn write_port(path: &Path, port: u16) -> Result<(), Failure> {
+    let failed = |source| Failure::File { what: "cannot write", path: path.to_owned(), source };
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    std::fs::write(&part, format!("{port}\n")).map_err(failed)?;
+    std::fs::rename(&part, path).map_err(failed)
+}
+
+/// Resolves when standard input is closed.
+fn stdin_closed() -> Result<tokio::sync::oneshot::Receiver<()>, Failure> {
+    let (sender, closed) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("cleaved-stdin".to_owned())
+        .spawn(move || {
+            let mut buffer = [0; 256];
+            let mut stdin = std::io::stdin().lock();
+            while stdin.read(&mut buffer).is_ok_and(|count| count > 0) {}
+            sender.send(()).unwrap_or_default();
+        })
+        .map_err(Failure::Threads)?;
+    Ok(closed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Errors of media, store and engine as the status that a host can act on.
+
+use cleave_fragment::command::{DeviceError, DeviceErrorCause};
+use cleave_media::MediaError;
+use cleave_store::StoreError;
+use datafusion_common::DataFusionError;
+
+/// An error of the engine that ran a fragment.
+pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
+    let root = error.find_root();
+    let cause = match root {
+        DataFusionError::ResourcesExhausted(_) => DeviceErrorCause::OutOfMemory,
+        DataFusionError::External(source) => match source.downcast_ref::<StoreError>() {
+            Some(store) => return of_store(store),
+            None => DeviceErrorCause::Execution,
+        },
+        DataFusionError::NotImplemented(_) => DeviceErrorCause::Unsupported,
+        _ => DeviceErrorCause::Execution,
+    };
+    DeviceError::new(cause, root.strip_backtrace())
+}
+
+/// A fragment that cannot be decoded, or that has an operator which no device runs.
+pub(crate) fn of_decoding(error: &DataFusionError) -> DeviceError {
+    DeviceError::new(DeviceErrorCause::Unsupported, error.find_root().strip_backtrace())
+}
+
+/// An error of pages.
+pub(crate) fn of_store(error: &StoreError) -> DeviceError {
+    let cause = match error {
+        StoreError::Corrupt { .. } | StoreError::Malformed { .. } => DeviceErrorCause::Corrupt,
+        StoreError::NewerFormat { .. } => DeviceErrorCause::Unsupported,
+        StoreError::Media { source, .. } => cause_of_media(source),
+        StoreError::Source(_) => DeviceErrorCause::Io,
+        StoreError::Mismatch { .. } | StoreError::OutOfRange { .. } => DeviceErrorCause::Refused,
+        _ => DeviceErrorCause::Execution,
+    };
+    DeviceError::new(cause, error.to_string())
+}
+
+/// An error of media.
+pub(crate) fn of_media(error: &MediaError) -> DeviceError {
+    DeviceError::new(cause_of_media(error), error.to_string())
+}
+
+fn cause_of_media(error: &MediaError) -> DeviceErrorCause {
+    match error {
+        MediaError::OutOfRange { .. } | MediaError::NotWholeBlocks { .. } => {
+            DeviceErrorCause::Refused
+        }
+        MediaError::Full { .. } => DeviceErrorCause::OutOfSpace,
+        _ => DeviceErrorCause::Io,
+    }
+}

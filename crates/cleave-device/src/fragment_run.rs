@@ -1,0 +1,312 @@
+//! One run: the ring of slots between its copies and the host, and how it ends.
+//!
+//! ```text
+//! copies ─ offer ─▶ ring (slots made and not consumed) ─ SlotSender ─▶ link
+//!            ▲ waits while slot_count are outstanding        host: consumed(n) drops slots below n
+//! ```
+//!
+//! Slots stay in the ring until the host has consumed them, so that a repeated execute can send them
+//! again (rule 29). Invariants: slot numbers have no gaps; never more than `slot_count` slots are
+//! outstanding; after the outcome nothing is offered.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use cleave_fragment::command::message::RunEvent;
+use cleave_fragment::command::{
+    CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport, RunState, RunStatus, Slot,
+    SlotPayload,
+};
+use cleave_fragment::link::{SlotForm, SlotSender};
+use cleave_media::Stopwatch;
+use tokio::sync::{Notify, watch};
+
+use crate::admission::Admitted;
+
+/// A run that was not released.
+#[derive(Debug)]
+pub(crate) struct FragmentRun {
+    header: CommandHeader,
+    slot_count: u64,
+    memory_bytes: u64,
+    form: SlotForm,
+    ring: Mutex<Ring>,
+    credit: Notify,
+    accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
+    cancelled: watch::Sender<bool>,
+    /// True once nothing works for the run any more.
+    still: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// Slots made and not consumed, in order.
+    slots: VecDeque<Slot>,
+    next_number: u64,
+    consumed: u64,
+    rows: u64,
+    slot_bytes: u64,
+    sink: Option<SlotSender>,
+    /// The memory of the ring, held until the run is released.
+    memory: Option<Admitted>,
+    outcome: Option<Result<RunReport, DeviceError>>,
+    copies_waiting: u32,
+    stall_since: Option<Stopwatch>,
+    stall: Duration,
+}
+
+/// What a run put out, for its report.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunOutput {
+    pub(crate) rows: u64,
+    pub(crate) slots: u64,
+    pub(crate) slot_bytes: u64,
+    pub(crate) stall: Duration,
+}
+
+impl FragmentRun {
+    /// A run of `request` whose slots go to `sink`; `memory_bytes` is what it is admitted with.
+    pub(crate) fn new(request: &Execute, memory_bytes: u64, sink: SlotSender) -> Self {
+        Self {
+            header: request.header,
+            slot_count: u64::from(request.slot_count),
+            memory_bytes,
+            form: sink.form(),
+            ring: Mutex::new(Ring { sink: Some(sink), ..Ring::default() }),
+            credit: Notify::new(),
+            accepted: watch::Sender::new(None),
+            cancelled: watch::Sender::new(false),
+            still: watch::Sender::new(false),
+        }
+    }
+
+    /// How its slots are handed over.
+    pub(crate) fn form(&self) -> SlotForm {
+        self.form
+    }
+
+    // ---- from its maker ------------------------------------------------------------------------
+
+    /// Gives the ring its memory.
+    pub(crate) fn hold(&self, memory: Option<Admitted>) {
+        self.lock().memory = memory;
+    }
+
+    /// Says that the run was admitted, or why it was not.
+    pub(crate) fn accept(&self, outcome: Result<SchemaRef, DeviceError>) {
+        if outcome.is_err() {
+            self.still.send_replace(true);
+        }
+        self.accepted.send_replace(Some(outcome));
+    }
+
+    /// Waits until the run was admitted or refused.
+    pub(crate) async fn accepted(&self) -> Result<SchemaRef, DeviceError> {
+        let mut accepted = self.accepted.subscribe();
+        match accepted.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(outcome)) => outcome.clone(),
+            _ => Err(self.cancelled_error()),
+        }
+    }
+
+    // ---- from its copies -----------------------------------------------------------------------
+
+    /// Puts one slot of `row_count` rows into the ring, waiting for credit.
+    pub(crate) async fn offer(&self, row_count: u64, bytes: u64, payload: SlotPayload) {
+        let mut waited = false;
+        loop {
+            // Made before the ring is looked at, so that no wake-up is missed.
+            let credit = self.credit.notified();
+            {
+                let mut ring = self.lock();
+                if ring.next_number - ring.consumed < self.slot_count {
+                    if waited {
+                        ring.copy_goes_on();
+                    }
+                    ring.push(row_count, bytes, payload);
+                    return;
+                }
+                if !waited {
+                    waited = true;
+                    ring.copy_waits();
+                }
+            }
+            credit.await;
+        }
+    }
+
+    /// What was put out so far.
+    pub(crate) fn output(&self) -> RunOutput {
+        let ring = self.lock();
+        RunOutput {
+            rows: ring.rows,
+            slots: ring.next_number,
+            slot_bytes: ring.slot_bytes,
+            stall: ring.stall,
+        }
+    }
+
+    /// Ends the run; nothing works for it any more.
+    pub(crate) fn finish(&self, outcome: Result<RunReport, DeviceError>) {
+        {
+            let mut ring = self.lock();
+            if let Some(sink) = &ring.sink {
+                sink.send(outcome_event(&outcome));
+            }
+            ring.outcome = Some(outcome);
+        }
+        self.still.send_replace(true);
+    }
+
+    /// Resolves when the run is to stop.
+    pub(crate) async fn cancellation(&self) {
+        let mut cancelled = self.cancelled.subscribe();
+        // The sender lives as long as `self`.
+        let _closed = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// The outcome of a run that was stopped.
+    pub(crate) fn cancelled_error(&self) -> DeviceError {
+        DeviceError::new(
+            DeviceErrorCause::Cancelled,
+            format!("run {} was cancelled", self.header.run),
+        )
+    }
+
+    // ---- from the host -------------------------------------------------------------------------
+
+    /// Lets `sink` take over from whoever listened before, from slot `first_slot` on.
+    pub(crate) fn attach(&self, sink: SlotSender, first_slot: u64) -> Result<(), DeviceError> {
+        if sink.form() != self.form {
+            return Err(self.refused("was begun over a link of another kind".to_owned()));
+        }
+        {
+            let mut ring = self.lock();
+            if first_slot < ring.consumed {
+                let consumed = ring.consumed;
+                let detail =
+                    format!("cannot repeat slot {first_slot}: those below {consumed} were consumed");
+                return Err(self.refused(detail));
+            }
+            if first_slot > ring.next_number {
+                let detail = format!("has not made slot {first_slot} yet");
+                return Err(self.refused(detail));
+            }
+            for slot in ring.slots.iter().filter(|slot| slot.number >= first_slot) {
+                sink.send(RunEvent::Slot(slot.clone()));
+            }
+            if let Some(outcome) = &ring.outcome {
+                sink.send(outcome_event(outcome));
+            }
+            ring.sink = Some(sink);
+        }
+        self.consumed(first_slot);
+        Ok(())
+    }
+
+    /// The host has consumed the slots below `total`.
+    pub(crate) fn consumed(&self, total: u64) {
+        {
+            let mut ring = self.lock();
+            let total = total.min(ring.next_number);
+            if total <= ring.consumed {
+                return;
+            }
+            ring.consumed = total;
+            while ring.slots.front().is_some_and(|slot| slot.number < total) {
+                ring.slots.pop_front();
+            }
+        }
+        self.credit.notify_waiters();
+    }
+
+    /// Tells the run to stop, without waiting until it has.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    /// Waits until nothing works for the run any more.
+    pub(crate) async fn stand_still(&self) {
+        let mut still = self.still.subscribe();
+        // The sender lives as long as `self`.
+        let _closed = still.wait_for(|still| *still).await;
+    }
+
+    /// Whether nobody listens to the run.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.lock().sink.as_ref().is_none_or(SlotSender::is_closed)
+    }
+
+    /// How the run is.
+    pub(crate) fn status(&self) -> RunStatus {
+        let accepted = matches!(&*self.accepted.borrow(), Some(Ok(_)));
+        let cancelled = *self.cancelled.borrow();
+        let ring = self.lock();
+        let state = match &ring.outcome {
+            Some(Ok(_)) => RunState::Finished,
+            Some(Err(error)) if error.cause == DeviceErrorCause::Cancelled => RunState::Cancelled,
+            Some(Err(_)) => RunState::Failed,
+            None if cancelled => RunState::Cancelled,
+            None if !accepted => RunState::Queued,
+            None if ring.copies_waiting > 0 => RunState::Stalled,
+            None => RunState::Running,
+        };
+        RunStatus {
+            run: self.header.run,
+            state,
+            slots: ring.next_number,
+            consumed: ring.consumed,
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
+    fn refused(&self, detail: String) -> DeviceError {
+        let message = format!("run {} {detail}; begin a new run", self.header.run);
+        DeviceError::new(DeviceErrorCause::Refused, message)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn push(&mut self, row_count: u64, bytes: u64, payload: SlotPayload) {
+        let slot = Slot { number: self.next_number, row_count, payload };
+        self.next_number += 1;
+        self.rows += row_count;
+        self.slot_bytes += bytes;
+        if let Some(sink) = &self.sink {
+            sink.send(RunEvent::Slot(slot.clone()));
+        }
+        self.slots.push_back(slot);
+    }
+
+    fn copy_waits(&mut self) {
+        self.copies_waiting += 1;
+        if self.copies_waiting == 1 {
+            self.stall_since = Some(Stopwatch::start());
+        }
+    }
+
+    fn copy_goes_on(&mut self) {
+        self.copies_waiting = self.copies_waiting.saturating_sub(1);
+        if self.copies_waiting == 0
+            && let Some(since) = self.stall_since.take()
+        {
+            self.stall += since.elapsed();
+        }
+    }
+}
+
+fn outcome_event(outcome: &Result<RunReport, DeviceError>) -> RunEvent {
+    match outcome {
+        Ok(report) => RunEvent::Finished(Box::new(report.clone())),
+        Err(error) => RunEvent::Failed(error.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,495 @@
+//! The device: commands in, media and fragments behind them.
+//!
+//! Host I/O (read, write, sync, reserve) is served on blocking threads of its own; fragments run on
+//! `cores` threads of theirs and read media on a third set, so that neither waits behind the other.
+//!
+//! Invariants: one database at a time owns the device, in one epoch, kept while the process lives.
+//! A write lands only inside what that database reserved in that epoch. A higher epoch is answered
+//! when nothing of the lower ones is under way any more (rule 29): writes hold the ownership lock
+//! shared until they are done, raising it takes it alone and waits for the runs.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use cleave_fragment::command::message::{
+    CAPABILITIES, COPIES_MAX, SLOT_BYTES, SLOT_COUNT, TRANSFER_BYTES_MAX,
+};
+use cleave_fragment::command::wire::PROTOCOL_VERSION;
+use cleave_fragment::command::{
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity,
+    ReadItem, ReadPayload, Reply, Request, WriteItem,
+};
+use cleave_fragment::link::{DeviceService, SlotSender};
+use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes};
+use cleave_store::{MediaPages, PageRead};
+use tokio::runtime::Builder;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+
+use crate::admission::Admission;
+use crate::device_error::{of_media, of_store};
+use crate::fragment_run::FragmentRun;
+use crate::reservations::Reservations;
+
+mod execute;
+
+/// Most runs that may be kept unreleased.
+const RUNS_MAX: usize = 1024;
+
+/// What a device may use.
+#[derive(Debug, Clone)]
+pub struct RuntimeOptions {
+    /// Identity of the media; the host recognises the device by it.
+    pub device_id: [u8; 16],
+    /// Threads that run fragments; at least 1.
+    pub cores: u32,
+    /// Bytes that fragments may use in all: their operators' memory and their slots.
+    pub fragment_memory_bytes: u64,
+    /// How long a fragment may wait for memory that other runs hold.
+    pub admission_wait: Duration,
+    /// Threads that serve host I/O, which wait for media most of the time; at least 1.
+    pub io_threads: u32,
+    /// Blocks that the media may grow to.
+    pub block_count_max: u64,
+}
+
+impl RuntimeOptions {
+    /// All cores of the machine, 256 MiB for fragments, media of up to 64 TiB.
+    pub fn new(device_id: [u8; 16]) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self {
+            device_id,
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            fragment_memory_bytes: 256 << 20,
+            admission_wait: Duration::from_secs(5),
+            io_threads: 16,
+            block_count_max: 1 << 34,
+        }
+    }
+}
+
+/// Why no device could be started.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The system gave no threads.
+    #[error("cannot start the device's threads: {0}")]
+    Threads(#[from] std::io::Error),
+    /// The system gave no random bytes.
+    #[error(transparent)]
+    Random(#[from] cleave_media::MediaError),
+}
+
+/// A device over one media.
+#[derive(Debug)]
+pub struct Runtime {
+    media: Arc<dyn Media>,
+    options: RuntimeOptions,
+    /// Differs from start to start, so that a host sees a restart.
+    incarnation: u64,
+    owner: Arc<RwLock<Option<Owner>>>,
+    runs: Mutex<BTreeMap<RunKey, Arc<FragmentRun>>>,
+    admission: Admission,
+    sequence_max: AtomicU64,
+    threads: Threads,
+}
+
+/// The database that owns the device.
+#[derive(Debug)]
+struct Owner {
+    database: [u8; 16],
+    epoch: u64,
+    reservations: Mutex<Reservations>,
+}
+
+type RunKey = ([u8; 16], u64, u64);
+type Ownership = OwnedRwLockReadGuard<Option<Owner>>;
+
+/// The two sets of threads; dropped without waiting, because the caller may be asynchronous.
+#[derive(Debug)]
+struct Threads {
+    io: Option<tokio::runtime::Runtime>,
+    fragments: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        for threads in [self.io.take(), self.fragments.take()].into_iter().flatten() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+impl Runtime {
+    /// A device over `media`.
+    pub fn new(media: Arc<dyn Media>, options: RuntimeOptions) -> Result<Arc<Self>, RuntimeError> {
+        let cores = options.cores.max(1) as usize;
+        let io = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(options.io_threads.max(1) as usize)
+            .thread_name("cleave-device-io")
+            .build()?;
+        let fragments = Builder::new_multi_thread()
+            .worker_threads(cores)
+            .max_blocking_threads(2 * cores)
+            .thread_name("cleave-fragment")
+            .enable_time()
+            .build()?;
+        Ok(Arc::new(Self {
+            media,
+            incarnation: u64::from_le_bytes(random_bytes::<8>()?),
+            owner: Arc::default(),
+            runs: Mutex::default(),
+            admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
+            sequence_max: AtomicU64::new(0),
+            threads: Threads { io: Some(io), fragments: Some(fragments) },
+            options,
+        }))
+    }
+
+    /// The media that it serves.
+    pub fn media(&self) -> &Arc<dyn Media> {
+        &self.media
+    }
+
+    // ---- ownership -----------------------------------------------------------------------------
+
+    /// Lets `header` in as part of the current epoch, raising the epoch where it is higher.
+    async fn enter(&self, header: &CommandHeader) -> Result<Ownership, DeviceError> {
+        if header.database == [0; 16] {
+            let message = "this command needs a database, and its header names none";
+            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+        }
+        self.sequence_max.fetch_max(header.sequence, Ordering::Relaxed);
+        loop {
+            let ownership = Arc::clone(&self.owner).read_owned().await;
+            match ownership.as_ref().map(|owner| owner.admits(header)) {
+                Some(Ok(true)) => return Ok(ownership),
+                Some(Err(error)) => return Err(error),
+                Some(Ok(false)) | None => drop(ownership),
+            }
+            self.raise_epoch(header).await?;
+        }
+    }
+
+    async fn raise_epoch(&self, header: &CommandHeader) -> Result<(), DeviceError> {
+        let mut owner = self.owner.write().await;
+        if let Some(owner) = owner.as_ref()
+            && owner.admits(header)?
+        {
+            return Ok(());
+        }
+        // No command of an older epoch is under way: they hold the lock shared. Now its runs.
+        let older: Vec<_> = std::mem::take(&mut *self.lock_runs()).into_values().collect();
+        for run in &older {
+            run.cancel();
+        }
+        for run in older {
+            run.stand_still().await;
+        }
+        *owner = Some(Owner {
+            database: header.database,
+            epoch: header.epoch,
+            reservations: Mutex::default(),
+        });
+        Ok(())
+    }
+
+    // ---- host I/O ------------------------------------------------------------------------------
+
+    /// Runs `work` on a thread that may wait for media.
+    async fn on_io_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Media) -> Result<T, DeviceError> + Send + 'static,
+    ) -> Result<T, DeviceError> {
+        let closed = || DeviceError::new(DeviceErrorCause::Io, "the device is shutting down");
+        let io = self.threads.io.as_ref().ok_or_else(closed)?;
+        let media = Arc::clone(&self.media);
+        io.spawn_blocking(move || work(media.as_ref())).await.unwrap_or_else(|error| {
+            let message = format!("the device failed internally: {error}");
+            Err(DeviceError::new(DeviceErrorCause::Io, message))
+        })
+    }
+
+    async fn read(&self, items: Vec<ReadItem>) -> Result<Reply, DeviceError> {
+        let blocks = items.iter().map(|item| match item {
+            ReadItem::Blocks(extent) => extent.bytes() as u64,
+            ReadItem::Columns { .. } => 0,
+        });
+        check_transfer("read", blocks.fold(0, u64::saturating_add))?;
+        let pages = MediaPages::new(Arc::clone(&self.media));
+        let payloads = self.on_io_thread(move |media| read_items(media, &pages, items)).await?;
+        Ok(Reply::Read(payloads))
+    }
+
+    async fn write(
+        &self,
+        ownership: Ownership,
+        items: Vec<WriteItem>,
+    ) -> Result<Reply, DeviceError> {
+        let bytes = items.iter().map(|item| item.payload.bytes.len() as u64);
+        check_transfer("write", bytes.fold(0, u64::saturating_add))?;
+        self.on_io_thread(move |media| {
+            check_writes(ownership.as_ref(), &items)?;
+            for item in &items {
+                media.write(item.start, &item.payload.bytes).map_err(|error| of_media(&error))?;
+            }
+            // Held until here, so that an epoch ends only after its writes.
+            drop(ownership);
+            Ok(Reply::Done)
+        })
+        .await
+    }
+
+    async fn reserve(
+        &self,
+        ownership: Ownership,
+        extents: Vec<Extent>,
+    ) -> Result<Reply, DeviceError> {
+        let end = extents.iter().map(|extent| extent.end().0).max().unwrap_or(0);
+        let block_count_max = self.options.block_count_max;
+        if end > block_count_max {
+            let message =
+                format!("block {end} is beyond the {block_count_max} that this media may have");
+            return Err(DeviceError::new(DeviceErrorCause::OutOfSpace, message));
+        }
+        self.on_io_thread(move |media| {
+            if end > media.block_count() {
+                media.grow_to(end).map_err(|error| of_media(&error))?;
+            }
+            if let Some(owner) = ownership.as_ref() {
+                let mut reservations = owner.lock_reservations();
+                extents.into_iter().for_each(|extent| reservations.add(extent));
+            }
+            Ok(Reply::Done)
+        })
+        .await
+    }
+
+    // ---- about itself --------------------------------------------------------------------------
+
+    fn identity(&self) -> Identity {
+        Identity {
+            device: self.options.device_id,
+            build: cleave_fragment::build_id(),
+            protocol_version: PROTOCOL_VERSION,
+            capabilities: CAPABILITIES.map(str::to_owned).to_vec(),
+            block_size: u32::try_from(BLOCK_SIZE).unwrap_or(u32::MAX),
+            block_count: self.media.block_count(),
+            cores: self.options.cores.max(1),
+            fragment_memory_bytes: self.admission.total_bytes(),
+            slot_bytes_max: *SLOT_BYTES.end(),
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+        }
+    }
+
+    async fn status(&self, header: &CommandHeader) -> DeviceStatus {
+        let reserved_block_count = match self.owner.read().await.as_ref() {
+            Some(owner) if (owner.database, owner.epoch) == (header.database, header.epoch) => {
+                owner.lock_reservations().block_count()
+            }
+            _ => 0,
+        };
+        let runs = self.lock_runs().values().map(|run| run.status()).collect();
+        DeviceStatus {
+            incarnation: self.incarnation,
+            fragment_memory_bytes: self.admission.total_bytes(),
+            fragment_memory_bytes_free: self.admission.free_bytes(),
+            block_count: self.media.block_count(),
+            reserved_block_count,
+            media_bytes_read: self.media.bytes_read(),
+            media_bytes_written: self.media.bytes_written(),
+            runs,
+        }
+    }
+
+    // ---- runs ----------------------------------------------------------------------------------
+
+    fn run(&self, header: &CommandHeader) -> Option<Arc<FragmentRun>> {
+        self.lock_runs().get(&key(header)).map(Arc::clone)
+    }
+
+    fn forget_run(&self, header: &CommandHeader) -> Option<Arc<FragmentRun>> {
+        self.lock_runs().remove(&key(header))
+    }
+
+    fn lock_runs(&self) -> MutexGuard<'_, BTreeMap<RunKey, Arc<FragmentRun>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl DeviceService for Runtime {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        let header = command.header;
+        match command.request {
+            Request::Identify => {
+                if header.database != [0; 16] {
+                    drop(self.enter(&header).await?);
+                }
+                Ok(Reply::Identity(self.identity()))
+            }
+            Request::Status => Ok(Reply::Status(self.status(&header).await)),
+            Request::Read(items) => {
+                let _ownership = self.enter(&header).await?;
+                self.read(items).await
+            }
+            Request::Write(items) => {
+                let ownership = self.enter(&header).await?;
+                self.write(ownership, items).await
+            }
+            Request::Reserve { extents } => {
+                let ownership = self.enter(&header).await?;
+                self.reserve(ownership, extents).await
+            }
+            Request::Sync => {
+                let _ownership = self.enter(&header).await?;
+                self.on_io_thread(|media| media.sync().map_err(|error| of_media(&error))).await?;
+                Ok(Reply::Done)
+            }
+            Request::Fetch { consumed } => {
+                let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
+                run.consumed(consumed);
+                Ok(Reply::Done)
+            }
+            Request::Cancel => {
+                if let Some(run) = self.run(&header) {
+                    run.cancel();
+                    run.stand_still().await;
+                }
+                Ok(Reply::Done)
+            }
+            Request::Release => {
+                if let Some(run) = self.forget_run(&header) {
+                    run.cancel();
+                    run.stand_still().await;
+                }
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
+        self.begin_run(request, slots).await
+    }
+
+    fn steer(&self, command: Command) {
+        match command.request {
+            Request::Fetch { consumed } => {
+                if let Some(run) = self.run(&command.header) {
+                    run.consumed(consumed);
+                }
+            }
+            Request::Release => {
+                if let Some(run) = self.forget_run(&command.header) {
+                    run.cancel();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Owner {
+    /// Whether `header` belongs to the current epoch (true) or begins a new one (false).
+    fn admits(&self, header: &CommandHeader) -> Result<bool, DeviceError> {
+        if self.database != header.database {
+            let message = format!(
+                "the device serves database {}, and this is {}; attach another device, or restart \
+                 this one to hand it over, which gives up what it holds",
+                hex(&self.database),
+                hex(&header.database),
+            );
+            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+        }
+        if header.epoch < self.epoch {
+            let message = format!(
+                "the database was opened again elsewhere: epoch {} is over, the device is in {}",
+                header.epoch, self.epoch,
+            );
+            return Err(DeviceError::new(DeviceErrorCause::StaleEpoch, message));
+        }
+        Ok(header.epoch == self.epoch)
+    }
+
+    fn lock_reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(header: &CommandHeader) -> RunKey {
+    (header.database, header.epoch, header.run)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unknown_run(header: &CommandHeader) -> DeviceError {
+    let message = format!("there is no run {}; was the device restarted?", header.run);
+    DeviceError::new(DeviceErrorCause::UnknownRun, message)
+}
+
+fn refused(message: String) -> DeviceError {
+    DeviceError::new(DeviceErrorCause::Refused, message)
+}
+
+fn check_transfer(what: &str, bytes: u64) -> Result<(), DeviceError> {
+    if bytes <= TRANSFER_BYTES_MAX {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "a {what} of {bytes} bytes is more than the {TRANSFER_BYTES_MAX} of one command; ask in parts"
+    )))
+}
+
+/// All or nothing: no item is written unless every one may be.
+fn check_writes(owner: Option<&Owner>, items: &[WriteItem]) -> Result<(), DeviceError> {
+    for item in items {
+        let bytes = item.payload.bytes.len();
+        let blocks = u32::try_from(bytes / BLOCK_SIZE).unwrap_or(u32::MAX);
+        let extent = Extent { start: item.start, block_count: blocks };
+        if bytes == 0 || bytes % BLOCK_SIZE != 0 {
+            return Err(refused(format!("a write of {bytes} bytes is not a number of blocks")));
+        }
+        if !owner.is_some_and(|owner| owner.lock_reservations().contains(extent)) {
+            let message = format!("{extent} were not reserved in this epoch");
+            return Err(DeviceError::new(DeviceErrorCause::NotReserved, message));
+        }
+        if !item.payload.is_intact() {
+            let message = format!("what was to be written to {extent} was spoilt on the way");
+            return Err(DeviceError::new(DeviceErrorCause::Corrupt, message));
+        }
+    }
+    Ok(())
+}
+
+fn read_items(
+    media: &dyn Media,
+    pages: &MediaPages,
+    items: Vec<ReadItem>,
+) -> Result<Vec<ReadPayload>, DeviceError> {
+    let mut payloads = Vec::with_capacity(items.len());
+    let mut bytes: u64 = 0;
+    for item in items {
+        let payload = match item {
+            ReadItem::Blocks(extent) => {
+                let blocks = media.read(extent).map_err(|error| of_media(&error))?;
+                ReadPayload::Blocks(blocks.into_bytes())
+            }
+            ReadItem::Columns { page, segment, columns } => {
+                check_transfer("page", page.extent.bytes() as u64)?;
+                let read = PageRead { segment, page, columns };
+                let raw = pages.read_raw(&read).map_err(|error| of_store(&error))?;
+                ReadPayload::Columns { header: raw.header, chunks: raw.chunks }
+            }
+        };
+        bytes = bytes.saturating_add(payload.byte_count() as u64);
+        check_transfer("read", bytes)?;
+        payloads.push(payload);
+    }
+    Ok(payloads)
+}

@@ -1,0 +1,260 @@
+//! Execute, from the request to a run that works.
+//!
+//! 1. The request's figures are checked, its header enters the epoch.
+//! 2. A run of the same number that exists takes the new listener; else one is entered.
+//! 3. [`Admission`](crate::admission::Admission) takes its memory: operators and slots. Runs that
+//!    nobody listens to any more give way first.
+//! 4. The fragment is decoded (which refuses operators that no device runs), its context built.
+//! 5. Its copies start on the fragment threads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
+use cleave_fragment::link::SlotSender;
+use cleave_fragment::{
+    FragmentContext, FragmentCounters, MorselList, MorselSource, decode_fragment,
+    fragment_task_context,
+};
+use cleave_store::{PageSource, Snapshot};
+use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion_execution::memory_pool::MemoryPool;
+use datafusion_execution::runtime_env::RuntimeEnvBuilder;
+use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::{COPIES_MAX, RUNS_MAX, Runtime, SLOT_BYTES, SLOT_COUNT, key, refused};
+use crate::admission::Admitted;
+use crate::device_error::{of_decoding, of_engine};
+use crate::fragment_run::FragmentRun;
+use crate::memory_budget::MemoryBudget;
+use crate::run_copies::{RunWork, run_copies};
+use crate::run_pages::{CpuTime, RunPages};
+
+/// Morsels that a scan reads ahead: reading waits for media on other threads.
+const READ_AHEAD: usize = 2;
+
+impl Runtime {
+    pub(super) async fn begin_run(
+        &self,
+        request: Execute,
+        slots: SlotSender,
+    ) -> Result<SchemaRef, DeviceError> {
+        check_figures(&request)?;
+        let ownership = self.enter(&request.header).await?;
+        let memory_bytes = memory_of(&request);
+        let (run, is_new) = self.enter_run(&request, memory_bytes, slots.clone())?;
+        if !is_new {
+            drop(ownership);
+            let schema = run.accepted().await?;
+            run.attach(slots, request.first_slot)?;
+            return Ok(schema);
+        }
+        // Entered: a higher epoch finds it and ends it. Waiting for memory must not hold that up.
+        drop(ownership);
+        let mut entered = Entered { runtime: self, run: &run, request: &request, done: false };
+        self.reclaim_detached(memory_bytes, &run);
+        let admitted = tokio::select! {
+            admitted = self.admission.admit(memory_bytes) => admitted,
+            () = run.cancellation() => Err(run.cancelled_error()),
+        };
+        let accepted = match admitted {
+            Ok(admitted) => self.start_run(&run, &request, admitted),
+            Err(error) => Err(error),
+        };
+        entered.finish(accepted)
+    }
+
+    /// The run of the request's number, and whether it is new.
+    fn enter_run(
+        &self,
+        request: &Execute,
+        memory_bytes: u64,
+        slots: SlotSender,
+    ) -> Result<(Arc<FragmentRun>, bool), DeviceError> {
+        let mut runs = self.lock_runs();
+        if let Some(run) = runs.get(&key(&request.header)) {
+            return Ok((Arc::clone(run), false));
+        }
+        if request.first_slot > 0 {
+            let message = format!(
+                "there is no run {} to go on with from slot {}; begin a new run",
+                request.header.run, request.first_slot
+            );
+            return Err(DeviceError::new(DeviceErrorCause::UnknownRun, message));
+        }
+        if runs.len() >= RUNS_MAX {
+            return Err(refused(format!("{RUNS_MAX} runs wait to be released")));
+        }
+        let run = Arc::new(FragmentRun::new(request, memory_bytes, slots));
+        runs.insert(key(&request.header), Arc::clone(&run));
+        Ok((run, true))
+    }
+
+    /// Ends runs whose listener is gone, where their memory is needed.
+    fn reclaim_detached(&self, memory_bytes: u64, except: &Arc<FragmentRun>) {
+        if self.admission.fits_now(memory_bytes) {
+            return;
+        }
+        self.lock_runs().retain(|_, run| {
+            let keep = Arc::ptr_eq(run, except) || !run.is_detached();
+            if !keep {
+                run.cancel();
+            }
+            keep
+        });
+    }
+
+    fn start_run(
+        &self,
+        run: &Arc<FragmentRun>,
+        request: &Execute,
+        mut admitted: Admitted,
+    ) -> Result<SchemaRef, DeviceError> {
+        let closed = || DeviceError::new(DeviceErrorCause::Io, "the device is shutting down");
+        let threads = self.threads.fragments.as_ref().ok_or_else(closed)?;
+        let limit_bytes = usize::try_from(request.memory_bytes).unwrap_or(usize::MAX);
+        let budget = Arc::new(MemoryBudget::new(limit_bytes));
+        let cpu = Arc::new(CpuTime::default());
+        let counters = Arc::new(FragmentCounters::default());
+        let pages = Arc::new(RunPages::new(
+            Arc::clone(&self.media),
+            threads.handle().clone(),
+            Arc::clone(&cpu),
+        ));
+        let context = FragmentContext {
+            pages: Arc::clone(&pages) as Arc<dyn PageSource>,
+            snapshot: Snapshot { commit: request.snapshot },
+            inputs: morsel_sources(request)?,
+            read_ahead: READ_AHEAD,
+            counters: Arc::clone(&counters),
+        };
+        // No spilling: what does not fit is finished by the host.
+        let environment = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::clone(&budget) as Arc<dyn MemoryPool>)
+            .with_disk_manager_builder(
+                DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled),
+            )
+            .build_arc()
+            .map_err(of_engine)?;
+        let task = fragment_task_context(Arc::new(context), environment, &request.settings)
+            .map_err(|error| of_decoding(&error))?;
+        let plan =
+            decode_fragment(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
+        let partitions = plan.output_partitioning().partition_count();
+        if partitions != 1 {
+            return Err(refused(format!("the fragment has {partitions} partitions and not one")));
+        }
+        let schema = plan.schema();
+        run.hold(admitted.split(ring_bytes(request)));
+        let work = RunWork {
+            run: Arc::clone(run),
+            copies: copies_of(request, self.options.cores, &plan),
+            plan,
+            task,
+            slot_bytes: u64::from(request.slot_bytes),
+            pages,
+            counters,
+            budget,
+            cpu,
+            admitted,
+        };
+        // Detached on purpose: the run is ended through its cancellation, and waited for.
+        let _detached = threads.handle().spawn(run_copies(work));
+        Ok(schema)
+    }
+}
+
+/// A run that was entered and not yet accepted; if its maker goes away, it goes too.
+struct Entered<'a> {
+    runtime: &'a Runtime,
+    run: &'a Arc<FragmentRun>,
+    request: &'a Execute,
+    done: bool,
+}
+
+impl Entered<'_> {
+    fn finish(
+        &mut self,
+        accepted: Result<SchemaRef, DeviceError>,
+    ) -> Result<SchemaRef, DeviceError> {
+        self.done = true;
+        if accepted.is_err() {
+            self.runtime.forget_run(&self.request.header);
+        }
+        self.run.accept(accepted.clone());
+        accepted
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            let error = self.run.cancelled_error();
+            drop(self.finish(Err(error)));
+        }
+    }
+}
+
+fn check_figures(request: &Execute) -> Result<(), DeviceError> {
+    let outside = |what: &str, value: u64, min: u64, max: u64| {
+        refused(format!("{what} is {value}, and must lie between {min} and {max}"))
+    };
+    if request.header.run == 0 {
+        return Err(refused("a run needs a number above 0".to_owned()));
+    }
+    if !SLOT_COUNT.contains(&request.slot_count) {
+        let (min, max) = (u64::from(*SLOT_COUNT.start()), u64::from(*SLOT_COUNT.end()));
+        return Err(outside("slot_count", u64::from(request.slot_count), min, max));
+    }
+    if !SLOT_BYTES.contains(&request.slot_bytes) {
+        let (min, max) = (u64::from(*SLOT_BYTES.start()), u64::from(*SLOT_BYTES.end()));
+        return Err(outside("slot_bytes", u64::from(request.slot_bytes), min, max));
+    }
+    if request.copies > COPIES_MAX {
+        return Err(outside("copies", u64::from(request.copies), 0, u64::from(COPIES_MAX)));
+    }
+    Ok(())
+}
+
+/// What a run is admitted with: its operators' bytes and its ring's.
+fn memory_of(request: &Execute) -> u64 {
+    request.memory_bytes.saturating_add(ring_bytes(request))
+}
+
+fn ring_bytes(request: &Execute) -> u64 {
+    u64::from(request.slot_count) * u64::from(request.slot_bytes)
+}
+
+fn morsel_sources(
+    request: &Execute,
+) -> Result<BTreeMap<u32, Arc<dyn MorselSource>>, DeviceError> {
+    let mut sources = BTreeMap::new();
+    for (number, morsels) in &request.inputs {
+        let source: Arc<dyn MorselSource> = MorselList::new(morsels.clone());
+        if sources.insert(*number, source).is_some() {
+            return Err(refused(format!("morsel input {number} is given twice")));
+        }
+    }
+    Ok(sources)
+}
+
+/// Copies to run: as many as asked for, of which more than morsels or one of a pipeline that must see
+/// all rows would be useless or wrong.
+fn copies_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -> u32 {
+    if sees_all_rows(plan) {
+        return 1;
+    }
+    let wanted = if request.copies == 0 { cores.max(1) } else { request.copies };
+    let morsels = request.inputs.iter().map(|(_, morsels)| morsels.len()).max().unwrap_or(0);
+    wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, COPIES_MAX)
+}
+
+/// Whether the plan is right only as one copy: an aggregate that is not partial counts all rows.
+fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
+        !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
+    });
+    is_final || plan.children().into_iter().any(sees_all_rows)
+}
