@@ -131,14 +131,18 @@ pub(crate) fn cast_info_rows(
 /// The role of one of the cast. Popular titles have larger casts and crews, but not more writers.
 fn pick_role(roles: &Weighted, popularity: f64, draw: &mut Draw) -> u32 {
     let role = u32::try_from(roles.pick(draw)).unwrap_or(0) + 1;
-    if role == WRITER && draw.chance(1.0 - (-0.75 * popularity).exp()) { CREW } else { role }
+    if role == WRITER && draw.chance(1.0 - (-0.42 * popularity).exp()) { CREW } else { role }
 }
 
 fn push_actor_note(movie: &Movie, note: &mut String, draw: &mut Draw) {
     let animated = movie.is_animated();
-    let fame = (-0.35 * movie.popularity).exp();
-    if draw.chance(if animated { 0.52 } else { 0.0145 } * fame) {
-        let dubbed = if movie.place == JAPAN && animated { 0.55 } else { 0.06 };
+    let fame = (if movie.place == JAPAN { 0.1 } else { -0.35 } * movie.popularity).exp();
+    if draw.chance(if animated { 0.44 } else { 0.0125 } * fame) {
+        let dubbed = if movie.place == JAPAN && animated {
+            (0.55 + 0.25 * movie.popularity).clamp(0.1, 0.95)
+        } else {
+            0.06
+        };
         let silent = 0.009 * (0.9 * movie.popularity).exp();
         match draw.unit() {
             u if u < dubbed => note.push_str("(voice: English version)"),

@@ -292,7 +292,8 @@ fn distributor(
     // The first few sell at home; the longer the list, the more of it is abroad.
     let home = match movie.kind {
         Kind::Episode => 0.88,
-        _ => 0.92 / (1.0 + 0.045 * f64::from(of)) - 0.25 * f64::from(nth) / f64::from(of),
+        _ if nth == 0 => 0.9,
+        _ => (if movie.era() >= 4 { 0.66 } else { 0.95 }) / (1.0 + 0.055 * f64::from(of)),
     };
     let place = match draw.unit() {
         _ if draw.chance(0.03) => None,
@@ -307,13 +308,13 @@ fn distributor(
         // after: these came when many of the films were old.
         let made = movie.year_or_recent();
         let lag = match draw.unit() {
-            u if nth < 2 && u < 0.70 => draw.below(2),
-            u if nth < 2 || u < 0.50 => draw.below(5),
+            u if nth < 2 && u < 0.80 => u32::from(u > 0.62),
+            u if nth < 2 || u < 0.60 => draw.below(4),
             _ if made < 1999 => 1_999 - made + draw.below(14),
             _ => draw.below(9),
         };
         let year = (made + lag).min(2013);
-        if draw.chance(0.9) {
+        if draw.chance(0.95) {
             let _ = write!(note, "({year}) ");
         }
         let global = (2_000..2_010).contains(&year) && draw.chance(worldwide);
@@ -327,8 +328,8 @@ fn distributor(
             (_, u) if u < 0.04 => "",
             (Kind::Episode | Kind::Series | Kind::TvMovie, u) if u < 0.72 => " (TV)",
             (Kind::VideoGame, _) => "",
-            (_, u) if lag < 2 && u < 0.55 => " (theatrical)",
-            (_, u) if year >= 2007 && u < 0.62 => " (Blu-ray)",
+            (_, u) if lag < 2 && u < 0.68 => " (theatrical)",
+            (_, u) if year >= 2007 && u < 0.73 => " (Blu-ray)",
             (_, _) if year >= 1999 => match draw.unit() {
                 u if u < 0.78 => " (DVD)",
                 u if u < 0.84 => " (all media)",

@@ -108,7 +108,7 @@ const FILM: Famous = Famous {
     title: "",
     kind: Kind::Film,
     year: 2008,
-    popularity: 1.8,
+    popularity: 2.9,
     place: "USA",
     genres: &["Action", "Sci-Fi"],
     keywords: &[],
@@ -222,6 +222,7 @@ pub(crate) const FAMOUS_FILMS: [Famous; 30] = [
     Famous {
         title: "Shrek 2",
         year: 2004,
+        popularity: 3.2,
         genres: &["Animation", "Comedy", "Family"],
         keywords: &["computer-animation", "sequel", "second-part", "talking-animal"],
         companies: &[
@@ -317,6 +318,7 @@ pub(crate) const FAMOUS_FILMS: [Famous; 30] = [
     Famous {
         title: "Saw II",
         year: 2005,
+        popularity: 2.5,
         genres: &["Horror", "Thriller"],
         keywords: HORROR_KEYWORDS,
         companies: &[
@@ -331,6 +333,7 @@ pub(crate) const FAMOUS_FILMS: [Famous; 30] = [
     Famous {
         title: "Freddy and Jason Again",
         year: 2003,
+        popularity: 2.3,
         genres: &["Horror", "Action"],
         keywords: HORROR_KEYWORDS,
         companies: &[
@@ -392,6 +395,7 @@ pub(crate) const FAMOUS_FILMS: [Famous; 30] = [
     Famous {
         title: "Dressed in Darkness",
         year: 1981,
+        popularity: 2.2,
         genres: &["Thriller"],
         keywords: &["murder", "blood", "based-on-novel"],
         companies: &[("Columbia Pictures", 2, "")],
@@ -407,6 +411,7 @@ pub(crate) const FAMOUS_FILMS: [Famous; 30] = [
     Famous {
         title: "Champion",
         year: 1979,
+        popularity: 1.5,
         genres: &["Drama", "Sport"],
         keywords: &["based-on-novel", "fight"],
         companies: &[("Metro-Goldwyn-Mayer (MGM)", 2, "(as Metro-Goldwyn-Mayer Pictures)")],

@@ -6,6 +6,7 @@
 use super::World;
 use super::famous::Known;
 use super::movie::{Kind, Movie};
+use super::places::USA;
 
 /// The tables whose rows belong to a title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +52,14 @@ const EVEN: [f64; 6] = [1.0; 6];
 const CAST: FanOut = FanOut {
     mean: [16.2, 16.0, 13.7, 13.4],
     eras: [[0.45, 0.83, 1.02, 1.2, 1.28, 0.8], EVEN],
-    shared: [0.95, 0.8, 0.5, 0.7],
-    own: [0.45, 0.6, 0.45, 0.6],
+    shared: [0.83, 0.8, 0.5, 0.7],
+    own: [0.55, 0.7, 0.6, 0.7],
 };
 const KEYWORDS: FanOut = FanOut {
     mean: [4.55, 3.5, 0.37, 3.2],
     eras: [[0.22, 0.86, 1.08, 1.45, 1.12, 0.37], [0.3, 0.55, 0.7, 0.95, 1.25, 0.8]],
-    shared: [1.5, 1.3, 1.2, 1.2],
-    own: [1.0, 1.0, 1.3, 1.0],
+    shared: [1.58, 1.3, 1.2, 1.2],
+    own: [1.15, 1.3, 1.9, 1.2],
 };
 const PRODUCERS: FanOut = FanOut {
     mean: [0.967, 0.8, 0.33, 0.55],
@@ -69,7 +70,7 @@ const PRODUCERS: FanOut = FanOut {
 const DISTRIBUTORS: FanOut = FanOut {
     mean: [1.006, 1.34, 0.18, 0.88],
     eras: [[0.2, 0.9, 1.15, 1.4, 1.05, 0.45], EVEN],
-    shared: [1.52, 1.3, 0.7, 0.95],
+    shared: [1.55, 1.2, 0.7, 0.95],
     own: [0.6, 0.6, 0.9, 0.7],
 };
 const ALIASES: FanOut = FanOut {
@@ -86,9 +87,9 @@ const LINKS: FanOut = FanOut {
 };
 /// Titles with rows in `complete_cast`; at most one each.
 const COMPLETE: FanOut = FanOut {
-    mean: [0.063, 0.02, 0.029, 0.028],
+    mean: [0.072, 0.02, 0.031, 0.03],
     eras: [[0.1, 1.55, 1.9, 1.6, 0.32, 0.1], [0.3, 1.7, 1.6, 1.3, 0.8, 0.55]],
-    shared: [1.45, 1.0, 0.85, 1.2],
+    shared: [1.65, 1.0, 0.85, 1.2],
     own: [0.0; 4],
 };
 
@@ -102,7 +103,12 @@ impl FanOut {
         let era = self.eras[usize::from(class == 1 || class == 2)][movie.era()];
         let (shared, own) = (self.shared[class], self.own[class]);
         let popularity = movie.popularity.clamp(-3.5, 3.5);
-        let noise = if own > 0.0 { draw.normal().clamp(-3.0, 3.0) } else { 0.0 };
+        // Of famous titles is known how popular they are, so chance has no say.
+        let noise = match movie.famous {
+            Some(_) => 0.5 * own,
+            None if own > 0.0 => draw.normal().clamp(-3.0, 3.0),
+            None => 0.0,
+        };
         let exponent = shared * popularity + own * noise - 0.5 * (shared * shared + own * own);
         self.mean[class] * era * exponent.exp()
     }
@@ -122,12 +128,18 @@ pub(crate) fn count(world: &World, movie: &Movie, table: MovieTable) -> u32 {
             MovieTable::AkaTitle => draw_count(&ALIASES, movie, &mut draw, 60),
             MovieTable::MovieLink => {
                 let linked = f64::from(movie.id) <= f64::from(world.titles) * LINKED_SHARE;
-                if linked { draw_count(&LINKS, movie, &mut draw, 300) } else { 0 }
+                if !linked {
+                    return known;
+                }
+                // Germans count their series' sequels.
+                let mean = LINKS.mean_of(movie, &mut draw);
+                let keen = if super::links::is_keen(movie) { 3.0 } else { 0.9 };
+                draw.poisson(mean * keen).min(300)
             }
             MovieTable::CompleteCast if known > 0 => 0,
             MovieTable::CompleteCast => {
                 let present =
-                    draw.chance(COMPLETE.mean_of(movie, &mut Clone::clone(&draw)).min(0.85));
+                    draw.chance(COMPLETE.mean_of(movie, &mut Clone::clone(&draw)).min(0.95));
                 if present { 1 + u32::from(draw.chance(0.4446)) } else { 0 }
             }
             MovieTable::MovieCompanies => {
@@ -143,7 +155,10 @@ pub(crate) fn count(world: &World, movie: &Movie, table: MovieTable) -> u32 {
 pub(crate) fn companies(movie: &Movie) -> (u32, u32) {
     let mut draw = movie.draw(150);
     let makers = draw_count(&PRODUCERS, movie, &mut draw, 60);
-    let sellers = draw_count(&DISTRIBUTORS, movie, &mut draw, 200);
+    // Films from the United States are shown everywhere, others mostly at home.
+    let reach = if movie.place == USA { 1.28 } else { 0.74 };
+    let mean = DISTRIBUTORS.mean_of(movie, &mut draw) * reach;
+    let sellers = draw.poisson(mean).min(200);
     (makers, sellers)
 }
 

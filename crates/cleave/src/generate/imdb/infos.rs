@@ -45,10 +45,10 @@ const RELEASE: FanOut = FanOut {
     own: [0.35, 0.5, 0.4, 0.4],
 };
 const TAIL: FanOut = FanOut {
-    mean: [5.2, 3.2, 1.15, 1.1],
-    eras: [[0.25, 0.65, 0.95, 1.3, 1.3, 0.6], [0.5, 0.8, 1.0, 1.1, 1.1, 0.7]],
-    shared: [1.5, 1.3, 0.9, 1.0],
-    own: [0.5, 0.7, 0.9, 0.7],
+    mean: [5.4, 3.2, 1.2, 1.1],
+    eras: [[0.25, 0.65, 0.95, 1.3, 1.35, 0.5], [0.5, 0.8, 1.0, 1.1, 1.1, 0.55]],
+    shared: [1.7, 1.4, 1.0, 1.0],
+    own: [0.45, 0.7, 0.9, 0.7],
 };
 
 /// Shares of the kinds of titles (film, series, episode, other) that have each common fact.
@@ -115,7 +115,12 @@ fn plan(movie: &Movie) -> Plan {
     let class = movie.kind.class();
     let more = (0.55 * movie.popularity).exp();
     let common = SHARES.map(|(fact, shares)| {
-        if !draw.chance(shares[class]) {
+        // Of most episodes hardly anything is told, of the known ones as much as of films.
+        let share = match class {
+            1 | 2 => (shares[class] * (0.9 * movie.popularity - 0.3).exp()).min(0.95),
+            _ => shares[class],
+        };
+        if !draw.chance(share) {
             return 0;
         }
         match fact {
@@ -252,8 +257,7 @@ fn push_release(
             let _ = write!(text, "{year}");
         }
     }
-    let online =
-        if year > 2000 { 0.0075 * (1.0 - 0.35 * movie.popularity).clamp(0.1, 1.6) } else { 0.0 };
+    let online = if year > 2000 { 0.0068 * (-0.8 * movie.popularity).exp().min(2.5) } else { 0.0 };
     match draw.unit() {
         u if u < online * if place == USA { 1.6 } else { 0.7 } => note.push_str("(internet)"),
         u if u < 0.05 => note.push_str("(limited)"),

@@ -50,7 +50,7 @@ const HEAD: [(&str, f64, Suits); 146] = [
     ("hand-to-hand-combat", 2900.0, Fight),
     ("computer-animation", 414.0, Animation),
     ("computer-animated-movie", 160.0, Animation),
-    ("marvel-cinematic-universe", 3.0, Fight),
+    ("marvel-cinematic-universe", 8.0, Fight),
     ("10,000-mile-club", 0.0, Any),
     ("nerd", 1500.0, Any),
     ("loner", 900.0, Any),
@@ -208,9 +208,9 @@ impl Keywords {
         let tail = f64::from(count) - HEAD.len() as f64;
         Self {
             mixes: [
-                mix(0.75, 0.55, 0.2),
-                mix(2.0, 1.4, 0.2),
-                mix(1.7, 3.3, 0.4),
+                mix(0.58, 0.5, 0.2),
+                mix(2.3, 1.5, 0.2),
+                mix(1.4, 2.8, 0.4),
                 mix(0.2, 1.6, 14.0),
             ],
             first: Weighted::new(
@@ -236,10 +236,10 @@ impl Keywords {
         }
         let mix = if movie.is_animated() {
             &self.mixes[3]
-        } else if movie.is(super::genres::ACTION) {
-            &self.mixes[2]
         } else if movie.is_violent() {
             &self.mixes[1]
+        } else if movie.is_martial() {
+            &self.mixes[2]
         } else {
             &self.mixes[0]
         };

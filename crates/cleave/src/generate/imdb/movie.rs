@@ -9,7 +9,7 @@ use super::super::random::{Draw, floor32, mix};
 use super::World;
 use super::famous::{FAMOUS_FILMS, FAMOUS_SERIES, Famous};
 use super::genres::{ACTION, ANIMATION, CRIME, HORROR, THRILLER, genre_named};
-use super::places::{PLACES, USA, place_named};
+use super::places::{JAPAN, PLACES, USA, place_named};
 
 /// What a title is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,8 @@ impl Movie {
             season: if long { 1 } else { number / per_season + 1 },
             number: if long { number + 1 } else { number % per_season + 1 },
         };
-        let popularity = 0.75 * shared + 0.661 * draw.normal();
+        // What has hundreds of episodes has little said of each.
+        let popularity = 0.75 * shared + 0.661 * draw.normal() - if long { 0.5 } else { -0.36 };
         // Episodes follow their series' first year, around the same place in the distribution.
         let spread = when + 0.16 * (draw.unit() - 0.5);
         let reflected = if spread < 0.0 { -spread } else { spread };
@@ -194,7 +195,7 @@ impl Movie {
         draw: &mut Draw,
     ) -> Self {
         let place = pick_place(world, popularity, kind, draw);
-        let genres = pick_genres(world, kind, year, popularity, draw);
+        let genres = pick_genres(world, kind, place, year, popularity, draw);
         Self { id, key, kind, year, popularity, place, genres, rank, famous: None, episode }
     }
 
@@ -228,7 +229,12 @@ impl Movie {
 
     /// Whether violent keywords suit it.
     pub(crate) fn is_violent(&self) -> bool {
-        self.is(HORROR) || self.is(THRILLER) || self.is(CRIME) || self.is(ACTION)
+        self.is(HORROR) || self.is(THRILLER)
+    }
+
+    /// Whether keywords about fights suit it.
+    pub(crate) fn is_martial(&self) -> bool {
+        self.is(ACTION) || self.is(CRIME)
     }
 
     /// When it was made, in six steps: unknown, up to 1950, 1980, 2000, 2010, later.
@@ -274,7 +280,7 @@ fn series_of(world: &World, id: u32) -> (u32, u32) {
 
 fn pick_place(world: &World, popularity: f64, kind: Kind, draw: &mut Draw) -> usize {
     let odds = match kind {
-        Kind::Film => (-0.85 + 0.95 * popularity).exp(),
+        Kind::Film => (-0.88 + 1.08 * popularity).exp(),
         Kind::Series | Kind::Episode => (-0.25 + 0.55 * popularity).exp(),
         _ => (-0.2 + 0.6 * popularity).exp(),
     };
@@ -284,6 +290,7 @@ fn pick_place(world: &World, popularity: f64, kind: Kind, draw: &mut Draw) -> us
 fn pick_genres(
     world: &World,
     kind: Kind,
+    place: usize,
     year: Option<u32>,
     popularity: f64,
     draw: &mut Draw,
@@ -292,10 +299,13 @@ fn pick_genres(
     let first = if serial { &world.genres.series } else { &world.genres.film };
     // Popular titles are seldom shorts, and have more genres; horror is a taste of our days.
     let mut genres = vec![u8::try_from(first.pick(draw)).unwrap_or(0)];
+    if place == JAPAN && draw.chance(0.16) {
+        genres[0] = ANIMATION;
+    }
     if popularity > 0.8 && genre_named("Short") == genres[0] && draw.chance(0.8) {
         genres[0] = u8::try_from(world.genres.further.pick(draw)).unwrap_or(0);
     }
-    let further = draw.poisson(0.66 * (0.85 * popularity - 0.36).exp()).min(4);
+    let further = draw.poisson(0.68 * (1.0 * popularity - 0.45).exp()).min(4);
     for _ in 0..further {
         let genre = u8::try_from(world.genres.further.pick(draw)).unwrap_or(0);
         let dated = matches!(genre, HORROR | THRILLER) && year.is_some_and(|year| year <= 2000);

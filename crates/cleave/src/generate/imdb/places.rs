@@ -38,7 +38,7 @@ pub(crate) const PLACES: [Place; 76] = [
     place("UK", "[gb]", "English", 8.2, 8.5, 8.0),
     place("France", "[fr]", "French", 8.6, 7.0, 7.2),
     place("Canada", "[ca]", "English", 4.2, 4.2, 5.0),
-    place("Germany", "[de]", "German", 5.6, 6.4, 12.0),
+    place("Germany", "[de]", "German", 5.8, 6.6, 14.0),
     place("Japan", "[jp]", "Japanese", 6.8, 3.6, 7.0),
     place("Italy", "[it]", "Italian", 5.4, 4.4, 4.6),
     place("Spain", "[es]", "Spanish", 4.2, 4.0, 4.4),
