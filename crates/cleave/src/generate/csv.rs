@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Int32Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 /// Appends the rows of `batch` to `out`, without a header.
-pub fn write_csv(batch: &RecordBatch, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_csv(batch: &RecordBatch, out: &mut impl Write) -> io::Result<()> {
     let options = FormatOptions::new();
     let columns = batch
         .columns()

@@ -10,7 +10,7 @@
 //! Nothing is kept between two parts and nothing is read from a file: every row is a pure
 //! function of (seed, table, row number), so memory stays constant at every scale.
 
-pub mod csv;
+pub(crate) mod csv;
 mod imdb;
 mod random;
 mod rows;
@@ -18,24 +18,24 @@ mod tpch;
 
 use arrow::datatypes::SchemaRef;
 
-pub use imdb::Imdb;
-pub use tpch::Tpch;
+pub(crate) use imdb::Imdb;
+pub(crate) use tpch::Tpch;
 
 /// One table of a generated database.
 #[derive(Clone, Debug)]
-pub struct TableSpec {
+pub(crate) struct TableSpec {
     /// Its name, in lower case.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its columns.
-    pub schema: SchemaRef,
+    pub(crate) schema: SchemaRef,
     /// How many rows all of its parts have together.
-    pub rows: u64,
+    pub(crate) rows: u64,
 }
 
 /// Why a database cannot be generated. In every case the caller chooses another scale.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum GenerateError {
+pub(crate) enum GenerateError {
     /// The scale is not a number above 0 and up to 100.
     #[error("the scale must be above 0 and at most 100, not {scale}")]
     Scale {

@@ -18,7 +18,7 @@ use super::{GenerateError, TableSpec};
 
 /// The eight tables at one scale.
 #[derive(Clone, Debug)]
-pub struct Tpch {
+pub(crate) struct Tpch {
     scale: f64,
     line_items: u64,
 }
@@ -32,7 +32,7 @@ const BATCH_ROWS: usize = 16_384;
 
 impl Tpch {
     /// The tables at `scale`; 1 is about a gigabyte of text.
-    pub fn new(scale: f64) -> Result<Self, GenerateError> {
+    pub(crate) fn new(scale: f64) -> Result<Self, GenerateError> {
         if !(scale > 0.0 && scale <= 100.0) {
             return Err(GenerateError::Scale { scale });
         }
@@ -49,7 +49,7 @@ impl Tpch {
     }
 
     /// The eight tables in load order.
-    pub fn tables(&self) -> Vec<TableSpec> {
+    pub(crate) fn tables(&self) -> Vec<TableSpec> {
         TABLES
             .into_iter()
             .filter_map(|name| {
@@ -60,12 +60,12 @@ impl Tpch {
     }
 
     /// What creates the tables.
-    pub fn schema_sql() -> &'static str {
+    pub(crate) fn schema_sql() -> &'static str {
         include_str!("tpch.sql")
     }
 
     /// How many independent parts `table` has; none if there is no such table.
-    pub fn parts(&self, table: &str) -> usize {
+    pub(crate) fn parts(&self, table: &str) -> usize {
         if !TABLES.contains(&table) {
             return 0;
         }
@@ -73,7 +73,11 @@ impl Tpch {
     }
 
     /// One part of `table`, keys ascending over the parts. Empty if there is no such table or part.
-    pub fn part(&self, table: &str, part: usize) -> Box<dyn Iterator<Item = RecordBatch> + Send> {
+    pub(crate) fn part(
+        &self,
+        table: &str,
+        part: usize,
+    ) -> Box<dyn Iterator<Item = RecordBatch> + Send> {
         let parts = self.parts(table);
         let number = |x: usize| i32::try_from(x).unwrap_or(i32::MAX);
         if part >= parts {

@@ -206,7 +206,7 @@ pub(crate) fn company_name_row(world: &World, id: u32, rows: &mut Rows) {
             " Cinema",
             "",
         ]));
-        if id % 7 == 0 {
+        if id.is_multiple_of(7) {
             let _ = write!(name, " {}", id / 7);
         }
     }
@@ -293,7 +293,7 @@ fn distributor(
     let home = match movie.kind {
         Kind::Episode => 0.88,
         _ if nth == 0 => 0.9,
-        _ => (if movie.era() >= 4 { 0.66 } else { 0.95 }) / (1.0 + 0.055 * f64::from(of)),
+        _ => (if movie.era() >= 4 { 0.56 } else { 0.95 }) / (1.0 + 0.055 * f64::from(of)),
     };
     let place = match draw.unit() {
         _ if draw.chance(0.03) => None,
@@ -308,12 +308,14 @@ fn distributor(
         // after: these came when many of the films were old.
         let made = movie.year_or_recent();
         let lag = match draw.unit() {
-            u if nth < 2 && u < 0.80 => u32::from(u > 0.62),
-            u if nth < 2 || u < 0.60 => draw.below(4),
+            u if nth < 2 && u < 0.80 => u32::from(u > 0.70),
+            u if nth < 2 || u < 0.70 => draw.below(3),
             _ if made < 1999 => 1_999 - made + draw.below(14),
             _ => draw.below(9),
         };
-        let year = (made + lag).min(2013);
+        // A few sell what is not made yet.
+        let early = u32::from(draw.chance(0.012));
+        let year = (made + lag - early).min(2013);
         if draw.chance(0.95) {
             let _ = write!(note, "({year}) ");
         }

@@ -58,7 +58,7 @@ const CAST: FanOut = FanOut {
 const KEYWORDS: FanOut = FanOut {
     mean: [4.55, 3.5, 0.37, 3.2],
     eras: [[0.22, 0.86, 1.08, 1.45, 1.12, 0.37], [0.3, 0.55, 0.7, 0.95, 1.25, 0.8]],
-    shared: [1.58, 1.3, 1.2, 1.2],
+    shared: [1.65, 1.3, 1.2, 1.2],
     own: [1.15, 1.3, 1.9, 1.2],
 };
 const PRODUCERS: FanOut = FanOut {
@@ -69,8 +69,8 @@ const PRODUCERS: FanOut = FanOut {
 };
 const DISTRIBUTORS: FanOut = FanOut {
     mean: [1.006, 1.34, 0.18, 0.88],
-    eras: [[0.2, 0.9, 1.15, 1.4, 1.05, 0.45], EVEN],
-    shared: [1.55, 1.2, 0.7, 0.95],
+    eras: [[0.2, 0.9, 1.15, 1.4, 1.0, 0.38], EVEN],
+    shared: [1.5, 1.2, 0.7, 0.95],
     own: [0.6, 0.6, 0.9, 0.7],
 };
 const ALIASES: FanOut = FanOut {
@@ -89,7 +89,7 @@ const LINKS: FanOut = FanOut {
 const COMPLETE: FanOut = FanOut {
     mean: [0.072, 0.02, 0.031, 0.03],
     eras: [[0.1, 1.55, 1.9, 1.6, 0.32, 0.1], [0.3, 1.7, 1.6, 1.3, 0.8, 0.55]],
-    shared: [1.65, 1.0, 0.85, 1.2],
+    shared: [1.65, 1.2, 1.1, 1.2],
     own: [0.0; 4],
 };
 

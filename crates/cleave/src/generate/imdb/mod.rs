@@ -52,13 +52,13 @@ use world::{BLOCK, Owner, World};
 
 /// A generated database; cheap to clone and to share between threads.
 #[derive(Clone, Debug)]
-pub struct Imdb {
+pub(crate) struct Imdb {
     world: Arc<World>,
 }
 
 impl Imdb {
     /// The database of a scale and a seed. Counts all rows, but keeps none.
-    pub fn new(scale: f64, seed: u64) -> Result<Self, GenerateError> {
+    pub(crate) fn new(scale: f64, seed: u64) -> Result<Self, GenerateError> {
         if !(scale > 0.0 && scale <= 100.0) {
             return Err(GenerateError::Scale { scale });
         }
@@ -73,7 +73,7 @@ impl Imdb {
     }
 
     /// The 21 tables in load order: whatever a row refers to comes in an earlier table.
-    pub fn tables(&self) -> Vec<TableSpec> {
+    pub(crate) fn tables(&self) -> Vec<TableSpec> {
         Table::ALL
             .into_iter()
             .map(|table| TableSpec {
@@ -85,19 +85,23 @@ impl Imdb {
     }
 
     /// What creates the tables.
-    pub fn schema_sql() -> &'static str {
+    pub(crate) fn schema_sql() -> &'static str {
         schema::SQL
     }
 
     /// How many independent parts `table` has; none if there is no such table.
-    pub fn parts(&self, table: &str) -> usize {
+    pub(crate) fn parts(&self, table: &str) -> usize {
         Table::named(table)
             .map_or(0, |table| self.owners(table).div_ceil(self.span(table)) as usize)
     }
 
     /// One part of `table`, as batches of at most 65,536 rows with ascending ids. The parts' ids
     /// ascend too. Empty if there is no such table or part.
-    pub fn part(&self, table: &str, part: usize) -> Box<dyn Iterator<Item = RecordBatch> + Send> {
+    pub(crate) fn part(
+        &self,
+        table: &str,
+        part: usize,
+    ) -> Box<dyn Iterator<Item = RecordBatch> + Send> {
         let Some(table) = Table::named(table) else { return Box::new(std::iter::empty()) };
         if part >= self.parts(table.name()) {
             return Box::new(std::iter::empty());

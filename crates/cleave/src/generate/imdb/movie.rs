@@ -92,7 +92,7 @@ pub(crate) fn serial_titles(titles: u32) -> u32 {
 impl Movie {
     /// The title with `id`, which runs from 1 to the number of titles.
     pub(crate) fn new(world: &World, id: u32) -> Self {
-        let key = mix(world.seed, mix(0x7469_746C_65, u64::from(id)));
+        let key = mix(world.seed, mix(0x0074_6974_6C65, u64::from(id)));
         if id <= world.serial_titles {
             Self::serial(world, id, key)
         } else {
@@ -194,7 +194,10 @@ impl Movie {
         episode: Option<Episode>,
         draw: &mut Draw,
     ) -> Self {
-        let place = pick_place(world, popularity, kind, draw);
+        let mut place = pick_place(world, popularity, kind, draw);
+        if is_gone(place, year) {
+            place = pick_place(world, popularity, kind, draw);
+        }
         let genres = pick_genres(world, kind, place, year, popularity, draw);
         Self { id, key, kind, year, popularity, place, genres, rank, famous: None, episode }
     }
@@ -287,6 +290,13 @@ fn pick_place(world: &World, popularity: f64, kind: Kind, draw: &mut Draw) -> us
     if draw.chance(odds / (1.0 + odds)) { USA } else { world.places.titles.pick(draw) }
 }
 
+/// Whether a country was no more in `year`.
+fn is_gone(place: usize, year: Option<u32>) -> bool {
+    const GONE: [&str; 5] =
+        ["West Germany", "East Germany", "Soviet Union", "Czechoslovakia", "Yugoslavia"];
+    year.is_none_or(|year| year > 1992) && GONE.contains(&PLACES[place].name)
+}
+
 fn pick_genres(
     world: &World,
     kind: Kind,
@@ -309,9 +319,10 @@ fn pick_genres(
     for _ in 0..further {
         let genre = u8::try_from(world.genres.further.pick(draw)).unwrap_or(0);
         let dated = matches!(genre, HORROR | THRILLER) && year.is_some_and(|year| year <= 2000);
-        if !genres.contains(&genre) && !(dated && draw.chance(0.45)) {
-            genres.push(genre);
+        if genres.contains(&genre) || (dated && draw.chance(0.45)) {
+            continue;
         }
+        genres.push(genre);
     }
     genres
 }
@@ -386,9 +397,4 @@ fn year_at(years: &Years, unit: f64) -> u32 {
     let (share1, year1) = years[after];
     let within = (unit - share0) / (share1 - share0);
     year0 + 1 + floor32(within * f64::from(year1 - year0)).min(year1 - year0 - 1)
-}
-
-/// The name of a title's country.
-pub(crate) fn place_name(place: usize) -> &'static str {
-    PLACES[place % PLACES.len()].name
 }

@@ -34,12 +34,12 @@ pub(crate) const JAPAN: usize = 5;
 
 /// All countries, the large ones first.
 pub(crate) const PLACES: [Place; 76] = [
-    place("USA", "[us]", "English", 0.0, 36.0, 26.0),
+    place("USA", "[us]", "English", 0.0, 36.0, 23.0),
     place("UK", "[gb]", "English", 8.2, 8.5, 8.0),
-    place("France", "[fr]", "French", 8.6, 7.0, 7.2),
+    place("France", "[fr]", "French", 8.6, 7.0, 9.5),
     place("Canada", "[ca]", "English", 4.2, 4.2, 5.0),
     place("Germany", "[de]", "German", 5.8, 6.6, 14.0),
-    place("Japan", "[jp]", "Japanese", 6.8, 3.6, 7.0),
+    place("Japan", "[jp]", "Japanese", 6.8, 3.6, 8.8),
     place("Italy", "[it]", "Italian", 5.4, 4.4, 4.6),
     place("Spain", "[es]", "Spanish", 4.2, 4.0, 4.4),
     place("India", "[in]", "Hindi", 7.4, 3.0, 0.9),
@@ -106,7 +106,7 @@ pub(crate) const PLACES: [Place; 76] = [
     place("Lebanon", "[lb]", "Arabic", 0.1, 0.1, 0.1),
     place("Luxembourg", "[lu]", "French", 0.1, 0.1, 0.1),
     place("Kazakhstan", "[kz]", "Kazakh", 0.1, 0.1, 0.1),
-    place("West Germany", "[de]", "German", 2.6, 0.0, 0.9),
+    place("West Germany", "[de]", "German", 3.6, 0.0, 0.9),
     place("East Germany", "[ddde]", "German", 0.5, 0.1, 0.1),
     place("Vietnam", "[vn]", "Vietnamese", 0.1, 0.1, 0.05),
     place("Sri Lanka", "[lk]", "Sinhala", 0.1, 0.1, 0.02),

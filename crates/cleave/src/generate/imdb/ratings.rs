@@ -14,7 +14,7 @@ const TOP: u32 = 112;
 const BOTTOM: u32 = 113;
 
 /// Shares of rated titles: films by era, then series, episodes, others.
-const FILMS: [f64; 6] = [0.02, 0.30, 0.37, 0.42, 0.37, 0.18];
+const FILMS: [f64; 6] = [0.02, 0.30, 0.37, 0.42, 0.37, 0.145];
 const OTHERS: [f64; 4] = [0.0, 0.415, 0.094, 0.29];
 /// How much being rated follows popularity.
 const SHARED: f64 = 0.82;
@@ -24,7 +24,8 @@ fn is_rated(movie: &Movie) -> bool {
         return true;
     }
     let class = movie.kind.class();
-    let share = if class == 0 { FILMS[movie.era()] } else { OTHERS[class] };
+    let recent = if movie.era() == 5 { 0.65 } else { 1.08 };
+    let share = if class == 0 { FILMS[movie.era()] } else { OTHERS[class] * recent };
     let own = movie.draw(61).normal();
     let own_weight = (1.0 - SHARED * SHARED).sqrt();
     SHARED * movie.popularity + own_weight * own > -normal_quantile(share)
@@ -44,7 +45,7 @@ pub(crate) fn movie_info_idx_rows(movie: &Movie, first_id: u32, count: u32, rows
         Some(Rank::Bottom(_)) => -4.3,
         None => 0.0,
     };
-    let spread = if better == 0.0 { 1.27 } else { 0.2 };
+    let spread = if better == 0.0 { 1.13 } else { 0.2 };
     let serial = if matches!(movie.kind.class(), 1 | 2) { 0.75 } else { 0.0 };
     let drawn = (6.15 + better + serial + spread * draw.normal()).clamp(1.0, 9.9);
     let rating = movie.famous.map_or(drawn, |famous| famous.rating);
