@@ -110,8 +110,6 @@ pub struct PoolStatus {
     pub hit_bytes: u64,
     /// Bytes of the parts that were put in, held for long or not.
     pub loaded_bytes: u64,
-    /// Bytes of the parts that were put in.
-    pub loaded_bytes: u64,
     /// Parts evicted.
     pub evictions: u64,
     /// Parts held.
@@ -191,7 +189,6 @@ impl BufferPool {
         while state.bytes() + weight > self.budget_bytes {
             state.evict_one(self.budget_bytes / SMALL_SHARE);
         }
-        state.loaded_bytes += weight;
         let queue = if state.ghosts.remove(&key) { Queue::Main } else { Queue::Small };
         state.enqueue(key, queue, weight);
         state.parts.insert(key, Entry { held, weight, frequency: 0 });

@@ -274,5 +274,3 @@ pub(crate) fn item_bytes(item: &ReadItem) -> usize {
     }
 }
 
-#[cfg(test)]
-mod tests;

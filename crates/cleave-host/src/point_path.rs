@@ -19,7 +19,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use cleave_store::{
     ColumnRef, ColumnType, IndexKey, OverflowValues, PageRead, Projection, SegmentDirectory,
-    StoreError, TableSchema, VersionPlace, decode_row, overflow_pages,
+    TableSchema, VersionPlace, decode_row, overflow_pages,
 };
 use datafusion::sql::sqlparser::ast;
 

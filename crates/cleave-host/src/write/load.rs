@@ -322,5 +322,3 @@ fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
     })
 }
 
-#[cfg(test)]
-mod tests;

@@ -36,7 +36,6 @@ pub(crate) struct SegmentSink {
     /// Overflow pages whose owner has not come yet, by page number.
     overflow: BTreeMap<u32, PageRef>,
     entries: Vec<PageEntry>,
-    bytes_written: u64,
 }
 
 impl SegmentSink {
@@ -49,7 +48,6 @@ impl SegmentSink {
             writes: VecDeque::new(),
             overflow: BTreeMap::new(),
             entries: Vec::new(),
-            bytes_written: 0,
         }
     }
 
@@ -61,7 +59,6 @@ impl SegmentSink {
         let extent = self.place(page.block_count()).await?;
         let reference = page.page_ref(extent.start);
         let EncodedPage { kind, bytes, vid_first, zones, overflow_first_count, .. } = page;
-        self.bytes_written += bytes.len() as u64;
         self.write(extent.start, bytes.into_bytes()).await?;
         if kind == PageKind::Overflow {
             self.overflow.insert(reference.page, reference);
@@ -105,11 +102,6 @@ impl SegmentSink {
             self.claim.give_back(rest);
         }
         Ok(self.entries)
-    }
-
-    /// Bytes of the pages pushed so far.
-    pub(crate) fn bytes_written(&self) -> u64 {
-        self.bytes_written
     }
 
     async fn place(&mut self, block_count: u32) -> Result<Extent> {

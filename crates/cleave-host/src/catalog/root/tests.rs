@@ -1,1 +1,253 @@
-//! Tests.
+//! The root file: what is written is read; what was not written is refused by name.
+
+use std::fs;
+use std::path::Path;
+
+use cleave_media::{BlockAddress, Extent};
+use cleave_store::{
+    Column, ColumnType, PageClass, PageEntry, PageRef, SegmentKind, SegmentRef, VersionRun,
+};
+use proptest::prelude::{any, prop, proptest};
+
+use super::*;
+
+fn schema(name: &str, table_id: u32) -> TableSchema {
+    let column = |id: u32, name: &str, column_type, not_null| Column {
+        id,
+        name: name.to_owned(),
+        column_type,
+        not_null,
+        default: None,
+    };
+    TableSchema {
+        table_id,
+        version: 1,
+        name: name.to_owned(),
+        columns: vec![
+            column(1, "id", ColumnType::Int, true),
+            column(2, "note", ColumnType::Varchar(Some(12)), false),
+        ],
+        primary_key: vec![1],
+    }
+}
+
+fn segment(id: u32, table_id: u32, sealed: bool) -> SegmentDirectory {
+    let reference =
+        SegmentRef { table_id, segment: SegmentId(id), schema_version: 1, commit: 3 };
+    let mut directory = SegmentDirectory::new(reference, SegmentKind::Heap, PageClass::BULK);
+    directory.pages.push(PageEntry {
+        page: PageRef {
+            page: 0,
+            extent: Extent { start: BlockAddress(u64::from(id) * 10), block_count: 4 },
+            row_count: 100,
+            checksum: 0x1234_5678,
+        },
+        vid_first: 1,
+        overflow: Vec::new(),
+        zones: Vec::new(),
+    });
+    directory.sealed = sealed;
+    directory
+}
+
+/// One table with a sealed and an open segment, on a database with two devices.
+fn state(directory: &Path) -> CatalogState {
+    let (sealed, open) = (segment(1, 7, true), segment(2, 7, false));
+    let mut files = BTreeMap::new();
+    files.insert(SegmentId(1), write_segment(directory, &sealed).unwrap());
+    let mut map = VersionMap::new();
+    let run = VersionRun { vid_first: 1, vid_count: 100, segment: SegmentId(1) };
+    map.append_run(run).unwrap();
+    map.mark_clean();
+    let tablet = TabletState {
+        id: TabletId(0),
+        device: DeviceId(1),
+        next_vid: 101,
+        heap: vec![Arc::new(sealed), Arc::new(open)],
+        version_map: Arc::new(map),
+        index: Some(Arc::new(TabletIndex::stored(Vec::new(), 55))),
+    };
+    let table =
+        TableState { schema: Arc::new(schema("title", 7)), tablets: vec![Arc::new(tablet)] };
+    let device = |id: u32, name: &str, kind| {
+        let entry = DeviceEntry {
+            id: DeviceId(id),
+            name: name.to_owned(),
+            identity: [u8::try_from(id).unwrap(); 16],
+            kind,
+        };
+        (DeviceId(id), entry)
+    };
+    let remote = RemoteDevice {
+        host: "storage1".to_owned(),
+        port: 7432,
+        token_file: Some(PathBuf::from("/etc/cleave/token")),
+        ca_pem: Some("-----BEGIN CERTIFICATE-----".to_owned()),
+        rate_cap: Some(125_000_000),
+    };
+    CatalogState {
+        database: DatabaseId([9; 16]),
+        epoch: 4,
+        generation: 17,
+        commit: 12,
+        next_table: 8,
+        next_segment: 3,
+        next_device: 2,
+        devices: BTreeMap::from([
+            device(0, "embedded", DeviceKind::Embedded),
+            device(1, "nas", DeviceKind::Remote(remote)),
+        ]),
+        tables: BTreeMap::from([("title".to_owned(), Arc::new(table))]),
+        files,
+    }
+}
+
+fn written() -> (tempfile::TempDir, CatalogState) {
+    let directory = tempfile::tempdir().unwrap();
+    create_directories(directory.path()).unwrap();
+    let state = state(directory.path());
+    replace(directory.path(), &state).unwrap();
+    (directory, state)
+}
+
+fn refusal(directory: &Path) -> (String, &'static str) {
+    let error = read(directory).unwrap_err();
+    (error.to_string(), error.sqlstate())
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let (directory, state) = written();
+    let read = read(directory.path()).unwrap();
+    assert_eq!(read.database, state.database);
+    assert_eq!((read.epoch, read.generation, read.commit), (4, 17, 12));
+    assert_eq!((read.next_table, read.next_segment, read.next_device), (8, 3, 2));
+    assert_eq!(read.devices, state.devices);
+    assert_eq!(read.files, state.files);
+    let (read, wrote) = (read.table("title").unwrap(), state.table("title").unwrap());
+    assert_eq!(read.schema, wrote.schema);
+    let (read, wrote) = (&read.tablets[0], &wrote.tablets[0]);
+    assert_eq!(read.heap, wrote.heap);
+    assert_eq!(read.version_map, wrote.version_map);
+    assert_eq!((read.next_vid, read.device), (101, DeviceId(1)));
+    assert_eq!(read.index.as_ref().unwrap().vid_covered, 55);
+}
+
+#[test]
+fn extents_are_those_of_the_device_asked_for() {
+    let (_directory, state) = written();
+    let extent = |start| Extent { start: BlockAddress(start), block_count: 4 };
+    assert_eq!(state.extents(DeviceId(1)), [extent(10), extent(20)]);
+    assert_eq!(state.extents(DeviceId(0)), []);
+}
+
+#[test]
+fn a_directory_without_a_root_is_no_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let (message, sqlstate) = refusal(directory.path());
+    assert!(message.contains("is not a Cleave database"), "{message}");
+    assert_eq!(sqlstate, "3D000");
+    let (message, _) = refusal(&directory.path().join("absent"));
+    assert!(message.contains("is not a Cleave database"), "{message}");
+}
+
+#[test]
+fn another_file_named_root_is_no_database() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("root"), "dear diary, ...").unwrap();
+    let (message, sqlstate) = refusal(directory.path());
+    assert!(message.contains("its file \"root\" is not Cleave's"), "{message}");
+    assert_eq!(sqlstate, "3D000");
+}
+
+#[test]
+fn a_newer_format_is_told_from_damage() {
+    let (directory, _) = written();
+    let newer = Format { versions: 1..=9, ..ROOT_FORMAT };
+    fs::write(directory.path().join("root"), newer.seal(b"who knows")).unwrap();
+    let (message, sqlstate) = refusal(directory.path());
+    assert!(message.contains("written by a newer Cleave: its format is 9"), "{message}");
+    assert_eq!(sqlstate, "XX001");
+}
+
+#[test]
+fn a_root_cut_anywhere_is_damaged() {
+    let (directory, _) = written();
+    let path = directory.path().join("root");
+    let whole = fs::read(&path).unwrap();
+    for length in 0..whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        let (message, _) = refusal(directory.path());
+        assert!(message.contains("root\" is damaged"), "{length}: {message}");
+    }
+}
+
+#[test]
+fn a_root_with_any_byte_changed_is_refused() {
+    let (directory, _) = written();
+    let path = directory.path().join("root");
+    let whole = fs::read(&path).unwrap();
+    for index in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[index] ^= 0x40;
+        fs::write(&path, &changed).unwrap();
+        assert!(read(directory.path()).is_err(), "byte {index}");
+    }
+}
+
+#[test]
+fn a_segment_file_that_is_missing_or_altered_is_named() {
+    let (directory, _) = written();
+    let path = directory.path().join("segments/1");
+    let whole = fs::read(&path).unwrap();
+    let mut changed = whole.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    fs::write(&path, changed).unwrap();
+    let (message, sqlstate) = refusal(directory.path());
+    assert!(message.contains("segments/1\" is damaged: it fails its checksum"), "{message}");
+    assert_eq!(sqlstate, "XX001");
+    fs::write(&path, &whole[1..]).unwrap();
+    assert!(refusal(directory.path()).0.contains("does not have the length"));
+    fs::remove_file(&path).unwrap();
+    assert!(refusal(directory.path()).0.contains("it is missing"));
+}
+
+#[test]
+fn strays_of_a_crash_are_removed_and_nothing_else() {
+    let (directory, state) = written();
+    let stray = |name: &str| directory.path().join(name);
+    for name in ["root.new", "segments/2", "segments/99", "segments/notes.txt"] {
+        fs::write(stray(name), "x").unwrap();
+    }
+    remove_strays(directory.path(), &state).unwrap();
+    assert!(!stray("root.new").exists());
+    // Segment 2 is open: its directory is in the root, and a file of its name is none of the root's.
+    assert!(!stray("segments/2").exists());
+    assert!(!stray("segments/99").exists());
+    assert!(stray("segments/notes.txt").exists());
+    assert!(stray("segments/1").exists());
+    assert!(read(directory.path()).is_ok());
+}
+
+#[test]
+fn only_what_creation_leaves_is_blank() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(is_blank(directory.path()).unwrap());
+    for name in ["lock", "root.new", "device-0.media"] {
+        fs::write(directory.path().join(name), "").unwrap();
+    }
+    assert!(is_blank(directory.path()).unwrap());
+    fs::write(directory.path().join("thesis.tex"), "").unwrap();
+    assert!(!is_blank(directory.path()).unwrap());
+}
+
+proptest! {
+    #[test]
+    fn any_message_in_an_intact_frame_is_read_or_refused(
+        message in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("root"), ROOT_FORMAT.seal(&message)).unwrap();
+        drop(read(directory.path()));
+    }
+}
