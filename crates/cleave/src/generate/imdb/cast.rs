@@ -118,8 +118,8 @@ pub(crate) fn cast_info_rows(
         rows.int(movie.id);
         rows.int_or_null(character);
         rows.text_or_null(&note);
+        order += u32::from(role <= ACTRESS);
         if role <= ACTRESS && draw.chance(0.535) {
-            order += 1;
             rows.int(order);
         } else {
             rows.null();

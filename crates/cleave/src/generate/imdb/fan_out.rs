@@ -50,7 +50,7 @@ pub(crate) struct FanOut {
 const EVEN: [f64; 6] = [1.0; 6];
 
 const CAST: FanOut = FanOut {
-    mean: [16.2, 16.0, 13.7, 13.4],
+    mean: [16.1, 15.5, 13.0, 13.2],
     eras: [[0.45, 0.83, 1.02, 1.2, 1.28, 0.8], EVEN],
     shared: [0.83, 0.8, 0.5, 0.7],
     own: [0.55, 0.7, 0.6, 0.7],
@@ -74,8 +74,8 @@ const DISTRIBUTORS: FanOut = FanOut {
     own: [0.6, 0.6, 0.9, 0.7],
 };
 const ALIASES: FanOut = FanOut {
-    mean: [0.44, 0.2, 0.012, 0.15],
-    eras: [[0.1, 1.0, 1.3, 1.3, 0.7, 0.35], EVEN],
+    mean: [0.49, 0.12, 0.002, 0.16],
+    eras: [[0.1, 1.0, 1.4, 1.3, 0.6, 0.3], EVEN],
     shared: [1.05, 1.0, 1.0, 1.0],
     own: [0.8, 0.8, 0.8, 0.8],
 };
@@ -138,8 +138,8 @@ pub(crate) fn count(world: &World, movie: &Movie, table: MovieTable) -> u32 {
             }
             MovieTable::CompleteCast if known > 0 => 0,
             MovieTable::CompleteCast => {
-                let present =
-                    draw.chance(COMPLETE.mean_of(movie, &mut Clone::clone(&draw)).min(0.95));
+                let share = COMPLETE.mean_of(movie, &mut draw).min(0.95);
+                let present = draw.chance(share);
                 if present { 1 + u32::from(draw.chance(0.4446)) } else { 0 }
             }
             MovieTable::MovieCompanies => {

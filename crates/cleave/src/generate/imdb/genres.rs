@@ -27,7 +27,7 @@ pub(crate) const CRIME: u8 = 4;
 
 const GENRES: [Genre; 29] = [
     genre("Horror", 1.55, 0.3, 4.5),
-    genre("Thriller", 1.0, 0.4, 11.0),
+    genre("Thriller", 0.9, 0.4, 8.6),
     genre("Animation", 3.5, 6.5, 2.0),
     genre("Action", 3.0, 3.0, 9.0),
     genre("Crime", 2.0, 4.5, 8.0),

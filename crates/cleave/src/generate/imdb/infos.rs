@@ -117,7 +117,7 @@ fn plan(movie: &Movie) -> Plan {
     let common = SHARES.map(|(fact, shares)| {
         // Of most episodes hardly anything is told, of the known ones as much as of films.
         let share = match class {
-            1 | 2 => (shares[class] * (0.9 * movie.popularity - 0.3).exp()).min(0.95),
+            1 | 2 => (shares[class] * (0.9 * movie.popularity - 0.5).exp()).min(0.95),
             _ => shares[class],
         };
         if !draw.chance(share) {
@@ -130,9 +130,11 @@ fn plan(movie: &Movie) -> Plan {
             _ => 1,
         }
     });
-    let releases = draw.clone().poisson(RELEASE.mean_of(movie, &mut draw)).min(120);
+    let mean = RELEASE.mean_of(movie, &mut draw);
+    let releases = draw.poisson(mean).min(120);
     let mut draw = movie.draw(52);
-    let tail = draw.clone().poisson(TAIL.mean_of(movie, &mut draw)).min(2_500);
+    let mean = TAIL.mean_of(movie, &mut draw);
+    let tail = draw.poisson(mean).min(2_500);
     Plan { common, releases, tail }
 }
 

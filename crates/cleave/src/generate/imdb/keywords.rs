@@ -251,10 +251,14 @@ impl Keywords {
         }
         let tenths = (unit - head) / (1.0 - head) * 10.0;
         let tenth = floor32(tenths).min(9);
-        let low = TAIL_TENTHS[tenth as usize].ln();
-        let high = TAIL_TENTHS[tenth as usize + 1].ln();
-        let at = (low + (high - low) * (tenths - f64::from(tenth))) * self.stretch;
-        (id_of(HEAD.len()) + floor32(at.exp() - 1.0)).min(self.count)
+        let (low, high) = (TAIL_TENTHS[tenth as usize], TAIL_TENTHS[tenth as usize + 1]);
+        let within = tenths - f64::from(tenth);
+        let at = if tenth == 0 {
+            low + (high - low) * within.powf(1.4)
+        } else {
+            low * (high / low).powf(within)
+        };
+        (id_of(HEAD.len()) + floor32(at.powf(self.stretch) - 1.0)).min(self.count)
     }
 }
 

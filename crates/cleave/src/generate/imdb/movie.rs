@@ -152,14 +152,14 @@ impl Movie {
         }
         let per_season = 6 + series_draw.below(20);
         let number = offset - 1;
-        let long = series_draw.chance(0.42);
+        let long = series_draw.chance(0.5);
         let episode = Episode {
             series_id,
             season: if long { 1 } else { number / per_season + 1 },
             number: if long { number + 1 } else { number % per_season + 1 },
         };
         // What has hundreds of episodes has little said of each.
-        let popularity = 0.75 * shared + 0.661 * draw.normal() - if long { 0.5 } else { -0.36 };
+        let popularity = 0.75 * shared + 0.661 * draw.normal() - if long { 0.45 } else { -0.4 };
         // Episodes follow their series' first year, around the same place in the distribution.
         let spread = when + 0.16 * (draw.unit() - 0.5);
         let reflected = if spread < 0.0 { -spread } else { spread };

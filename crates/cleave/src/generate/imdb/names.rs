@@ -77,7 +77,7 @@ pub(crate) fn push_person(out: &mut String, gender: Gender, draw: &mut Draw) {
 
 /// Appends a title for something of `kind`.
 pub(crate) fn push_title(out: &mut String, movie: &Movie, draw: &mut Draw) {
-    if movie.kind == Kind::Episode && draw.chance(0.27) {
+    if movie.kind == Kind::Episode && draw.chance(0.45) {
         // Episodes that have no title of their own are known by their number or date.
         match movie.episode {
             Some(episode) if draw.chance(0.85) => {
@@ -118,7 +118,7 @@ pub(crate) fn push_phrase(out: &mut String, draw: &mut Draw) {
             let _ = write!(out, "{} and {}", noun(draw), noun(draw));
         }
         8 => {
-            let _ = write!(out, "A {} {}", draw.pick(&QUALITIES), noun(draw));
+            let _ = write!(out, "One {} {}", draw.pick(&QUALITIES), noun(draw));
         }
         9 => {
             push_surname(out, draw);

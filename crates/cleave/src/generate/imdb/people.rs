@@ -140,11 +140,14 @@ pub(crate) fn name_row(world: &World, id: u32, rows: &mut Rows) {
 
 /// Appends the three phonetic columns of a person: as written, first name first, family name.
 fn push_sounds(name: &str, rows: &mut Rows) {
-    rows.text_or_null(&phonetic(name));
+    let whole = phonetic(name);
+    rows.text_or_null(&whole);
     match name.split_once(", ") {
         Some((family, first)) => {
             rows.text_or_null(&phonetic(&format!("{first} {family}")));
-            rows.text_or_null(&phonetic(family));
+            // A family name that sounds like the whole is not told twice.
+            let sound = phonetic(family);
+            rows.text_or_null(if sound == whole { "" } else { &sound });
         }
         None => {
             rows.null();
@@ -220,12 +223,12 @@ pub(crate) fn fact_count(world: &World, id: u32) -> u32 {
     }
     let mut draw = Draw::new(world.seed, 0x7069_0000_0000 + u64::from(id));
     let fame = world.people.fame(id);
-    let odds = 0.045 + 0.53 * fame.powi(5);
+    let odds = 0.05 + 0.54 * fame.powi(5);
     if !draw.chance(odds) {
         return 0;
     }
     let noise = (0.7 * draw.normal()).exp();
-    1 + draw.poisson((0.6 + 2.6 * fame.powi(3)) * noise).min(200)
+    1 + draw.poisson((1.3 + 4.6 * fame.powi(3)) * noise).min(200)
 }
 
 /// Famous people have a trivia, a height and a biography for certain.

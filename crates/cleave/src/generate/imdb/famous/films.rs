@@ -334,8 +334,12 @@ pub(crate) const FAMOUS_FILMS: [Famous; 30] = [
         popularity: 1.2,
         genres: &["Crime", "Thriller"],
         keywords: &["murder", "murder-in-title", "blood"],
+        companies: &[
+            ("Filmlance International AB", 2, "(co-production)"),
+            ("Svensk Filmindustri (SF)", 1, "(2009) (Sweden) (DVD)"),
+        ],
         infos: &[(8, "USA", ""), (8, "Sweden", ""), (3, "Crime", "")],
-        rating: 7.1,
+        rating: 6.9,
         ..FILM
     },
     Famous {
