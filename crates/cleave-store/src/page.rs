@@ -28,8 +28,12 @@ use crate::zone_map::ZoneEntry;
 mod checksum;
 pub mod columns;
 pub(crate) mod encoding;
+#[cfg(test)]
+mod fuzz;
 pub mod header;
 pub mod overflow;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod writer;
 
 pub use columns::{CommitColumn, ValueType, Versions, VidColumn, all_columns};

@@ -433,7 +433,10 @@ impl SegmentWriter {
 struct PageFill {
     rows: u64,
     long_bytes: u64,
-    version_columns: [bool; 4],
+    /// VID that the next row must have for the VIDs to stay a sequence; None where they are none already.
+    next_vid: Option<u64>,
+    /// Which of commit, predecessor and tombstone may take bytes.
+    version_columns: [bool; 3],
     /// Per user column.
     columns: Vec<ColumnFill>,
 }
@@ -450,12 +453,17 @@ impl PageFill {
         Self {
             rows: 0,
             long_bytes: 0,
-            version_columns: [false; 4],
+            next_vid: None,
+            version_columns: [false; 3],
             columns: vec![ColumnFill::default(); column_count],
         }
     }
 
     fn add(&mut self, sizes: &RowSizes<'_>, from: usize, to: usize) {
+        self.next_vid = sizes
+            .vid(from)
+            .filter(|vid| self.rows == 0 || self.next_vid == Some(*vid))
+            .and_then(|_| sizes.vid(to));
         self.rows += (to - from) as u64;
         for (fill, size) in self.columns.iter_mut().zip(&sizes.columns) {
             let (inline, long, long_count) = size.bytes.between(from, to);
@@ -495,7 +503,11 @@ impl PageFill {
                     }
                 });
         }
-        let widths = [64_u64, 64, 64, 1];
+        let vid = sizes.vid(from).filter(|vid| self.rows == 0 || self.next_vid == Some(*vid));
+        if vid.is_none() {
+            add(rows * 8);
+        }
+        let widths = [64_u64, 64, 1];
         for ((has, adds), bits) in
             self.version_columns.iter().zip(sizes.version_columns).zip(widths)
         {
@@ -512,8 +524,10 @@ impl PageFill {
 /// What the rows of a batch take in a page.
 struct RowSizes<'a> {
     columns: Vec<ColumnSize<'a>>,
-    /// Which of vid, commit, predecessor and tombstone may take bytes.
-    version_columns: [bool; 4],
+    /// VID of row 0, where VIDs are a sequence.
+    vid_first: Option<u64>,
+    /// Which of commit, predecessor and tombstone may take bytes.
+    version_columns: [bool; 3],
 }
 
 struct ColumnSize<'a> {
@@ -554,14 +568,21 @@ impl<'a> RowSizes<'a> {
         });
         Ok(Self {
             columns: columns.collect::<Result<_, StoreError>>()?,
+            vid_first: match versions.vid {
+                VidColumn::Sequence { first } => Some(first),
+                VidColumn::Each(_) => None,
+            },
             version_columns: [
-                // Sequences that do not meet become values.
-                true,
                 matches!(versions.commit, CommitColumn::Each(_)),
                 versions.predecessor.is_some(),
                 versions.tombstone.is_some(),
             ],
         })
+    }
+
+    /// VID of a row, where VIDs are a sequence.
+    fn vid(&self, row: usize) -> Option<u64> {
+        self.vid_first.map(|first| first.wrapping_add(row as u64))
     }
 }
 

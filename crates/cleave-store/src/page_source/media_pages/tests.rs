@@ -1,0 +1,291 @@
+//! Tests of reading pages from media: how much is read, and that every way to lose a write is found and named.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
+use cleave_media::{
+    AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, FaultyMedia, Media, MediaError,
+};
+use futures::executor::block_on;
+
+use crate::page::testing::{SEGMENT, Stored, array, everything, rows, table};
+use crate::{
+    ColumnRef, ColumnType, Corruption, EncodedPage, MediaPages, OverflowValues, PageClass,
+    PageColumns, PageRead, PageRef, PageSource, Projection, SegmentId, SegmentRef, SegmentWriter,
+    StoreError, TableSchema, all_columns, decode_batch,
+};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+fn write(schema: &TableSchema, class: PageClass, batch: &RecordBatch) -> Vec<EncodedPage> {
+    let mut writer = SegmentWriter::new(SEGMENT, schema, class, 0, 1).unwrap();
+    let mut pages = writer.push(batch).unwrap();
+    pages.extend(writer.finish().unwrap());
+    pages
+}
+
+/// Four columns of 8 bytes without a rule, 20,000 rows: 40 blocks of header-free bytes a column, ids 4 to 1.
+fn bulk() -> (TableSchema, RecordBatch, Stored) {
+    let schema = table(&[ColumnType::BigInt; 4]);
+    let columns = (0..4_u64).map(|column| {
+        let bits: Vec<Option<u64>> =
+            (0..20_000).map(|row| Some((row + column) * 0x9e37_79b9_7f4a)).collect();
+        array(&ColumnType::BigInt, &bits, 0)
+    });
+    let batch = RecordBatch::try_new(schema.arrow(), columns.collect()).unwrap();
+    let stored = Stored::place(&write(&schema, PageClass::BULK, &batch));
+    assert_eq!(stored.heap.len(), 1);
+    (schema, batch, stored)
+}
+
+fn read(page: PageRef, columns: &[ColumnRef]) -> PageRead {
+    PageRead { segment: SEGMENT, page, columns: columns.to_vec() }
+}
+
+#[test]
+fn only_header_and_asked_columns_are_read() {
+    let (_, batch, stored) = bulk();
+    let chunk_blocks = 20_000_u64 * 8 / BLOCK + 1;
+    for (columns, blocks) in [
+        (vec![], 1),
+        (vec![ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Tombstone], 1),
+        (vec![ColumnRef::User(3)], 1 + chunk_blocks),
+        (vec![ColumnRef::User(4), ColumnRef::User(1)], 1 + 2 * chunk_blocks),
+        (vec![ColumnRef::User(2), ColumnRef::User(1), ColumnRef::User(2)], 1 + 2 * chunk_blocks),
+    ] {
+        let before = stored.media.bytes_read();
+        let page = stored.pages().read_page(&read(stored.heap[0], &columns)).unwrap();
+        assert_eq!(stored.media.bytes_read() - before, blocks * BLOCK, "{columns:?}");
+        assert_eq!(page.chunks.len(), columns.len());
+        for (column, chunk) in columns.iter().zip(&page.chunks) {
+            assert_eq!(chunk.is_some(), matches!(column, ColumnRef::User(_)));
+        }
+    }
+    assert_eq!(batch.num_rows(), 20_000);
+}
+
+/// Media that counts reads.
+#[derive(Debug)]
+struct Counting(Arc<dyn Media>, std::sync::atomic::AtomicU64);
+
+impl Media for Counting {
+    fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError> {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.read(extent)
+    }
+    fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
+        self.0.write(start, data)
+    }
+    fn sync(&self) -> Result<(), MediaError> {
+        self.0.sync()
+    }
+    fn block_count(&self) -> u64 {
+        self.0.block_count()
+    }
+    fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
+        self.0.grow_to(block_count)
+    }
+    fn bytes_read(&self) -> u64 {
+        self.0.bytes_read()
+    }
+    fn bytes_written(&self) -> u64 {
+        self.0.bytes_written()
+    }
+}
+
+#[test]
+fn neighbouring_chunks_come_in_one_read() {
+    let (schema, _, stored) = bulk();
+    let reads_of = |page: PageRef, media: &Stored, columns: &[ColumnRef]| {
+        let counting = Arc::new(Counting(
+            Arc::clone(&media.media) as Arc<dyn Media>,
+            std::sync::atomic::AtomicU64::new(0),
+        ));
+        let pages = MediaPages::new(Arc::clone(&counting) as Arc<dyn Media>);
+        pages.read_page(&read(page, columns)).unwrap();
+        counting.1.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let user = ColumnRef::User;
+    assert_eq!(reads_of(stored.heap[0], &stored, &[]), 1);
+    assert_eq!(reads_of(stored.heap[0], &stored, &[user(1), user(2), user(3)]), 2);
+    assert_eq!(reads_of(stored.heap[0], &stored, &[user(1), user(3)]), 3);
+    assert_eq!(reads_of(stored.heap[0], &stored, &all_columns(&schema)), 2);
+    let hot = Stored::place(&write(&schema, PageClass::HOT, &rows(&schema, 20, 0, 3)));
+    assert_eq!(reads_of(hot.heap[0], &hot, &all_columns(&schema)), 1);
+}
+
+#[test]
+fn a_header_longer_than_a_block_is_read_whole() {
+    let schema = table(&[ColumnType::BigInt; 300]);
+    let bits: Vec<Option<u64>> = (0..200).map(|row| Some(row * row)).collect();
+    let columns = (0..300).map(|_| array(&ColumnType::BigInt, &bits, 0));
+    let batch = RecordBatch::try_new(schema.arrow(), columns.collect()).unwrap();
+    let stored = Stored::place(&write(&schema, PageClass::BULK, &batch));
+    let before = stored.media.bytes_read();
+    let wish = read(stored.heap[0], &[ColumnRef::User(300), ColumnRef::User(1)]);
+    let page = stored.pages().read_page(&wish).unwrap();
+    assert_eq!(page.header.header_length, 48 + 302 * 40);
+    assert_eq!(stored.media.bytes_read() - before, BLOCK + 3 * BLOCK + 2 * BLOCK);
+    let decoded = stored.decode(&schema, stored.heap[0]).unwrap();
+    assert_eq!(decoded.column(0), batch.column(0));
+    assert_eq!(decoded.column(299), batch.column(299));
+}
+
+#[test]
+fn a_batch_of_reads_is_answered_in_order() {
+    let schema = table(&[ColumnType::BigInt]);
+    let stored = Stored::place(&write(&schema, PageClass::HOT, &rows(&schema, 9000, 0, 4)));
+    assert!(stored.heap.len() > 2);
+    let columns = [ColumnRef::Vid];
+    let mut reads: Vec<PageRead> = stored.heap.iter().map(|page| read(*page, &columns)).collect();
+    reads.reverse();
+    let source: Arc<dyn PageSource> = Arc::new(stored.pages());
+    let answers = block_on(source.read(reads.clone())).unwrap();
+    let projection =
+        Projection { schema: Arc::new(arrow::datatypes::Schema::empty()), columns: vec![] }
+            .with_version(ColumnRef::Vid);
+    let mut last = u64::MAX;
+    for (answer, wish) in answers.iter().zip(&reads) {
+        let batch = decode_batch(answer, wish, &projection, None, &OverflowValues::none()).unwrap();
+        let vids = batch.column(0).as_primitive::<UInt64Type>();
+        assert!(vids.value(vids.values().len() - 1) < last);
+        last = vids.value(0);
+    }
+}
+
+#[test]
+fn bytes_for_a_peer_verify_on_the_other_side() {
+    let (schema, _, stored) = bulk();
+    let wish = read(stored.heap[0], &[ColumnRef::User(2), ColumnRef::Vid]);
+    let raw = stored.pages().read_raw(&wish).unwrap();
+    assert_eq!(raw.header.len(), 48 + 6 * 40);
+    let page = PageColumns::verify(&wish, raw.clone()).unwrap();
+    assert_eq!(page.byte_size(), 20_000 * 8);
+    let mut tampered = raw.clone();
+    tampered.chunks[0] = raw.chunks[0].as_ref().map(|chunk| chunk.slice(8..));
+    assert_corrupt(PageColumns::verify(&wish, tampered), stored.heap[0], Some(ColumnRef::User(2)));
+    let mut tampered = raw.clone();
+    tampered.chunks[1] = raw.chunks[0].clone();
+    assert_corrupt(PageColumns::verify(&wish, tampered), stored.heap[0], Some(ColumnRef::Vid));
+    let mut short = raw;
+    short.chunks.pop();
+    assert!(matches!(PageColumns::verify(&wish, short), Err(StoreError::Mismatch { .. })));
+    assert_eq!(schema.columns.len(), 4);
+}
+
+fn assert_corrupt<T>(found: Result<T, StoreError>, page: PageRef, column: Option<ColumnRef>) {
+    match found {
+        Err(StoreError::Corrupt { segment, page: number, address, column: named, .. }) => {
+            assert_eq!(
+                (segment, number, address, named),
+                (SEGMENT.segment, page.page, page.extent.start, column)
+            );
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("damage was not found"),
+    }
+}
+
+#[test]
+fn a_damaged_chunk_harms_only_reads_of_its_column() {
+    let (schema, batch, stored) = bulk();
+    let header = stored.pages().read_page(&read(stored.heap[0], &[])).unwrap().header;
+    let chunk = header.entry(ColumnRef::User(2)).unwrap();
+    let block = BlockAddress(stored.heap[0].extent.start.0 + u64::from(chunk.offset) / BLOCK + 3);
+    let mut bytes = stored.media.read(Extent { start: block, block_count: 1 }).unwrap();
+    bytes[77] ^= 4;
+    stored.media.write(block, &bytes).unwrap();
+    let error = stored.pages().read_page(&read(stored.heap[0], &[ColumnRef::User(2)])).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("page 0 of segment 3 at block 1 is corrupt, column 2: its checksum is "),
+        "{text}"
+    );
+    assert_corrupt::<()>(Err(error), stored.heap[0], Some(ColumnRef::User(2)));
+    let wish = read(stored.heap[0], &[ColumnRef::User(1), ColumnRef::User(3)]);
+    let page = stored.pages().read_page(&wish).unwrap();
+    let projection = Projection::of_table(&schema, &[3, 1]);
+    let decoded = decode_batch(&page, &wish, &projection, None, &OverflowValues::none()).unwrap();
+    assert_eq!(decoded.column(0), batch.column(3));
+    assert_eq!(decoded.column(1), batch.column(1));
+}
+
+#[test]
+fn lost_stale_torn_and_misdirected_writes_are_found() {
+    let schema = table(&[ColumnType::BigInt; 3]);
+    let page = |salt: u64| {
+        let bits: Vec<Option<u64>> = (0..9000).map(|row| Some(row * row + salt)).collect();
+        let columns = (0..3).map(|_| array(&ColumnType::BigInt, &bits, 0));
+        let batch = RecordBatch::try_new(schema.arrow(), columns.collect()).unwrap();
+        write(&schema, PageClass::BULK, &batch).remove(0)
+    };
+    let (old, new) = (page(1), page(2));
+    assert_ne!(old.bytes, new.bytes);
+    let media = Arc::new(FaultyMedia::new());
+    media.grow_to(400).unwrap();
+    let place = new.page_ref(BlockAddress(100));
+    let wish = read(place, &all_columns(&schema));
+    let pages = MediaPages::new(Arc::clone(&media) as Arc<dyn Media>);
+
+    // Lost: the blocks hold nothing.
+    assert_corrupt(pages.read_page(&wish), place, None);
+    // Stale: they hold what lay there before.
+    media.write(BlockAddress(100), &old.bytes).unwrap();
+    assert_corrupt(pages.read_page(&wish), place, None);
+    // Torn: the header and a part of the chunks are new.
+    media.write(BlockAddress(100), &new.bytes[..8 * BLOCK_SIZE]).unwrap();
+    assert!(matches!(
+        pages.read_page(&wish),
+        Err(StoreError::Corrupt { column: Some(_), reason: Corruption::Checksum { .. }, .. })
+    ));
+    // Misdirected: the page lies elsewhere, and another one here.
+    media.write(BlockAddress(200), &new.bytes).unwrap();
+    media.write(BlockAddress(100), &page(3).bytes).unwrap();
+    assert_corrupt(pages.read_page(&wish), place, None);
+    // Whole again.
+    media.write(BlockAddress(100), &new.bytes).unwrap();
+    pages.read_page(&wish).unwrap();
+
+    // A reference to another table, segment, page or version than the bytes are of.
+    for segment in [
+        SegmentRef { table_id: 1, ..SEGMENT },
+        SegmentRef { segment: SegmentId(9), ..SEGMENT },
+        SegmentRef { schema_version: 9, ..SEGMENT },
+    ] {
+        let wish = PageRead { segment, ..wish.clone() };
+        assert!(matches!(
+            pages.read_page(&wish),
+            Err(StoreError::Corrupt { reason: Corruption::Field { .. }, .. })
+        ));
+    }
+    for page in [
+        PageRef { page: 5, ..place },
+        PageRef { row_count: 8999, ..place },
+        PageRef { extent: Extent { block_count: 5, ..place.extent }, ..place },
+    ] {
+        assert_corrupt(pages.read_page(&PageRead { page, ..wish.clone() }), page, None);
+    }
+    let away = PageRef { extent: Extent { start: BlockAddress(500), ..place.extent }, ..place };
+    assert!(matches!(
+        pages.read_page(&PageRead { page: away, ..wish }),
+        Err(StoreError::Media { page: 0, source: MediaError::OutOfRange { .. }, .. })
+    ));
+}
+
+#[test]
+fn damage_to_a_page_leaves_others_alone() {
+    let schema = table(&[ColumnType::BigInt, ColumnType::Text]);
+    let pages = write(&schema, PageClass::HOT, &rows(&schema, 2000, 40, 2));
+    let stored = Stored::place(&pages);
+    let hurt = stored.heap[1];
+    stored.media.write(hurt.extent.start, &[0xee; BLOCK_SIZE]).unwrap();
+    for page in &stored.heap {
+        let found = stored.decode(&schema, *page);
+        if page.page == hurt.page {
+            assert_corrupt(found, hurt, None);
+        } else {
+            assert_eq!(found.unwrap().num_columns(), everything(&schema).columns.len());
+        }
+    }
+}
