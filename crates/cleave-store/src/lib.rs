@@ -9,6 +9,11 @@
 //! 4. [`page_source`]: [`PageSource`], how a reader gets column chunks of pages without knowing where it runs;
 //!    [`MediaPages`] is the one over local media.
 //! 5. [`decode`]: [`decode_batch`] and [`decode_row`], chunks to record batches.
+//! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their values;
+//!    [`placement`] looks up in it.
+//! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
+//! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
+//! 9. [`frame`]: the envelope around everything stored that is not a page.
 //!
 //! Invariants: only this crate interprets page bytes; nothing here blocks on a network, starts a thread or knows
 //! of SQL; a byte from media or from a peer is believed only after its checksum, and then validated.
@@ -53,6 +58,6 @@ pub use placement::{Placement, RowPlace};
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};
 pub use version::{
     ChainStep, ChainWalk, PageVisibility, Snapshot, VersionHeader, VersionMap, VersionPlace,
-    VersionRun,
+    VersionRun, find_visible, read_version,
 };
 pub use zone_map::{ZoneArrays, ZoneEntry, ZoneValue, zone_arrays};

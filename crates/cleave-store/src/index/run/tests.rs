@@ -11,8 +11,8 @@ use proptest::{option, prop_assert, prop_assert_eq};
 
 use super::{Run, RunWriter};
 use crate::error::StoreError;
-use crate::index::INDEX_KEY_BYTES_MAX;
 use crate::index::fixture::{Shelf, segment_ref};
+use crate::index::{INDEX_KEY_BYTES_MAX, KeyMerge, MergeSource};
 use crate::segment::{RunProperties, SegmentDirectory, SegmentKind};
 use crate::zone_map::ZoneValue;
 
@@ -214,4 +214,24 @@ fn a_page_that_contradicts_its_fences_is_noticed() {
     let run = Run::new(Arc::new(directory)).unwrap();
     let error = block_on(run.get(&shelf.source(), b"y")).unwrap_err();
     assert!(matches!(error, StoreError::Frame { .. }), "{error}");
+}
+
+/// Futures go to threads of an executor, which the compiler checks here.
+#[test]
+fn futures_are_send() {
+    fn check(_: &impl Send) {}
+    let mut shelf = Shelf::new();
+    let run = run_of(&mut shelf, &[(b"k".to_vec(), 1)].into());
+    let (source, mut cursor) = (shelf.source(), run.scan(None));
+    let mut merge = KeyMerge::new(vec![MergeSource::Run(run.scan(None))], true);
+    let keys = [b"k".as_slice()];
+    let (get, get_many) = (run.get(&source, b"k"), run.get_many(&source, &keys));
+    let (scan, merged) = (cursor.next(&source), merge.next(&source));
+    check(&get);
+    check(&get_many);
+    check(&scan);
+    check(&merged);
+    assert_eq!(block_on(get).unwrap(), Some(1));
+    assert_eq!(block_on(get_many).unwrap(), [Some(1)]);
+    assert_eq!(block_on(scan).unwrap(), block_on(merged).unwrap());
 }
