@@ -89,7 +89,7 @@ const LINKS: FanOut = FanOut {
 const COMPLETE: FanOut = FanOut {
     mean: [0.072, 0.02, 0.031, 0.03],
     eras: [[0.1, 1.55, 1.9, 1.6, 0.32, 0.1], [0.3, 1.7, 1.6, 1.3, 0.8, 0.55]],
-    shared: [1.65, 1.2, 1.1, 1.2],
+    shared: [1.65, 0.95, 0.95, 1.2],
     own: [0.0; 4],
 };
 

@@ -4,6 +4,7 @@
 use super::super::random::{Draw, Weighted, floor32};
 use super::super::rows::Rows;
 use super::World;
+use super::links::is_keen;
 use super::movie::{Kind, Movie};
 use super::names::phonetic;
 use super::words::{NOUNS, QUALITIES};
@@ -233,6 +234,10 @@ impl Keywords {
         let serial = movie.kind.class() == 2;
         if slot == 0 && draw.chance(if serial { 0.055 } else { 0.075 }) {
             return id_of(self.first.pick(draw));
+        }
+        // Series that follow others are called sequels, for the most part where these are counted.
+        if slot == 1 && movie.kind.class() == 1 && is_keen(movie) && draw.chance(0.2) {
+            return Self::named("sequel").unwrap_or(1);
         }
         let mix = if movie.is_animated() {
             &self.mixes[3]

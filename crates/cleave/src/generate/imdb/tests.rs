@@ -50,9 +50,9 @@ fn integers(imdb: &Imdb, table: &str, column: &str) -> Vec<i32> {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_in_any_order() {
-    let first = Imdb::new(0.01, 7).unwrap();
-    let again = Imdb::new(0.01, 7).unwrap();
-    let other = Imdb::new(0.01, 8).unwrap();
+    let first = Imdb::new(0.005, 7).unwrap();
+    let again = Imdb::new(0.005, 7).unwrap();
+    let other = Imdb::new(0.005, 8).unwrap();
     for table in first.tables() {
         let parts = first.parts(table.name);
         let forward: Vec<u64> =
@@ -69,7 +69,7 @@ fn the_same_seed_gives_the_same_bytes_in_any_order() {
 
 #[test]
 fn counts_ids_and_required_columns_hold() {
-    let imdb = Imdb::new(0.03, 42).unwrap();
+    let imdb = Imdb::new(0.01, 42).unwrap();
     for table in imdb.tables() {
         let mut next = 1;
         for part in 0..imdb.parts(table.name) {

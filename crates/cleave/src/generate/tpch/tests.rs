@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn parts_have_as_many_rows_as_their_table() {
-    let tpch = Tpch::new(0.05).unwrap();
+    let tpch = Tpch::new(0.04).unwrap();
     for table in tpch.tables() {
         let mut rows = 0;
         for part in 0..tpch.parts(table.name) {

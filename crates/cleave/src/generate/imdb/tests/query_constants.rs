@@ -19,7 +19,7 @@ fn constants_of_the_test_queries_exist() {
     }
     assert!(constants.len() > 20);
 
-    let imdb = Imdb::new(0.02, 42).unwrap();
+    let imdb = Imdb::new(0.005, 42).unwrap();
     for table in imdb.tables() {
         for part in 0..imdb.parts(table.name) {
             for batch in imdb.part(table.name, part) {
