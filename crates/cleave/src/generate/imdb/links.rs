@@ -9,8 +9,8 @@ use super::names::{phonetic, push_phrase};
 use super::places::PLACES;
 use std::fmt::Write as _;
 
-/// Shares of the entries of `link_type` among the links of series, of episodes, and of those
-/// [`is_keen`] says.
+/// Shares of the entries of `link_type` among the links of series, of episodes, and of what
+/// [`is_keen`].
 const LINK_SHARES: [[f64; 17]; 3] = [
     [2.6, 3.2, 0.4, 0.4, 28.0, 20.0, 2.5, 6.0, 9.0, 9.0, 5.0, 5.5, 5.0, 0.0, 0.7, 0.7, 2.5],
     [1.2, 1.6, 0.4, 0.4, 37.0, 18.0, 5.0, 5.0, 11.0, 12.0, 0.8, 0.8, 4.2, 0.0, 1.0, 1.0, 0.6],

@@ -4,7 +4,7 @@
 //!
 //! 1. [`World`] holds what is drawn from: sizes, distributions, and how many rows of each table the
 //!    titles and people before each block have ([`BLOCK`] of them): small, and the only thing kept.
-//! 2. [`Movie`](movie::Movie) computes a title's hidden traits from its id.
+//! 2. [`Movie`] computes a title's hidden traits from its id.
 //! 3. [`fan_out`] says how many rows of each table a title has: `count = f(id)`. With the sums by
 //!    block that makes row numbers known everywhere at once.
 //! 4. One file for each subject writes the rows: [`titles`], [`keywords`], [`companies`],

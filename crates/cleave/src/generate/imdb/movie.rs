@@ -3,7 +3,7 @@
 //!
 //! Ids fall into two ranges, as in the original: first come series, each followed by its
 //! episodes, then everything else. The first titles of either range (in a scattered order) are
-//! the [`FAMOUS`] ones, then the ranked ones.
+//! the [famous](super::famous) ones, then the ranked ones.
 
 use super::super::random::{Draw, floor32, mix};
 use super::World;
