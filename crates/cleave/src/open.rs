@@ -3,11 +3,13 @@
 //! `cleave-host` does not name the device's crate. It asks for a service over a media file when it needs
 //! its embedded device, and [`embedded_device`] is what this program hands it.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_host::{Database, EmbeddedFactory, OpenOptions, Session};
+use cleave_device::{Runtime, RuntimeOptions};
+use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Session};
+use cleave_media::{DirectFile, OpenMode, random_bytes};
 
 use crate::arguments::Place;
 use crate::failure::Failure;
@@ -35,7 +37,7 @@ pub(crate) async fn open(
     let is_new = !directory.join("root").exists();
     let database = open_directory(directory, create, place.buffer_pool).await?;
     if is_new {
-        drop(writeln!(std::io::stderr(), "made a new database in {}", directory.display()));
+        drop(writeln!(io::stderr(), "made a new database in {}", directory.display()));
     }
     let session = session(&database, &place.settings)?;
     Ok((database, session))
@@ -66,4 +68,51 @@ pub(crate) fn session(
             .map_err(|error| Failure::Usage(format!("--set {name}={value}: {error}")))?;
     }
     Ok(session)
+}
+
+/// Makes devices that run in this process, over a media file with its identity beside it.
+fn embedded_device() -> EmbeddedFactory {
+    Arc::new(|media_path: &Path| {
+        let failed = |action| move |error| Error::io(action, media_path, io::Error::other(error));
+        let mode = if media_path.exists() { OpenMode::Existing } else { OpenMode::Create };
+        let media = DirectFile::open(media_path, mode).map_err(failed("open"))?;
+        let options = RuntimeOptions::new(device_id(media_path)?);
+        let runtime = Runtime::new(Arc::new(media), options)
+            .map_err(|error| Error::io("serve", media_path, io::Error::other(error)))?;
+        Ok(runtime as _)
+    })
+}
+
+/// The identity of a media, kept beside it as 32 hexadecimal digits, as `cleaved` keeps it.
+fn device_id(media_path: &Path) -> Result<[u8; 16], Error> {
+    let mut path = media_path.as_os_str().to_owned();
+    path.push(".id");
+    let path = PathBuf::from(path);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => from_hex(text.trim()).ok_or_else(|| {
+            let reason = "it does not hold 32 hexadecimal digits";
+            Error::io("use the identity in", &path, io::Error::other(reason))
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let id = random_bytes::<16>().map_err(|error| {
+                Error::io("draw an identity for", &path, io::Error::other(error))
+            })?;
+            let text: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+            std::fs::write(&path, format!("{text}\n"))
+                .map_err(|error| Error::io("write", &path, error))?;
+            Ok(id)
+        }
+        Err(error) => Err(Error::io("read", &path, error)),
+    }
+}
+
+fn from_hex(text: &str) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    if text.len() != 32 {
+        return None;
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(bytes)
 }

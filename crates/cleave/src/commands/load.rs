@@ -88,11 +88,8 @@ pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Fail
     let table = catalog.table(&options.table).ok_or_else(|| {
         Failure::Sql(Error::unknown(NameKind::Table, &options.table, catalog.table_names()))
     })?;
-    let columns = Columns {
-        table: &table.schema,
-        listed: &options.columns,
-        now_us: SystemClock.wall(),
-    };
+    let columns =
+        Columns { table: &table.schema, listed: &options.columns, now_us: SystemClock.wall() };
 
     let progress = Progress::start(&options.table, Some(total_bytes), Unit::Bytes);
     let bytes_read = Arc::new(AtomicU64::new(0));
@@ -162,8 +159,7 @@ fn batches(
         }
         CopyFormat::Parquet(_) => {
             let length = file.metadata().map_err(Failure::file(path))?.len();
-            let reader =
-                ParquetReader::open(path, table, listed, now_us).map_err(Failure::Sql)?;
+            let reader = ParquetReader::open(path, table, listed, now_us).map_err(Failure::Sql)?;
             // Its reader jumps about in the file, so the whole file counts when it is done.
             let at_end = std::iter::from_fn(move || {
                 bytes_read.fetch_add(length, Ordering::Relaxed);

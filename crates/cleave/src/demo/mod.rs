@@ -77,7 +77,7 @@ pub(crate) async fn run(options: &DemoOptions, place: &Place) -> Result<(), Fail
 
     let device_directory = directory.join("device");
     std::fs::create_dir_all(&device_directory).map_err(Failure::file(&device_directory))?;
-    let process = DeviceProcess::start(&device_directory)?;
+    let process = DeviceProcess::start(&device_directory).await?;
     let database_directory = directory.join("db");
     let database =
         open::open_directory(&database_directory, Create::IfAbsent, place.buffer_pool).await?;

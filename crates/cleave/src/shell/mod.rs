@@ -18,9 +18,9 @@ mod statements;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_host::{Database, Error, NameKind, Outcome, Session};
+use cleave_host::{ClientStreams, Database, Error, NameKind, Outcome, Session};
 use cleave_media::clock::Stopwatch;
 use tokio::sync::Notify;
 
@@ -57,6 +57,7 @@ pub(crate) async fn run(
         is_timing: false,
         out: Output::screen(),
         includes: Vec::new(),
+        copies_from_stdin: !sources.is_empty() && !io::stdin().is_terminal(),
         interrupt: Arc::new(Notify::new()),
     };
     if sources.is_empty() && io::stdin().is_terminal() {
@@ -85,6 +86,8 @@ struct Shell {
     out: Output,
     /// Files that are being run, outermost first.
     includes: Vec<String>,
+    /// Standard input holds neither statements nor a user, and so may hold rows for COPY.
+    copies_from_stdin: bool,
     /// Told when Ctrl-C is struck while a statement runs.
     interrupt: Arc<Notify>,
 }
@@ -183,6 +186,10 @@ impl Shell {
         origin: Option<&str>,
     ) -> Result<(), Failure> {
         let stopwatch = Stopwatch::start();
+        self.session.set_client_streams(ClientStreams {
+            input: self.copies_from_stdin.then(|| Box::new(io::stdin()) as _),
+            output: Some(Box::new(self.out.clone())),
+        });
         let interrupt = Arc::clone(&self.interrupt);
         // Dropping the statement's future is what stops it, on both sides of the link.
         let result = tokio::select! {
@@ -297,14 +304,16 @@ impl Shell {
     }
 
     fn vocabulary(&self) -> Vocabulary {
-        let tables = self.database.catalog().tables().map(|table| {
-            let columns = table.schema.columns.iter().map(|column| column.name.clone()).collect();
-            (table.schema.name.clone(), columns)
-        });
+        let catalog = self.database.catalog();
+        let tables = catalog
+            .tables()
+            .map(|table| {
+                let columns = table.schema.columns.iter().map(|column| column.name.clone());
+                (table.schema.name.clone(), columns.collect())
+            })
+            .collect();
         let settings =
             cleave_host::settings::LIST.iter().map(|setting| setting.name.to_owned()).collect();
-        // Bound first: the catalog's borrow ends with the collection.
-        let tables = tables.collect();
         Vocabulary { tables, settings }
     }
 }
@@ -313,26 +322,34 @@ fn on_or_off(value: bool) -> &'static str {
     if value { "on" } else { "off" }
 }
 
-/// Where results go: the screen, or the file that `\o` names.
-struct Output(BufWriter<Box<dyn Write + Send>>);
+/// Where results go: the screen, or the file that `\o` names. Clones write to the same place.
+#[derive(Clone)]
+struct Output(Arc<Mutex<BufWriter<Box<dyn Write + Send>>>>);
 
 impl Output {
     fn screen() -> Output {
-        Output(BufWriter::new(Box::new(io::stdout())))
+        Output::to(Box::new(io::stdout()))
     }
 
     fn file(path: &Path) -> Result<Output, Failure> {
-        let file = File::create(path).map_err(Failure::file(path))?;
-        Ok(Output(BufWriter::new(Box::new(file))))
+        Ok(Output::to(Box::new(File::create(path).map_err(Failure::file(path))?)))
+    }
+
+    fn to(place: Box<dyn Write + Send>) -> Output {
+        Output(Arc::new(Mutex::new(BufWriter::new(place))))
+    }
+
+    fn writer(&self) -> MutexGuard<'_, BufWriter<Box<dyn Write + Send>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        self.writer().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.writer().flush()
     }
 }
