@@ -127,8 +127,8 @@ impl ColumnBuilder {
             Values::Interval(builder) => builder.append_value(interval::parse(text)?),
             Values::Bytea(builder) => builder.append_value(parse::bytea(text)?),
             Values::Uuid(builder) => {
-                // The builder refuses only another length than its own.
-                let _ = builder.append_value(parse::uuid(text)?);
+                // The builder refuses only another length than its own, which this cannot have.
+                drop(builder.append_value(parse::uuid(text)?));
             }
         }
         Ok(())

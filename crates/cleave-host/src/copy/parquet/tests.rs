@@ -1,1 +1,174 @@
-//! Tests.
+//! Tables through Parquet and back; files that do not fit, or are none.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
+    TimestampMillisecondArray,
+};
+use arrow::datatypes::SchemaRef;
+use cleave_store::TableSchema;
+
+use super::{ParquetReader, ParquetWriter};
+use crate::copy::columns::InputColumns;
+use crate::copy::csv_reader::CsvReader;
+use crate::copy::options::{CsvOptions, ParquetCompression};
+use crate::error::{Error, Result};
+use crate::statement::{Statement, parse_script};
+
+fn created(sql: &str) -> TableSchema {
+    match parse_script(sql).unwrap().remove(0).statement {
+        Statement::CreateTable(create) => create.schema,
+        other => panic!("{other:?}"),
+    }
+}
+
+struct Scratch {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn scratch() -> Scratch {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("f.parquet");
+    Scratch { _directory: directory, path }
+}
+
+fn write(scratch: &Scratch, schema: &SchemaRef, batches: &[RecordBatch], compression: ParquetCompression) {
+    let file = File::create(&scratch.path).unwrap();
+    let mut writer = ParquetWriter::new(file, "f.parquet", schema, compression).unwrap();
+    for batch in batches {
+        writer.write(batch).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// Writes columns as another program might, and reads them as `table`.
+fn through(columns: Vec<(&str, ArrayRef)>, table: &str, listed: &[&str]) -> Result<Vec<RecordBatch>> {
+    let scratch = scratch();
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, values)| (name, values, true)),
+    )
+    .unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Snappy);
+    let listed: Vec<String> = listed.iter().map(|name| (*name).to_owned()).collect();
+    ParquetReader::open(&scratch.path, &created(table), &listed, 0)?.collect()
+}
+
+fn texts(values: &[&str]) -> ArrayRef {
+    Arc::new(StringArray::from(values.to_vec()))
+}
+
+fn longs(values: &[i64]) -> ArrayRef {
+    Arc::new(Int64Array::from(values.to_vec()))
+}
+
+#[test]
+fn every_type_comes_back() {
+    let table = created(
+        "CREATE TABLE t (a smallint, b int NOT NULL, c bigint, d real, e double precision, f numeric(6,2), g boolean, \
+         h text, i varchar(3), j char(3), k date, l time, m timestamp, n timestamptz, o interval, p bytea, q uuid)",
+    );
+    let input = "-1,2,3,1.5,1e100,12.345,yes,x,abc,a  ,2024-02-29,23:59:59.5,2024-02-29 01:02:03,\
+                 2024-02-29 01:02:03+01,1 mon 1 day 02:00:00,\\xff,a0eebc999c0b4ef8bb6d6bb9bd380a11\n,7,,,,,,,,,,,,,,,\n";
+    let columns = InputColumns::new(&table, &[], 0).unwrap();
+    let batch = CsvReader::new(input.as_bytes(), "f", columns, CsvOptions::csv())
+        .unwrap()
+        .next_batch()
+        .unwrap()
+        .unwrap();
+    for compression in [
+        ParquetCompression::Uncompressed,
+        ParquetCompression::Snappy,
+        ParquetCompression::Zstd,
+        ParquetCompression::Lz4,
+    ] {
+        let scratch = scratch();
+        write(&scratch, &table.arrow(), std::slice::from_ref(&batch), compression);
+        let mut reader = ParquetReader::open(&scratch.path, &table, &[], 0).unwrap();
+        assert_eq!(reader.row_count(), 2);
+        assert_eq!(reader.next_batch().unwrap().unwrap(), batch, "{compression:?}");
+        assert!(reader.next_batch().unwrap().is_none());
+    }
+}
+
+#[test]
+fn columns_are_matched_by_name_and_cast_where_nothing_is_lost() {
+    let stamps: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![1_500]));
+    let wide: ArrayRef = Arc::new(LargeStringArray::from(vec!["x  "]));
+    let batches = through(
+        vec![("Name", wide), ("id", longs(&[7])), ("at", stamps), ("extra", longs(&[1]))],
+        "CREATE TABLE t (id int PRIMARY KEY, name char(2), at timestamp, note text DEFAULT 'none')",
+        &["name", "id", "at"],
+    )
+    .unwrap();
+    let text = |index: usize| crate::value::value_text(batches[0].column(index), 0).unwrap().unwrap();
+    assert_eq!(
+        [text(0), text(1), text(2), text(3)],
+        ["7", "x", "1970-01-01 00:00:01.5", "none"]
+    );
+}
+
+#[test]
+fn files_that_do_not_fit() {
+    let cases: Vec<(Vec<(&str, ArrayRef)>, &str, &[&str], &str, &str)> = vec![
+        (vec![("nmae", texts(&["x"]))], "name text", &[], "22P04", "column \"nmae\" is none of table \"t\"; did you mean \"name\"?"),
+        (vec![("nmae", texts(&["x"]))], "name text", &["name"], "22P04", "it has no column \"name\"; did you mean \"nmae\"?"),
+        (vec![("name", longs(&[1]))], "name text", &[], "22P04", "column \"name\" holds Int64, which is no text"),
+        (vec![("a", texts(&["1"]))], "a int", &[], "22P04", "holds Utf8, which is no integer"),
+        (vec![("a", longs(&[5_000_000_000]))], "a int", &[], "22003", "column \"a\": \"5000000000\" is out of range for type integer"),
+        (vec![("a", Arc::new(Float64Array::from(vec![1e300])))], "a real", &[], "22003", "\"1e+300\" is out of range for type real"),
+        (vec![("a", Arc::new(Float64Array::from(vec![1e30])))], "a numeric(5,2)", &[], "22003", "out of range for type numeric(5,2)"),
+        (vec![("a", texts(&["abc"]))], "a varchar(2)", &[], "22001", "\"abc\" is too long for type character varying(2)"),
+        (vec![("a", texts(&["1 fortnight"]))], "a interval", &[], "22007", "is no value of type interval"),
+        (vec![("a", Arc::new(StringArray::from(vec![None::<&str>])))], "a text NOT NULL", &[], "23502", "null value in column \"a\""),
+        (vec![("a", texts(&["x"]))], "a text, b int NOT NULL", &[], "23502", "null value in column \"b\""),
+        (vec![("a", texts(&["x"]))], "a text", &["c"], "42703", "column \"c\" does not exist in table \"t\""),
+    ];
+    for (columns, definition, listed, sqlstate, part) in cases {
+        let table = format!("CREATE TABLE t ({definition})");
+        let error = through(columns, &table, listed).unwrap_err();
+        assert_eq!(error.sqlstate(), sqlstate, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn files_that_are_no_parquet() {
+    let table = created("CREATE TABLE t (a bigint)");
+    let scratch = scratch();
+    let open = || ParquetReader::open(&scratch.path, &table, &[], 0);
+    assert_eq!(open().unwrap_err().sqlstate(), "58P01");
+    for bytes in [&b""[..], b"a,b\n1,2\n", b"PAR1xxxxxxxxxxxxPAR1"] {
+        std::fs::write(&scratch.path, bytes).unwrap();
+        let error = open().unwrap_err();
+        assert!(matches!(error, Error::InputSchema { .. }), "{error}");
+        assert!(error.to_string().contains("no Parquet, or damaged"), "{error}");
+    }
+    let batch = RecordBatch::try_from_iter([("a", longs(&(0..10_000).collect::<Vec<_>>()))]).unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
+    let bytes = std::fs::read(&scratch.path).unwrap();
+    std::fs::write(&scratch.path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(open().unwrap_err().to_string().contains("damaged"));
+}
+
+#[test]
+fn long_files_come_in_bounded_batches() {
+    let table = created("CREATE TABLE t (a bigint)");
+    let scratch = scratch();
+    let values: Vec<i64> = (0..100_000).collect();
+    let batch = RecordBatch::try_new(table.arrow(), vec![longs(&values)]).unwrap();
+    write(&scratch, &table.arrow(), &[batch], ParquetCompression::Zstd);
+    let reader = ParquetReader::open(&scratch.path, &table, &[], 0).unwrap();
+    let batches: Vec<_> = reader.collect::<Result<_>>().unwrap();
+    assert!(batches.iter().all(|batch| batch.num_rows() <= 65_536));
+    let back: Vec<i64> = batches
+        .iter()
+        .flat_map(|batch| {
+            batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec()
+        })
+        .collect();
+    assert_eq!(back, values);
+}

@@ -1,1 +1,100 @@
-//! Tests.
+//! PostgreSQL's intervals, in and out.
+
+use arrow::datatypes::IntervalMonthDayNano;
+use proptest::prelude::*;
+
+use super::{parse, write};
+use crate::value::error::ValueFault;
+
+fn interval(months: i32, days: i32, microseconds: i64) -> IntervalMonthDayNano {
+    IntervalMonthDayNano { months, days, nanoseconds: microseconds * 1_000 }
+}
+
+fn text(value: IntervalMonthDayNano) -> String {
+    let mut out = String::new();
+    write(&mut out, value);
+    out
+}
+
+const SECOND: i64 = 1_000_000;
+const HOUR: i64 = 3_600 * SECOND;
+
+#[test]
+fn every_way_to_write_one_is_read() {
+    for (text, value) in [
+        ("1 year 2 mons 3 days 04:05:06.789", interval(14, 3, 14_706_789_000)),
+        ("-1 year -2 mons +3 days -04:05:06", interval(-14, 3, -14_706_000_000)),
+        ("1 day", interval(0, 1, 0)),
+        ("2hours 30min", interval(0, 0, 2 * HOUR + 1_800 * SECOND)),
+        ("@ 1 day 2 hours ago", interval(0, -1, -2 * HOUR)),
+        ("1.5 days", interval(0, 1, 12 * HOUR)),
+        ("1.5 years", interval(18, 0, 0)),
+        ("1.5 months", interval(1, 15, 0)),
+        ("1.5 weeks", interval(0, 10, 12 * HOUR)),
+        ("1-2", interval(14, 0, 0)),
+        ("-1-2", interval(-14, 0, 0)),
+        ("3 4:05", interval(0, 3, 4 * HOUR + 300 * SECOND)),
+        ("90", interval(0, 0, 90 * SECOND)),
+        ("0.0000015 s", interval(0, 0, 2)),
+        ("1 century 1 decade", interval(1_320, 0, 0)),
+        ("100:00:00", interval(0, 0, 100 * HOUR)),
+        ("00:00:00", interval(0, 0, 0)),
+        ("P1Y2M3DT4H5M6S", interval(14, 3, 14_706 * SECOND)),
+        ("P-1Y2W", interval(-12, 14, 0)),
+        ("PT0.5S", interval(0, 0, SECOND / 2)),
+    ] {
+        assert_eq!(parse(text).unwrap(), value, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_interval_is_refused() {
+    for text in [
+        "", " ", "@", "day", "1 fortnight", "1 day 2", "1 2 days", "1:2:3:4", "ago", "P", "PT", "P1S",
+        "P1", "1..5 days", "1-13", "1 day ago ago", "04:-05", "4:5:", "1d2h",
+    ] {
+        // `1 day 2` is two seconds more in PostgreSQL too.
+        if text == "1 day 2" {
+            assert_eq!(parse(text).unwrap(), interval(0, 1, 2 * SECOND));
+            continue;
+        }
+        assert_eq!(parse(text).unwrap_err().fault, ValueFault::MalformedTime, "{text}");
+    }
+    for text in ["200000000 years", "3000000000 days", "9999999999 hours", "1:60", "99999999999999999999 s"] {
+        assert_eq!(parse(text).unwrap_err().fault, ValueFault::TimeOutOfRange, "{text}");
+    }
+}
+
+#[test]
+fn written_as_postgres_does() {
+    for (value, expected) in [
+        (interval(0, 0, 0), "00:00:00"),
+        (interval(14, 3, 14_706_789_000), "1 year 2 mons 3 days 04:05:06.789"),
+        (interval(1, 1, 0), "1 mon 1 day"),
+        (interval(-14, 3, -14_706_000_000), "-1 years -2 mons +3 days -04:05:06"),
+        (interval(0, -1, 7_384 * SECOND), "-1 days +02:03:04"),
+        (interval(0, 0, 100 * HOUR), "100:00:00"),
+        (interval(0, 0, -1), "-00:00:00.000001"),
+    ] {
+        assert_eq!(text(value), expected);
+    }
+    let nanos = IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 1 };
+    assert_eq!(text(nanos), "00:00:00.000000001");
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(months: i32, days: i32, micros in -9_223_372_036_854_775_i64..9_223_372_036_854_775) {
+        let value = interval(months, days, micros);
+        prop_assert_eq!(parse(&text(value)).unwrap(), value);
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "[-+0-9a-zPT:. @]{0,24}") {
+        if let Ok(value) = parse(&text) {
+            let mut out = String::new();
+            write(&mut out, value);
+            prop_assert_eq!(parse(&out).unwrap(), value);
+        }
+    }
+}

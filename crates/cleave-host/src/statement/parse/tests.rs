@@ -1,0 +1,229 @@
+//! Scripts in; statements, or errors with position, token and SQLSTATE, out.
+
+use super::{ExplainFormat, Statement, is_default, parse_script};
+use crate::error::{Error, Position};
+use datafusion::sql::sqlparser::ast;
+
+fn one(sql: &str) -> Statement {
+    let mut statements = parse_script(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    assert_eq!(statements.len(), 1, "{sql}");
+    statements.remove(0).statement
+}
+
+fn refused(sql: &str) -> Error {
+    match parse_script(sql) {
+        Ok(statements) => panic!("{sql} was read as {statements:?}"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn a_script_is_cut_into_statements_with_text_and_position() {
+    let script = "-- first\n;;SELECT 'a;b' AS \"ü;\" ;\n\n  SHOW split;drop table a, B ; ";
+    let statements = parse_script(script).unwrap();
+    let found: Vec<_> = statements
+        .iter()
+        .map(|statement| (statement.text.as_str(), statement.position.line, statement.position.column))
+        .collect();
+    assert_eq!(
+        found,
+        [("SELECT 'a;b' AS \"ü;\"", 2, 3), ("SHOW split", 4, 3), ("drop table a, B", 4, 14)]
+    );
+    assert!(parse_script("").unwrap().is_empty());
+    assert!(parse_script(" ; -- nothing\n /* at all */ ;").unwrap().is_empty());
+}
+
+#[test]
+fn syntax_errors_have_line_column_and_token() {
+    for (sql, line, column, near) in [
+        ("SELECT 1;\nSELEC 2", 2, 1, Some("SELEC")),
+        ("SELECT *\nFORM t", 2, 6, Some("t")),
+        ("SELECT 1 +", 1, 11, None),
+        ("SELECT 'open", 1, 8, Some("'open")),
+        ("SELECT 1 2", 1, 10, Some("2")),
+        ("SET x", 1, 6, None),
+        ("SET x = ;", 1, 9, Some(";")),
+        ("COPY t", 1, 7, None),
+        ("COPY t FROM nowhere", 1, 13, Some("nowhere")),
+        ("42", 1, 1, Some("42")),
+        ("EXPLAIN (COSTS) SELECT 1", 1, 10, Some("COSTS")),
+        ("EXPLAIN (FORMAT yaml) SELECT 1", 1, 17, Some("yaml")),
+    ] {
+        let error = refused(sql);
+        let position = Some(Position { line, column });
+        let Error::Syntax { near: found, position: place, .. } = &error else {
+            panic!("{sql}: {error:?}");
+        };
+        assert_eq!((place, found.as_deref()), (&position, near), "{sql}: {error}");
+        assert_eq!(error.sqlstate(), "42601");
+    }
+    let message = refused("SELECT 1 2").to_string();
+    assert!(message.starts_with("line 1, column 10: syntax error at or near \"2\": expected "), "{message}");
+}
+
+#[test]
+fn what_this_version_cannot_do_is_named() {
+    for (sql, what) in [
+        ("UPDATE t SET a = 1", "UPDATE"),
+        ("DELETE FROM t", "DELETE"),
+        ("TRUNCATE t", "TRUNCATE"),
+        ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", "MERGE"),
+        ("ALTER TABLE t ADD COLUMN a int", "ALTER TABLE"),
+        ("CREATE INDEX i ON t (a)", "CREATE INDEX"),
+        ("CREATE UNIQUE INDEX i ON t (a)", "CREATE INDEX"),
+        ("CREATE VIEW v AS SELECT 1", "CREATE VIEW"),
+        ("CREATE SCHEMA s", "CREATE SCHEMA"),
+        ("DROP VIEW v", "DROP VIEW"),
+        ("DROP TABLE t CASCADE", "DROP TABLE ... CASCADE"),
+        ("SELECT * FROM t FOR UPDATE", "SELECT ... FOR UPDATE"),
+        ("SELECT * FROM (SELECT * FROM t FOR SHARE) s", "SELECT ... FOR SHARE"),
+        ("SELECT 1 INTO u", "SELECT ... INTO"),
+        ("INSERT INTO t SELECT 1 FOR UPDATE", "SELECT ... FOR UPDATE"),
+        ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "INSERT ... ON CONFLICT"),
+        ("INSERT INTO t VALUES (1) RETURNING a", "INSERT ... RETURNING"),
+        ("SAVEPOINT s", "SAVEPOINT"),
+        ("ROLLBACK TO s", "ROLLBACK TO"),
+        ("BEGIN ISOLATION LEVEL SERIALIZABLE", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
+        ("SET LOCAL x = 1", "SET LOCAL"),
+        ("SET ROLE x", "SET ROLE"),
+        ("SET TRANSACTION READ ONLY", "SET TRANSACTION"),
+        ("VACUUM", "VACUUM"),
+        ("EXPLAIN DROP TABLE t", "EXPLAIN of this statement"),
+        ("DROP TABLE a.b.c", "a table of another database (a.b.c)"),
+        ("GRANT SELECT ON t TO u", "GRANT"),
+    ] {
+        let error = refused(sql);
+        let Error::Unsupported { what: found, position, .. } = &error else {
+            panic!("{sql}: {error:?}");
+        };
+        assert_eq!(found, what, "{sql}");
+        assert!(position.is_some(), "{sql}");
+        assert_eq!(error.sqlstate(), "0A000");
+    }
+    let message = refused("SELECT 1;\nUPDATE t SET a = 1").to_string();
+    assert_eq!(message, "line 2, column 1: UPDATE is not in this version");
+}
+
+#[test]
+fn transactions() {
+    for sql in ["BEGIN", "begin work", "START TRANSACTION", "BEGIN TRANSACTION"] {
+        assert_eq!(one(sql), Statement::Begin, "{sql}");
+    }
+    for sql in ["COMMIT", "END", "COMMIT WORK"] {
+        assert_eq!(one(sql), Statement::Commit, "{sql}");
+    }
+    assert_eq!(one("ROLLBACK"), Statement::Rollback);
+}
+
+#[test]
+fn settings() {
+    let set = |name: &str, value: Option<&str>| Statement::Set {
+        name: name.into(),
+        value: value.map(str::to_owned),
+    };
+    assert_eq!(one("SET split = h0"), set("split", Some("h0")));
+    assert_eq!(one("SET SESSION split TO 'ndp'"), set("split", Some("ndp")));
+    assert_eq!(one("SET slot_bytes = 64kB"), set("slot_bytes", Some("64kB")));
+    assert_eq!(one("SET threads = -1"), set("threads", Some("-1")));
+    assert_eq!(one("SET datestyle = ISO, MDY"), set("datestyle", Some("ISO, MDY")));
+    assert_eq!(one("SET x = on"), set("x", Some("on")));
+    assert_eq!(one("SET split = DEFAULT"), set("split", None));
+    assert_eq!(one("RESET split"), set("split", None));
+    assert_eq!(one("SET TIME ZONE 'UTC'"), set("TimeZone", Some("UTC")));
+    assert_eq!(one("SET datafusion.execution.x = 1"), set("datafusion.execution.x", Some("1")));
+    assert_eq!(one("RESET ALL"), Statement::ResetAll);
+    assert_eq!(one("SHOW split"), Statement::Show { name: "split".into() });
+    assert_eq!(one("SHOW TIME ZONE"), Statement::Show { name: "TimeZone".into() });
+    assert_eq!(one("SHOW ALL"), Statement::ShowAll);
+    assert_eq!(one("SHOW TABLES"), Statement::ShowTables);
+}
+
+#[test]
+fn explain_in_both_syntaxes() {
+    let parts = |sql: &str| match one(sql) {
+        Statement::Explain { analyze, verbose, format, statement } => {
+            (analyze, verbose, format, matches!(*statement, Statement::Insert(_)))
+        }
+        other => panic!("{other:?}"),
+    };
+    let text = ExplainFormat::Text;
+    assert_eq!(parts("EXPLAIN SELECT 1"), (false, false, text, false));
+    assert_eq!(parts("EXPLAIN ANALYZE VERBOSE SELECT 1"), (true, true, text, false));
+    assert_eq!(
+        parts("EXPLAIN (ANALYZE, VERBOSE off, FORMAT json) SELECT 1"),
+        (true, false, ExplainFormat::Json, false)
+    );
+    assert_eq!(parts("EXPLAIN (ANALYZE false) SELECT 1"), (false, false, text, false));
+    assert_eq!(parts("EXPLAIN (SELECT 1)"), (false, false, text, false));
+    assert_eq!(parts("EXPLAIN INSERT INTO t VALUES (1)"), (false, false, text, true));
+}
+
+#[test]
+fn names_are_folded_and_may_say_public() {
+    let names = |sql: &str| match one(sql) {
+        Statement::DropTable { names, if_exists } => (names, if_exists),
+        other => panic!("{other:?}"),
+    };
+    let (found, if_exists) = names("DROP TABLE IF EXISTS Title, \"Title\", public.NAME");
+    assert_eq!((found, if_exists), (vec!["title".into(), "Title".into(), "name".into()], true));
+    let error = refused("DROP TABLE publik.t");
+    assert_eq!(error.sqlstate(), "3F000");
+    assert_eq!(
+        error.to_string(),
+        "line 1, column 12: schema \"publik\" does not exist; did you mean \"public\"?"
+    );
+}
+
+#[test]
+fn inserts() {
+    let Statement::Insert(insert) = one("INSERT INTO T (A, \"B\") VALUES (1, DEFAULT), (2, 'x')") else {
+        panic!();
+    };
+    assert_eq!((insert.table.as_str(), insert.columns), ("t", vec!["a".to_owned(), "B".to_owned()]));
+    let source = insert.source.unwrap();
+    let ast::SetExpr::Values(values) = *source.body else { panic!() };
+    let defaults: Vec<Vec<bool>> =
+        values.rows.iter().map(|row| row.iter().map(is_default).collect()).collect();
+    assert_eq!(defaults, [[false, true], [false, false]]);
+    let Statement::Insert(insert) = one("INSERT INTO t DEFAULT VALUES") else { panic!() };
+    assert!(insert.source.is_none() && insert.columns.is_empty());
+    let Statement::Insert(insert) = one("INSERT INTO t SELECT * FROM s") else { panic!() };
+    assert_eq!(insert.position, Some(Position { line: 1, column: 13 }));
+    let error = refused("INSERT INTO t (a, A) VALUES (1, 2)");
+    assert_eq!(error.sqlstate(), "42701");
+    assert_eq!(error.to_string(), "line 1, column 19: column \"a\" is listed twice");
+}
+
+#[test]
+fn nesting_has_a_limit_and_no_stack_overflow() {
+    let nested = |depth: usize| format!("SELECT {}1{}", "(".repeat(depth), ")".repeat(depth));
+    assert!(parse_script(&nested(20)).is_ok());
+    let error = refused(&nested(10_000));
+    assert_eq!(error.sqlstate(), "54001");
+    // A long chain is not deep.
+    let chain = vec!["a = 1"; 2_000].join(" OR ");
+    assert!(parse_script(&format!("SELECT 1 FROM t WHERE {chain}")).is_ok());
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "[a-zA-Z0-9 ;'\"(),.*=\n\\\\$-]{0,60}") {
+        if let Err(error) = parse_script(&text) {
+            proptest::prop_assert!(!error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn any_words_are_read_or_refused(
+        words in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "SELECT", "1", "FROM", "t", "COPY", "(", ")", ",", "'x'", "SET", "=", "EXPLAIN", "CREATE",
+                "TABLE", "INSERT", "INTO", "VALUES", "WITH", "FORMAT", "csv", "DROP", "TO", "int", "PRIMARY",
+                "KEY", "DEFAULT", ";", "SHOW", "NULL", "*", "FOR", "UPDATE", "BEGIN", "ü",
+            ]),
+            0..14,
+        )
+    ) {
+        let _ = parse_script(&words.join(" "));
+    }
+}
