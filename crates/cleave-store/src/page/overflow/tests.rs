@@ -91,11 +91,11 @@ fn only_the_pages_of_wanted_values_are_needed() {
     assert_eq!(needed(&[mixed, long], None), [10, 11, 12, 13, 14]);
     assert_eq!(needed(&[mixed], None), [10, 11]);
     assert_eq!(needed(&[long], None), [12, 13, 14]);
-    assert_eq!(needed(&[mixed], Some(&[0, 2, 4])), []);
+    assert_eq!(needed(&[mixed], Some(&[0, 2, 4])), Vec::<u32>::new());
     assert_eq!(needed(&[mixed], Some(&[1])), [10]);
     assert_eq!(needed(&[mixed], Some(&[3])), [10, 11], "cut by a page's end");
     assert_eq!(needed(&[mixed], Some(&[5])), [11]);
-    assert_eq!(needed(&[ColumnRef::Vid], None), []);
+    assert_eq!(needed(&[ColumnRef::Vid], None), Vec::<u32>::new());
 }
 
 #[test]

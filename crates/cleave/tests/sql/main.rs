@@ -1,0 +1,154 @@
+//! SQL in, rows out: every file of `cases/` runs under every stack and split, embedded and across a link.
+//!
+//! One script, one expected result: a cut may change where work is done, never what comes out. Files
+//! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_device::{ListenOptions, Listener, Runtime, RuntimeOptions};
+use cleave_fragment::link::tls::Token;
+use cleave_host::value::text::value_text;
+use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session};
+use cleave_media::Memory;
+use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
+use tempfile::TempDir;
+
+/// Name, settings, and whether the tables lie on a device across TCP.
+const CONFIGURATIONS: [(&str, &[(&str, &str)], bool); 9] = [
+    ("blk", &[("stack", "blk")], false),
+    ("native", &[("stack", "native")], false),
+    ("host", &[("split", "host")], false),
+    ("h0", &[("split", "h0")], false),
+    ("auto", &[("split", "auto")], false),
+    ("small_slots", &[("split", "h0"), ("slot_bytes", "4kB"), ("slot_count", "1"), ("batch_size", "7")], false),
+    ("remote_blk", &[("stack", "blk")], true),
+    ("remote_native", &[("stack", "native"), ("threads", "1")], true),
+    ("remote_h0", &[("split", "h0")], true),
+];
+
+#[test]
+fn cases_give_the_same_rows_in_every_configuration() {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sql/cases"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+    files.sort();
+    assert!(files.len() >= 5, "the cases are missing");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut failures = Vec::new();
+    for file in &files {
+        for (name, settings, remote) in CONFIGURATIONS {
+            let place = Arc::new(runtime.block_on(Place::new(remote)));
+            let mut runner = Runner::new(|| {
+                let place = Arc::clone(&place);
+                async move { Ok(place.connection(settings)) }
+            });
+            runner.add_label(name);
+            if let Err(error) = runtime.block_on(runner.run_file_async(file)) {
+                failures.push(format!("{name}: {error}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A database of its own, with a device beside it if asked for.
+struct Place {
+    database: Arc<Database>,
+    device: &'static str,
+    _directory: TempDir,
+}
+
+impl Place {
+    async fn new(remote: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let embedded: EmbeddedFactory = Arc::new(|_| Ok(device(1) as _));
+        let options = OpenOptions::new(embedded).create(true);
+        let database = Database::open(&directory.path().join("db"), options).await.unwrap();
+        if remote {
+            let token_file = directory.path().join("token");
+            std::fs::write(&token_file, "a token of sixteen").unwrap();
+            let options = ListenOptions {
+                address: "127.0.0.1:0".parse().unwrap(),
+                identity: None,
+                token: Token::from_file(&token_file).unwrap(),
+                rate_cap: None,
+                log: Arc::new(|_| ()),
+            };
+            let listener = Listener::bind(device(2), options).await.unwrap();
+            let remote = RemoteDevice {
+                host: "127.0.0.1".into(),
+                port: listener.local_address().port(),
+                token_file: Some(token_file),
+                ca_pem: None,
+                rate_cap: None,
+            };
+            tokio::spawn(listener.serve());
+            database.add_device("beside", remote).await.unwrap();
+        }
+        let device = if remote { "beside" } else { "embedded" };
+        Self { database, device, _directory: directory }
+    }
+
+    fn connection(self: Arc<Self>, settings: &[(&str, &str)]) -> Connection {
+        let mut session = self.database.session();
+        session.set("default_device", self.device).unwrap();
+        for (name, value) in settings {
+            session.set(name, value).unwrap();
+        }
+        Connection { session, _place: self }
+    }
+}
+
+fn device(id: u8) -> Arc<Runtime> {
+    Runtime::new(Arc::new(Memory::new()), RuntimeOptions::new([id; 16])).unwrap()
+}
+
+struct Connection {
+    session: Session,
+    _place: Arc<Place>,
+}
+
+#[async_trait::async_trait]
+impl AsyncDB for Connection {
+    type Error = Error;
+    type ColumnType = DefaultColumnType;
+
+    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
+        let Some(outcome) = self.session.run(sql).await?.pop() else {
+            return Ok(DBOutput::StatementComplete(0));
+        };
+        let (schema, batches) = match outcome {
+            Outcome::Rows { schema, batches } => (schema, batches),
+            Outcome::Done { tag } => {
+                let count = tag.rsplit(' ').next().and_then(|count| count.parse().ok());
+                return Ok(DBOutput::StatementComplete(count.unwrap_or(0)));
+            }
+        };
+        let mut rows = Vec::new();
+        for batch in &batches {
+            for row in 0..batch.num_rows() {
+                let mut cells = Vec::new();
+                for column in batch.columns() {
+                    let text = value_text(column, row)?;
+                    cells.push(match text {
+                        None => "NULL".to_owned(),
+                        Some(text) if text.is_empty() => "(empty)".to_owned(),
+                        Some(text) => text,
+                    });
+                }
+                rows.push(cells);
+            }
+        }
+        let types = vec![DefaultColumnType::Any; schema.fields().len()];
+        Ok(DBOutput::Rows { types, rows })
+    }
+
+    async fn shutdown(&mut self) {}
+
+    fn error_sql_state(error: &Error) -> Option<String> {
+        Some(error.sqlstate().to_owned())
+    }
+}
