@@ -37,12 +37,13 @@ const CODEC_VERSION: u32 = 1;
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 9] = [
+const DEVICE_OPERATORS: [&str; 10] = [
     "TableScanExec",
     "FilterExec",
     "ProjectionExec",
     "AggregateExec",
     "SortExec",
+    "SortExec(TopK)",
     "GlobalLimitExec",
     "LocalLimitExec",
     "CoalesceBatchesExec",
