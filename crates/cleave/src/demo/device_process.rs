@@ -156,6 +156,8 @@ impl Files {
             ("--token-file", path(&self.token)),
             ("--tls-cert", path(&self.certificate)),
             ("--tls-key", path(&self.key)),
+            // Room for the fragments of a query that scans several tables at once.
+            ("--memory", "1GiB".to_owned()),
         ];
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }

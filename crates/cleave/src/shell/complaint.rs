@@ -17,8 +17,15 @@ pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<
     };
     // The error counts lines from the statement's start, the reader from the file's.
     let message = message.strip_prefix(&format!("{position}: ")).unwrap_or(&message);
-    let line_index = usize::try_from(position.line).unwrap_or(1).saturating_sub(1);
-    let column_index = usize::try_from(position.column).unwrap_or(1).saturating_sub(1);
+    let mut line_index = usize::try_from(position.line).unwrap_or(1).saturating_sub(1);
+    let mut column_index = usize::try_from(position.column).unwrap_or(1).saturating_sub(1);
+    if (line_index, column_index) == (0, 0)
+        && let Error::UnknownName { name, .. } = error
+        && let Some(place) = place_of_name(statement.text, name)
+    {
+        // Planning knows the name and not where it stands: only the statement's start is given then.
+        (line_index, column_index) = place;
+    }
     let line_number = statement.line + line_index;
     let place = origin.map(|origin| format!("{origin}:{line_number}: ")).unwrap_or_default();
     let source_line = statement.text.lines().nth(line_index).unwrap_or_default();
@@ -26,6 +33,20 @@ pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<
     let label = format!("LINE {line_number}: ");
     let indent = " ".repeat(label.chars().count() + caret_column);
     format!("{place}ERROR {}: {message}\n{label}{excerpt}\n{indent}^\n", error.sqlstate())
+}
+
+/// Line and column, from 0, of the first word that is `name`, or the last part of it.
+fn place_of_name(text: &str, name: &str) -> Option<(usize, usize)> {
+    let name = name.rsplit('.').next().unwrap_or(name).to_lowercase();
+    let is_part = |character: char| character.is_alphanumeric() || character == '_';
+    text.lines().enumerate().find_map(|(line_index, line)| {
+        let lower_case = line.to_lowercase();
+        let (at, _) = lower_case.match_indices(&name).find(|(at, found)| {
+            !lower_case[..*at].ends_with(is_part)
+                && !lower_case[at + found.len()..].starts_with(is_part)
+        })?;
+        Some((line_index, lower_case[..at].chars().count()))
+    })
 }
 
 /// The part of a line around a character, and where that character stands in it. Tabs become spaces, so that the caret fits.

@@ -21,6 +21,13 @@ fn the_caret_stands_under_the_name() {
 }
 
 #[test]
+fn a_name_is_found_where_only_the_statement_is_known() {
+    let statement = Statement { text: "SELECT subtitel, 1\n  , t.Titel\nFROM title t", line: 1 };
+    let text = complaint(&unknown_column(1, 1), statement, None);
+    assert!(text.contains("\nLINE 2:   , t.Titel\n              ^\n"), "{text}");
+}
+
+#[test]
 fn lines_are_those_of_the_file() {
     let statement = Statement { text: "SELECT 1\n  , titel\nFROM title", line: 7 };
     let text = complaint(&unknown_column(2, 5), statement, Some("films.sql"));
