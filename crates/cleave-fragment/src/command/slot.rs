@@ -11,9 +11,7 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
-use arrow::ipc::writer::{
-    DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message,
-};
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 
@@ -27,15 +25,17 @@ fn column_bytes(column: &ArrayRef) -> u64 {
         // The values of views lie in buffers that are shared; count what the views refer to.
         DataType::Utf8View => view_bytes(column.as_string_view().lengths(), column.len()),
         DataType::BinaryView => view_bytes(column.as_binary_view().lengths(), column.len()),
-        _ => column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_buffer_memory_size()),
+        _ => column
+            .to_data()
+            .get_slice_memory_size()
+            .unwrap_or_else(|_| column.get_buffer_memory_size()),
     };
     bytes as u64
 }
 
 fn view_bytes(lengths: impl Iterator<Item = u32>, count: usize) -> usize {
     const INLINE_MAX: u32 = 12;
-    let outside: u64 =
-        lengths.filter(|length| *length > INLINE_MAX).map(u64::from).sum();
+    let outside: u64 = lengths.filter(|length| *length > INLINE_MAX).map(u64::from).sum();
     count * 16 + usize::try_from(outside).unwrap_or(usize::MAX)
 }
 
@@ -43,8 +43,11 @@ fn view_bytes(lengths: impl Iterator<Item = u32>, count: usize) -> usize {
 pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>, ArrowError> {
     let options = IpcWriteOptions::default();
     let mut tracker = DictionaryTracker::new(false);
-    let message = IpcDataGenerator::default()
-        .schema_to_bytes_with_dictionary_tracker(schema, &mut tracker, &options);
+    let message = IpcDataGenerator::default().schema_to_bytes_with_dictionary_tracker(
+        schema,
+        &mut tracker,
+        &options,
+    );
     let mut bytes = Vec::new();
     write_message(&mut bytes, message, &options)?;
     Ok(bytes)
@@ -52,8 +55,12 @@ pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>, ArrowError> {
 
 /// The schema that [`encode_schema`] wrote.
 pub fn decode_schema(bytes: Bytes) -> Result<SchemaRef, ArrowError> {
+    // The decoder looks at a message without a body only when something follows it.
+    const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+    let mut message = Vec::from(bytes);
+    message.extend_from_slice(&END_OF_STREAM);
     let mut decoder = StreamDecoder::new();
-    let mut buffer = Buffer::from(bytes);
+    let mut buffer = Buffer::from_vec(message);
     let batch = decoder.decode(&mut buffer)?;
     match (batch, decoder.schema()) {
         (None, Some(schema)) if buffer.is_empty() => Ok(schema),
@@ -68,8 +75,11 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
     // The tracker has to learn the schema's dictionary ids before it can write one.
     let mut tracker = DictionaryTracker::new(false);
     let generator = IpcDataGenerator::default();
-    let _schema =
-        generator.schema_to_bytes_with_dictionary_tracker(&compact.schema(), &mut tracker, &options);
+    let _schema = generator.schema_to_bytes_with_dictionary_tracker(
+        &compact.schema(),
+        &mut tracker,
+        &options,
+    );
     let (dictionaries, message) =
         generator.encode(&compact, &mut tracker, &options, &mut Default::default())?;
     let mut bytes = Vec::new();
