@@ -33,7 +33,8 @@ def main():
     for name, query in queries:
         statements = [query] + checksum_query(query)
         try:
-            expected = [normalised(statement, peer.execute(statement).fetchall()) for statement in statements]
+            expected = [normalised(statement, peer.execute(for_duckdb(statement)).fetchall())
+                        for statement in statements]
         except duckdb.Error as error:
             print(f"{name}: DuckDB cannot run it: {error}", file=sys.stderr)
             failure_count += 1
@@ -151,6 +152,11 @@ def normalised(statement, rows):
     rows = [tuple(value(cell) for cell in row) for row in rows]
     is_ordered = re.search(r"\border\s+by\b", statement, re.IGNORECASE)
     return rows if is_ordered else sorted(rows, key=lambda row: [(cell is None, str(cell)) for cell in row])
+
+
+def for_duckdb(statement):
+    """AT is a keyword there, and a table's alias in one query of the Join Order Benchmark."""
+    return re.sub(r"\bat\.", '"at".', re.sub(r"\bAS at\b", 'AS "at"', statement))
 
 
 def checksum_query(query):

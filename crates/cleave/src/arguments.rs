@@ -121,7 +121,7 @@ enum Subcommands {
 #[derive(Debug, Args)]
 struct SqlOptions {
     /// Statements to run; may be repeated, and mixed with -f
-    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     commands: Vec<String>,
     /// A file of statements to run
     #[arg(short = 'f', long = "file", value_name = "FILE")]

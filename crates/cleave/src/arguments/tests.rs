@@ -30,6 +30,14 @@ fn statements_and_files_keep_their_order() {
 }
 
 #[test]
+fn statements_may_begin_with_a_comment() {
+    let arguments = ["cleave", "sql", "-c", "-- a remark\nSELECT 1", "--format", "csv"];
+    let invocation = parse(arguments.map(Into::into)).unwrap();
+    let Command::Sql { format: Format::Csv, sources } = invocation.command else { panic!() };
+    assert!(matches!(&sources[..], [Source::Text(text)] if text.ends_with("SELECT 1")));
+}
+
+#[test]
 fn the_database_may_stand_before_the_command() {
     let invocation = parsed("cleave --db d --buffer-pool 64MB sql").unwrap();
     assert_eq!(invocation.place.directory, Some(PathBuf::from("d")));
