@@ -10,6 +10,7 @@
 use std::fmt::Write;
 
 use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
     DataType, Date32Type, Date64Type, Decimal128Type, Float16Type, Float32Type, Float64Type,
     Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType, IntervalMonthDayNano,
@@ -29,6 +30,8 @@ const BILLION: i64 = 1_000_000_000;
 /// Writes the values of one array.
 pub struct ValueText<'a> {
     array: &'a dyn Array,
+    /// Also those that a dictionary's values hold.
+    nulls: Option<NullBuffer>,
     write: WriteValue<'a>,
 }
 
@@ -51,12 +54,13 @@ impl<'a> ValueText<'a> {
     /// # Errors
     /// A type that Arrow itself cannot print.
     pub fn new(array: &'a dyn Array) -> Result<Self> {
-        Ok(Self { array, write: writer(array)? })
+        Ok(Self { array, nulls: array.logical_nulls(), write: writer(array)? })
     }
 
     /// Appends the value at `index` to `out`. False, and nothing appended, for NULL and past the end.
     pub fn write(&self, index: usize, out: &mut String) -> bool {
-        if index >= self.array.len() || self.array.is_null(index) {
+        let within = index < self.array.len();
+        if !within || self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(index)) {
             return false;
         }
         (self.write)(index, out);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
+    ArrayRef, AsArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
     TimestampMillisecondArray,
 };
 use arrow::datatypes::SchemaRef;

@@ -88,7 +88,7 @@ fn an_open_quote_is_found_with_the_line_where_its_record_starts() {
 
 #[test]
 fn a_record_without_end_is_refused_before_it_fills_the_memory() {
-    let input = std::io::Read::chain(&b"ok\n\""[..], std::io::repeat(b'x'));
+    let input = Read::chain(&b"ok\n\""[..], std::io::repeat(b'x'));
     let mut splitter = RecordSplitter::with_limits(input, "f.csv", &CsvOptions::csv(), SMALL);
     assert_eq!(splitter.next_chunk().unwrap().unwrap().bytes, b"ok\n");
     let Err(Error::Input { place, fault }) = splitter.next_chunk() else { panic!() };
@@ -115,7 +115,7 @@ proptest! {
         read_bytes in 1_u64..9,
         chunk_records in 1_usize..5,
         chunk_bytes in 1_usize..30,
-        format in 0..3,
+        format in 0_usize..3,
     ) {
         let options = [CsvOptions::csv(), imdb(), CsvOptions::text()][format].clone();
         let limits = Limits { chunk_records, chunk_bytes, record_bytes: 1000, read_bytes };

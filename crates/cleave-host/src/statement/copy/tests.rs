@@ -121,7 +121,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t () FROM 'f'", "42601", "identifier"),
         ("COPY (SELECT 1) FROM 'f'", "42601", "COPY (query)"),
         ("COPY (SELECT 1 TO 'f'", "42601", "closing parenthesis"),
-        ("COPY (SELECT 1 FOR UPDATE) TO 'f'", "0A000", "FOR UPDATE"),
+        ("COPY (SELECT a FROM s FOR UPDATE) TO 'f'", "0A000", "FOR UPDATE"),
         ("COPY t FROM 'f' (FORMAT csv, DELIMITER 'ab')", "22023", "one ASCII character"),
         ("COPY t FROM 'f' (FORMAT csv, DELIMITER 'ü')", "22023", "one ASCII character"),
         ("COPY t FROM 'f' (FORMAT csv, DELIMITER E'\\n')", "22023", "no line break"),

@@ -78,7 +78,7 @@ fn what_this_version_cannot_do_is_named() {
         ("SELECT * FROM t FOR UPDATE", "SELECT ... FOR UPDATE"),
         ("SELECT * FROM (SELECT * FROM t FOR SHARE) s", "SELECT ... FOR SHARE"),
         ("SELECT 1 INTO u", "SELECT ... INTO"),
-        ("INSERT INTO t SELECT 1 FOR UPDATE", "SELECT ... FOR UPDATE"),
+        ("INSERT INTO t SELECT a FROM s FOR UPDATE", "SELECT ... FOR UPDATE"),
         ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "INSERT ... ON CONFLICT"),
         ("INSERT INTO t VALUES (1) RETURNING a", "INSERT ... RETURNING"),
         ("SAVEPOINT s", "SAVEPOINT"),
@@ -224,6 +224,8 @@ proptest::proptest! {
             0..14,
         )
     ) {
-        let _ = parse_script(&words.join(" "));
+        if let Err(error) = parse_script(&words.join(" ")) {
+            proptest::prop_assert_eq!(error.sqlstate().len(), 5);
+        }
     }
 }
