@@ -23,6 +23,7 @@ cleaved: a Cleave device: serves the blocks of one media, and runs fragments of 
 Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env NAME) [options]
 
   --media FILE            file or block device that holds the pages; a file is made if it is not there
+  --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id)
   --listen HOST:PORT      where hosts connect; port 0 takes a free one
   --token-file FILE       file with the token that hosts must show (16 characters or more)
   --token-env NAME        environment variable with the token, instead of a file
@@ -67,6 +68,7 @@ enum Failure {
 #[derive(Debug, Default)]
 struct Options {
     media: Option<PathBuf>,
+    id_file: Option<PathBuf>,
     listen: Option<String>,
     token_file: Option<PathBuf>,
     token_env: Option<String>,
@@ -140,9 +142,12 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
         let missing = || Failure::Usage(format!("{name} needs a value"));
         match name.as_str() {
             "--media" => options.media = Some(value().ok_or_else(missing)?.into()),
+            "--id-file" => options.id_file = Some(value().ok_or_else(missing)?.into()),
             "--listen" => options.listen = Some(text_of(&name, value().ok_or_else(missing)?)?),
             "--token-file" => options.token_file = Some(value().ok_or_else(missing)?.into()),
-            "--token-env" => options.token_env = Some(text_of(&name, value().ok_or_else(missing)?)?),
+            "--token-env" => {
+                options.token_env = Some(text_of(&name, value().ok_or_else(missing)?)?)
+            }
             "--tls-cert" => options.tls_cert = Some(value().ok_or_else(missing)?.into()),
             "--tls-key" => options.tls_key = Some(value().ok_or_else(missing)?.into()),
             "--cores" => {
@@ -152,7 +157,9 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
                     Failure::Usage(format!("--cores takes a number from 1 to 1024, not `{text}`"))
                 })?);
             }
-            "--memory" => options.memory_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
+            "--memory" => {
+                options.memory_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
+            }
             "--rate-cap" => options.rate_cap = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
             "--port-file" => options.port_file = Some(value().ok_or_else(missing)?.into()),
             _ => return Err(Failure::Usage(format!("unknown argument {text}"))),
@@ -212,7 +219,15 @@ fn run(options: &Options) -> Result<(), Failure> {
         return Err(ServeError::Unprotected { address }.into());
     }
     let media = open_media(media_path)?;
-    let mut runtime_options = RuntimeOptions::new(device_id(media_path)?);
+    if let Some(path) = &options.port_file
+        && path.exists()
+    {
+        // Of a device that is gone: whoever waits for the port must not find that one.
+        let failed = |source| Failure::File { what: "cannot replace", path: path.clone(), source };
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    let mut runtime_options =
+        RuntimeOptions::new(device_id(media_path, options.id_file.as_deref())?);
     if let Some(cores) = options.cores {
         runtime_options.cores = cores;
     }
@@ -259,10 +274,11 @@ fn run(options: &Options) -> Result<(), Failure> {
 
 fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
     let wrong = |why: &str| {
-        Failure::Usage(format!("--listen takes HOST:PORT, as in 127.0.0.1:7700, not `{listen}`{why}"))
+        Failure::Usage(format!(
+            "--listen takes HOST:PORT, as in 127.0.0.1:7700, not `{listen}`{why}"
+        ))
     };
-    let mut addresses =
-        listen.to_socket_addrs().map_err(|error| wrong(&format!(": {error}")))?;
+    let mut addresses = listen.to_socket_addrs().map_err(|error| wrong(&format!(": {error}")))?;
     addresses.next().ok_or_else(|| wrong(""))
 }
 
@@ -282,11 +298,16 @@ fn open_media(path: &Path) -> Result<DirectFile, Failure> {
     Ok(media)
 }
 
-/// The identity of the media, which lies beside it.
-fn device_id(media: &Path) -> Result<[u8; 16], Failure> {
-    let mut path = media.as_os_str().to_owned();
-    path.push(".id");
-    let path = PathBuf::from(path);
+/// The identity of the media: in `id_file`, or in a file beside the media.
+fn device_id(media: &Path, id_file: Option<&Path>) -> Result<[u8; 16], Failure> {
+    let path = id_file.map_or_else(
+        || {
+            let mut beside = media.as_os_str().to_owned();
+            beside.push(".id");
+            PathBuf::from(beside)
+        },
+        Path::to_path_buf,
+    );
     let failed = |what: &'static str| {
         let path = path.clone();
         move |source| Failure::File { what, path, source }
@@ -308,8 +329,10 @@ fn device_id(media: &Path) -> Result<[u8; 16], Failure> {
 }
 
 fn from_hex(text: &str) -> Option<[u8; 16]> {
-    let digits: Vec<u8> =
-        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect::<Option<_>>()?;
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect::<Option<_>>()?;
     let bytes: Vec<u8> = digits
         .chunks(2)
         .map(|pair| match pair {

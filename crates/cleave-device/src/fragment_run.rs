@@ -186,8 +186,9 @@ impl FragmentRun {
             let mut ring = self.lock();
             if first_slot < ring.consumed {
                 let consumed = ring.consumed;
-                let detail =
-                    format!("cannot repeat slot {first_slot}: those below {consumed} were consumed");
+                let detail = format!(
+                    "cannot repeat slot {first_slot}: those below {consumed} were consumed"
+                );
                 return Err(self.refused(detail));
             }
             if first_slot > ring.next_number {
@@ -200,7 +201,12 @@ impl FragmentRun {
             if let Some(outcome) = &ring.outcome {
                 sink.send(outcome_event(outcome));
             }
-            ring.sink = Some(sink);
+            if let Some(before) = ring.sink.replace(sink) {
+                let message =
+                    format!("run {} was taken over by a repeated execute", self.header.run);
+                let error = DeviceError::new(DeviceErrorCause::Cancelled, message);
+                before.send(RunEvent::Failed(error));
+            }
         }
         self.consumed(first_slot);
         Ok(())

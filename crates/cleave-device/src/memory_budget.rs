@@ -37,7 +37,9 @@ impl MemoryPool for MemoryBudget {
     }
 
     fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
-        self.saw(self.used_bytes.fetch_add(additional, Ordering::Relaxed).saturating_add(additional));
+        self.saw(
+            self.used_bytes.fetch_add(additional, Ordering::Relaxed).saturating_add(additional),
+        );
     }
 
     fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
@@ -45,7 +47,8 @@ impl MemoryPool for MemoryBudget {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let grown = |used: usize| used.checked_add(additional).filter(|sum| *sum <= self.limit_bytes);
+        let grown =
+            |used: usize| used.checked_add(additional).filter(|sum| *sum <= self.limit_bytes);
         match self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
             Ok(before) => {
                 self.saw(before.saturating_add(additional));

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, thread_cpu_time};
-use cleave_store::{MediaPages, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError};
+use cleave_store::{
+    MediaPages, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;

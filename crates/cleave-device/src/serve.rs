@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::proto::answer::{
     encode_error, encode_reply, encode_report, encode_slot,
 };
@@ -26,7 +27,6 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, ReadItem, Request,
 };
-use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::link::metered::Metered;
 use cleave_fragment::link::token_bucket::RateCap;
 use cleave_fragment::link::{
@@ -327,7 +327,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
                 }
             },
             // What only devices say.
-            _ => return Err(WireError::Lengths),
+            _ => return Err(WireError::Direction),
         }
     }
 }
@@ -408,4 +408,8 @@ async fn serve_run(
             return;
         }
     }
+    let error = DeviceError::new(DeviceErrorCause::Cancelled, "the device let go of the run");
+    outbound
+        .send(Outbound::free(encode_error(FrameKind::Error, request, &error)))
+        .unwrap_or_default();
 }

@@ -1,1 +1,52 @@
-//! Tests.
+//! Arguments, one by one. The program as a whole is tested as a process.
+
+use super::*;
+
+fn parsed(arguments: &[&str]) -> Result<Box<Options>, Failure> {
+    match parse(arguments.iter().map(OsString::from))? {
+        Invocation::Run(options) => Ok(options),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn values_follow_or_are_joined() {
+    let options = parsed(&["--media", "m", "--listen=[::1]:0", "--cores=3", "--memory", "1GiB"]);
+    let options = options.unwrap();
+    assert_eq!(options.media.as_deref(), Some(Path::new("m")));
+    assert_eq!(options.listen.as_deref(), Some("[::1]:0"));
+    assert_eq!((options.cores, options.memory_bytes), (Some(3), Some(1 << 30)));
+    assert!(!options.until_stdin_closes);
+    assert!(parsed(&["--until-stdin-closes"]).unwrap().until_stdin_closes);
+    assert!(parsed(&["--until-stdin-closes=yes"]).is_err());
+    assert!(parsed(&["--media="]).is_err());
+}
+
+#[test]
+fn bytes_are_read_as_people_write_them() {
+    let bytes = |text: &str| bytes_of("--memory", text.into()).ok();
+    for (text, expected) in [
+        ("1", 1),
+        ("4096", 4096),
+        ("10B", 10),
+        ("2kb", 2000),
+        ("2KiB", 2048),
+        ("125MB", 125_000_000),
+        ("3 MiB", 3 << 20),
+        ("1g", 1_000_000_000),
+        ("16GiB", 16 << 30),
+    ] {
+        assert_eq!(bytes(text), Some(expected), "{text}");
+    }
+    for text in ["", "0", "MiB", "-1", "1.5GB", "1TBit", "99999999999999999999", "18446744073GB"] {
+        assert_eq!(bytes(text), None, "{text}");
+    }
+}
+
+#[test]
+fn identities_are_32_digits() {
+    assert_eq!(from_hex("000102030405060708090a0b0c0d0eFF").unwrap()[13..], [13, 14, 255]);
+    for text in ["", "00", "000102030405060708090a0b0c0d0e0", "g00102030405060708090a0b0c0d0e0f"] {
+        assert_eq!(from_hex(text), None, "{text}");
+    }
+}

@@ -227,9 +227,7 @@ fn ring_bytes(request: &Execute) -> u64 {
     u64::from(request.slot_count) * u64::from(request.slot_bytes)
 }
 
-fn morsel_sources(
-    request: &Execute,
-) -> Result<BTreeMap<u32, Arc<dyn MorselSource>>, DeviceError> {
+fn morsel_sources(request: &Execute) -> Result<BTreeMap<u32, Arc<dyn MorselSource>>, DeviceError> {
     let mut sources = BTreeMap::new();
     for (number, morsels) in &request.inputs {
         let source: Arc<dyn MorselSource> = MorselList::new(morsels.clone());

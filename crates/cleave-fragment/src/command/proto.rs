@@ -9,9 +9,7 @@ use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, PageRef, SegmentId, SegmentRef};
 use prost::Message;
 
-use super::message::{
-    Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem,
-};
+use super::message::{Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem};
 use super::wire::{Frame, FrameKind};
 use crate::morsel::{Morsel, MorselPage};
 

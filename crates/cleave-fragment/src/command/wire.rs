@@ -130,6 +130,9 @@ pub enum WireError {
     /// The head fails its checksum.
     #[error("a frame that fails its checksum")]
     Checksum,
+    /// A kind that only the reader itself may send.
+    #[error("a frame of a kind that only the other side sends")]
+    Direction,
     /// Lengths that do not add up.
     #[error("a frame whose parts do not add up to its length")]
     Lengths,

@@ -16,6 +16,15 @@ pub(crate) struct Attempts {
     latest: Mutex<BTreeMap<RunKey, u64>>,
 }
 
+/// One execute of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    /// Above 0, and no other's.
+    pub(crate) number: u64,
+    /// The attempt that spoke for the run before.
+    before: Option<u64>,
+}
+
 type RunKey = ([u8; 16], u64, u64);
 
 fn key(header: &CommandHeader) -> RunKey {
@@ -23,17 +32,28 @@ fn key(header: &CommandHeader) -> RunKey {
 }
 
 impl Attempts {
-    /// Enters an attempt at the header's run, which now speaks for it; its number is above 0.
-    pub(crate) fn begin(&self, header: &CommandHeader) -> u64 {
-        let attempt = self.next_number();
-        self.lock().insert(key(header), attempt);
-        attempt
+    /// Enters an attempt at the header's run, which now speaks for it.
+    pub(crate) fn begin(&self, header: &CommandHeader) -> Attempt {
+        let number = self.next_number();
+        let before = self.lock().insert(key(header), number);
+        Attempt { number, before }
+    }
+
+    /// The device refused `attempt`: whoever spoke before it speaks again.
+    pub(crate) fn withdraw(&self, header: &CommandHeader, attempt: Attempt) {
+        let mut latest = self.lock();
+        if latest.get(&key(header)) == Some(&attempt.number) {
+            match attempt.before {
+                Some(before) => latest.insert(key(header), before),
+                None => latest.remove(&key(header)),
+            };
+        }
     }
 
     /// Whether `attempt` still spoke for the header's run; from now on nobody does.
-    pub(crate) fn end(&self, header: &CommandHeader, attempt: u64) -> bool {
+    pub(crate) fn end(&self, header: &CommandHeader, attempt: Attempt) -> bool {
         let mut latest = self.lock();
-        let speaks = latest.get(&key(header)) == Some(&attempt);
+        let speaks = latest.get(&key(header)) == Some(&attempt.number);
         if speaks {
             latest.remove(&key(header));
         }
@@ -49,3 +69,6 @@ impl Attempts {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

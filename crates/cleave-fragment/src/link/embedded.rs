@@ -8,16 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 
-use super::attempts::Attempts;
+use super::attempts::{Attempt, Attempts};
 use super::link::{
     AcceptedRun, AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm,
     SlotSender, Traffic,
 };
 use super::metered::ByteCounters;
 use super::token_bucket::RateCap;
-use crate::command::{
-    Command, CommandHeader, DeviceError, Execute, ReadPayload, Reply, Request,
-};
+use crate::command::{Command, CommandHeader, DeviceError, Execute, ReadPayload, Reply, Request};
 
 /// A link within one process.
 #[derive(Debug)]
@@ -90,7 +88,11 @@ impl Link for EmbeddedLink {
             attempts: Arc::clone(&self.attempts),
             attempt: self.attempts.begin(&header),
         });
-        let schema = self.device.execute(request, slots).await.map_err(failed)?;
+        let accepted = self.device.execute(request, slots).await;
+        if accepted.is_err() {
+            self.attempts.withdraw(&header, control.attempt);
+        }
+        let schema = accepted.map_err(failed)?;
         Ok(RunStream::new(AcceptedRun {
             device: EMBEDDED.to_owned(),
             schema,
@@ -120,7 +122,7 @@ struct EmbeddedControl {
     device: Arc<dyn DeviceService>,
     header: CommandHeader,
     attempts: Arc<Attempts>,
-    attempt: u64,
+    attempt: Attempt,
 }
 
 impl RunControl for EmbeddedControl {

@@ -109,7 +109,9 @@ pub enum LinkError {
         source: DeviceError,
     },
     /// The connection broke with this command under way: repeat it, or give up the statement.
-    #[error("lost the connection to device {address}: {detail}; the next statement tries to reconnect")]
+    #[error(
+        "lost the connection to device {address}: {detail}; the next statement tries to reconnect"
+    )]
     Lost {
         /// Where.
         address: String,
@@ -351,7 +353,8 @@ impl RunStream {
             Some(RunEvent::Lost(error)) => Err(error),
             None => Err(LinkError::Lost {
                 address: self.device.clone(),
-                detail: "the run was taken over by a repeated execute, or the device was closed".into(),
+                detail: "the run was taken over by a repeated execute, or the device was closed"
+                    .into(),
             }),
         };
         self.ended = !matches!(outcome, Ok(Some(_)));
@@ -377,7 +380,9 @@ impl RunStream {
         if self.paced.is_none() {
             let event = self.events.recv().await?;
             let batch_bytes = match &event {
-                RunEvent::Slot(Slot { payload: SlotPayload::Batch(batch), .. }) => batch_bytes(batch),
+                RunEvent::Slot(Slot { payload: SlotPayload::Batch(batch), .. }) => {
+                    batch_bytes(batch)
+                }
                 _ => 0,
             };
             self.paced = Some(event);
@@ -436,6 +441,3 @@ impl Drop for RunStream {
         self.control.end();
     }
 }
-
-#[cfg(test)]
-mod tests;

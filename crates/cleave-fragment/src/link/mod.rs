@@ -24,7 +24,8 @@ pub mod token_bucket;
 
 pub use embedded::EmbeddedLink;
 pub use link::{
-    AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm, SlotSender, Traffic,
+    AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm, SlotSender,
+    Traffic,
 };
 pub use remote::{RemoteAddress, RemoteLink};
 pub use tls::{DeviceIdentity, TlsFileError, Token};

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::attempts::Attempts;
+use super::attempts::{Attempt, Attempts};
 use super::link::{
     AcceptedRun, AttachMode, Link, LinkError, RunControl, RunStream, SlotForm, SlotSender, Traffic,
 };
-use super::remote_connection::{Connection, Dial};
+use super::remote_connection::{Connection, Dial, HANDSHAKE_LIMIT};
 use super::tls::{Token, client_config};
 use super::token_bucket::RateCap;
 use crate::command::message::TRANSFER_BYTES_MAX;
@@ -115,8 +115,14 @@ impl RemoteLink {
             .enable_all()
             .build()
             .map_err(|source| LinkError::Connect { address: address.to_string(), source })?;
-        let dial =
-            Dial { address, token, tls, cap: rate_cap.map(RateCap::new), bytes: Arc::default() };
+        let dial = Dial {
+            address,
+            token,
+            tls,
+            cap: rate_cap.map(RateCap::new),
+            bytes: Arc::default(),
+            handshake_limit: HANDSHAKE_LIMIT,
+        };
         let shared = Arc::new(Shared {
             dial,
             commands: AtomicU64::new(0),
@@ -147,10 +153,8 @@ impl RemoteLink {
         if let Some(connection) = self.shared.alive() {
             return Ok(connection);
         }
-        let closed = || LinkError::Lost {
-            address: self.device(),
-            detail: "the link was closed".to_owned(),
-        };
+        let closed =
+            || LinkError::Lost { address: self.device(), detail: "the link was closed".to_owned() };
         let handle: &Handle = self.runtime.as_ref().map(Runtime::handle).ok_or_else(closed)?;
         // On the link's own runtime: its sockets belong there.
         let opening = handle.spawn(Connection::open(self.shared.dial.clone()));
@@ -210,11 +214,12 @@ impl Link for RemoteLink {
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
         let (header, first_slot, slot_count) =
             (request.header, request.first_slot, request.slot_count);
-        let attempt = self.shared.attempts.begin(&header);
         self.shared.lock().abandoned.retain(|abandoned| !abandoned.is_same_run(&header));
-        let frame = encode_execute(attempt, request);
+        let mut frame = encode_execute(0, request);
         self.check_size(&frame, "a fragment with its morsels")?;
         let connection = self.connection().await?;
+        let attempt = self.shared.attempts.begin(&header);
+        frame.request = attempt.number;
         self.shared.commands.fetch_add(1, Ordering::Relaxed);
         let (slots, events) = SlotSender::channel(SlotForm::Encoded);
         let control = Arc::new(RemoteControl {
@@ -225,7 +230,13 @@ impl Link for RemoteLink {
         });
         // A caller that goes away before the run is accepted ends it, as dropping the stream does.
         let mut end_guard = EndGuard(Some(control));
-        let schema = connection.execute(frame, slots).await?;
+        let accepted = connection.execute(frame, slots).await;
+        if let Err(LinkError::Device { .. }) = &accepted {
+            // Refused: there is nothing of this attempt to end.
+            end_guard.0 = None;
+            self.shared.attempts.withdraw(&header, attempt);
+        }
+        let schema = accepted?;
         let control = end_guard.0.take().ok_or_else(|| LinkError::Lost {
             address: self.device(),
             detail: "the link was closed".to_owned(),
@@ -294,7 +305,7 @@ struct RemoteControl {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
     header: CommandHeader,
-    attempt: u64,
+    attempt: Attempt,
 }
 
 impl RunControl for RemoteControl {
@@ -304,7 +315,7 @@ impl RunControl for RemoteControl {
     }
 
     fn end(&self) {
-        self.connection.forget(self.attempt);
+        self.connection.forget(self.attempt.number);
         if !self.shared.attempts.end(&self.header, self.attempt) {
             return;
         }

@@ -37,8 +37,8 @@ use crate::command::wire::{
     write_frame, write_hello,
 };
 
-/// How long a device may take to accept a connection, and then to answer the handshake.
-pub(crate) const HANDSHAKE_SECONDS: u64 = 10;
+/// How long a handshake may take, unless a test is in a hurry.
+pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of frames that may wait to be written.
 const OUTBOUND_BYTES_MAX: usize = 64 << 20;
 /// How often a connection that somebody waits for is looked at.
@@ -54,6 +54,8 @@ pub(crate) struct Dial {
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) cap: Option<Arc<RateCap>>,
     pub(crate) bytes: Arc<ByteCounters>,
+    /// How long a device may take to accept a connection, and then to answer the handshake.
+    pub(crate) handshake_limit: Duration,
 }
 
 /// A connection after its handshake.
@@ -91,14 +93,14 @@ impl Connection {
     /// Connects, shows the token and starts the connection's tasks on the current runtime.
     pub(crate) async fn open(dial: Dial) -> Result<Arc<Self>, LinkError> {
         let address = dial.address.to_string();
-        let limit = Duration::from_secs(HANDSHAKE_SECONDS);
+        let limit = dial.handshake_limit;
         let connect = TcpStream::connect((dial.address.host.as_str(), dial.address.port));
         let connected = timeout(limit, connect)
             .await
             .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
             .and_then(|socket| socket.set_nodelay(true).map(|()| socket));
-        let socket = connected
-            .map_err(|source| LinkError::Connect { address: address.clone(), source })?;
+        let socket =
+            connected.map_err(|source| LinkError::Connect { address: address.clone(), source })?;
         if dial.tls.is_none() && !socket.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()) {
             return Err(LinkError::Tls {
                 address,
@@ -117,7 +119,7 @@ impl Connection {
                 }
             }
         };
-        let seconds = HANDSHAKE_SECONDS;
+        let seconds = limit.as_secs();
         timeout(limit, handshake)
             .await
             .unwrap_or(Err(LinkError::HandshakeTimeout { address, seconds }))

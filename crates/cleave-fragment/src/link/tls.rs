@@ -17,9 +17,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
-};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
 /// Fewest bytes of a token: as many as a random UUID has digits.
 pub const TOKEN_BYTES_MIN: usize = 16;
@@ -242,8 +240,11 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError
 }
 
 fn read_text(what: &'static str, path: &Path) -> Result<String, TlsFileError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| TlsFileError::Read { what, path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| TlsFileError::Read {
+        what,
+        path: path.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]

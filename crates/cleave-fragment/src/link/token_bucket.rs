@@ -24,7 +24,11 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A bucket that lets `bytes_per_second` pass (at least 1), timed by `clock`.
     pub fn new(bytes_per_second: u64, clock: Arc<dyn Clock>) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1), clock, free_at: Mutex::new(Duration::ZERO) }
+        Self {
+            bytes_per_second: bytes_per_second.max(1),
+            clock,
+            free_at: Mutex::new(Duration::ZERO),
+        }
     }
 
     /// Enters `bytes` and returns how long to wait until they have crossed at this rate.

@@ -1,1 +1,267 @@
-//! Tests.
+//! Every message survives the way to bytes and back; garbage is an error and never a panic.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::answer::{
+    decode_error, decode_reply, decode_report, decode_slot, encode_error, encode_reply,
+    encode_report, encode_slot,
+};
+use super::*;
+use crate::command::message::{Identity, ReadPayload, Reply, Slot, SlotPayload};
+use crate::command::status::{
+    DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
+    RunStatus,
+};
+
+fn header() -> CommandHeader {
+    CommandHeader { database: [7; 16], epoch: 1, run: u64::MAX, sequence: 3, interaction: 4 }
+}
+
+fn page(page: u32) -> PageRef {
+    PageRef {
+        page,
+        extent: Extent { start: BlockAddress(u64::MAX), block_count: 9 },
+        row_count: 5,
+        checksum: 0xdead_beef,
+    }
+}
+
+fn segment() -> SegmentRef {
+    SegmentRef { table_id: 1, segment: SegmentId(2), schema_version: 3, commit: 4 }
+}
+
+fn every_request() -> Vec<Request> {
+    let columns = vec![
+        ColumnRef::User(0),
+        ColumnRef::User(u32::MAX),
+        ColumnRef::Vid,
+        ColumnRef::Commit,
+        ColumnRef::Predecessor,
+        ColumnRef::Tombstone,
+    ];
+    let write = |start: u64, bytes: &'static [u8]| WriteItem {
+        start: BlockAddress(start),
+        payload: Payload::new(Bytes::from_static(bytes)),
+    };
+    vec![
+        Request::Identify,
+        Request::Read(vec![
+            ReadItem::Blocks(page(0).extent),
+            ReadItem::Columns { page: page(1), segment: segment(), columns },
+            ReadItem::Columns { page: page(2), segment: segment(), columns: Vec::new() },
+        ]),
+        Request::Read(Vec::new()),
+        Request::Write(vec![write(0, b"one"), write(u64::MAX, b"")]),
+        Request::Sync,
+        Request::Reserve { extents: vec![page(0).extent, page(0).extent] },
+        Request::Fetch { consumed: 0 },
+        Request::Fetch { consumed: u64::MAX },
+        Request::Cancel,
+        Request::Release,
+        Request::Status,
+    ]
+}
+
+#[test]
+fn commands_come_back_as_they_were() {
+    for request in every_request() {
+        let command = Command::new(header(), request);
+        assert_eq!(decode_command(encode_command(1, command.clone())).unwrap(), command);
+    }
+}
+
+#[test]
+fn execute_comes_back_as_it_was() {
+    let morsel = |number: u32| Morsel {
+        number,
+        segment: segment(),
+        pages: vec![
+            MorselPage { page: page(number), vid_first: 77, overflow: vec![page(5), page(6)] },
+            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new() },
+        ],
+    };
+    let execute = Execute {
+        header: header(),
+        fragment: Bytes::from_static(b"a plan"),
+        snapshot: 12,
+        inputs: vec![(3, vec![morsel(0), morsel(1)]), (0, Vec::new())],
+        copies: 4,
+        memory_bytes: u64::MAX,
+        slot_count: 6,
+        slot_bytes: 7,
+        settings: vec![("name".into(), "value".into())],
+        first_slot: 8,
+    };
+    assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
+    let mut spoilt = encode_execute(1, execute.clone());
+    spoilt.parts[0].checksum ^= 1;
+    assert!(decode_execute(spoilt).unwrap_err().to_string().contains("fragment"));
+    let mut without = encode_execute(1, execute);
+    without.parts.clear();
+    assert_eq!(decode_execute(without).unwrap_err(), MalformedMessage::Parts);
+}
+
+fn every_reply() -> Vec<Reply> {
+    let columns = |chunks: Vec<Option<&'static [u8]>>| ReadPayload::Columns {
+        header: Bytes::from_static(b"header"),
+        chunks: chunks.into_iter().map(|chunk| chunk.map(Bytes::from_static)).collect(),
+    };
+    let states = [
+        RunState::Queued,
+        RunState::Running,
+        RunState::Stalled,
+        RunState::Finished,
+        RunState::Failed,
+        RunState::Cancelled,
+    ];
+    vec![
+        Reply::Done,
+        Reply::Read(vec![
+            ReadPayload::Blocks(Bytes::from_static(b"blocks")),
+            columns(vec![Some(b"one"), None, Some(b""), None]),
+            columns(Vec::new()),
+            ReadPayload::Blocks(Bytes::new()),
+        ]),
+        Reply::Identity(Identity {
+            device: [9; 16],
+            build: "build".into(),
+            protocol_version: 1,
+            capabilities: vec!["columns".into()],
+            block_size: 4096,
+            block_count: 5,
+            cores: 6,
+            fragment_memory_bytes: 7,
+            slot_bytes_max: 8,
+            transfer_bytes_max: 9,
+        }),
+        Reply::Status(DeviceStatus {
+            incarnation: u64::MAX,
+            fragment_memory_bytes: 1,
+            fragment_memory_bytes_free: 2,
+            block_count: 3,
+            reserved_block_count: 4,
+            media_bytes_read: 5,
+            media_bytes_written: 6,
+            runs: (0..)
+                .zip(states)
+                .map(|(run, state)| RunStatus {
+                    run,
+                    state,
+                    slots: 2,
+                    consumed: 1,
+                    memory_bytes: 9,
+                })
+                .collect(),
+        }),
+    ]
+}
+
+#[test]
+fn replies_come_back_as_they_were() {
+    for reply in every_reply() {
+        assert_eq!(decode_reply(encode_reply(1, reply.clone())).unwrap(), reply);
+    }
+}
+
+#[test]
+fn a_spoilt_or_missing_payload_of_a_reply_is_an_error() {
+    let reply = every_reply().swap_remove(1);
+    let mut spoilt = encode_reply(1, reply.clone());
+    spoilt.parts[1].checksum ^= 1;
+    assert!(decode_reply(spoilt).unwrap_err().to_string().contains("checksum"));
+    let mut short = encode_reply(1, reply.clone());
+    short.parts.pop();
+    assert_eq!(decode_reply(short).unwrap_err(), MalformedMessage::Parts);
+    let mut long = encode_reply(1, reply);
+    long.parts.push(Payload::new(Bytes::new()));
+    assert_eq!(decode_reply(long).unwrap_err(), MalformedMessage::Parts);
+}
+
+#[test]
+fn errors_slots_and_reports_come_back_as_they_were() {
+    let mut code = 1;
+    while let Some(cause) = DeviceErrorCause::from_code(code) {
+        let error = DeviceError::new(cause, "what happened");
+        assert_eq!(decode_error(encode_error(FrameKind::Error, 1, &error)).unwrap(), error);
+        code += 1;
+    }
+    assert_eq!(code, 13, "every cause has its number");
+    let slot = Slot {
+        number: 5,
+        row_count: 6,
+        payload: SlotPayload::Encoded(Payload::new(Bytes::from_static(b"rows"))),
+    };
+    assert_eq!(decode_slot(encode_slot(1, slot.clone()).unwrap()).unwrap(), slot);
+    let kinds = [
+        MetricKind::OutputRows,
+        MetricKind::OutputBytes,
+        MetricKind::OutputBatches,
+        MetricKind::ElapsedCompute,
+        MetricKind::Time,
+        MetricKind::Count,
+        MetricKind::Gauge,
+    ];
+    let report = RunReport {
+        rows: 1,
+        slots: 2,
+        slot_bytes: 3,
+        media_bytes: 4,
+        pages_read: 5,
+        morsels: 6,
+        rows_scanned: 7,
+        cpu: Duration::from_nanos(8),
+        stall: Duration::from_nanos(9),
+        wall: Duration::from_secs(10),
+        peak_memory_bytes: 11,
+        copies: 12,
+        operators: (0..)
+            .zip(kinds)
+            .map(|(node, kind)| OperatorMetric { node, name: "name".into(), value: 3, kind })
+            .collect(),
+    };
+    assert_eq!(decode_report(encode_report(1, report.clone())).unwrap(), report);
+}
+
+#[test]
+fn numbers_that_mean_nothing_are_errors() {
+    assert!(column_from_code((1 << 32) + 4).is_err());
+    assert!(column_from_code(u64::MAX).is_err());
+    let empty = Frame::of_head(FrameKind::Command, 1, Vec::new());
+    assert_eq!(decode_command(empty).unwrap_err(), MalformedMessage::Field("header"));
+    let error = Frame::of_head(FrameKind::Error, 1, vec![8, 99]);
+    assert_eq!(decode_error(error).unwrap_err(), MalformedMessage::Field("cause"));
+}
+
+proptest! {
+    #[test]
+    fn garbage_never_panics(
+        head in prop::collection::vec(any::<u8>(), 0..200),
+        at in any::<prop::sample::Index>(),
+        bit in 0..8_u32,
+    ) {
+        let frame = |head: &[u8]| Frame::of_head(FrameKind::Command, 1, head.to_vec());
+        let mut heads = vec![head];
+        for request in every_request() {
+            let mut head = encode_command(1, Command::new(header(), request)).head.to_vec();
+            let at = at.index(head.len());
+            head[at] ^= 1 << bit;
+            heads.push(head);
+        }
+        for reply in every_reply() {
+            let mut head = encode_reply(1, reply).head.to_vec();
+            let at = at.index(head.len());
+            head[at] ^= 1 << bit;
+            heads.push(head);
+        }
+        for head in heads {
+            drop(decode_command(frame(&head)));
+            drop(decode_execute(frame(&head)));
+            drop(decode_reply(frame(&head)));
+            drop(decode_error(frame(&head)));
+            drop(decode_slot(frame(&head)));
+            drop(decode_report(frame(&head)));
+        }
+    }
+}

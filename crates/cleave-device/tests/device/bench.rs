@@ -1,0 +1,401 @@
+//! What the tests work with: a device over memory, a link to it, a table written through that link,
+//! and fragments that scan it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::array::{Array, AsArray, Int32Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
+use cleave_device::{ListenOptions, Listener, Runtime, RuntimeOptions};
+use cleave_fragment::command::{
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Payload,
+    ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
+};
+use cleave_fragment::link::{
+    DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, RemoteLink,
+    RunStream, Token,
+};
+use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::{Morsel, MorselPage, TableScanExec, encode_fragment};
+use cleave_media::{BlockAddress, Extent, Media, Memory};
+use cleave_store::{
+    Column, ColumnRef, ColumnType, PageClass, PageRef, Projection, SegmentId, SegmentRef,
+    SegmentWriter, TableSchema,
+};
+use datafusion_expr::Operator;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{BinaryExpr, Column as ColumnExpr, Literal};
+use datafusion_physical_plan::ExecutionPlan;
+
+pub(crate) const DEVICE_ID: [u8; 16] = *b"device of a test";
+pub(crate) const DATABASE: [u8; 16] = *b"a test's databas";
+pub(crate) const TOKEN: &str = "a token that only tests use";
+pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
+/// Rows of the table that [`Bench::load`] writes, and of each of its pages.
+pub(crate) const ROW_COUNT: i32 = 20_000;
+pub(crate) const PAGE_ROW_COUNT: u32 = 1000;
+
+/// A device and a link to it.
+pub(crate) struct Bench {
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) media: Arc<dyn Media>,
+    pub(crate) epoch: u64,
+    next: AtomicU64,
+    _server: Option<Server>,
+}
+
+pub(crate) fn options() -> RuntimeOptions {
+    RuntimeOptions {
+        cores: 2,
+        fragment_memory_bytes: MEMORY_BYTES,
+        admission_wait: Duration::ZERO,
+        block_count_max: 1 << 20,
+        ..RuntimeOptions::new(DEVICE_ID)
+    }
+}
+
+impl Bench {
+    pub(crate) async fn embedded(media: Arc<dyn Media>, options: RuntimeOptions) -> Self {
+        let device = Runtime::new(Arc::clone(&media), options).unwrap();
+        Self::of(EmbeddedLink::new(device, None), media, None)
+    }
+
+    pub(crate) async fn remote(media: Arc<dyn Media>, options: RuntimeOptions) -> Self {
+        let device = Runtime::new(Arc::clone(&media), options).unwrap();
+        let credentials = Credentials::new();
+        let server = Server::start(device, any_port(), Some(&credentials)).await;
+        let link = credentials.connect(server.address).await.unwrap();
+        Self::of(link, media, Some(server))
+    }
+
+    pub(crate) fn of(link: Arc<dyn Link>, media: Arc<dyn Media>, server: Option<Server>) -> Self {
+        Self { link, media, epoch: 1, next: AtomicU64::new(1), _server: server }
+    }
+
+    pub(crate) fn header(&self) -> CommandHeader {
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        CommandHeader {
+            database: DATABASE,
+            epoch: self.epoch,
+            run: 0,
+            sequence,
+            interaction: sequence,
+        }
+    }
+
+    pub(crate) fn header_of_run(&self, run: u64) -> CommandHeader {
+        CommandHeader { run, ..self.header() }
+    }
+
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, LinkError> {
+        self.link.call(Command::new(self.header(), request)).await
+    }
+
+    pub(crate) async fn call_run(&self, run: u64, request: Request) -> Result<Reply, LinkError> {
+        self.link.call(Command::new(self.header_of_run(run), request)).await
+    }
+
+    pub(crate) async fn reserve(&self, start: u64, block_count: u32) {
+        let extents = vec![extent(start, block_count)];
+        assert_eq!(self.call(Request::Reserve { extents }).await.unwrap(), Reply::Done);
+    }
+
+    pub(crate) async fn write(&self, start: u64, bytes: &[u8]) -> Result<Reply, LinkError> {
+        self.call(Request::Write(vec![write_item(start, bytes)])).await
+    }
+
+    pub(crate) async fn read_blocks(&self, extent: Extent) -> Result<Vec<u8>, LinkError> {
+        let reply = self.call(Request::Read(vec![ReadItem::Blocks(extent)])).await?;
+        let Reply::Read(payloads) = reply else { panic!("{reply:?}") };
+        let [ReadPayload::Blocks(blocks)] = payloads.as_slice() else { panic!("{payloads:?}") };
+        Ok(blocks.to_vec())
+    }
+
+    pub(crate) async fn status(&self) -> DeviceStatus {
+        let reply = self.call(Request::Status).await.unwrap();
+        let Reply::Status(status) = reply else { panic!("{reply:?}") };
+        status
+    }
+
+    /// Waits until `run` is in `state`.
+    pub(crate) async fn reach(&self, run: u64, state: RunState) {
+        loop {
+            let status = self.status().await;
+            if status.runs.iter().any(|found| found.run == run && found.state == state) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until no run is kept and all memory is free.
+    pub(crate) async fn reach_idle(&self) {
+        loop {
+            let status = self.status().await;
+            let free = status.fragment_memory_bytes_free == status.fragment_memory_bytes;
+            if status.runs.is_empty() && free {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Writes the table through the link, from block 0 on; returns its morsels, a page each.
+    pub(crate) async fn load(&self) -> Vec<Morsel> {
+        let (bytes, morsels) = table_pages();
+        let block_count = u32::try_from(bytes.len() / cleave_media::BLOCK_SIZE).unwrap();
+        self.reserve(0, block_count).await;
+        self.write(0, &bytes).await.unwrap();
+        self.call(Request::Sync).await.unwrap();
+        morsels
+    }
+
+    /// A run of `plan` over `morsels` with plenty of everything.
+    pub(crate) fn request(
+        &self,
+        run: u64,
+        plan: &Arc<dyn ExecutionPlan>,
+        morsels: &[Morsel],
+    ) -> Execute {
+        Execute {
+            header: self.header_of_run(run),
+            fragment: encode_fragment(plan).unwrap().into(),
+            snapshot: 10,
+            inputs: vec![(0, morsels.to_vec())],
+            copies: 2,
+            memory_bytes: 4 << 20,
+            slot_count: 4,
+            slot_bytes: 16 << 10,
+            settings: vec![("datafusion.execution.batch_size".into(), "500".into())],
+            first_slot: 0,
+        }
+    }
+
+    pub(crate) async fn execute(&self, request: Execute) -> RunStream {
+        self.link.execute(request).await.unwrap()
+    }
+}
+
+/// The cause of an error that the device answered with, and its text.
+pub(crate) fn device_error<T: std::fmt::Debug>(
+    result: Result<T, LinkError>,
+) -> (DeviceErrorCause, String) {
+    let error = result.unwrap_err();
+    match error {
+        LinkError::Device { source: DeviceError { cause, message }, .. } => (cause, message),
+        other => panic!("not an answer of the device: {other}"),
+    }
+}
+
+pub(crate) fn extent(start: u64, block_count: u32) -> Extent {
+    Extent { start: BlockAddress(start), block_count }
+}
+
+pub(crate) fn write_item(start: u64, bytes: &[u8]) -> WriteItem {
+    let payload = Payload::new(bytes.to_vec().into());
+    WriteItem { start: BlockAddress(start), payload }
+}
+
+pub(crate) fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+pub(crate) fn token() -> Token {
+    Token::new(TOKEN, "a test").unwrap()
+}
+
+/// A self-signed certificate and its key.
+pub(crate) struct Credentials {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Credentials {
+    pub(crate) fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
+    }
+
+    pub(crate) fn identity(&self) -> Arc<DeviceIdentity> {
+        let (certificate, key) = (self.certificate.as_bytes(), self.key.as_bytes());
+        Arc::new(DeviceIdentity::from_pem(certificate, key).unwrap())
+    }
+
+    pub(crate) async fn connect(&self, address: SocketAddr) -> Result<Arc<RemoteLink>, LinkError> {
+        let pem = self.certificate.as_bytes();
+        RemoteLink::connect(remote_address(address), token(), Some(pem), None).await
+    }
+}
+
+pub(crate) fn remote_address(address: SocketAddr) -> RemoteAddress {
+    RemoteAddress { host: address.ip().to_string(), port: address.port() }
+}
+
+/// A listener that serves until dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Server {
+    pub(crate) async fn start(
+        device: Arc<dyn DeviceService>,
+        address: SocketAddr,
+        credentials: Option<&Credentials>,
+    ) -> Self {
+        let options = ListenOptions {
+            address,
+            identity: credentials.map(Credentials::identity),
+            token: token(),
+            rate_cap: None,
+            log: Arc::new(|_| ()),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.spawn(Listener::bind(device, options)).await.unwrap().unwrap();
+        let address = listener.local_address();
+        runtime.spawn(listener.serve());
+        Self { address, runtime: Some(runtime) }
+    }
+
+    /// Closes the listener and all connections before it returns.
+    pub(crate) async fn stop(mut self) {
+        let runtime = self.runtime.take().unwrap();
+        tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10)))
+            .await
+            .unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+// ---- the table -----------------------------------------------------------------------------------
+
+pub(crate) fn memory() -> Arc<dyn Media> {
+    Arc::new(Memory::new())
+}
+
+pub(crate) fn table() -> TableSchema {
+    let column = |id: u32, name: &str, column_type| Column {
+        id,
+        name: name.to_owned(),
+        column_type,
+        not_null: false,
+        default: None,
+    };
+    TableSchema {
+        table_id: 5,
+        version: 1,
+        name: "people".to_owned(),
+        columns: vec![column(1, "id", ColumnType::Int), column(2, "name", ColumnType::Text)],
+        primary_key: Vec::new(),
+    }
+}
+
+pub(crate) fn segment() -> SegmentRef {
+    SegmentRef { table_id: 5, segment: SegmentId(1), schema_version: 1, commit: 3 }
+}
+
+/// The rows: id from 0, name "name <id>".
+pub(crate) fn rows() -> RecordBatch {
+    let ids = Int32Array::from_iter_values(0..ROW_COUNT);
+    let names = StringArray::from_iter_values((0..ROW_COUNT).map(|id| format!("name {id}")));
+    RecordBatch::try_new(table().arrow(), vec![Arc::new(ids), Arc::new(names)]).unwrap()
+}
+
+/// The table as bytes that lie at block 0, and its morsels.
+pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
+    let class =
+        PageClass { page_bytes: 64 << 10, chunk_alignment: 4096, row_count_max: PAGE_ROW_COUNT };
+    let mut writer = SegmentWriter::new(segment(), &table(), class, 0, 1).unwrap();
+    let mut pages = writer.push(&rows()).unwrap();
+    pages.extend(writer.finish().unwrap());
+    let mut bytes = Vec::new();
+    let mut morsels = Vec::new();
+    for page in pages {
+        let start = (bytes.len() / cleave_media::BLOCK_SIZE) as u64;
+        let place = PageRef {
+            page: page.page,
+            extent: extent(start, page.block_count()),
+            row_count: page.row_count,
+            checksum: page.checksum,
+        };
+        bytes.extend_from_slice(&page.bytes);
+        morsels.push(Morsel {
+            number: u32::try_from(morsels.len()).unwrap(),
+            segment: segment(),
+            pages: vec![MorselPage {
+                page: place,
+                vid_first: page.vid_first,
+                overflow: Vec::new(),
+            }],
+        });
+    }
+    assert_eq!(morsels.len(), usize::try_from(ROW_COUNT).unwrap() / PAGE_ROW_COUNT as usize);
+    (bytes, morsels)
+}
+
+/// All columns of all rows, or of those with an id below `below`.
+pub(crate) fn scan(below: Option<i32>) -> Arc<dyn ExecutionPlan> {
+    scan_with(below, 1, 0)
+}
+
+pub(crate) fn scan_with(
+    below: Option<i32>,
+    partitions: usize,
+    input: u32,
+) -> Arc<dyn ExecutionPlan> {
+    let fields =
+        vec![Field::new("id", DataType::Int32, true), Field::new("name", DataType::Utf8, true)];
+    let schema: SchemaRef = Arc::new(Schema::new(fields));
+    let filter = SchemaRef::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]));
+    let predicate = below.map(|below| {
+        let id = Arc::new(ColumnExpr::new("id", 0));
+        let bound = Arc::new(Literal::new(below.into()));
+        Arc::new(BinaryExpr::new(id, Operator::Lt, bound)) as Arc<dyn PhysicalExpr>
+    });
+    let scan = TableScan {
+        table: "people".to_owned(),
+        table_id: 5,
+        output: Projection { schema, columns: vec![ColumnRef::User(1), ColumnRef::User(2)] },
+        filter: Projection { schema: filter, columns: vec![ColumnRef::User(1)] },
+        predicate,
+        input,
+        fetch: None,
+    };
+    Arc::new(TableScanExec::new(scan, partitions))
+}
+
+/// The ids in `batch`, each of which must have its name beside it.
+pub(crate) fn ids(batch: &RecordBatch) -> Vec<i32> {
+    let ids = batch.column(0).as_primitive::<Int32Type>();
+    let names = batch.column(1).as_string::<i32>();
+    (0..batch.num_rows())
+        .map(|row| {
+            assert!(!ids.is_null(row));
+            assert_eq!(names.value(row), format!("name {}", ids.value(row)));
+            ids.value(row)
+        })
+        .collect()
+}
+
+/// All ids that `stream` still has, sorted.
+pub(crate) async fn drain(stream: &mut RunStream) -> Result<Vec<i32>, LinkError> {
+    let mut found = Vec::new();
+    while let Some(batch) = stream.next().await? {
+        found.extend(ids(&batch));
+    }
+    found.sort_unstable();
+    Ok(found)
+}

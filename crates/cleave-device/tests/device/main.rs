@@ -1,0 +1,9 @@
+//! The device as a host sees it: one suite over every kind of link, then what only sockets can do.
+
+mod bench;
+mod conformance;
+mod dependencies;
+mod faults;
+mod peers;
+mod program;
+mod restart;

@@ -1,0 +1,20 @@
+//! Who speaks for a run.
+
+use super::*;
+
+#[test]
+fn only_the_latest_attempt_ends_a_run_and_a_refused_one_never_was() {
+    let attempts = Attempts::default();
+    let header = CommandHeader { run: 1, ..CommandHeader::default() };
+    let first = attempts.begin(&header);
+    let second = attempts.begin(&header);
+    let refused = attempts.begin(&header);
+    attempts.withdraw(&header, refused);
+    assert!(!attempts.end(&header, first));
+    assert!(attempts.end(&header, second));
+    assert!(!attempts.end(&header, second), "once");
+    let other = CommandHeader { run: 2, ..header };
+    let refused = attempts.begin(&other);
+    attempts.withdraw(&other, refused);
+    assert!(!attempts.end(&other, refused));
+}
