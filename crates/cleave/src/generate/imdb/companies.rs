@@ -263,6 +263,7 @@ fn producer(world: &World, movie: &Movie, slot: u32, note: &mut String, draw: &m
             u if u < 0.72 => note.push_str("(in co-production with)"),
             u if u < 0.722 => note.push_str("(as Metro-Goldwyn-Mayer Pictures) (presents)"),
             u if u < 0.723 => note.push_str("(as Metro-Goldwyn-Mayer Pictures)"),
+            u if u < 0.729 => note.push_str("(co-production) (USA)"),
             u if u < 0.80 => note.push_str("(produced in association with)"),
             u => {
                 let _ = write!(note, "(as {} {})", draw.pick(&SURNAMES), draw.pick(&NOUNS));

@@ -163,8 +163,8 @@ pub(crate) fn alias_count(world: &World, id: u32) -> u32 {
     }
     let mut draw = Draw::new(world.seed, 0x616E_0000_0000 + u64::from(id));
     let fame = world.people.fame(id);
-    let odds = 0.05 + 0.55 * fame.powi(5);
-    if draw.chance(odds) { 1 + draw.poisson(0.35 + 0.5 * fame.powi(8)).min(30) } else { 0 }
+    // Anyone may have another name; the few who are in everything have several.
+    u32::from(draw.chance(0.05)) + draw.poisson(4.1 * fame.powi(24)).min(60)
 }
 
 /// Appends the rows of `aka_name` of one person.
@@ -223,12 +223,9 @@ pub(crate) fn fact_count(world: &World, id: u32) -> u32 {
     }
     let mut draw = Draw::new(world.seed, 0x7069_0000_0000 + u64::from(id));
     let fame = world.people.fame(id);
-    let odds = 0.05 + 0.54 * fame.powi(5);
-    if !draw.chance(odds) {
-        return 0;
-    }
     let noise = (0.7 * draw.normal()).exp();
-    1 + draw.poisson((1.3 + 4.6 * fame.powi(3)) * noise).min(200)
+    let of_anyone = if draw.chance(0.055) { 1 + draw.poisson(2.0 * noise) } else { 0 };
+    (of_anyone + draw.poisson(8.6 * fame.powi(20) * noise)).min(300)
 }
 
 /// Famous people have a trivia, a height and a biography for certain.
