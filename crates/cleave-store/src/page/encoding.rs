@@ -489,7 +489,7 @@ fn sequence_of(values: &Buffer, width: usize, value_type: ValueType) -> Option<u
     let row_count = (values.len() / width) as u64;
     let highest = match value_type {
         ValueType::UInt64 => u64::MAX,
-        ValueType::Int64 if first >> 63 == 0 => u64::from(u64::MAX >> 1),
+        ValueType::Int64 if first >> 63 == 0 => u64::MAX >> 1,
         ValueType::Int32 if first >> 31 == 0 => u64::from(u32::MAX >> 1),
         ValueType::Int32 => u64::from(u32::MAX),
         _ => u64::MAX,

@@ -255,7 +255,7 @@ pub(crate) fn header_length(bytes: &[u8], expected: &PageRef) -> Result<usize, C
     match usize::try_from(length) {
         Ok(length)
             if (IDENTITY_BYTES..=bytes_max).contains(&length)
-                && (length - IDENTITY_BYTES) % ENTRY_BYTES == 0 =>
+                && (length - IDENTITY_BYTES).is_multiple_of(ENTRY_BYTES) =>
         {
             Ok(length)
         }
@@ -393,7 +393,7 @@ impl PageHeader {
                 u64::from(chunk.offset),
                 u64::from(chunk.offset).saturating_add(u64::from(chunk.length)),
             );
-            let aligned = chunk.offset % CHUNK_ALIGNMENT_MIN == 0;
+            let aligned = chunk.offset.is_multiple_of(CHUNK_ALIGNMENT_MIN);
             if !aligned || from < free_from || to > page_bytes {
                 return Err(fail(odd("offset", from)));
             }

@@ -6,7 +6,7 @@
 //!                               cut every 262,016 bytes
 //! ```
 //!
-//! 1. [`split`] takes values above the class's limit out of a column; in line they are empty.
+//! 1. `split` takes values above the class's limit out of a column; in line they are empty.
 //! 2. `encode_pages` cuts them into pages of [`PAGE_BYTES_MAX`], whose numbers the chunk's entry names.
 //! 3. A reader asks [`overflow_pages`] which ones it needs, reads them with `PageSource::read_overflow`, and hands
 //!    them to the decoder as [`OverflowValues`].

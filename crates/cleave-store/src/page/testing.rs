@@ -96,9 +96,8 @@ pub(crate) fn array(
     text_length_max: u64,
 ) -> ArrayRef {
     #[expect(clippy::cast_possible_truncation, reason = "any low bits will do")]
-    #[expect(clippy::cast_possible_wrap, reason = "any bits will do")]
     fn low32(bits: u64) -> i32 {
-        bits as u32 as i32
+        (bits as u32).cast_signed()
     }
     let low64 = |bits: u64| i64::from_le_bytes(bits.to_le_bytes());
     let each = || bits.iter().copied();

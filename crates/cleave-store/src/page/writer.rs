@@ -406,7 +406,7 @@ impl SegmentWriter {
             decode_batch(tail.columns, tail.read, &projection, None, &overflow)
         };
         let batch = decoded(user.collect(), SchemaRef::clone(&self.schema))?;
-        let fields = version_columns.map(|column| Projection::version_field(column));
+        let fields = version_columns.map(Projection::version_field);
         let versions = decoded(
             version_columns.to_vec(),
             SchemaRef::new(Schema::new(fields.into_iter().flatten().collect::<Vec<_>>())),
