@@ -91,7 +91,9 @@ pub enum Held {
 impl Held {
     fn weight(&self) -> u64 {
         let content = match self {
-            Self::Header(header) => size_of::<PageHeader>() + header.chunks.len() * CHUNK_ENTRY_BYTES,
+            Self::Header(header) => {
+                size_of::<PageHeader>() + header.chunks.len() * CHUNK_ENTRY_BYTES
+            }
             Self::Bytes(bytes) => bytes.len(),
             Self::Page(page) => page.byte_count(),
         };

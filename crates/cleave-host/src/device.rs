@@ -18,8 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cleave_fragment::command::{
-    Command, CommandHeader, Identity, Payload, ReadItem, ReadPayload, Reply,
-    Request, WriteItem,
+    Command, CommandHeader, Identity, Payload, ReadItem, ReadPayload, Reply, Request, WriteItem,
 };
 use cleave_fragment::link::{
     AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, RemoteLink, Token,
@@ -616,15 +615,16 @@ fn read_token(device: &str, remote: &RemoteDevice) -> Result<Token> {
         }
         .into());
     };
-    Token::from_file(path).map_err(|error| {
-        StorageError::Token { device: device.to_owned(), source: error }.into()
-    })
+    Token::from_file(path)
+        .map_err(|error| StorageError::Token { device: device.to_owned(), source: error }.into())
 }
 
 fn fault(entry: &DeviceEntry, action: &'static str, error: LinkError) -> Error {
     let (device, address) = (entry.name.clone(), entry.address());
     match error {
-        LinkError::Device { source, .. } => StorageError::Refused { device, address, action, source },
+        LinkError::Device { source, .. } => {
+            StorageError::Refused { device, address, action, source }
+        }
         source if source.is_unreachable() => StorageError::DeviceLost { device, address, source },
         source => StorageError::Link { device, address, source },
     }

@@ -97,7 +97,8 @@ impl HostPages {
         pages
             .into_iter()
             .map(|page| {
-                page.finish().ok_or_else(|| self.device.strange_payload("fewer pages than asked for"))
+                page.finish()
+                    .ok_or_else(|| self.device.strange_payload("fewer pages than asked for"))
             })
             .collect()
     }
@@ -273,4 +274,3 @@ pub(crate) fn item_bytes(item: &ReadItem) -> usize {
         ReadItem::Columns { page, .. } => page.extent.bytes().max(BLOCK_SIZE),
     }
 }
-

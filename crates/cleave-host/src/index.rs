@@ -16,8 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use cleave_store::{
     IndexKey, KeyMerge, Memtable, MergeSource, OverflowValues, PageClass, PageRead, PageSource,
-    Projection, Run, SegmentDirectory, StoreError, TableSchema, decode_batch,
-    overflow_pages,
+    Projection, Run, SegmentDirectory, StoreError, TableSchema, decode_batch, overflow_pages,
 };
 use tokio::sync::OnceCell;
 
@@ -311,4 +310,3 @@ pub(crate) async fn check_unique(
     while merge.next(pages).await.map_err(|error| key_error(schema, error))?.is_some() {}
     Ok(())
 }
-

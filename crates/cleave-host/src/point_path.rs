@@ -102,8 +102,7 @@ async fn run_tablet(
 ) -> Result<Option<RecordBatch>> {
     let schema = &table.schema;
     let pages = database.page_source(tablet.device, stack)?;
-    let (Some(index), Some(index_key)) =
-        (tablet.index.as_ref(), IndexKey::of_primary_key(schema)?)
+    let (Some(index), Some(index_key)) = (tablet.index.as_ref(), IndexKey::of_primary_key(schema)?)
     else {
         return Ok(None);
     };
@@ -122,9 +121,8 @@ async fn run_tablet(
     let answers = pages.read(vec![read.clone()]).await?;
     let Some(columns) = answers.first() else { return Ok(None) };
     let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
-    let selection = arrow::buffer::BooleanBuffer::collect_bool(row_count, |row| {
-        row == usize::from(slot)
-    });
+    let selection =
+        arrow::buffer::BooleanBuffer::collect_bool(row_count, |row| row == usize::from(slot));
     let needed = overflow_pages(columns, &read, &read.columns, Some(&selection))?;
     let mut overflow = OverflowValues::none();
     let needed: Vec<_> = needed.into_iter().filter_map(|page| entry.overflow_page(page)).collect();
@@ -189,7 +187,9 @@ fn plain_table(from: &ast::TableWithJoins) -> Option<(String, String)> {
     let table = table_name(name).ok()?;
     let (alias, expected) = match alias {
         None => (None, name.to_string()),
-        Some(alias) if alias.columns.is_empty() => (Some(fold(&alias.name)), format!("{name} {alias}")),
+        Some(alias) if alias.columns.is_empty() => {
+            (Some(fold(&alias.name)), format!("{name} {alias}"))
+        }
         Some(_) => return None,
     };
     // Anything else that the grammar allows here (joins, hints, samples, versions) would show.

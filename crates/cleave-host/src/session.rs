@@ -14,12 +14,12 @@ mod copy;
 mod insert;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_media::{Clock, SystemClock};
-use cleave_store::{TabletId, TableSchema, VersionMap};
+use cleave_store::{TableSchema, TabletId, VersionMap};
 use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 
@@ -39,7 +39,8 @@ use crate::write::load;
 pub struct Session {
     database: Arc<Database>,
     settings: Settings,
-    client: ClientStreams,
+    /// In a lock so that the futures of statements may move between threads; never locked.
+    client: Mutex<ClientStreams>,
 }
 
 /// What a statement gave.
@@ -68,7 +69,7 @@ impl Outcome {
 impl Session {
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
-        Self { database, settings: Settings::default(), client: ClientStreams::default() }
+        Self { database, settings: Settings::default(), client: Mutex::default() }
     }
 
     /// The database.
@@ -91,7 +92,11 @@ impl Session {
 
     /// Where COPY … STDIN reads and COPY … STDOUT writes.
     pub fn set_client_streams(&mut self, client: ClientStreams) {
-        self.client = client;
+        self.client = Mutex::new(client);
+    }
+
+    fn client(&mut self) -> &mut ClientStreams {
+        self.client.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the statements of a script, one after the other, up to the first that fails.
@@ -189,7 +194,8 @@ impl Session {
     async fn query(&self, query: &ast::Query) -> Result<Outcome> {
         let state = self.database.catalog();
         if let Some(point) = PointQuery::detect(query, &state) {
-            let batch = point_path::run(&self.database, &state, &point, self.settings.stack).await?;
+            let batch =
+                point_path::run(&self.database, &state, &point, self.settings.stack).await?;
             return Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] });
         }
         drop(state);
@@ -221,8 +227,7 @@ impl Session {
             return text_rows("QUERY PLAN", vec![point.explain(&state)]);
         }
         drop(state);
-        let explained =
-            select::explain(&self.database, &self.settings, &query, analyze, format);
+        let explained = select::explain(&self.database, &self.settings, &query, analyze, format);
         let (schema, batches) = Box::pin(explained).await?;
         Ok(Outcome::Rows { schema, batches })
     }
@@ -236,11 +241,14 @@ impl Session {
         let column = |name: &str| Field::new(name, DataType::Utf8, false);
         let schema =
             Arc::new(Schema::new(vec![column("name"), column("setting"), column("description")]));
-        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![
-            Arc::new(rows.iter().map(|row| Some(row.name)).collect::<StringArray>()),
-            Arc::new(rows.iter().map(|row| Some(row.value.as_str())).collect::<StringArray>()),
-            Arc::new(rows.iter().map(|row| Some(row.description)).collect::<StringArray>()),
-        ])?;
+        let batch = RecordBatch::try_new(
+            Arc::clone(&schema),
+            vec![
+                Arc::new(rows.iter().map(|row| Some(row.name)).collect::<StringArray>()),
+                Arc::new(rows.iter().map(|row| Some(row.value.as_str())).collect::<StringArray>()),
+                Arc::new(rows.iter().map(|row| Some(row.description)).collect::<StringArray>()),
+            ],
+        )?;
         Ok(Outcome::Rows { schema, batches: vec![batch] })
     }
 

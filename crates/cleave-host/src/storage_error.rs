@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cleave_fragment::command::DeviceError;
+use cleave_fragment::command::{DeviceError, DeviceErrorCause};
 use cleave_fragment::link::{LinkError, TlsFileError};
 use cleave_store::StoreError;
 
@@ -63,7 +63,9 @@ pub enum StorageError {
         path: PathBuf,
     },
     /// The device does not answer: bring it back; statements that do not need it still work.
-    #[error("device \"{device}\" at {address} is not there: {source}; statements that need it fail until it is back")]
+    #[error(
+        "device \"{device}\" at {address} is not there: {source}; statements that need it fail until it is back"
+    )]
     DeviceLost {
         /// Name of the device.
         device: String,
@@ -123,7 +125,9 @@ pub enum StorageError {
         what: String,
     },
     /// The device was started anew while a statement wrote to it: run the statement again.
-    #[error("device \"{device}\" at {address} was restarted while the statement wrote to it; nothing was changed, run it again")]
+    #[error(
+        "device \"{device}\" at {address} was restarted while the statement wrote to it; nothing was changed, run it again"
+    )]
     Restarted {
         /// Name of the device.
         device: String,
@@ -187,10 +191,18 @@ impl StorageError {
             | Self::Damaged { .. }
             | Self::Table { .. }
             | Self::Store(_) => "XX001",
+            Self::Refused { source, .. } => match source.cause {
+                DeviceErrorCause::Corrupt => "XX001",
+                DeviceErrorCause::OutOfSpace => "53100",
+                DeviceErrorCause::OutOfMemory => "53200",
+                DeviceErrorCause::Unauthenticated => "28000",
+                _ => "58030",
+            },
+            Self::Link { source: LinkError::Corrupt { .. }, .. } => "XX001",
+            Self::Link { source: LinkError::Unauthenticated { .. }, .. } => "28000",
             Self::Stopped { .. }
             | Self::DeviceLost { .. }
             | Self::Link { .. }
-            | Self::Refused { .. }
             | Self::OtherDevice { .. }
             | Self::Restarted { .. }
             | Self::Answer { .. } => "58030",

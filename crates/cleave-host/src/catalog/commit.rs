@@ -73,8 +73,10 @@ impl Transaction {
 
     /// Space of this statement on `device`; all pages that it writes there go through it.
     pub(crate) fn claim(&mut self, device: &Arc<Device>) -> Arc<Claim> {
-        let claim =
-            self.claims.entry(device.id()).or_insert_with(|| Arc::new(Claim::new(Arc::clone(device))));
+        let claim = self
+            .claims
+            .entry(device.id())
+            .or_insert_with(|| Arc::new(Claim::new(Arc::clone(device))));
         Arc::clone(claim)
     }
 
@@ -91,7 +93,8 @@ impl Transaction {
     /// # Errors
     /// [`StorageError::Exhausted`].
     pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
-        take_id(&mut self.next.next_segment, cleave_store::ids::SEGMENT_MAX, "segments").map(SegmentId)
+        take_id(&mut self.next.next_segment, cleave_store::ids::SEGMENT_MAX, "segments")
+            .map(SegmentId)
     }
 
     /// An id for a new device.
@@ -196,7 +199,9 @@ impl Transaction {
                     }
                     Err(error) => {
                         written.push(segment.segment);
-                        written.iter().for_each(|segment| root::remove_segment(directory, *segment));
+                        written
+                            .iter()
+                            .for_each(|segment| root::remove_segment(directory, *segment));
                         return Err(error);
                     }
                 }

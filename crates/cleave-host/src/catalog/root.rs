@@ -18,7 +18,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_store::{Format, FrameError, SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap};
+use cleave_store::{
+    Format, FrameError, SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap,
+};
 use prost::Message;
 
 use super::{
@@ -60,7 +62,9 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
     let path = directory.join(ROOT);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
             return Err(StorageError::NotADatabase {
                 path: directory.to_owned(),
                 reason: "it has no file named \"root\"".to_owned(),
@@ -326,11 +330,7 @@ impl Decoder<'_> {
         Ok(TableState { schema: Arc::new(schema), tablets })
     }
 
-    fn tablet(
-        &mut self,
-        tablet: proto::Tablet,
-        schema: &TableSchema,
-    ) -> Result<TabletState> {
+    fn tablet(&mut self, tablet: proto::Tablet, schema: &TableSchema) -> Result<TabletState> {
         let table = schema.table_id;
         let heap = self.segments(tablet.heap, table)?;
         let version_map = VersionMap::decode(&tablet.version_map)
@@ -366,18 +366,13 @@ impl Decoder<'_> {
         places.into_iter().map(|place| self.segment(place, table).map(Arc::new)).collect()
     }
 
-    fn segment(
-        &mut self,
-        place: proto::SegmentPlace,
-        table: u32,
-    ) -> Result<SegmentDirectory> {
+    fn segment(&mut self, place: proto::SegmentPlace, table: u32) -> Result<SegmentDirectory> {
         let id = SegmentId(place.segment);
         let (bytes, path) = match place.directory {
             Some(directory) => (directory, self.path.to_owned()),
             None => {
                 let path = segment_path(self.directory, id);
-                let file =
-                    SegmentFile { checksum: place.file_checksum, bytes: place.file_bytes };
+                let file = SegmentFile { checksum: place.file_checksum, bytes: place.file_bytes };
                 self.files.insert(id, file);
                 (read_segment(&path, file)?, path)
             }

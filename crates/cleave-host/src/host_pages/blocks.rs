@@ -130,14 +130,19 @@ impl HostPages {
         }
         ahead.ends.push_back(start);
         let left = u32::try_from(high_water.saturating_sub(start.0)).unwrap_or(u32::MAX);
-        let wanted = if last.block_count < AHEAD_BLOCKS_MIN { AHEAD_BLOCKS_MIN } else { last.block_count };
+        let wanted =
+            if last.block_count < AHEAD_BLOCKS_MIN { AHEAD_BLOCKS_MIN } else { last.block_count };
         let next = Extent { start, block_count: wanted.min(AHEAD_BLOCKS).min(left) };
-        if !sequential || next.block_count == 0 || ahead.covering(Extent { block_count: 1, ..next }).is_some() {
+        if !sequential
+            || next.block_count == 0
+            || ahead.covering(Extent { block_count: 1, ..next }).is_some()
+        {
             return;
         }
         let device = Arc::clone(&self.device);
         let task = SpawnedTask::spawn(async move {
-            let payload = device.read(vec![ReadItem::Blocks(next)]).await.ok()?.into_iter().next()?;
+            let payload =
+                device.read(vec![ReadItem::Blocks(next)]).await.ok()?.into_iter().next()?;
             match payload {
                 ReadPayload::Blocks(blocks) => Some(blocks),
                 ReadPayload::Columns { .. } => None,

@@ -116,7 +116,7 @@ impl Session {
                 let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
                 Ok((Box::new(file), path.display().to_string()))
             }
-            CopyEnd::Client => match self.client.input.take() {
+            CopyEnd::Client => match self.client().input.take() {
                 Some(input) => Ok((input, "STDIN".to_owned())),
                 None => Err(no_client("COPY FROM STDIN")),
             },
@@ -170,7 +170,8 @@ impl Session {
         let (output, name) = self.open_output(end)?;
         let schema = running.schema();
         let (give, take) = mpsc::channel(WAITING);
-        let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
+        let writer =
+            SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
         while let Some(batch) = running.next().await? {
             if give.send(batch).await.is_err() {
                 break;
@@ -179,7 +180,7 @@ impl Session {
         drop(give);
         let written = writer.await.map_err(|error| task_error(&error))??;
         if let Some(client) = written.client {
-            self.client.output = Some(client);
+            self.client().output = Some(client);
         }
         Ok(written.row_count)
     }
@@ -187,10 +188,11 @@ impl Session {
     fn open_output(&mut self, end: CopyEnd) -> Result<(Output, String)> {
         match end {
             CopyEnd::File(path) => {
-                let file = File::create(&path).map_err(|error| Error::io("create", &path, error))?;
+                let file =
+                    File::create(&path).map_err(|error| Error::io("create", &path, error))?;
                 Ok((Output::File(BufWriter::new(file)), path.display().to_string()))
             }
-            CopyEnd::Client => match self.client.output.take() {
+            CopyEnd::Client => match self.client().output.take() {
                 Some(output) => Ok((Output::Client(output), "STDOUT".to_owned())),
                 None => Err(no_client("COPY TO STDOUT")),
             },

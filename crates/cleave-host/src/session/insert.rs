@@ -107,7 +107,9 @@ fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
         },
         ast::Expr::Value(value) => match &value.value {
             ast::Value::Null => Some(Constant::Null),
-            ast::Value::Boolean(value) => Some(Constant::Text(if *value { "true" } else { "false" })),
+            ast::Value::Boolean(value) => {
+                Some(Constant::Text(if *value { "true" } else { "false" }))
+            }
             ast::Value::Number(text, _)
             | ast::Value::SingleQuotedString(text)
             | ast::Value::EscapedStringLiteral(text)
@@ -150,8 +152,7 @@ fn values_batch(
         fields.push(Field::new(&column.name, column.column_type.arrow(), true));
         columns.push(builder.finish());
     }
-    let options =
-        RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
 }
 

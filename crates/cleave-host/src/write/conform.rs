@@ -11,7 +11,9 @@
 use std::sync::Arc;
 
 use arrow::array::types::{Float32Type, Float64Type};
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, StringBuilder, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, StringArray, StringBuilder, new_null_array,
+};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use cleave_store::{Column, ColumnType, TableSchema};
@@ -63,18 +65,16 @@ impl Conform {
             std::cmp::Ordering::Greater => "INSERT has more target columns than expressions",
             std::cmp::Ordering::Equal => return Self::new(schema, &names, now_us),
         };
-        Err(Error::Invalid {
-            message: message.to_owned(),
-            fault: Fault::Statement,
-            position: None,
-        })
+        Err(Error::Invalid { message: message.to_owned(), fault: Fault::Statement, position: None })
     }
 
     fn new(schema: &Arc<TableSchema>, names: &[&str], now_us: i64) -> Result<Self> {
         let mut sources = vec![None; schema.columns.len()];
         for (place, name) in names.iter().enumerate() {
-            let source =
-                schema.column_index(name).and_then(|index| sources.get_mut(index)).ok_or_else(|| {
+            let source = schema
+                .column_index(name)
+                .and_then(|index| sources.get_mut(index))
+                .ok_or_else(|| {
                     let columns = schema.columns.iter().map(|column| column.name.as_str());
                     Error::unknown_column(&schema.name, name, columns)
                 })?;
@@ -237,12 +237,12 @@ fn number(column: &Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> 
         return recast(column, array, array, to);
     }
     let whole: ArrayRef = match array.data_type() {
-        DataType::Float32 => {
-            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
-        }
-        DataType::Float64 => {
-            Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even))
-        }
+        DataType::Float32 => Arc::new(
+            array.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even),
+        ),
+        DataType::Float64 => Arc::new(
+            array.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even),
+        ),
         DataType::Decimal128(precision, scale) if *scale > 0 => {
             // One digit more: 9.5 rounds to 10.
             let precision = (*precision).saturating_sub(scale.unsigned_abs()).saturating_add(1);

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use arrow::array::BinaryArray;
 use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
-    KeyMerge, KeySorter, MergeSource, PageSource, Run, RunProperties, RunWriter,
-    SegmentDirectory, SegmentKind, SegmentRef, TableSchema,
+    KeyMerge, KeySorter, MergeSource, PageSource, Run, RunProperties, RunWriter, SegmentDirectory,
+    SegmentKind, SegmentRef, TableSchema,
 };
 
 use super::segment_sink::SegmentSink;
@@ -35,7 +35,6 @@ pub(crate) struct KeyRunWriter {
     claim: Arc<Claim>,
     segment: SegmentRef,
     sorter: KeySorter,
-    sort_bytes: usize,
     open: Option<OpenRun>,
     done: Vec<Arc<SegmentDirectory>>,
 }
@@ -50,22 +49,7 @@ struct OpenRun {
 impl KeyRunWriter {
     /// A run of `schema`'s primary key, to be `segment`.
     pub(crate) fn new(schema: Arc<TableSchema>, claim: Arc<Claim>, segment: SegmentRef) -> Self {
-        Self {
-            schema,
-            claim,
-            segment,
-            sorter: KeySorter::new(),
-            sort_bytes: SORT_BYTES,
-            open: None,
-            done: Vec::new(),
-        }
-    }
-
-    /// The same with another budget for sorting.
-    #[cfg(test)]
-    pub(crate) fn with_sort_bytes(mut self, bytes: usize) -> Self {
-        self.sort_bytes = bytes;
-        self
+        Self { schema, claim, segment, sorter: KeySorter::new(), open: None, done: Vec::new() }
     }
 
     /// Adds the keys of rows whose VIDs rise from `vid_first`.
@@ -77,7 +61,7 @@ impl KeyRunWriter {
         for (key, vid) in keys.iter().zip(vid_first..) {
             self.sorter.push(key.unwrap_or_default(), vid);
         }
-        if self.sorter.byte_size() >= self.sort_bytes {
+        if self.sorter.byte_size() >= SORT_BYTES {
             self.spill().await?;
         }
         Ok(())
@@ -87,7 +71,10 @@ impl KeyRunWriter {
     ///
     /// # Errors
     /// As [`KeyRunWriter::push`].
-    pub(crate) async fn finish(mut self, pages: &dyn PageSource) -> Result<Option<SegmentDirectory>> {
+    pub(crate) async fn finish(
+        mut self,
+        pages: &dyn PageSource,
+    ) -> Result<Option<SegmentDirectory>> {
         self.spill().await?;
         self.close().await?;
         match self.done.as_slice() {
@@ -95,8 +82,7 @@ impl KeyRunWriter {
             [run] => Ok(Some(SegmentDirectory::clone(run))),
             runs => {
                 let sources = whole_runs(runs)?;
-                let merged =
-                    merge(&self.schema, &self.claim, self.segment, sources, pages).await?;
+                let merged = merge(&self.schema, &self.claim, self.segment, sources, pages).await?;
                 for run in runs {
                     segment_extents(run).for_each(|extent| self.claim.give_back(extent));
                 }

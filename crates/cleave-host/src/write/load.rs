@@ -204,8 +204,7 @@ impl BulkLoad {
         let (schema, pages, run) = (&self.table.schema, &*self.pages, Arc::new(run));
         let new = Run::new(Arc::clone(&run))?;
         if let Some((first, last)) = new.key_range() {
-            let mut sources =
-                index.overlapping(&self.tablet, schema, pages, first, last).await?;
+            let mut sources = index.overlapping(&self.tablet, schema, pages, first, last).await?;
             if !sources.is_empty() {
                 sources.push(MergeSource::Run(new.scan(None)));
                 check_unique(schema, sources, pages).await?;
@@ -321,4 +320,3 @@ fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
         Error::io("run", std::path::Path::new("a task of the load"), std::io::Error::other(error))
     })
 }
-

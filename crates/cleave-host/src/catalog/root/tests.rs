@@ -32,8 +32,7 @@ fn schema(name: &str, table_id: u32) -> TableSchema {
 }
 
 fn segment(id: u32, table_id: u32, sealed: bool) -> SegmentDirectory {
-    let reference =
-        SegmentRef { table_id, segment: SegmentId(id), schema_version: 1, commit: 3 };
+    let reference = SegmentRef { table_id, segment: SegmentId(id), schema_version: 1, commit: 3 };
     let mut directory = SegmentDirectory::new(reference, SegmentKind::Heap, PageClass::BULK);
     directory.pages.push(PageEntry {
         page: PageRef {

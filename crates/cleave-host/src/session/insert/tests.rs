@@ -22,13 +22,11 @@ fn rows(values: &str) -> Option<Vec<Vec<String>>> {
 
 #[test]
 fn constants_keep_their_text() {
-    let found = rows("VALUES (1, -2.50, 'it''s', NULL, DEFAULT, true), ((3), 4e5, E'a\\tb', $$x$$, 0, 0)");
+    let found =
+        rows("VALUES (1, -2.50, 'it''s', NULL, DEFAULT, true), ((3), 4e5, E'a\\tb', $$x$$, 0, 0)");
     assert_eq!(
         found.unwrap(),
-        [
-            ["1", "-2.50", "it's", "NULL", "DEFAULT", "true"],
-            ["3", "4e5", "a\tb", "x", "0", "0"],
-        ]
+        [["1", "-2.50", "it's", "NULL", "DEFAULT", "true"], ["3", "4e5", "a\tb", "x", "0", "0"],]
     );
 }
 

@@ -168,7 +168,7 @@ impl RunningQuery {
     }
 
     /// What the query has cost until now.
-    pub async fn figures(&self) -> Result<QueryFigures> {
+    pub async fn figures(&mut self) -> Result<QueryFigures> {
         self.meter.stop(&self.query, self.row_count).await
     }
 

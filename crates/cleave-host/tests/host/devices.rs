@@ -1,0 +1,224 @@
+//! Remote devices: attached, lost, back again, and mistaken for another.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_device::{ListenOptions, Listener, Runtime};
+use cleave_fragment::link::Token;
+use cleave_host::{Database, Error, RemoteDevice};
+use cleave_media::{DirectFile, Media, OpenMode};
+
+use crate::support::{
+    assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run, runtime_options,
+};
+
+const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
+
+/// A device that listens until it is stopped. Its threads and connections end with it, as those of a
+/// process do.
+struct Served {
+    address: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Served {
+    /// Serves the media at `path` as the device `identity`, at `address` (port 0: a free one).
+    async fn start(path: &Path, identity: [u8; 16], address: SocketAddr) -> Self {
+        let path = path.to_owned();
+        let started = tokio::task::spawn_blocking(move || {
+            let mode = if path.exists() { OpenMode::Existing } else { OpenMode::Create };
+            let media: Arc<dyn Media> = Arc::new(DirectFile::open(&path, mode).unwrap());
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
+            let device = Runtime::new(media, runtime_options(identity)).unwrap();
+            let options = ListenOptions {
+                address,
+                identity: None,
+                token: Token::new(TOKEN, "the test").unwrap(),
+                rate_cap: None,
+                log: Arc::new(|_: &str| {}),
+            };
+            let listener = runtime.block_on(Listener::bind(device, options)).unwrap();
+            let address = listener.local_address();
+            runtime.spawn(listener.serve());
+            Self { address, runtime: Some(runtime) }
+        });
+        started.await.unwrap()
+    }
+
+    async fn stop(mut self) {
+        let runtime = self.runtime.take();
+        tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn token_file(directory: &Path, token: &str) -> PathBuf {
+    let path = directory.join("token");
+    std::fs::write(&path, token).unwrap();
+    path
+}
+
+fn remote(address: SocketAddr, token_file: PathBuf) -> RemoteDevice {
+    RemoteDevice {
+        host: address.ip().to_string(),
+        port: address.port(),
+        token_file: Some(token_file),
+        ca_pem: None,
+        rate_cap: None,
+    }
+}
+
+/// A database with the remote device "nas", on which table `far` lies, and table `near` at home.
+async fn with_nas(outside: &Path) -> (tempfile::TempDir, Arc<Database>, Served, RemoteDevice) {
+    let (directory, database) = fresh().await;
+    let served = Served::start(&outside.join("nas.media"), [1; 16], anywhere()).await;
+    let remote = remote(served.address, token_file(outside, TOKEN));
+    database.add_device("nas", remote.clone()).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE near (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "SET default_device = 'nas'").await;
+    run(&mut session, "CREATE TABLE far (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO near VALUES (1, 'at home')").await;
+    session.load("far", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    run(&mut session, "INSERT INTO far VALUES (20000, 'far away')").await;
+    (directory, database, served, remote)
+}
+
+const FAR: &str = "SELECT count(*), sum(id) FROM far";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_on_a_remote_device_work_and_survive_reopening() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, _served, _) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    assert_eq!(row(&mut session, "SELECT note FROM far WHERE id = 20000").await, "far away");
+    for stack in ["blk", "native", "ndp"] {
+        run(&mut session, &format!("SET stack = {stack}")).await;
+        assert_eq!(row(&mut session, FAR).await, "20001,200010000", "{stack}");
+    }
+    assert_no_leak(&database);
+    drop((session, database));
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    assert_eq!(
+        refused(&mut session, "INSERT INTO far VALUES (20000, '')").await.sqlstate(),
+        "23505"
+    );
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_fails_its_statements_alone_until_it_is_back() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, served, _) = with_nas(outside.path()).await;
+    let address = served.address;
+    let mut session = database.session();
+    database.buffer_pool().clear();
+    served.stop().await;
+    for statement in [FAR, "SELECT note FROM far WHERE id = 5", "INSERT INTO far VALUES (-1, '')"] {
+        let error = refused(&mut session, statement).await;
+        assert_eq!(error.sqlstate(), "58030", "{statement}: {error}");
+        let message = error.to_string();
+        assert!(message.contains("\"nas\""), "{statement}: {message}");
+        assert!(message.contains(&address.to_string()), "{statement}: {message}");
+    }
+    assert_eq!(rows(&mut session, "SELECT note FROM near").await, ["at home"]);
+    run(&mut session, "INSERT INTO near VALUES (2, 'still here')").await;
+
+    // Also for a database that is opened while the device is away.
+    drop((session, database));
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, "SELECT count(*) FROM near").await, "2");
+    assert_eq!(refused(&mut session, FAR).await.sqlstate(), "58030");
+
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    run(&mut session, "INSERT INTO far VALUES (-1, 'back')").await;
+    assert_eq!(row(&mut session, "SELECT note FROM far WHERE id = -1").await, "back");
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_device_goes_on_within_one_session() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, _) = with_nas(outside.path()).await;
+    let address = served.address;
+    let mut session = database.session();
+    served.stop().await;
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    database.buffer_pool().clear();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    run(&mut session, "INSERT INTO far VALUES (-1, 'after the restart')").await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM far").await, "20002");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_device_at_the_address_is_refused() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, served, _) = with_nas(outside.path()).await;
+    let address = served.address;
+    served.stop().await;
+    let _other = Served::start(&outside.path().join("other.media"), [2; 16], address).await;
+    database.buffer_pool().clear();
+    let is_refused = |error: Error| {
+        let message = error.to_string();
+        assert!(message.contains("another device answers as \"nas\""), "{message}");
+        assert_eq!(error.sqlstate(), "58030");
+    };
+    let mut session = database.session();
+    is_refused(refused(&mut session, "SELECT note FROM far WHERE id = 5").await);
+    is_refused(refused(&mut session, "INSERT INTO far VALUES (-1, '')").await);
+    drop((session, database));
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    is_refused(refused(&mut session, FAR).await);
+    assert_eq!(rows(&mut session, "SELECT note FROM near").await, ["at home"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_that_cannot_be_attached_are_refused() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, remote) = with_nas(outside.path()).await;
+    let attach = async |name: &str, remote: RemoteDevice| {
+        database.add_device(name, remote).await.map(|_| ()).unwrap_err()
+    };
+    assert_eq!(attach("nas", remote.clone()).await.sqlstate(), "42710");
+    let twice = attach("nas2", remote.clone()).await;
+    assert!(twice.to_string().contains("attached already, as \"nas\""), "{twice}");
+    assert_eq!(attach("", remote.clone()).await.sqlstate(), "22023");
+    let tokenless = attach("x", RemoteDevice { token_file: None, ..remote.clone() }).await;
+    assert!(tokenless.to_string().contains("needs a token"), "{tokenless}");
+    let absent = RemoteDevice { token_file: Some(outside.path().join("no")), ..remote.clone() };
+    assert_eq!(attach("x", absent).await.sqlstate(), "28000");
+    let wrong = token_file(outside.path(), "another-token-than-the-device-s-0123456789");
+    let wrong = attach("x", RemoteDevice { token_file: Some(wrong), ..remote.clone() }).await;
+    assert!(wrong.to_string().contains("refused the token"), "{wrong}");
+    token_file(outside.path(), TOKEN);
+    served.stop().await;
+    let gone = attach("x", remote).await;
+    assert_eq!(gone.sqlstate(), "58030");
+    assert_eq!(database.catalog().devices().count(), 2, "nothing was remembered");
+    let mut session = database.session();
+    run(&mut session, "SET default_device = 'nass'").await;
+    let error = refused(&mut session, "CREATE TABLE x (id int)").await;
+    assert!(error.to_string().contains("did you mean \"nas\"?"), "{error}");
+}

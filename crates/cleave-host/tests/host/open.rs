@@ -1,0 +1,97 @@
+//! Opening, closing, reopening, and what is refused.
+
+use std::fs;
+
+use cleave_host::{Database, OpenOptions};
+
+use crate::support::{embedded, embedded_as, fresh, open, row, rows, run};
+
+async fn refusal(directory: &std::path::Path, create: bool) -> (String, &'static str) {
+    let options = OpenOptions::new(embedded()).create(create);
+    let error = Database::open(directory, options).await.unwrap_err();
+    (error.to_string(), error.sqlstate())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reopening_keeps_everything() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, name text)").await;
+    run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, NULL)").await;
+    run(&mut session, "CREATE TABLE empty (x bigint)").await;
+    let (identity, epoch) = (database.catalog().database, database.catalog().epoch);
+    drop((session, database));
+
+    let database = open(directory.path()).await;
+    assert_eq!(database.catalog().database, identity);
+    assert_eq!(database.catalog().epoch, epoch + 1, "every opening raises the epoch");
+    let mut session = database.session();
+    assert_eq!(rows(&mut session, "SELECT * FROM t ORDER BY id").await, ["1,one", "2,NULL"]);
+    assert_eq!(row(&mut session, "SELECT name FROM t WHERE id = 1").await, "one");
+    assert_eq!(row(&mut session, "SELECT count(*) FROM empty").await, "0");
+    run(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "3");
+}
+
+#[tokio::test]
+async fn one_process_at_a_time() {
+    let (directory, database) = fresh().await;
+    let (message, sqlstate) = refusal(directory.path(), true).await;
+    assert!(message.contains("is in use by another process"), "{message}");
+    assert_eq!(sqlstate, "55006");
+    drop(database);
+    drop(open(directory.path()).await);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_no_database_stays_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("thesis.tex"), "so far").unwrap();
+    for create in [false, true] {
+        let (message, sqlstate) = refusal(directory.path(), create).await;
+        assert!(message.contains("is not a Cleave database"), "{message}");
+        assert_eq!(sqlstate, "3D000");
+    }
+    let names: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "nothing was left there: {names:?}");
+    let file = directory.path().join("thesis.tex");
+    assert!(refusal(&file, true).await.0.contains("it is not a directory"));
+    let absent = directory.path().join("absent");
+    assert!(refusal(&absent, false).await.0.contains("it does not exist"));
+    assert!(!absent.exists());
+}
+
+#[tokio::test]
+async fn an_interrupted_creation_is_begun_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["lock", "device-0.media", "root.new"] {
+        fs::write(directory.path().join(name), "").unwrap();
+    }
+    let database = open(directory.path()).await;
+    assert_eq!(database.catalog().commit, 0);
+}
+
+#[tokio::test]
+async fn a_damaged_root_is_named() {
+    let (directory, database) = fresh().await;
+    drop(database);
+    let path = directory.path().join("root");
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let (message, sqlstate) = refusal(directory.path(), true).await;
+    assert!(message.contains("root\" is damaged"), "{message}");
+    assert_eq!(sqlstate, "XX001");
+    fs::write(&path, &whole).unwrap();
+    drop(open(directory.path()).await);
+}
+
+#[tokio::test]
+async fn another_media_file_is_noticed() {
+    let (directory, database) = fresh().await;
+    drop(database);
+    let options = OpenOptions::new(embedded_as([8; 16]));
+    let error = Database::open(directory.path(), options).await.unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("another device answers as \"embedded\""), "{message}");
+    assert_eq!(error.sqlstate(), "58030");
+}

@@ -1,0 +1,200 @@
+//! Statements through a session: definitions, settings, COPY, the point path against the planner.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+
+use cleave_host::{ClientStreams, Outcome};
+
+use crate::support::{batches, fresh, numbered, refused, row, rows, run};
+
+fn tag(outcomes: &[Outcome]) -> String {
+    match outcomes {
+        [Outcome::Done { tag }] => tag.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_made_and_dropped() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    assert_eq!(tag(&run(&mut session, "CREATE TABLE t (id int)").await), "CREATE TABLE");
+    assert_eq!(refused(&mut session, "CREATE TABLE t (x int)").await.sqlstate(), "42P07");
+    run(&mut session, "CREATE TABLE IF NOT EXISTS t (x int)").await;
+    assert_eq!(tag(&run(&mut session, "INSERT INTO t VALUES (1), (2)").await), "INSERT 0 2");
+    assert_eq!(rows(&mut session, "SHOW TABLES").await, ["t,2"]);
+    let error = refused(&mut session, "DROP TABLE tt").await;
+    assert_eq!(error.sqlstate(), "42P01");
+    assert!(error.to_string().contains("did you mean \"t\"?"), "{error}");
+    assert_eq!(refused(&mut session, "DROP TABLE t, nothing").await.sqlstate(), "42P01");
+    assert_eq!(rows(&mut session, "SHOW TABLES").await, ["t,2"], "all or none are dropped");
+    run(&mut session, "DROP TABLE IF EXISTS nothing, t").await;
+    assert_eq!(rows(&mut session, "SHOW TABLES").await, Vec::<String>::new());
+    assert_eq!(refused(&mut session, "SELECT * FROM t").await.sqlstate(), "42P01");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_stops_at_the_first_error_and_keeps_what_was_done() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let error = refused(
+        &mut session,
+        "CREATE TABLE a (id int); CREATE TABLE a (id int);\nCREATE TABLE b (id int)",
+    )
+    .await;
+    assert_eq!(error.sqlstate(), "42P07");
+    assert_eq!(rows(&mut session, "SHOW TABLES").await, ["a,0"]);
+    // What is no SQL stops the script before it begins.
+    assert_eq!(
+        refused(&mut session, "CREATE TABLE c (id int); SELEKT 1").await.sqlstate(),
+        "42601"
+    );
+    assert_eq!(rows(&mut session, "SHOW TABLES").await, ["a,0"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_are_set_shown_and_checked() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "SET split = h0").await;
+    assert_eq!(row(&mut session, "SHOW split").await, "h0");
+    run(&mut session, "RESET ALL").await;
+    assert_eq!(row(&mut session, "SHOW split").await, "auto");
+    assert_eq!(refused(&mut session, "SET split = h7").await.sqlstate(), "22023");
+    let error = refused(&mut session, "SHOW splt").await;
+    assert!(error.to_string().contains("did you mean \"split\"?"), "{error}");
+    assert!(rows(&mut session, "SHOW ALL").await.len() > 8);
+    for statement in ["BEGIN", "COMMIT", "ROLLBACK"] {
+        assert_eq!(refused(&mut session, statement).await.sqlstate(), "0A000");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_point_path_gives_what_the_planner_gives() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    session.load("t", batches(vec![numbered(0..70_000)]), None).await.unwrap();
+    run(&mut session, "INSERT INTO t VALUES (-5, 'hot'), (70000, NULL)").await;
+    run(&mut session, "CREATE TABLE pair (a text, b bigint, c date, PRIMARY KEY (b, a))").await;
+    run(&mut session, "INSERT INTO pair VALUES ('x', 1, '2024-01-01'), ('y', 1, NULL)").await;
+    for columns in ["id, note", "note", "*", "note AS n, id"] {
+        for id in [-5, 0, 1, 65_535, 65_536, 69_999, 70_000, 70_001, -6] {
+            let point = format!("SELECT {columns} FROM t WHERE id = {id}");
+            let planned = format!("{point} AND id + 0 = {id}");
+            assert_eq!(
+                both(&mut session, &point).await,
+                both(&mut session, &planned).await,
+                "{point}"
+            );
+        }
+    }
+    for key in ["a = 'x' AND b = 1", "b = 1 AND a = 'y'", "a = 'z' AND b = 1"] {
+        let point = format!("SELECT c, a FROM pair WHERE {key}");
+        let planned = format!("{point} AND b + 0 = 1");
+        assert_eq!(both(&mut session, &point).await, both(&mut session, &planned).await, "{point}");
+    }
+    let explained = rows(&mut session, "EXPLAIN SELECT note FROM t WHERE id = 5").await;
+    assert!(explained[0].contains("without a plan"), "{explained:?}");
+    let explained = rows(&mut session, "EXPLAIN SELECT note FROM t WHERE id > 5").await;
+    assert!(!explained[0].contains("without a plan"), "{explained:?}");
+}
+
+/// Column names, types and rows of a query.
+async fn both(session: &mut cleave_host::Session, sql: &str) -> (Vec<String>, Vec<String>) {
+    let outcomes = run(session, sql).await;
+    let [Outcome::Rows { schema, .. }] = outcomes.as_slice() else { panic!("{sql}") };
+    let columns = schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type()));
+    (columns.collect(), rows(session, sql).await)
+}
+
+/// What COPY TO STDOUT wrote, to be read by the test.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_goes_both_ways_in_every_format() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let definition = "(id int PRIMARY KEY, note text)";
+    run(&mut session, &format!("CREATE TABLE t {definition}")).await;
+    session.load("t", batches(vec![numbered(0..30_000)]), None).await.unwrap();
+    run(&mut session, "INSERT INTO t VALUES (30000, NULL), (30001, 'a \"quoted\", value')").await;
+    let files = tempfile::tempdir().unwrap();
+    let sum = "SELECT count(*), sum(id), count(note), sum(length(note)) FROM";
+    let expected = row(&mut session, &format!("{sum} t")).await;
+    for (name, options) in [
+        ("t.csv", "WITH (FORMAT csv, HEADER true)"),
+        ("t.txt", ""),
+        ("t.parquet", "WITH (FORMAT parquet)"),
+    ] {
+        let path = files.path().join(name);
+        let path = path.display();
+        let done = run(&mut session, &format!("COPY t TO '{path}' {options}")).await;
+        assert_eq!(tag(&done), "COPY 30002");
+        run(&mut session, &format!("CREATE TABLE u {definition}")).await;
+        let done = run(&mut session, &format!("COPY u FROM '{path}' {options}")).await;
+        assert_eq!(tag(&done), "COPY 30002", "{name}");
+        assert_eq!(row(&mut session, &format!("{sum} u")).await, expected, "{name}");
+        run(&mut session, "DROP TABLE u").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_speaks_with_the_client() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, kind text DEFAULT 'none')").await;
+    assert_eq!(refused(&mut session, "COPY t FROM STDIN").await.sqlstate(), "0A000");
+    let written = Written::default();
+    let input: Box<dyn Read + Send> = Box::new(&b"1\n2\n"[..]);
+    session.set_client_streams(ClientStreams {
+        input: Some(input),
+        output: Some(Box::new(written.clone())),
+    });
+    assert_eq!(tag(&run(&mut session, "COPY t (id) FROM STDIN WITH (FORMAT csv)").await), "COPY 2");
+    for _ in 0..2 {
+        run(&mut session, "COPY (SELECT * FROM t ORDER BY id) TO STDOUT WITH (FORMAT csv)").await;
+    }
+    let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(written, "1,none\n2,none\n1,none\n2,none\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_wrong_somewhere_loads_nothing() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note varchar(8))").await;
+    let files = tempfile::tempdir().unwrap();
+    let path = files.path().join("bad.csv");
+    for (text, sqlstate, words) in [
+        ("1,a\nx,b\n", "22P02", "line 2, column 1 (\"id\")"),
+        ("1,a\n2,much too long\n", "22001", "line 2, column 2 (\"note\")"),
+        ("1,a\n2\n", "22P04", "line 2"),
+        ("1,a\n2,b,c\n", "22P04", "line 2"),
+        ("1,a\n,b\n", "23502", "line 2, column 1 (\"id\")"),
+        ("1,a\n2,\"b\n", "22P04", "line 2"),
+        ("1,a\n1,b\n", "23505", "(id)=(1)"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let sql = format!("COPY t FROM '{}' WITH (FORMAT csv)", path.display());
+        let error = refused(&mut session, &sql).await;
+        assert_eq!(error.sqlstate(), sqlstate, "{text:?}: {error}");
+        assert!(error.to_string().contains(words), "{text:?}: {error}");
+        assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "0");
+    }
+    let error = refused(&mut session, "COPY t FROM '/nowhere/x.csv' WITH (FORMAT csv)").await;
+    assert_eq!(error.sqlstate(), "58P01");
+    assert!(error.to_string().contains("/nowhere/x.csv"), "{error}");
+}

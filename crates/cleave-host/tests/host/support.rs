@@ -1,0 +1,133 @@
+//! What the tests share: databases in temporary directories, rows as text.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Int32Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use cleave_device::{Runtime, RuntimeOptions};
+use cleave_fragment::link::DeviceService;
+use cleave_host::value::value_text;
+use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session};
+use cleave_media::{DirectFile, Media, OpenMode};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+/// Identity of the embedded device of all tests.
+pub(crate) const DEVICE: [u8; 16] = [7; 16];
+
+/// Options of a small device.
+pub(crate) fn runtime_options(device_id: [u8; 16]) -> RuntimeOptions {
+    RuntimeOptions { cores: 2, io_threads: 2, ..RuntimeOptions::new(device_id) }
+}
+
+/// The device over a file.
+pub(crate) fn embedded() -> EmbeddedFactory {
+    embedded_as(DEVICE)
+}
+
+/// The same with another identity.
+pub(crate) fn embedded_as(device_id: [u8; 16]) -> EmbeddedFactory {
+    Arc::new(move |path: &Path| {
+        let mode = if path.exists() { OpenMode::Existing } else { OpenMode::Create };
+        let media = DirectFile::open(path, mode)
+            .map_err(|error| Error::io("open", path, std::io::Error::other(error)))?;
+        over(Arc::new(media), device_id)
+    })
+}
+
+/// The device over media that the test keeps a hold of.
+pub(crate) fn over(
+    media: Arc<dyn Media>,
+    device_id: [u8; 16],
+) -> Result<Arc<dyn DeviceService>, Error> {
+    let runtime = Runtime::new(media, runtime_options(device_id))
+        .map_err(|error| Error::io("start", Path::new("a device"), std::io::Error::other(error)))?;
+    Ok(runtime)
+}
+
+/// The database in `directory`, made if it is not there.
+pub(crate) async fn open(directory: &Path) -> Arc<Database> {
+    Database::open(directory, OpenOptions::new(embedded()).create(true)).await.unwrap()
+}
+
+/// A database of its own.
+pub(crate) async fn fresh() -> (tempfile::TempDir, Arc<Database>) {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(directory.path()).await;
+    (directory, database)
+}
+
+/// Runs statements that must succeed.
+pub(crate) async fn run(session: &mut Session, sql: &str) -> Vec<Outcome> {
+    match session.run(sql).await {
+        Ok(outcomes) => outcomes,
+        Err(error) => panic!("{sql}: {error}"),
+    }
+}
+
+/// The rows of one query, values as text joined by commas, in the order in which they come.
+pub(crate) async fn rows(session: &mut Session, sql: &str) -> Vec<String> {
+    let outcomes = run(session, sql).await;
+    let [Outcome::Rows { batches, .. }] = outcomes.as_slice() else {
+        panic!("{sql} gives {outcomes:?}");
+    };
+    let mut rows = Vec::new();
+    for batch in batches {
+        for row in 0..batch.num_rows() {
+            let values = batch.columns().iter().map(|column| {
+                value_text(column, row).unwrap().unwrap_or_else(|| "NULL".to_owned())
+            });
+            rows.push(values.collect::<Vec<_>>().join(","));
+        }
+    }
+    rows
+}
+
+/// The only row of one query.
+pub(crate) async fn row(session: &mut Session, sql: &str) -> String {
+    let rows = rows(session, sql).await;
+    assert_eq!(rows.len(), 1, "{sql}: {rows:?}");
+    rows.into_iter().next().unwrap()
+}
+
+/// The error of a statement that must fail.
+pub(crate) async fn refused(session: &mut Session, sql: &str) -> Error {
+    match session.run(sql).await {
+        Ok(outcomes) => panic!("{sql} gives {outcomes:?}"),
+        Err(error) => error,
+    }
+}
+
+/// Rows of `(id integer, note text)` with these ids.
+pub(crate) fn numbered(ids: impl Iterator<Item = i32>) -> RecordBatch {
+    let ids: Vec<i32> = ids.collect();
+    let notes: StringArray = ids.iter().map(|id| Some(note(*id))).collect();
+    let schema = Schema::new(vec![
+        Field::new("id", DataType::Int32, false),
+        Field::new("note", DataType::Utf8, true),
+    ]);
+    RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int32Array::from(ids)), Arc::new(notes)])
+        .unwrap()
+}
+
+/// The note that row `id` has.
+pub(crate) fn note(id: i32) -> String {
+    format!("note {id} {}", "x".repeat(usize::try_from(id % 50).unwrap()))
+}
+
+/// Batches as a stream that never fails.
+pub(crate) fn batches(batches: Vec<RecordBatch>) -> BoxStream<'static, Result<RecordBatch, Error>> {
+    stream::iter(batches.into_iter().map(Ok)).boxed()
+}
+
+/// Checks that what the device has in use is what the catalog names, and waits for no one.
+pub(crate) fn assert_no_leak(database: &Database) {
+    let catalog = database.catalog();
+    for device in database.devices() {
+        let named: u64 =
+            catalog.extents(device.id()).iter().map(|e| u64::from(e.block_count)).sum();
+        let space = device.space();
+        assert_eq!(space.used_blocks - space.retired_blocks, named, "{space:?}");
+    }
+}
