@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 scale=${1:-0.002}
 work=target/peers/imdb-$scale
-cleave=${CLEAVE_BINARY:-target/debug/cleave}
+cleave=${CLEAVE_BINARY:-${CARGO_TARGET_DIR:-target}/debug/cleave}
 
 scripts/install_peers.sh duckdb
 [[ -x $cleave ]] || cargo build --package cleave
