@@ -26,8 +26,8 @@ pub(crate) enum Failure {
     /// A statement failed; its error is already on standard error.
     #[error("a statement failed")]
     Reported,
-    /// A statement failed.
-    #[error("{0}")]
+    /// A statement, or a load, failed.
+    #[error("ERROR {}: {0}", .0.sqlstate())]
     Sql(#[source] cleave_host::Error),
     /// Two ways to run one query gave different rows: a defect of this program.
     #[error("{0}")]

@@ -42,7 +42,7 @@ fn files_and_direct_loading_hold_the_same_rows() {
 fn tpch_is_generated_too() {
     let place = tempdir().unwrap();
     let directory = place.path().to_str().unwrap();
-    cleave(&["generate", "tpch", "--scale", "0.001", "--db", directory]).ok();
+    cleave(&["generate", "tpch", "--scale", "0.01", "--db", directory]).ok();
     let query = "SELECT count(*) AS n FROM lineitem, orders WHERE l_orderkey = o_orderkey";
     let out = sql(
         place.path(),
