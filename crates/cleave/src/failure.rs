@@ -27,7 +27,7 @@ pub(crate) enum Failure {
     #[error("a statement failed")]
     Reported,
     /// A statement, or a load, failed.
-    #[error("ERROR {}: {0}", .0.sqlstate())]
+    #[error("ERROR {state}: {0}", state = .0.sqlstate())]
     Sql(#[source] cleave_host::Error),
     /// Two ways to run one query gave different rows: a defect of this program.
     #[error("{0}")]
