@@ -30,7 +30,7 @@ const REBUILD_PAGE_COUNT: usize = 64;
 #[derive(Debug, Clone)]
 pub struct TabletIndex {
     /// Sorted runs, oldest first.
-    pub runs: Vec<Arc<SegmentDirectory>>,
+    runs: Vec<Run>,
     /// Rows of hot segments below this VID are in a run.
     pub vid_covered: u64,
     memtable: Arc<SharedMemtable>,
@@ -56,18 +56,40 @@ impl TabletIndex {
     }
 
     /// The index as a root stores it: its memtable is yet to be made.
-    pub(crate) fn stored(runs: Vec<Arc<SegmentDirectory>>, vid_covered: u64) -> Self {
-        Self { runs, vid_covered, memtable: Arc::default() }
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] for a segment that is no run.
+    pub(crate) fn stored(
+        runs: Vec<Arc<SegmentDirectory>>,
+        vid_covered: u64,
+    ) -> Result<Self, StoreError> {
+        Ok(Self { runs: opened(runs)?, vid_covered, memtable: Arc::default() })
     }
 
     /// The same index with other runs and the same memtable.
-    pub(crate) fn with_runs(&self, runs: Vec<Arc<SegmentDirectory>>) -> Self {
-        Self { runs, vid_covered: self.vid_covered, memtable: Arc::clone(&self.memtable) }
+    ///
+    /// # Errors
+    /// As [`TabletIndex::stored`].
+    pub(crate) fn with_runs(&self, runs: Vec<Arc<SegmentDirectory>>) -> Result<Self, StoreError> {
+        let memtable = Arc::clone(&self.memtable);
+        Ok(Self { runs: opened(runs)?, vid_covered: self.vid_covered, memtable })
     }
 
     /// The index after its memtable went into `runs`, with all rows below `vid_covered`.
-    pub(crate) fn flushed(runs: Vec<Arc<SegmentDirectory>>, vid_covered: u64) -> Self {
-        Self { runs, vid_covered, memtable: SharedMemtable::of(Memtable::new()) }
+    ///
+    /// # Errors
+    /// As [`TabletIndex::stored`].
+    pub(crate) fn flushed(
+        runs: Vec<Arc<SegmentDirectory>>,
+        vid_covered: u64,
+    ) -> Result<Self, StoreError> {
+        let memtable = SharedMemtable::of(Memtable::new());
+        Ok(Self { runs: opened(runs)?, vid_covered, memtable })
+    }
+
+    /// The directories of the runs, oldest first.
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = &Arc<SegmentDirectory>> {
+        self.runs.iter().map(Run::directory)
     }
 
     /// The row of `key`, which may be younger than `tablet`.
@@ -86,8 +108,7 @@ impl TabletIndex {
         if found.is_some() {
             return Ok(found);
         }
-        for directory in self.runs.iter().rev() {
-            let run = Run::new(Arc::clone(directory))?;
+        for run in self.runs.iter().rev() {
             if let Some(vid) = run.get(pages, key).await? {
                 return Ok(Some(vid));
             }
@@ -113,8 +134,7 @@ impl TabletIndex {
         if in_memtable.is_some() {
             return Ok(in_memtable);
         }
-        for directory in self.runs.iter().rev() {
-            let run = Run::new(Arc::clone(directory))?;
+        for run in self.runs.iter().rev() {
             let found = run.get_many(pages, keys).await?;
             if let Some(position) = found.iter().position(Option::is_some) {
                 return Ok(Some(position));
@@ -136,8 +156,7 @@ impl TabletIndex {
         last: &[u8],
     ) -> Result<Vec<MergeSource>> {
         let mut sources = Vec::new();
-        for directory in &self.runs {
-            let run = Run::new(Arc::clone(directory))?;
+        for run in &self.runs {
             let overlaps = run.key_range().is_some_and(|(low, high)| low <= last && first <= high);
             if overlaps {
                 sources.push(MergeSource::Run(run.scan(Some(first))));
@@ -213,6 +232,10 @@ impl PendingKeys {
             debug_assert!(inserted.is_ok(), "keys are checked before they are published");
         }
     }
+}
+
+fn opened(runs: Vec<Arc<SegmentDirectory>>) -> Result<Vec<Run>, StoreError> {
+    runs.into_iter().map(Run::new).collect()
 }
 
 fn read(memtable: &RwLock<Memtable>) -> std::sync::RwLockReadGuard<'_, Memtable> {

@@ -18,7 +18,7 @@ use cleave_store::{SegmentDirectory, SegmentId};
 use tokio::sync::OwnedMutexGuard;
 
 use super::root::{self, ReplaceError};
-use super::{CatalogState, DeviceId, TableState};
+use super::{CatalogState, DeviceId, TableState, segment_extents};
 use crate::database::Database;
 use crate::device::{Claim, Device};
 use crate::error::{Error, NameKind, Result};
@@ -216,20 +216,28 @@ impl Transaction {
 
 /// Every segment that `state` names.
 fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
-    state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| {
-        tablet.heap.iter().chain(tablet.index.iter().flat_map(|index| &index.runs))
-    })
+    state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| tablet.segments())
 }
 
-/// Extents that `base` names and `next` does not, by device.
+/// Extents that `base` names and `next` does not, by device. Segments that both share are not looked
+/// into, so that this costs what the statement changed.
 fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Extent>)> {
+    let kept: BTreeSet<*const SegmentDirectory> = segments(next).map(Arc::as_ptr).collect();
+    let shared: BTreeSet<*const SegmentDirectory> =
+        segments(base).map(Arc::as_ptr).filter(|segment| kept.contains(segment)).collect();
     base.devices
         .keys()
         .map(|device| {
-            let kept: BTreeSet<Extent> = next.extents(*device).into_iter().collect();
-            let gone =
-                base.extents(*device).into_iter().filter(|extent| !kept.contains(extent)).collect();
-            (*device, gone)
+            let changed = |state: &CatalogState| {
+                let tablets = state.tables.values().flat_map(|table| &table.tablets);
+                tablets
+                    .filter(|tablet| tablet.device == *device)
+                    .flat_map(|tablet| tablet.segments())
+                    .filter(|segment| !shared.contains(&Arc::as_ptr(segment)))
+                    .flat_map(|segment| segment_extents(segment))
+                    .collect::<BTreeSet<Extent>>()
+            };
+            (*device, changed(base).difference(&changed(next)).copied().collect())
         })
         .collect()
 }

@@ -209,15 +209,21 @@ impl TabletState {
             .sum()
     }
 
+    /// Every segment of the tablet: those of the heap, then the runs of its index.
+    pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+        self.heap.iter().chain(self.index.iter().flat_map(|index| index.runs()))
+    }
+
     /// Every extent of the tablet: heap pages, overflow pages and index runs.
     pub fn extents(&self) -> impl Iterator<Item = Extent> {
-        let index = self.index.iter().flat_map(|index| &index.runs);
-        self.heap.iter().chain(index).flat_map(|segment| segment_extents(segment))
+        self.segments().flat_map(|segment| segment_extents(segment))
     }
 
     /// The heap segment `id`.
     pub fn segment(&self, id: SegmentId) -> Option<&Arc<SegmentDirectory>> {
-        self.heap.iter().find(|segment| segment.segment == id)
+        // Ids rise with time, and so do the segments of a heap.
+        let place = self.heap.binary_search_by_key(&id, |segment| segment.segment).ok()?;
+        self.heap.get(place)
     }
 
     /// The segment that INSERT appends to, if there is one.

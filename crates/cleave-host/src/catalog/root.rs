@@ -250,7 +250,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
                 heap: tablet.heap.iter().map(place).collect(),
                 version_map: tablet.version_map.encode(),
                 index: tablet.index.as_ref().map(|index| proto::Index {
-                    runs: index.runs.iter().map(place).collect(),
+                    runs: index.runs().map(place).collect(),
                     vid_covered: index.vid_covered,
                 }),
             })
@@ -337,10 +337,12 @@ impl Decoder<'_> {
             .map_err(|error| self.damaged(&format!("a version map: {error}")))?;
         let index = match tablet.index {
             None => None,
-            Some(index) => Some(Arc::new(TabletIndex::stored(
-                self.segments(index.runs, table)?,
-                index.vid_covered,
-            ))),
+            Some(index) => {
+                let runs = self.segments(index.runs, table)?;
+                let index = TabletIndex::stored(runs, index.vid_covered)
+                    .map_err(|error| self.damaged(&error.to_string()))?;
+                Some(Arc::new(index))
+            }
         };
         if index.is_some() == schema.primary_key.is_empty() {
             return Err(self.damaged(&format!(

@@ -153,11 +153,11 @@ impl Append {
         let segment = segment_ref(&mut self.transaction, schema)?;
         let source = vec![MergeSource::Memtable(Arc::new(memtable))];
         let run = merge(schema, &self.claim, segment, source, pages).await?;
-        let mut runs = index.runs.clone();
+        let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
         runs.push(Arc::new(run));
         let runs = compact(&mut self.transaction, tablet, schema, runs, pages).await?;
         let covered = tablet.next_vid + rows.num_rows() as u64;
-        Ok(Some(Arc::new(TabletIndex::flushed(runs, covered))))
+        Ok(Some(Arc::new(TabletIndex::flushed(runs, covered)?)))
     }
 
     /// Writes the rows; the hot segment with them.

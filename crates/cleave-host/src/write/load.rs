@@ -210,10 +210,10 @@ impl BulkLoad {
                 check_unique(schema, sources, pages).await?;
             }
         }
-        let mut runs = index.runs.clone();
+        let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
         runs.push(run);
         let runs = compact(&mut self.transaction, &self.tablet, schema, runs, pages).await?;
-        Ok(Some(Arc::new(index.with_runs(runs))))
+        Ok(Some(Arc::new(index.with_runs(runs)?)))
     }
 }
 
@@ -275,7 +275,7 @@ pub(crate) async fn compact(
     let claim = transaction.claim(&device);
     let merged = merge(schema, &claim, segment, whole_runs(&runs)?, pages).await?;
     // Runs of this very statement were never committed: their space is the claim's to free.
-    let committed: Vec<_> = tablet.index.iter().flat_map(|index| &index.runs).collect();
+    let committed: Vec<_> = tablet.index.iter().flat_map(|index| index.runs()).collect();
     for run in runs.iter().filter(|run| !committed.iter().any(|old| Arc::ptr_eq(old, run))) {
         segment_extents(run).for_each(|extent| claim.give_back(extent));
     }

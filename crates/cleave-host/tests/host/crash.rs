@@ -69,10 +69,7 @@ fn assert_sound(database: &Database, directory: &Path) {
     let sealed = catalog
         .tables()
         .flat_map(|table| table.tablets.clone())
-        .flat_map(|tablet| {
-            let runs = tablet.index.as_ref().map(|index| index.runs.clone()).unwrap_or_default();
-            tablet.heap.iter().cloned().chain(runs).collect::<Vec<_>>()
-        })
+        .flat_map(|tablet| tablet.segments().cloned().collect::<Vec<_>>())
         .filter(|segment| segment.sealed)
         .count();
     let files = std::fs::read_dir(directory.join("segments")).unwrap().count();

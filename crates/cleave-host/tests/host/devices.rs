@@ -172,6 +172,44 @@ async fn a_restarted_device_goes_on_within_one_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_lost_during_a_load_undoes_the_load() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, _) = with_nas(outside.path()).await;
+    let address = served.address;
+    let lost = Arc::new(tokio::sync::Notify::new());
+    let input = {
+        let lost = Arc::clone(&lost);
+        let served = std::sync::Mutex::new(Some(served));
+        futures::stream::unfold(30_000, move |from| {
+            // The device goes when a few batches are on their way, and the load waits for that.
+            let served = if from == 90_000 { served.lock().unwrap().take() } else { None };
+            let lost = Arc::clone(&lost);
+            async move {
+                if let Some(served) = served {
+                    served.stop().await;
+                    lost.notify_one();
+                }
+                (from < 2_000_000).then(|| (Ok(numbered(from..from + 10_000)), from + 10_000))
+            }
+        })
+    };
+    let mut session = database.session();
+    let error = session.load("far", Box::pin(input), None).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "58030", "{error}");
+    lost.notified().await;
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    session.load("far", batches(vec![numbered(30_000..40_000)]), None).await.unwrap();
+    assert_eq!(row(&mut session, "SELECT count(*), max(id) FROM far").await, "30001,39999");
+    let nas = database.device_named("nas").unwrap();
+    let named = database.catalog().extents(nas.id());
+    let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
+    let space = nas.space();
+    // What may still be written to is kept until the next opening, and not a block more.
+    assert_eq!(space.used_blocks, named + space.retired_blocks + space.doubtful_blocks);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_device_at_the_address_is_refused() {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database, served, _) = with_nas(outside.path()).await;

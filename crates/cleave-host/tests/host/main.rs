@@ -1,7 +1,10 @@
 //! The host over a real embedded device, and over `cleaved` on the far side of a link.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
+
 mod crash;
 mod devices;
+mod durability;
 mod insert;
 mod load;
 mod open;

@@ -6,7 +6,7 @@ use crate::support::{assert_no_leak, batches, fresh, numbered, open, row, run};
 async fn dropped_tables_give_back_their_space() {
     let (directory, database) = fresh().await;
     let mut session = database.session();
-    let device = database.devices()[0].clone();
+    let device = std::sync::Arc::clone(&database.devices()[0]);
     let mut marks = Vec::new();
     for _ in 0..5 {
         run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;

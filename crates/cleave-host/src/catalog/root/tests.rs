@@ -64,7 +64,7 @@ fn state(directory: &Path) -> CatalogState {
         next_vid: 101,
         heap: vec![Arc::new(sealed), Arc::new(open)],
         version_map: Arc::new(map),
-        index: Some(Arc::new(TabletIndex::stored(Vec::new(), 55))),
+        index: Some(Arc::new(TabletIndex::stored(Vec::new(), 55).unwrap())),
     };
     let table =
         TableState { schema: Arc::new(schema("title", 7)), tablets: vec![Arc::new(tablet)] };

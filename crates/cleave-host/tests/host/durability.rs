@@ -1,0 +1,123 @@
+//! Loss of power, and media that fail: what was acknowledged is there, and nothing else.
+//!
+//! The device runs over media that keep durable bytes apart from those written since the last sync. A loss of
+//! power leaves the durable ones and any of the others.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use cleave_host::{Database, EmbeddedFactory, OpenOptions};
+use cleave_media::{FaultyMedia, Media};
+
+use crate::support::{DEVICE, assert_no_leak, batches, note, numbered, over, refused, row, run};
+
+/// A device whose media can be replaced between two openings.
+#[derive(Clone)]
+struct Slot(Arc<Mutex<Arc<dyn Media>>>);
+
+impl Slot {
+    fn new(media: Arc<dyn Media>) -> Self {
+        Self(Arc::new(Mutex::new(media)))
+    }
+
+    fn factory(&self) -> EmbeddedFactory {
+        let slot = self.clone();
+        Arc::new(move |_: &Path| over(Arc::clone(&slot.0.lock().unwrap()), DEVICE))
+    }
+
+    async fn open(&self, directory: &Path) -> Arc<Database> {
+        let options = OpenOptions::new(self.factory()).create(true);
+        Database::open(directory, options).await.unwrap()
+    }
+}
+
+const ALL: &str = "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM t";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_a_loss_of_power() {
+    for seed in 0..12 {
+        let directory = tempfile::tempdir().unwrap();
+        let media = Arc::new(FaultyMedia::new());
+        let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+        let database = slot.open(directory.path()).await;
+        let mut session = database.session();
+        run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+        session.load("t", batches(vec![numbered(0..5000)]), None).await.unwrap();
+        for id in 5000..5020 {
+            run(&mut session, &format!("INSERT INTO t VALUES ({id}, '{}')", note(id))).await;
+        }
+        // One more load, which fails after so many operations on the media, each time elsewhere.
+        media.fail_after(seed);
+        let failed = session.load("t", batches(vec![numbered(5020..9000)]), None).await;
+        let end = if failed.is_ok() { 9000 } else { 5020 };
+        drop((session, database));
+        *slot.0.lock().unwrap() = Arc::new(media.crash(seed).unwrap());
+
+        let database = slot.open(directory.path()).await;
+        let mut session = database.session();
+        assert_eq!(row(&mut session, ALL).await, format!("{end},{end},0,{}", end - 1), "{seed}");
+        for id in [0, 4999, 5000, 5019] {
+            let sql = format!("SELECT note FROM t WHERE id = {id}");
+            assert_eq!(row(&mut session, &sql).await, note(id), "seed {seed}");
+        }
+        assert_no_leak(&database);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_the_media_refuse_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let media = Arc::new(FaultyMedia::new());
+    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO t VALUES (1, 'one')").await;
+    let generation = database.catalog().generation;
+    for operations in 0..3 {
+        media.fail_after(operations);
+        let error = match session.run("INSERT INTO t VALUES (2, 'two')").await {
+            Err(error) => error,
+            // All that it needed had been done.
+            Ok(_) => break,
+        };
+        assert_eq!(error.sqlstate(), "58030", "{error}");
+        assert!(error.to_string().contains("a test asked for it"), "{error}");
+        media.mend();
+        assert_eq!(database.catalog().generation, generation);
+        assert_eq!(row(&mut session, ALL).await, "1,1,1,1");
+    }
+    media.fail_after(0);
+    let error = refused(&mut session, "INSERT INTO t VALUES (1, 'uno')").await;
+    assert_eq!(error.sqlstate(), "23505", "keys are looked up without writing: {error}");
+    media.mend();
+    run(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
+    assert_eq!(row(&mut session, "SELECT note FROM t WHERE id = 3").await, "three");
+    run(&mut session, "CREATE TABLE u (id int)").await;
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_root_that_cannot_be_replaced_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let slot = Slot::new(Arc::new(FaultyMedia::new()));
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    let space = database.devices()[0].space();
+    // A directory in its place: the new root cannot be written.
+    std::fs::create_dir(directory.path().join("root.new")).unwrap();
+    for sql in ["INSERT INTO t VALUES (1, 'x')", "CREATE TABLE u (id int)", "DROP TABLE t"] {
+        let error = refused(&mut session, sql).await;
+        assert!(error.to_string().contains("root.new"), "{sql}: {error}");
+    }
+    let load = session.load("t", batches(vec![numbered(0..5000)]), None).await;
+    assert!(load.unwrap_err().to_string().contains("root.new"));
+    std::fs::remove_dir(directory.path().join("root.new")).unwrap();
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "0");
+    assert_eq!(database.devices()[0].space(), space);
+    assert_eq!(std::fs::read_dir(directory.path().join("segments")).unwrap().count(), 0);
+    run(&mut session, "INSERT INTO t VALUES (1, 'x')").await;
+    assert_eq!(row(&mut session, "SELECT note FROM t WHERE id = 1").await, "x");
+    assert_no_leak(&database);
+}
