@@ -137,7 +137,7 @@ pub(crate) async fn load(
     for table in generator.tables() {
         let progress = (report == Report::Progress)
             .then(|| Progress::start(table.name, Some(table.rows), Unit::Rows));
-        let batches = parts_in_order(generator, table.name, |batches| batches)
+        let batches = parts_in_order(generator, &table, |batches| batches)
             .map(|part| part.map(|batches| stream::iter(batches).map(Ok)))
             .flat_map(|part| match part {
                 Ok(batches) => batches.left_stream(),
@@ -167,7 +167,7 @@ async fn write_files(generator: &Arc<dyn Generator>, folder: &Path) -> Result<()
         let progress = Progress::start(table.name, Some(table.rows), Unit::Rows);
         let path = folder.join(table.name).with_extension("csv");
         let mut file = BufWriter::new(File::create(&path).map_err(Failure::file(&path))?);
-        let mut parts = parts_in_order(generator, table.name, |batches| text(&batches)).boxed();
+        let mut parts = parts_in_order(generator, &table, |batches| text(&batches)).boxed();
         let mut row_count = 0;
         while let Some(part) = parts.next().await {
             let (text, part_rows) = part.map_err(Failure::Sql)?.map_err(Failure::file(&path))?;
@@ -195,17 +195,22 @@ fn text(batches: &[RecordBatch]) -> std::io::Result<(Vec<u8>, u64)> {
 /// The parts of a table in order, each computed and passed through `finish` on another thread.
 fn parts_in_order<T: Send + 'static>(
     generator: &Arc<dyn Generator>,
-    table: &'static str,
+    table: &TableSpec,
     finish: impl Fn(Vec<RecordBatch>) -> T + Send + Sync + 'static,
 ) -> impl Stream<Item = Result<T, Error>> + Send + 'static {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let part_count = generator.part_count(table);
-    let generator = Arc::clone(generator);
+    let part_count = generator.part_count(table.name);
+    let (generator, table) = (Arc::clone(generator), Arc::new(table.clone()));
     let finish = Arc::new(finish);
     stream::iter(0..part_count)
         .map(move |part| {
-            let (generator, finish) = (Arc::clone(&generator), Arc::clone(&finish));
-            super::blocking(move || Ok(finish(generator.part(table, part))))
+            let (generator, table) = (Arc::clone(&generator), Arc::clone(&table));
+            let finish = Arc::clone(&finish);
+            super::blocking(move || {
+                let batches = generator.part(table.name, part);
+                debug_assert!(batches.iter().all(|batch| batch.schema() == table.schema));
+                Ok(finish(batches))
+            })
         })
         .buffered(threads + 1)
 }

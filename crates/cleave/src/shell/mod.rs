@@ -113,6 +113,7 @@ impl Shell {
             env!("CARGO_PKG_VERSION")
         )?;
         loop {
+            self.out.flush()?;
             editor.set_vocabulary(self.vocabulary());
             let text = match editor.read("cleave> ") {
                 Ok(Input::Text(text)) => text,
