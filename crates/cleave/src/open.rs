@@ -14,6 +14,9 @@ use cleave_media::{DirectFile, OpenMode, random_bytes};
 use crate::arguments::Place;
 use crate::failure::Failure;
 
+/// What the fragments of the embedded device may use together: a few at the default of `device_memory`.
+const FRAGMENT_MEMORY_BYTES: u64 = 1 << 30;
+
 /// Whether a database that is not there is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Create {
@@ -76,7 +79,8 @@ fn embedded_device() -> EmbeddedFactory {
         let failed = |action| move |error| Error::io(action, media_path, io::Error::other(error));
         let mode = if media_path.exists() { OpenMode::Existing } else { OpenMode::Create };
         let media = DirectFile::open(media_path, mode).map_err(failed("open"))?;
-        let options = RuntimeOptions::new(device_id(media_path)?);
+        let mut options = RuntimeOptions::new(device_id(media_path)?);
+        options.fragment_memory_bytes = FRAGMENT_MEMORY_BYTES;
         let runtime = Runtime::new(Arc::new(media), options)
             .map_err(|error| Error::io("serve", media_path, io::Error::other(error)))?;
         Ok(runtime as _)
