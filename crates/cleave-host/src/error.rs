@@ -119,7 +119,9 @@ pub enum Error {
         message: String,
     },
     /// NULL for a column that refuses it: give a value.
-    #[error("null value in column \"{column}\" of table \"{table}\" violates its NOT NULL constraint")]
+    #[error(
+        "null value in column \"{column}\" of table \"{table}\" violates its NOT NULL constraint"
+    )]
     NotNull {
         /// The table.
         table: String,

@@ -199,7 +199,13 @@ pub const LIST: &[Setting] = &[
 ];
 
 const fn fixed(name: &'static str, description: &'static str, only: &'static str) -> Setting {
-    Setting { name, description, values: Values::Only(only), get: |_| String::new(), set: |_, _| {} }
+    Setting {
+        name,
+        description,
+        values: Values::Only(only),
+        get: |_| String::new(),
+        set: |_, _| {},
+    }
 }
 
 impl Default for Settings {
@@ -295,16 +301,15 @@ impl Values {
     fn check(&self, text: &str) -> Option<Value> {
         let text = text.trim();
         match self {
-            Self::Words(words) => words
-                .iter()
-                .position(|word| word.eq_ignore_ascii_case(text))
-                .map(Value::Word),
+            Self::Words(words) => {
+                words.iter().position(|word| word.eq_ignore_ascii_case(text)).map(Value::Word)
+            }
             Self::Number(min, max) => {
                 text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
             }
-            Self::Bytes(min, max) => parse_bytes(text)
-                .filter(|number| (min..=max).contains(&number))
-                .map(Value::Number),
+            Self::Bytes(min, max) => {
+                parse_bytes(text).filter(|number| (min..=max).contains(&number)).map(Value::Number)
+            }
             Self::Text => (text.len() <= 63 && !text.contains(char::is_control))
                 .then(|| Value::Text(text.to_owned())),
             Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),

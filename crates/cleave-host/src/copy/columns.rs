@@ -5,6 +5,8 @@
 //! statement. Invariant: a batch that leaves [`InputColumns::batch`] has the table's schema, and no NULL where
 //! the table has none.
 
+use std::sync::Arc;
+
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use cleave_store::{Column, TableSchema};
@@ -98,7 +100,7 @@ impl InputColumns {
             }
             complete.push(values);
         }
-        Ok(RecordBatch::try_new(self.schema.clone(), complete)?)
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), complete)?)
     }
 }
 

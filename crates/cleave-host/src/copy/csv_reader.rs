@@ -178,7 +178,8 @@ impl ChunkParser {
         scratch: &mut String,
     ) -> Result<(), FieldFault> {
         self.each_field(record, scratch, |index, field| {
-            let (Some(rule), Some(builder)) = (self.fields.get(index), builders.get_mut(index)) else {
+            let (Some(rule), Some(builder)) = (self.fields.get(index), builders.get_mut(index))
+            else {
                 return Err(self.extra(index, field.text));
             };
             let null = field.is_null_text
@@ -210,10 +211,8 @@ impl ChunkParser {
             if field.text == column.name {
                 return Ok(());
             }
-            let fault = InputFault::Header {
-                found: field.text.to_owned(),
-                expected: column.name.clone(),
-            };
+            let fault =
+                InputFault::Header { found: field.text.to_owned(), expected: column.name.clone() };
             Err(FieldFault { index, fault, value: None })
         })
     }
@@ -330,7 +329,8 @@ impl ChunkParser {
                 in_quotes = true;
                 continue;
             }
-            let next = bytes.get(position).copied().filter(|next| *next == quote || *next == escape);
+            let next =
+                bytes.get(position).copied().filter(|next| *next == quote || *next == escape);
             match next {
                 Some(next) if byte == escape => {
                     scratch.push(char::from(next));
@@ -369,8 +369,11 @@ impl ChunkParser {
         if !escaped || is_null_text {
             take(Field { text: raw, quoted: false, is_null_text })?;
         } else {
-            unescape(raw, scratch)
-                .map_err(|fault| FieldFault { index: 0, fault, value: Some(raw.to_owned()) })?;
+            unescape(raw, scratch).map_err(|fault| FieldFault {
+                index: 0,
+                fault,
+                value: Some(raw.to_owned()),
+            })?;
             take(Field { text: scratch, quoted: false, is_null_text })?;
         }
         Ok((end < bytes.len()).then_some(end + 1))

@@ -64,8 +64,11 @@ impl<W: Write> CsvWriter<W> {
     /// # Errors
     /// [`Error::Io`], or a type that has no text.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let texts =
-            batch.columns().iter().map(|column| ValueText::new(column)).collect::<Result<Vec<_>>>()?;
+        let texts = batch
+            .columns()
+            .iter()
+            .map(|column| ValueText::new(column))
+            .collect::<Result<Vec<_>>>()?;
         let alone = texts.len() == 1;
         let mut value = String::new();
         for row in 0..batch.num_rows() {
@@ -127,9 +130,9 @@ impl<W: Write> CsvWriter<W> {
         let quoted = forced
             || value == self.options.null
             || (alone && value == "\\.")
-            || value.bytes().any(|byte| {
-                byte == delimiter || byte == quote || byte == b'\n' || byte == b'\r'
-            });
+            || value
+                .bytes()
+                .any(|byte| byte == delimiter || byte == quote || byte == b'\n' || byte == b'\r');
         if !quoted {
             self.out.push_str(value);
             return;

@@ -119,7 +119,9 @@ impl CsvOptions {
             return fault("COPY: DELIMITER must be one ASCII character and no line break");
         }
         if !single(self.quote) || !single(self.escape) {
-            return fault("COPY: QUOTE and ESCAPE must each be one ASCII character and no line break");
+            return fault(
+                "COPY: QUOTE and ESCAPE must each be one ASCII character and no line break",
+            );
         }
         if self.csv && self.delimiter == self.quote {
             return fault("COPY: DELIMITER and QUOTE must differ");
@@ -127,7 +129,9 @@ impl CsvOptions {
         if !self.csv
             && (self.delimiter.is_ascii_alphanumeric() || matches!(self.delimiter, b'\\' | b'.'))
         {
-            return fault("COPY: DELIMITER of the text format cannot be a letter, digit, dot or \\");
+            return fault(
+                "COPY: DELIMITER of the text format cannot be a letter, digit, dot or \\",
+            );
         }
         if self.null.contains(['\n', '\r']) {
             return fault("COPY: NULL cannot contain a line break");

@@ -9,10 +9,14 @@
 //! Parquet has no interval of months, days and nanoseconds: it is written as text, and read back from text.
 //! Text is cut to `character(n)` and checked against `character varying(n)` as COPY from CSV does.
 //!
-//! Source: issue 2, part 4; the Parquet format's logical types.
+//! The `parquet` crate panics on some damaged files, where a length in the metadata turns negative. A load must
+//! not end the process, so such a panic is caught here and becomes an error; the reader is not used after it.
+//!
+//! Source: issue 2, part 4 and "Bad input"; the Parquet format's logical types.
 
 use std::fs::File;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +26,9 @@ use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, Schema
 use cleave_store::{Column, ColumnType, TableSchema};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
@@ -41,7 +47,8 @@ const BATCH_ROWS: usize = 65_536;
 /// Reads a Parquet file as rows of a table.
 pub struct ParquetReader {
     path: PathBuf,
-    reader: ParquetRecordBatchReader,
+    /// None after the end, and after a panic.
+    reader: Option<ParquetRecordBatchReader>,
     columns: InputColumns,
     /// For each of `columns.given()`, its place in the reader's batches.
     places: Vec<usize>,
@@ -64,11 +71,16 @@ impl ParquetReader {
     /// [`Error::Io`], [`Error::InputSchema`] for a file that is no Parquet or does not fit the table.
     pub fn open(path: &Path, table: &TableSchema, listed: &[String], now_us: i64) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file)
-            .map_err(|error| damaged(path, &error))?;
+        // The Arrow schema that writers of Arrow embed says nothing that Cleave needs, and Arrow's reader of
+        // it panics where it is damaged.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let builder =
+            guarded(path, || ParquetRecordBatchReaderBuilder::try_new_with_options(file, options))?
+                .map_err(|error| damaged(path, &error))?;
         let fields = builder.schema().fields().clone();
         let row_count = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let wrong = |message: String| Error::InputSchema { file: path.display().to_string(), message };
+        let wrong =
+            |message: String| Error::InputSchema { file: path.display().to_string(), message };
         let names = || fields.iter().map(|field| field.name().as_str());
         let listed: Vec<String> = match listed {
             [] => fields
@@ -109,16 +121,13 @@ impl ParquetReader {
             roots.push(index);
         }
         // The reader's batches hold the chosen columns in the file's order.
-        let places = roots
-            .iter()
-            .map(|root| roots.iter().filter(|other| *other < root).count())
-            .collect();
+        let places =
+            roots.iter().map(|root| roots.iter().filter(|other| *other < root).count()).collect();
         let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
-        let reader = builder
-            .with_projection(mask)
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(|error| damaged(path, &error))?;
+        let reader =
+            guarded(path, || builder.with_projection(mask).with_batch_size(BATCH_ROWS).build())?
+                .map_err(|error| damaged(path, &error))?;
+        let reader = Some(reader);
         Ok(Self { path: path.to_owned(), reader, columns, places, row_count })
     }
 
@@ -134,9 +143,14 @@ impl ParquetReader {
     /// [`Error::InputSchema`] for a damaged file, [`Error::Value`] for a value that does not fit its column,
     /// [`Error::NotNull`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(batch) = self.reader.next() else {
+        let Some(mut reader) = self.reader.take() else {
             return Ok(None);
         };
+        let (batch, reader) = guarded(&self.path, move || (reader.next(), reader))?;
+        let Some(batch) = batch else {
+            return Ok(None);
+        };
+        self.reader = Some(reader);
         let batch = batch.map_err(|error| Error::InputSchema {
             file: self.path.display().to_string(),
             message: format!("the file is damaged: {error}"),
@@ -223,10 +237,8 @@ pub fn cast_allowed(held: &DataType, column_type: &ColumnType) -> bool {
 
 fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     let target = column.column_type.arrow();
-    let fault = |error: ValueError| Error::Value {
-        column: column.name.clone(),
-        source: Box::new(error),
-    };
+    let fault =
+        |error: ValueError| Error::Value { column: column.name.clone(), source: Box::new(error) };
     let parsed = matches!(column.column_type, ColumnType::Interval | ColumnType::Uuid);
     let cast = if *values.data_type() == target {
         Arc::clone(values)
@@ -247,7 +259,8 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         // A value that does not fit becomes NULL, which is then found and refused with its text.
         let options = CastOptions { safe: true, ..CastOptions::default() };
         let cast = cast_with_options(values, &target, &options)?;
-        let lost = (0..values.len()).find(|index| values.is_valid(*index) && !kept(values, &cast, *index));
+        let lost =
+            (0..values.len()).find(|index| values.is_valid(*index) && !kept(values, &cast, *index));
         if let Some(index) = lost {
             let mut value = String::new();
             ValueText::new(values)?.write(index, &mut value);
@@ -256,8 +269,7 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         }
         cast
     };
-    let limited =
-        matches!(column.column_type, ColumnType::Varchar(Some(_)) | ColumnType::Char(_));
+    let limited = matches!(column.column_type, ColumnType::Varchar(Some(_)) | ColumnType::Char(_));
     if !limited {
         return Ok(cast);
     }
@@ -281,6 +293,22 @@ fn kept(values: &ArrayRef, cast: &ArrayRef, index: usize) -> bool {
             .is_some_and(|doubles| doubles.value(index).is_infinite()),
         _ => true,
     }
+}
+
+/// Runs a step of the `parquet` crate and turns its panic into an error.
+fn guarded<T>(path: &Path, step: impl FnOnce() -> T) -> Result<T> {
+    // What the step leaves half done is dropped by the unwinding: nothing of it is seen again.
+    catch_unwind(AssertUnwindSafe(step)).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("an unknown reason");
+        Error::InputSchema {
+            file: path.display().to_string(),
+            message: format!("the file is damaged: {text}"),
+        }
+    })
 }
 
 fn damaged(path: &Path, error: &ParquetError) -> Error {

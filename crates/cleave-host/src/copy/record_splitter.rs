@@ -115,11 +115,14 @@ impl<R: Read> RecordSplitter<R> {
                     false => Err(self.fault(InputFault::OpenQuote)),
                 };
             }
-            if self.buffer.len() - self.ends.last().copied().unwrap_or(0) > self.limits.record_bytes {
+            if self.buffer.len() - self.ends.last().copied().unwrap_or(0) > self.limits.record_bytes
+            {
                 if !self.ends.is_empty() {
                     return Ok(Some(self.take_chunk()));
                 }
-                return Err(self.fault(InputFault::RecordTooLong { limit: self.limits.record_bytes }));
+                return Err(
+                    self.fault(InputFault::RecordTooLong { limit: self.limits.record_bytes })
+                );
             }
             self.read()?;
         }
@@ -189,7 +192,10 @@ impl<R: Read> RecordSplitter<R> {
                 }
             }
         }
-        if self.at_end && !self.in_quotes && self.ends.last().copied().unwrap_or(0) < self.buffer.len() {
+        if self.at_end
+            && !self.in_quotes
+            && self.ends.last().copied().unwrap_or(0) < self.buffer.len()
+        {
             self.end_record(self.buffer.len());
         }
         false
@@ -222,7 +228,8 @@ impl<R: Read> RecordSplitter<R> {
     }
 
     fn fault(&self, fault: InputFault) -> Error {
-        let place = InputPlace { file: self.file.clone(), line: self.line, column: None, value: None };
+        let place =
+            InputPlace { file: self.file.clone(), line: self.line, column: None, value: None };
         Error::Input { place: Box::new(place), fault: Box::new(fault) }
     }
 }
@@ -231,9 +238,9 @@ impl Chunk {
     /// Each record with its line break, and where it starts.
     pub fn records(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| {
-            (start, self.bytes.get(start..*end).unwrap_or_default())
-        })
+        starts
+            .zip(&self.ends)
+            .map(|(start, end)| (start, self.bytes.get(start..*end).unwrap_or_default()))
     }
 
     /// The line of the file on which a record starts.

@@ -39,7 +39,10 @@ fn sqlstates_survive_the_engine() {
     assert_eq!(Error::from(DataFusionError::ArrowError(Box::new(arrow), None)).sqlstate(), "0A000");
     let shared = DataFusionError::Shared(Arc::new(DataFusionError::from(Error::unsupported("X"))));
     let error = Error::from(shared);
-    assert_eq!((error.sqlstate(), error.to_string().as_str()), ("0A000", "X is not in this version"));
+    assert_eq!(
+        (error.sqlstate(), error.to_string().as_str()),
+        ("0A000", "X is not in this version")
+    );
     let inner = DataFusionError::Plan("no".into());
     let back = DataFusionError::from(Error::from(inner));
     assert!(matches!(back, DataFusionError::Plan(_)));

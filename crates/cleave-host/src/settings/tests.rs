@@ -96,7 +96,8 @@ fn an_unknown_name_finds_the_nearest() {
 #[test]
 fn clients_may_set_what_is_true_anyway() {
     let mut settings = Settings::default();
-    for (name, value) in [("client_encoding", "utf-8"), ("timezone", "Etc/UTC"), ("datestyle", "ISO")]
+    for (name, value) in
+        [("client_encoding", "utf-8"), ("timezone", "Etc/UTC"), ("datestyle", "ISO")]
     {
         settings.set(name, value).unwrap();
     }

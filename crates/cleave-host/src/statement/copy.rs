@@ -1,4 +1,4 @@
-//! COPY: tokens in, a [`Copy`] with checked options out.
+//! COPY: tokens in, a [`enum@Copy`] with checked options out.
 //!
 //! Both of PostgreSQL's syntaxes are read: `COPY t FROM 'f' WITH (FORMAT csv, HEADER true)` and the older
 //! `COPY t FROM 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`), and else
@@ -141,7 +141,8 @@ fn end(reader: &mut Reader<'_>, to: bool) -> Result<CopyEnd> {
     if reader.take(client) {
         return Ok(CopyEnd::Client);
     }
-    let expected = if to { "a file name in quotes or STDOUT" } else { "a file name in quotes or STDIN" };
+    let expected =
+        if to { "a file name in quotes or STDOUT" } else { "a file name in quotes or STDIN" };
     reader.string(expected).map(|file| CopyEnd::File(PathBuf::from(file)))
 }
 
@@ -247,7 +248,15 @@ fn older_option(reader: &mut Reader<'_>, written: &mut Written) -> Result<bool> 
     let name = word.value.to_lowercase();
     if !matches!(
         name.as_str(),
-        "csv" | "parquet" | "header" | "delimiter" | "null" | "quote" | "escape" | "force" | "binary"
+        "csv"
+            | "parquet"
+            | "header"
+            | "delimiter"
+            | "null"
+            | "quote"
+            | "escape"
+            | "force"
+            | "binary"
     ) {
         return Ok(false);
     }
@@ -397,7 +406,9 @@ impl Written {
             _ => {}
         }
         let (mut options, wrap): (_, fn(CsvOptions) -> CopyFormat) = match format {
-            Format::Parquet => return Ok(CopyFormat::Parquet(self.compression.unwrap_or_default())),
+            Format::Parquet => {
+                return Ok(CopyFormat::Parquet(self.compression.unwrap_or_default()));
+            }
             Format::Csv => (CsvOptions::csv(), CopyFormat::Csv),
             Format::Text => (CsvOptions::text(), CopyFormat::Text),
         };

@@ -30,8 +30,24 @@ pub struct CreateTable {
 
 /// The type names that a misspelt one is compared with.
 const TYPE_NAMES: &[&str] = &[
-    "smallint", "integer", "bigint", "real", "double", "numeric", "decimal", "boolean", "text", "varchar",
-    "character", "date", "time", "timestamp", "timestamptz", "interval", "bytea", "uuid",
+    "smallint",
+    "integer",
+    "bigint",
+    "real",
+    "double",
+    "numeric",
+    "decimal",
+    "boolean",
+    "text",
+    "varchar",
+    "character",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "interval",
+    "bytea",
+    "uuid",
 ];
 
 /// Makes a table description of the parser's tree.
@@ -192,9 +208,9 @@ fn table_constraint(schema: &mut TableSchema, constraint: &ast::TableConstraint)
         };
         let name = fold(identifier);
         let names = schema.columns.iter().map(|column| column.name.as_str());
-        let found = schema.column(&name).ok_or_else(|| {
-            Error::unknown_column(&schema.name, &name, names).at(place)
-        })?;
+        let found = schema
+            .column(&name)
+            .ok_or_else(|| Error::unknown_column(&schema.name, &name, names).at(place))?;
         schema.primary_key.push(found.id);
     }
     Ok(())
@@ -322,7 +338,9 @@ fn numeric(data_type: &DataType, info: &ast::ExactNumberInfo) -> Result<ColumnTy
         ast::ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
     };
     match (u8::try_from(precision), i8::try_from(scale)) {
-        (Ok(precision @ 1..=38), Ok(scale)) if scale >= 0 && i64::from(precision) >= i64::from(scale) => {
+        (Ok(precision @ 1..=38), Ok(scale))
+            if scale >= 0 && i64::from(precision) >= i64::from(scale) =>
+        {
             Ok(ColumnType::Numeric { precision, scale })
         }
         _ => Err(out_of_range(data_type, limit)),
@@ -375,9 +393,11 @@ fn out_of_range(data_type: &DataType, limit: &str) -> Error {
 fn custom_type(name: &ast::ObjectName, arguments: &[String]) -> Error {
     let text = name.to_string().to_lowercase();
     match text.as_str() {
-        "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" => {
-            unsupported(&text.to_uppercase(), Some("use integer or bigint and give the values"), None)
-        }
+        "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" => unsupported(
+            &text.to_uppercase(),
+            Some("use integer or bigint and give the values"),
+            None,
+        ),
         "bpchar" | "money" | "inet" | "cidr" | "macaddr" | "xml" | "oid" | "hstore" | "citext" => {
             unsupported(&format!("type {text}"), None, None)
         }

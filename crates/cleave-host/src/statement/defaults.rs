@@ -144,10 +144,9 @@ pub fn check_default(column: &Column) -> Result<()> {
 
 fn constant(column: &Column, text: &str) -> Result<ArrayRef> {
     let mut builder = ColumnBuilder::new(&column.column_type, 1);
-    builder.append_text(text).map_err(|source| Error::Value {
-        column: column.name.clone(),
-        source: Box::new(source),
-    })?;
+    builder
+        .append_text(text)
+        .map_err(|source| Error::Value { column: column.name.clone(), source: Box::new(source) })?;
     Ok(builder.finish())
 }
 
@@ -163,11 +162,7 @@ fn value_of(column: &Column) -> Result<DefaultValue> {
     classify(&expression, &column.column_type, text)
 }
 
-fn classify(
-    expression: &ast::Expr,
-    target: &ColumnType,
-    text: &str,
-) -> Result<DefaultValue> {
+fn classify(expression: &ast::Expr, target: &ColumnType, text: &str) -> Result<DefaultValue> {
     let literal = |value: &AstValue| match value {
         AstValue::Null => Ok(DefaultValue::Null),
         AstValue::Boolean(value) => {
@@ -198,9 +193,13 @@ fn classify(
                 _ => Err(unsupported(text)),
             }
         }
-        ast::Expr::Cast { expr, data_type, kind: ast::CastKind::Cast | ast::CastKind::DoubleColon, format: None, .. }
-            if column_type(data_type).is_ok_and(|cast| same_family(&cast, target)) =>
-        {
+        ast::Expr::Cast {
+            expr,
+            data_type,
+            kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
+            format: None,
+            ..
+        } if column_type(data_type).is_ok_and(|cast| same_family(&cast, target)) => {
             classify(expr, target, text)
         }
         ast::Expr::TypedString(typed)
@@ -223,10 +222,11 @@ fn classify(
 /// A cast to the column's own type changes nothing; that of a text type to another neither, as the column's
 /// own limit is checked after it.
 fn same_family(cast: &ColumnType, target: &ColumnType) -> bool {
-    let texts = [cast, target].map(|column_type| {
-        matches!(column_type, ColumnType::Text | ColumnType::Varchar(None))
-    });
-    cast == target || (texts == [true, true]) || (texts[0] && matches!(target, ColumnType::Varchar(_)))
+    let texts = [cast, target]
+        .map(|column_type| matches!(column_type, ColumnType::Text | ColumnType::Varchar(None)));
+    cast == target
+        || (texts == [true, true])
+        || (texts[0] && matches!(target, ColumnType::Varchar(_)))
 }
 
 fn instant(function: &ast::Function) -> Option<DefaultValue> {
@@ -242,7 +242,10 @@ fn instant(function: &ast::Function) -> Option<DefaultValue> {
         && !function.uses_odbc_syntax;
     let name = function.name.to_string().to_lowercase();
     let instant = match name.as_str() {
-        "now" | "current_timestamp" | "localtimestamp" | "transaction_timestamp"
+        "now"
+        | "current_timestamp"
+        | "localtimestamp"
+        | "transaction_timestamp"
         | "statement_timestamp" => Instant::Now,
         "current_date" => Instant::Date,
         "localtime" => Instant::Time,
@@ -254,7 +257,9 @@ fn instant(function: &ast::Function) -> Option<DefaultValue> {
 fn unsupported(text: &str) -> Error {
     Error::Unsupported {
         what: format!("DEFAULT {text}"),
-        hint: Some("a default is a constant or now(), CURRENT_TIMESTAMP, CURRENT_DATE, LOCALTIME".into()),
+        hint: Some(
+            "a default is a constant or now(), CURRENT_TIMESTAMP, CURRENT_DATE, LOCALTIME".into(),
+        ),
         position: None,
     }
 }

@@ -36,9 +36,7 @@ pub fn table_name(name: &ast::ObjectName) -> Result<String> {
     match parts.as_slice() {
         [table] => Ok(fold(table)),
         [schema, table] if fold(schema) == SCHEMA => Ok(fold(table)),
-        [schema, _] => {
-            Err(Error::unknown(NameKind::Schema, &fold(schema), [SCHEMA]).at(position))
-        }
+        [schema, _] => Err(Error::unknown(NameKind::Schema, &fold(schema), [SCHEMA]).at(position)),
         _ => Err(Error::unsupported(format!("a table of another database ({name})")).at(position)),
     }
 }

@@ -129,8 +129,9 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             position: position_of(error.location),
         }
     })?;
-    let parser =
-        Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens);
+    let parser = Parser::new(&dialect)
+        .with_recursion_limit(RECURSION_LIMIT)
+        .with_tokens_with_locations(tokens);
     let mut reader = Reader { parser, script };
     let mut cursor = Cursor::new(script);
     let mut statements = Vec::new();
@@ -497,7 +498,10 @@ fn first_words(statement: &ast::Statement) -> String {
     match first.as_str() {
         "CREATE" | "ALTER" | "DROP" | "START" | "ROLLBACK" | "COMMIT" | "RELEASE" | "COMMENT" => {
             let kind = words.find(|word| {
-                !matches!(word.as_str(), "OR" | "REPLACE" | "UNIQUE" | "TEMPORARY" | "IF" | "NOT" | "EXISTS")
+                !matches!(
+                    word.as_str(),
+                    "OR" | "REPLACE" | "UNIQUE" | "TEMPORARY" | "IF" | "NOT" | "EXISTS"
+                )
             });
             kind.map_or(first.clone(), |kind| format!("{first} {kind}"))
         }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
-    FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
-    IntervalMonthDayNanoBuilder, StringBuilder, Time64MicrosecondBuilder,
+    FixedSizeBinaryBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder,
+    Int64Builder, IntervalMonthDayNanoBuilder, StringBuilder, Time64MicrosecondBuilder,
     TimestampMicrosecondBuilder,
 };
 use cleave_store::ColumnType;
@@ -93,16 +93,14 @@ impl ColumnBuilder {
     /// # Errors
     /// [`ValueError`]; the column is then as before.
     pub fn append_text(&mut self, text: &str) -> Result<(), ValueError> {
-        self.append(text)
-            .map_err(|bad| ValueError::new(bad, self.column_type.sql_name(), text))
+        self.append(text).map_err(|bad| ValueError::new(bad, self.column_type.sql_name(), text))
     }
 
     fn append(&mut self, text: &str) -> Result<(), Bad> {
         match &mut self.values {
-            Values::SmallInt(builder) => builder.append_value(parse::integer(
-                text,
-                "a whole number from -32768 to 32767",
-            )?),
+            Values::SmallInt(builder) => {
+                builder.append_value(parse::integer(text, "a whole number from -32768 to 32767")?)
+            }
             Values::Int(builder) => builder.append_value(parse::integer(
                 text,
                 "a whole number from -2147483648 to 2147483647",

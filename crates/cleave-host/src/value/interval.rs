@@ -82,9 +82,8 @@ impl Sum {
                 self.nanos += clock(word)?;
                 continue;
             }
-            let unit_start = word
-                .find(|character: char| character.is_ascii_alphabetic())
-                .unwrap_or(word.len());
+            let unit_start =
+                word.find(|character: char| character.is_ascii_alphabetic()).unwrap_or(word.len());
             let (number, unit) = word.split_at(unit_start);
             match (number.is_empty(), unit.is_empty(), pending) {
                 // A unit after its number.

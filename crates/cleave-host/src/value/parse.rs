@@ -33,14 +33,18 @@ pub fn integer<T: std::str::FromStr<Err = std::num::ParseIntError>>(
 /// `real`: a number that is neither too large nor too small for 32 bits.
 pub fn real(text: &str) -> Parsed<f32> {
     let value: f32 = float(text)?;
-    if value.is_infinite() || value == 0.0 { range_of_float(text, value != 0.0)? }
+    if value.is_infinite() || value == 0.0 {
+        range_of_float(text, value != 0.0)?
+    }
     Ok(value)
 }
 
 /// `double precision`: a number that is neither too large nor too small for 64 bits.
 pub fn double(text: &str) -> Parsed<f64> {
     let value: f64 = float(text)?;
-    if value.is_infinite() || value == 0.0 { range_of_float(text, value != 0.0)? }
+    if value.is_infinite() || value == 0.0 {
+        range_of_float(text, value != 0.0)?
+    }
     Ok(value)
 }
 
@@ -65,7 +69,8 @@ fn range_of_float(text: &str, infinite: bool) -> Parsed<()> {
 /// `numeric(precision, scale)`: the number times ten to the scale, rounded half away from zero.
 pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
     const EXPECTED: &str = "a number such as -12.50";
-    const RANGE: Bad = Bad::out_of_range("a number with at most the type's digits before its point");
+    const RANGE: Bad =
+        Bad::out_of_range("a number with at most the type's digits before its point");
     let malformed = Bad::malformed(EXPECTED);
     let text = trim(text);
     let (negative, unsigned) = match text.as_bytes().first() {
@@ -347,7 +352,8 @@ impl<'a> Scan<'a> {
 
     /// A number of at most `count_max` digits, with its count of digits; None where there is no digit.
     pub(crate) fn digits(&mut self, count_max: usize) -> Option<(i64, usize)> {
-        let count = self.rest.iter().take(count_max).take_while(|byte| byte.is_ascii_digit()).count();
+        let count =
+            self.rest.iter().take(count_max).take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, tail) = self.rest.split_at_checked(count)?;
         let value = digits.iter().fold(0_i64, |value, digit| value * 10 + i64::from(digit - b'0'));
         self.rest = tail;
@@ -409,9 +415,7 @@ impl<'a> Scan<'a> {
     /// Digits after a point as microseconds, rounded; none are zero.
     pub(crate) fn fraction_us(&mut self) -> i64 {
         let mut value = match self.digits(6) {
-            Some((digits, count)) => {
-                (count..6).fold(digits, |digits, _| digits * 10)
-            }
+            Some((digits, count)) => (count..6).fold(digits, |digits, _| digits * 10),
             None => 0,
         };
         value += i64::from(self.peek().is_some_and(|digit| (b'5'..=b'9').contains(&digit)));

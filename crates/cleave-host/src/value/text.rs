@@ -178,9 +178,11 @@ fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {
         DataType::Timestamp(unit, zone) => {
             let zone = zone.is_some();
             match unit {
-                TimeUnit::Second => written!(array, TimestampSecondType, |out: &mut String, value| {
-                    write_timestamp(out, value, 1, zone);
-                }),
+                TimeUnit::Second => {
+                    written!(array, TimestampSecondType, |out: &mut String, value| {
+                        write_timestamp(out, value, 1, zone);
+                    })
+                }
                 TimeUnit::Millisecond => {
                     written!(array, TimestampMillisecondType, |out: &mut String, value| {
                         write_timestamp(out, value, 1_000, zone);
@@ -264,7 +266,12 @@ fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {
                     if column.is_valid(index) {
                         let mut value = String::new();
                         text(index, &mut value);
-                        write_quoted(out, &value, value.is_empty() || has_mark(&value, "(),"), true);
+                        write_quoted(
+                            out,
+                            &value,
+                            value.is_empty() || has_mark(&value, "(),"),
+                            true,
+                        );
                     }
                 }
                 out.push(')');
@@ -318,9 +325,8 @@ fn list_writer<'a>(
             }
             let mut value = String::new();
             text(element, &mut value);
-            let quoted = value.is_empty()
-                || value.eq_ignore_ascii_case("null")
-                || has_mark(&value, "{},");
+            let quoted =
+                value.is_empty() || value.eq_ignore_ascii_case("null") || has_mark(&value, "{},");
             write_quoted(out, &value, quoted && !nested, false);
         }
         out.push('}');

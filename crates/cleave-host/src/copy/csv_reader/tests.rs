@@ -53,7 +53,10 @@ fn rows_of(batches: &[RecordBatch]) -> Rows {
 }
 
 fn read(input: &str, table: &TableSchema, options: CsvOptions) -> Rows {
-    rows_of(&batches(input.as_bytes(), table, options).unwrap_or_else(|error| panic!("{input:?}: {error}")))
+    rows_of(
+        &batches(input.as_bytes(), table, options)
+            .unwrap_or_else(|error| panic!("{input:?}: {error}")),
+    )
 }
 
 fn some(values: &[&str]) -> Vec<Option<String>> {
@@ -85,7 +88,9 @@ fn as_postgres_writes_it() {
     ] {
         let expected: Vec<_> = expected
             .iter()
-            .map(|value| (*value != "NULL" || input.starts_with("NULL")).then(|| (*value).to_owned()))
+            .map(|value| {
+                (*value != "NULL" || input.starts_with("NULL")).then(|| (*value).to_owned())
+            })
             .collect();
         assert_eq!(read(input, &texts(), CsvOptions::csv()), [expected], "{input:?}");
     }
@@ -113,9 +118,20 @@ fn as_openflights_has_it() {
     let rows = read(include_str!("../../../tests/data/airports_like.dat"), &table, dump());
     assert_eq!(
         rows[0],
-        some(&["1", "Kleinort \"Süd\" Airport", "KLN", "-6.081689830590001", "5282", "10.00", "OurAirports"])
+        some(&[
+            "1",
+            "Kleinort \"Süd\" Airport",
+            "KLN",
+            "-6.081689830590001",
+            "5282",
+            "10.00",
+            "OurAirports"
+        ])
     );
-    assert_eq!(rows[1], some(&["2", "Åre-Östersund", "NULL", "63.194400787354", "1233", "-3.50", "OurAirports"]));
+    assert_eq!(
+        rows[1],
+        some(&["2", "Åre-Östersund", "NULL", "63.194400787354", "1233", "-3.50", "OurAirports"])
+    );
     assert_eq!(rows[2], some(&["3", "O\\'Hare Nord", "", "0.5", "NULL", "NULL", "NULL"]));
 }
 
@@ -150,7 +166,8 @@ fn the_real_openflights() {
         ("countries.dat", "CREATE TABLE countries (name text, iso text, dafif text)", None),
     ] {
         let bytes = file(name);
-        let batches = batches(&bytes, &created(schema), dump()).unwrap_or_else(|error| panic!("{error}"));
+        let batches =
+            batches(&bytes, &created(schema), dump()).unwrap_or_else(|error| panic!("{error}"));
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
         assert!(rows == lines || rows == lines + 1, "{name}: {rows} rows, {lines} lines");
@@ -193,7 +210,10 @@ fn columns_may_be_forced() {
         force_not_null: ColumnChoice::Names(vec!["b".into()]),
         ..CsvOptions::csv()
     };
-    assert_eq!(read("\"-\",-\n-,\"-\"\n", &texts(), options), [some(&["NULL", "-"]), some(&["NULL", "-"])]);
+    assert_eq!(
+        read("\"-\",-\n-,\"-\"\n", &texts(), options),
+        [some(&["NULL", "-"]), some(&["NULL", "-"])]
+    );
     let unknown =
         CsvOptions { force_null: ColumnChoice::Names(vec!["c".into()]), ..CsvOptions::csv() };
     assert_eq!(batches(b"", &texts(), unknown).unwrap_err().sqlstate(), "42703");
@@ -211,17 +231,49 @@ fn every_fault_has_its_place() {
     ]);
     let good = "1,abc,2024-01-02,1.5,7,t\n";
     for (bad, sqlstate, message) in [
-        ("x,,,,,\n", "22P02", "column 1 (\"id\"): \"x\" is no value of type integer: expected a whole number from -2147483648 to 2147483647"),
+        (
+            "x,,,,,\n",
+            "22P02",
+            "column 1 (\"id\"): \"x\" is no value of type integer: expected a whole number from -2147483648 to 2147483647",
+        ),
         (",,,,,\n", "23502", "column 1 (\"id\"): NULL where the column is NOT NULL"),
-        ("1,abcdef,,,,\n", "22001", "column 2 (\"name\"): \"abcdef\" is too long for type character varying(5)"),
-        ("1,,2024-02-30,,,\n", "22008", "column 3 (\"at\"): \"2024-02-30\" is out of range for type date: expected a date as YYYY-MM-DD"),
-        ("1,,01.02.2024,,,\n", "22007", "column 3 (\"at\"): \"01.02.2024\" is no value of type date"),
-        ("1,,,1000,,\n", "22003", "column 4 (\"n\"): \"1000\" is out of range for type numeric(4,1)"),
-        ("1,,,,40000,\n", "22003", "column 5 (\"small\"): \"40000\" is out of range for type smallint"),
-        ("1,,,,,maybe\n", "22P02", "column 6 (\"ok\"): \"maybe\" is no value of type boolean: expected true, false"),
+        (
+            "1,abcdef,,,,\n",
+            "22001",
+            "column 2 (\"name\"): \"abcdef\" is too long for type character varying(5)",
+        ),
+        (
+            "1,,2024-02-30,,,\n",
+            "22008",
+            "column 3 (\"at\"): \"2024-02-30\" is out of range for type date: expected a date as YYYY-MM-DD",
+        ),
+        (
+            "1,,01.02.2024,,,\n",
+            "22007",
+            "column 3 (\"at\"): \"01.02.2024\" is no value of type date",
+        ),
+        (
+            "1,,,1000,,\n",
+            "22003",
+            "column 4 (\"n\"): \"1000\" is out of range for type numeric(4,1)",
+        ),
+        (
+            "1,,,,40000,\n",
+            "22003",
+            "column 5 (\"small\"): \"40000\" is out of range for type smallint",
+        ),
+        (
+            "1,,,,,maybe\n",
+            "22P02",
+            "column 6 (\"ok\"): \"maybe\" is no value of type boolean: expected true, false",
+        ),
         ("1,a\n", "22P04", "column 3 (\"at\"): the record has 2 columns, expected 6"),
         ("\n", "22P04", "column 2 (\"name\"): the record has 1 columns, expected 6"),
-        ("1,,,,,t,more,and more\n", "22P04", ", value \"more\": extra data after the last of 6 expected columns"),
+        (
+            "1,,,,,t,more,and more\n",
+            "22P04",
+            ", value \"more\": extra data after the last of 6 expected columns",
+        ),
         ("1,\"open,,,,\n2\n", "22P04", ": a quoted value that starts in this record is not closed"),
         ("\"\",,,,,\n", "22P02", "column 1 (\"id\"): \"\" is no value of type integer"),
     ] {
@@ -231,11 +283,15 @@ fn every_fault_has_its_place() {
             assert_eq!(error.sqlstate(), sqlstate, "{error}");
             let expected = format!("f.csv, line {line}");
             let text = error.to_string();
-            assert!(text.starts_with(&expected) && text.contains(message), "{text}\nexpected {message}");
+            assert!(
+                text.starts_with(&expected) && text.contains(message),
+                "{text}\nexpected {message}"
+            );
         }
     }
     // A record of several lines is known by its first.
-    let error = batches(b"1,\"a\nb\",,,,\n2,\"\n\n\",x,,,\n", &table, CsvOptions::csv()).unwrap_err();
+    let error =
+        batches(b"1,\"a\nb\",,,,\n2,\"\n\n\",x,,,\n", &table, CsvOptions::csv()).unwrap_err();
     assert!(error.to_string().starts_with("f.csv, line 3, column 3"), "{error}");
     // Long values are cut.
     let long = format!("{},,,,,\n", "9".repeat(300));
@@ -267,8 +323,7 @@ fn batches_are_bounded_and_bytes_are_counted() {
     let table = table(&[("a", ColumnType::Int, true)]);
     let input = "1\n".repeat(100_000);
     let columns = InputColumns::new(&table, &[], 0).unwrap();
-    let mut reader =
-        CsvReader::new(input.as_bytes(), "f", columns, CsvOptions::csv()).unwrap();
+    let mut reader = CsvReader::new(input.as_bytes(), "f", columns, CsvOptions::csv()).unwrap();
     let mut sizes = Vec::new();
     while let Some(batch) = reader.next_batch().unwrap() {
         sizes.push(batch.num_rows());
@@ -290,8 +345,22 @@ fn every_type_is_read() {
     assert_eq!(
         rows[0],
         some(&[
-            "-1", "2", "3", "1.5", "1e+100", "12.35", "t", "x", "abc", "a", "2024-02-29", "23:59:59.5",
-            "2024-02-29 01:02:03", "2024-02-29 00:02:03+00", "1 day 02:00:00", "\\xff",
+            "-1",
+            "2",
+            "3",
+            "1.5",
+            "1e+100",
+            "12.35",
+            "t",
+            "x",
+            "abc",
+            "a",
+            "2024-02-29",
+            "23:59:59.5",
+            "2024-02-29 01:02:03",
+            "2024-02-29 00:02:03+00",
+            "1 day 02:00:00",
+            "\\xff",
             "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
         ])
     );
@@ -313,7 +382,13 @@ fn any_format() -> impl Strategy<Value = CsvOptions> {
         Just(CsvOptions { header: Header::Match, ..CsvOptions::csv() }),
         Just(CsvOptions { escape: b'\\', ..CsvOptions::csv() }),
         Just(CsvOptions { escape: b'\\', null: "\\N".into(), ..CsvOptions::csv() }),
-        Just(CsvOptions { delimiter: b'|', quote: b'\'', escape: b'\'', null: "nil".into(), ..CsvOptions::csv() }),
+        Just(CsvOptions {
+            delimiter: b'|',
+            quote: b'\'',
+            escape: b'\'',
+            null: "nil".into(),
+            ..CsvOptions::csv()
+        }),
         Just(CsvOptions { force_quote: ColumnChoice::All, ..CsvOptions::csv() }),
         Just(CsvOptions::text()),
         Just(CsvOptions { delimiter: b'|', ..CsvOptions::text() }),

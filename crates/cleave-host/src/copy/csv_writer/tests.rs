@@ -102,7 +102,8 @@ fn what_fails() {
     let error = writer.finish().err().unwrap();
     assert_eq!(error.sqlstate(), "53100");
     assert!(error.to_string().starts_with("cannot write out.csv"), "{error}");
-    let unknown = CsvOptions { force_quote: ColumnChoice::Names(vec!["txet".into()]), ..CsvOptions::csv() };
+    let unknown =
+        CsvOptions { force_quote: ColumnChoice::Names(vec!["txet".into()]), ..CsvOptions::csv() };
     let error = CsvWriter::new(Vec::new(), "out.csv", &batch().schema(), unknown).unwrap_err();
     assert!(error.to_string().contains("did you mean \"text\"?"), "{error}");
 }

@@ -36,7 +36,12 @@ fn scratch() -> Scratch {
     Scratch { _directory: directory, path }
 }
 
-fn write(scratch: &Scratch, schema: &SchemaRef, batches: &[RecordBatch], compression: ParquetCompression) {
+fn write(
+    scratch: &Scratch,
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    compression: ParquetCompression,
+) {
     let file = File::create(&scratch.path).unwrap();
     let mut writer = ParquetWriter::new(file, "f.parquet", schema, compression).unwrap();
     for batch in batches {
@@ -46,7 +51,11 @@ fn write(scratch: &Scratch, schema: &SchemaRef, batches: &[RecordBatch], compres
 }
 
 /// Writes columns as another program might, and reads them as `table`.
-fn through(columns: Vec<(&str, ArrayRef)>, table: &str, listed: &[&str]) -> Result<Vec<RecordBatch>> {
+fn through(
+    columns: Vec<(&str, ArrayRef)>,
+    table: &str,
+    listed: &[&str],
+) -> Result<Vec<RecordBatch>> {
     let scratch = scratch();
     let batch = RecordBatch::try_from_iter_with_nullable(
         columns.into_iter().map(|(name, values)| (name, values, true)),
@@ -104,28 +113,94 @@ fn columns_are_matched_by_name_and_cast_where_nothing_is_lost() {
         &["name", "id", "at"],
     )
     .unwrap();
-    let text = |index: usize| crate::value::value_text(batches[0].column(index), 0).unwrap().unwrap();
-    assert_eq!(
-        [text(0), text(1), text(2), text(3)],
-        ["7", "x", "1970-01-01 00:00:01.5", "none"]
-    );
+    let text =
+        |index: usize| crate::value::value_text(batches[0].column(index), 0).unwrap().unwrap();
+    assert_eq!([text(0), text(1), text(2), text(3)], ["7", "x", "1970-01-01 00:00:01.5", "none"]);
 }
 
 #[test]
 fn files_that_do_not_fit() {
-    let cases: Vec<(Vec<(&str, ArrayRef)>, &str, &[&str], &str, &str)> = vec![
-        (vec![("nmae", texts(&["x"]))], "name text", &[], "22P04", "column \"nmae\" is none of table \"t\"; did you mean \"name\"?"),
-        (vec![("nmae", texts(&["x"]))], "name text", &["name"], "22P04", "it has no column \"name\"; did you mean \"nmae\"?"),
-        (vec![("name", longs(&[1]))], "name text", &[], "22P04", "column \"name\" holds Int64, which is no text"),
+    /// The file's columns, the table's definition, COPY's list, SQLSTATE and part of the message.
+    type Case<'a> = (Vec<(&'a str, ArrayRef)>, &'a str, &'a [&'a str], &'a str, &'a str);
+    let cases: Vec<Case<'_>> = vec![
+        (
+            vec![("nmae", texts(&["x"]))],
+            "name text",
+            &[],
+            "22P04",
+            "column \"nmae\" is none of table \"t\"; did you mean \"name\"?",
+        ),
+        (
+            vec![("nmae", texts(&["x"]))],
+            "name text",
+            &["name"],
+            "22P04",
+            "it has no column \"name\"; did you mean \"nmae\"?",
+        ),
+        (
+            vec![("name", longs(&[1]))],
+            "name text",
+            &[],
+            "22P04",
+            "column \"name\" holds Int64, which is no text",
+        ),
         (vec![("a", texts(&["1"]))], "a int", &[], "22P04", "holds Utf8, which is no integer"),
-        (vec![("a", longs(&[5_000_000_000]))], "a int", &[], "22003", "column \"a\": \"5000000000\" is out of range for type integer"),
-        (vec![("a", Arc::new(Float64Array::from(vec![1e300])))], "a real", &[], "22003", "\"1e+300\" is out of range for type real"),
-        (vec![("a", Arc::new(Float64Array::from(vec![1e30])))], "a numeric(5,2)", &[], "22003", "out of range for type numeric(5,2)"),
-        (vec![("a", texts(&["abc"]))], "a varchar(2)", &[], "22001", "\"abc\" is too long for type character varying(2)"),
-        (vec![("a", texts(&["1 fortnight"]))], "a interval", &[], "22007", "is no value of type interval"),
-        (vec![("a", Arc::new(StringArray::from(vec![None::<&str>])))], "a text NOT NULL", &[], "23502", "null value in column \"a\""),
-        (vec![("a", texts(&["x"]))], "a text, b int NOT NULL", &[], "23502", "null value in column \"b\""),
-        (vec![("a", texts(&["x"]))], "a text", &["c"], "42703", "column \"c\" does not exist in table \"t\""),
+        (
+            vec![("a", longs(&[5_000_000_000]))],
+            "a int",
+            &[],
+            "22003",
+            "column \"a\": \"5000000000\" is out of range for type integer",
+        ),
+        (
+            vec![("a", Arc::new(Float64Array::from(vec![1e300])))],
+            "a real",
+            &[],
+            "22003",
+            "\"1e+300\" is out of range for type real",
+        ),
+        (
+            vec![("a", Arc::new(Float64Array::from(vec![1e30])))],
+            "a numeric(5,2)",
+            &[],
+            "22003",
+            "out of range for type numeric(5,2)",
+        ),
+        (
+            vec![("a", texts(&["abc"]))],
+            "a varchar(2)",
+            &[],
+            "22001",
+            "\"abc\" is too long for type character varying(2)",
+        ),
+        (
+            vec![("a", texts(&["1 fortnight"]))],
+            "a interval",
+            &[],
+            "22007",
+            "is no value of type interval",
+        ),
+        (
+            vec![("a", Arc::new(StringArray::from(vec![None::<&str>])))],
+            "a text NOT NULL",
+            &[],
+            "23502",
+            "null value in column \"a\"",
+        ),
+        (
+            vec![("a", texts(&["x"]))],
+            "a text, b int NOT NULL",
+            &[],
+            "23502",
+            "null value in column \"b\"",
+        ),
+        (
+            vec![("a", texts(&["x"]))],
+            "a text",
+            &["c"],
+            "42703",
+            "column \"c\" does not exist in table \"t\"",
+        ),
     ];
     for (columns, definition, listed, sqlstate, part) in cases {
         let table = format!("CREATE TABLE t ({definition})");
@@ -147,7 +222,8 @@ fn files_that_are_no_parquet() {
         assert!(matches!(error, Error::InputSchema { .. }), "{error}");
         assert!(error.to_string().contains("no Parquet, or damaged"), "{error}");
     }
-    let batch = RecordBatch::try_from_iter([("a", longs(&(0..10_000).collect::<Vec<_>>()))]).unwrap();
+    let batch =
+        RecordBatch::try_from_iter([("a", longs(&(0..10_000).collect::<Vec<_>>()))]).unwrap();
     write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
     let bytes = std::fs::read(&scratch.path).unwrap();
     std::fs::write(&scratch.path, &bytes[..bytes.len() / 2]).unwrap();
@@ -171,4 +247,35 @@ fn long_files_come_in_bounded_batches() {
         })
         .collect();
     assert_eq!(back, values);
+}
+
+proptest::proptest! {
+    /// A damaged file is an error or, where the damage hits only values, other values; never a panic.
+    #[test]
+    fn a_damaged_byte_is_survived(place in 0.0_f64..1.0, flip in 1_u8.., compressed: bool) {
+        let table = created("CREATE TABLE t (a bigint, b text)");
+        let numbers: Vec<i64> = (0..500).map(|number| number % 37).collect();
+        let words: Vec<String> = numbers.iter().map(|number| format!("word {number}")).collect();
+        let columns: Vec<ArrayRef> = vec![longs(&numbers), Arc::new(StringArray::from(words))];
+        let batch = RecordBatch::try_new(table.arrow(), columns).unwrap();
+        let scratch = scratch();
+        let compression =
+            if compressed { ParquetCompression::Zstd } else { ParquetCompression::Uncompressed };
+        write(&scratch, &table.arrow(), &[batch], compression);
+        let mut bytes = std::fs::read(&scratch.path).unwrap();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a place within a small file"
+        )]
+        let index = ((bytes.len() - 1) as f64 * place) as usize;
+        bytes[index] ^= flip;
+        std::fs::write(&scratch.path, &bytes).unwrap();
+        let read = ParquetReader::open(&scratch.path, &table, &[], 0)
+            .and_then(|reader| reader.collect::<Result<Vec<_>>>());
+        if let Err(error) = read {
+            proptest::prop_assert!(!error.to_string().is_empty());
+        }
+    }
 }

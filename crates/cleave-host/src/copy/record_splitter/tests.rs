@@ -8,7 +8,8 @@ use super::{Chunk, Limits, RecordSplitter};
 use crate::copy::options::{CsvOptions, Header};
 use crate::error::{Error, InputFault};
 
-const SMALL: Limits = Limits { chunk_records: 3, chunk_bytes: 64, record_bytes: 1000, read_bytes: 7 };
+const SMALL: Limits =
+    Limits { chunk_records: 3, chunk_bytes: 64, record_bytes: 1000, read_bytes: 7 };
 
 fn chunks(input: &[u8], options: &CsvOptions, limits: Limits) -> Result<Vec<Chunk>, Error> {
     let mut splitter = RecordSplitter::with_limits(input, "f.csv", options, limits);
@@ -79,7 +80,8 @@ fn chunks_know_their_lines_and_the_header() {
 
 #[test]
 fn an_open_quote_is_found_with_the_line_where_its_record_starts() {
-    let Err(Error::Input { place, fault }) = chunks(b"a\nb\nc\nd,\"open\ne\n", &CsvOptions::csv(), SMALL)
+    let Err(Error::Input { place, fault }) =
+        chunks(b"a\nb\nc\nd,\"open\ne\n", &CsvOptions::csv(), SMALL)
     else {
         panic!()
     };

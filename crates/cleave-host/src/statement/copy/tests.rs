@@ -38,12 +38,8 @@ fn the_newer_syntax() {
     );
     assert_eq!(columns, ["a", "B"]);
     assert_eq!(end, CopyEnd::File("dir/f.dat".into()));
-    let expected = CsvOptions {
-        null: "\\N".into(),
-        escape: b'\\',
-        header: Header::Skip,
-        ..CsvOptions::csv()
-    };
+    let expected =
+        CsvOptions { null: "\\N".into(), escape: b'\\', header: Header::Skip, ..CsvOptions::csv() };
     assert_eq!(csv(format), expected);
     let (.., format) = from(
         "copy t from stdin (format CSV, header match, delimiter E'\\t', quote '''', force_null (a), force_not_null *)",
@@ -53,7 +49,9 @@ fn the_newer_syntax() {
     assert_eq!(options.header, Header::Match);
     assert_eq!(options.force_null, ColumnChoice::Names(vec!["a".into()]));
     assert_eq!(options.force_not_null, ColumnChoice::All);
-    for (text, header) in [("", Header::Skip), ("on", Header::Skip), ("0", Header::None), ("false", Header::None)] {
+    for (text, header) in
+        [("", Header::Skip), ("on", Header::Skip), ("0", Header::None), ("false", Header::None)]
+    {
         let (.., format) = from(&format!("COPY t FROM 'f' (FORMAT csv, HEADER {text})"));
         assert_eq!(csv(format).header, header, "{text}");
     }
@@ -63,7 +61,8 @@ fn the_newer_syntax() {
 fn the_older_syntax() {
     let (.., format) = from("COPY t FROM 'f' CSV HEADER");
     assert_eq!(csv(format), CsvOptions { header: Header::Skip, ..CsvOptions::csv() });
-    let (.., format) = from("COPY t FROM 'f' WITH DELIMITER AS '|' NULL 'x' CSV QUOTE AS '''' ESCAPE '\\'");
+    let (.., format) =
+        from("COPY t FROM 'f' WITH DELIMITER AS '|' NULL 'x' CSV QUOTE AS '''' ESCAPE '\\'");
     let options = csv(format);
     assert_eq!((options.delimiter, options.quote, options.escape), (b'|', b'\'', b'\\'));
     assert_eq!(options.null, "x");
@@ -73,15 +72,21 @@ fn the_older_syntax() {
 
 #[test]
 fn both_directions_and_ends() {
-    let Copy::To { source, end, format } = one("COPY (SELECT a FROM t) TO 'f' (FORMAT parquet)") else {
+    let Copy::To { source, end, format } = one("COPY (SELECT a FROM t) TO 'f' (FORMAT parquet)")
+    else {
         panic!();
     };
     assert!(matches!(source, CopySource::Query(_)));
-    assert_eq!((end, format), (CopyEnd::File("f".into()), CopyFormat::Parquet(ParquetCompression::Zstd)));
+    assert_eq!(
+        (end, format),
+        (CopyEnd::File("f".into()), CopyFormat::Parquet(ParquetCompression::Zstd))
+    );
     let Copy::To { source, end, format } = one("COPY t (a) TO STDOUT") else { panic!() };
     assert_eq!(source, CopySource::Table { name: "t".into(), columns: vec!["a".into()] });
     assert_eq!((end, format), (CopyEnd::Client, CopyFormat::Text(CsvOptions::text())));
-    let Copy::To { format, .. } = one("COPY t TO 'f' (FORMAT csv, FORCE_QUOTE *)") else { panic!() };
+    let Copy::To { format, .. } = one("COPY t TO 'f' (FORMAT csv, FORCE_QUOTE *)") else {
+        panic!()
+    };
     assert_eq!(csv(format).force_quote, ColumnChoice::All);
     let Copy::To { format, .. } = one("COPY t TO 'f' (FORMAT parquet, COMPRESSION snappy)") else {
         panic!()
@@ -130,8 +135,16 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t FROM 'f' (FORMAT csv, NULL '\"')", "22023", "NULL cannot contain the QUOTE"),
         ("COPY t FROM 'f' (FORMAT csv, NULL E'a\\nb')", "22023", "line break"),
         ("COPY t FROM 'f' (FORMAT text, DELIMITER 'x')", "22023", "text format"),
-        ("COPY t FROM 'f' (FORMAT text, QUOTE '\"')", "42601", "QUOTE is an option of FORMAT csv only"),
-        ("COPY t FROM 'f' (FORMAT parquet, NULL '')", "42601", "NULL is no option of FORMAT parquet"),
+        (
+            "COPY t FROM 'f' (FORMAT text, QUOTE '\"')",
+            "42601",
+            "QUOTE is an option of FORMAT csv only",
+        ),
+        (
+            "COPY t FROM 'f' (FORMAT parquet, NULL '')",
+            "42601",
+            "NULL is no option of FORMAT parquet",
+        ),
         ("COPY t FROM 'f' (FORMAT parquet, ESCAPE 'x')", "42601", "ESCAPE is no option"),
         ("COPY t FROM 'f' (FORMAT csv, COMPRESSION zstd)", "42601", "COMPRESSION"),
         ("COPY t TO 'f' (FORMAT parquet, COMPRESSION brotli)", "42601", "zstd or lz4"),

@@ -24,7 +24,10 @@ fn refused(sql: &str) -> Error {
 fn shared(path: &str) -> Option<String> {
     let root = std::env::var_os("CLEAVE_DATA")?;
     let path = std::path::Path::new(&root).join(path);
-    Some(std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+    Some(
+        std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+    )
 }
 
 #[test]
@@ -45,9 +48,14 @@ fn a_table_of_our_own() {
     assert_eq!(tables.len(), 2);
     let schema = create(script);
     assert_eq!((schema.name.as_str(), schema.table_id, schema.version), ("airport", 0, 1));
-    assert_eq!(schema.columns.iter().map(|column| column.id).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(
+        schema.columns.iter().map(|column| column.id).collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6, 7]
+    );
     assert_eq!(schema.primary_key, [1]);
-    assert!(schema.columns[0].not_null && schema.columns[1].not_null && !schema.columns[2].not_null);
+    assert!(
+        schema.columns[0].not_null && schema.columns[1].not_null && !schema.columns[2].not_null
+    );
     assert_eq!(schema.columns[6].default.as_deref(), Some("'OurAirports'"));
 }
 
@@ -72,7 +80,10 @@ fn every_type_name() {
         (&["date"], Type::Date),
         (&["time", "time without time zone", "time(6)"], Type::Time),
         (&["timestamp", "timestamp without time zone", "timestamp(6)"], Type::Timestamp),
-        (&["timestamptz", "timestamp with time zone", "timestamp(6) with time zone"], Type::TimestampTz),
+        (
+            &["timestamptz", "timestamp with time zone", "timestamp(6) with time zone"],
+            Type::TimestampTz,
+        ),
         (&["interval"], Type::Interval),
         (&["bytea"], Type::Bytea),
         (&["uuid"], Type::Uuid),
@@ -121,7 +132,10 @@ fn constraints() {
          CONSTRAINT pk PRIMARY KEY (c, b))",
     );
     assert_eq!(schema.primary_key, [3, 2]);
-    assert_eq!(schema.columns.iter().map(|column| column.not_null).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!(
+        schema.columns.iter().map(|column| column.not_null).collect::<Vec<_>>(),
+        [false, true, true]
+    );
     assert_eq!(schema.columns[1].default.as_deref(), Some("'x'"));
     let schema = create("CREATE TABLE t (a int, PRIMARY KEY (a))");
     assert!(schema.columns[0].not_null);
@@ -172,13 +186,25 @@ fn contradictions() {
         ("CREATE TABLE t (a int NULL NOT NULL)", "42611", "both NULL and NOT NULL"),
         ("CREATE TABLE t (a int NULL PRIMARY KEY)", "42611", "both NULL and NOT NULL"),
         ("CREATE TABLE t (a int DEFAULT 1 DEFAULT 2)", "42611", "two defaults"),
-        ("CREATE TABLE t (a int PRIMARY KEY, b int PRIMARY KEY)", "42P16", "more than one primary key"),
-        ("CREATE TABLE t (a int PRIMARY KEY, PRIMARY KEY (a))", "42P16", "more than one primary key"),
+        (
+            "CREATE TABLE t (a int PRIMARY KEY, b int PRIMARY KEY)",
+            "42P16",
+            "more than one primary key",
+        ),
+        (
+            "CREATE TABLE t (a int PRIMARY KEY, PRIMARY KEY (a))",
+            "42P16",
+            "more than one primary key",
+        ),
         ("CREATE TABLE t (alpha int, PRIMARY KEY (alhpa))", "42703", "did you mean \"alpha\"?"),
         ("CREATE TABLE t (a int, PRIMARY KEY (a, a))", "42701", "twice"),
         ("CREATE TABLE t (a int, A text)", "42701", "more than once"),
         ("CREATE TABLE t ()", "54011", "columns"),
-        ("CREATE TABLE t (a int DEFAULT 'x')", "22P02", "column \"a\": \"x\" is no value of type integer"),
+        (
+            "CREATE TABLE t (a int DEFAULT 'x')",
+            "22P02",
+            "column \"a\": \"x\" is no value of type integer",
+        ),
         ("CREATE TABLE t (a smallint DEFAULT 70000)", "22003", "out of range"),
         ("CREATE TABLE t (a varchar(2) DEFAULT 'abc')", "22001", "too long"),
         ("CREATE TABLE t (a boolean DEFAULT 1)", "42804", "its default is a number"),

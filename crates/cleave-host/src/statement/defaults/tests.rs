@@ -61,7 +61,9 @@ fn no_default_is_null() {
 
 #[test]
 fn what_needs_a_planner_is_refused() {
-    for default in ["1 + 1", "other", "nextval('s')", "(SELECT 1)", "now(3)", "- 'x'", "$1", "'a' ||", ""] {
+    for default in
+        ["1 + 1", "other", "nextval('s')", "(SELECT 1)", "now(3)", "- 'x'", "$1", "'a' ||", ""]
+    {
         let error = check_default(&column(ColumnType::Int, Some(default))).unwrap_err();
         assert_eq!(error.sqlstate(), "0A000", "{default}: {error}");
         assert!(error.to_string().contains("a default is a constant"), "{error}");

@@ -23,7 +23,9 @@ fn a_script_is_cut_into_statements_with_text_and_position() {
     let statements = parse_script(script).unwrap();
     let found: Vec<_> = statements
         .iter()
-        .map(|statement| (statement.text.as_str(), statement.position.line, statement.position.column))
+        .map(|statement| {
+            (statement.text.as_str(), statement.position.line, statement.position.column)
+        })
         .collect();
     assert_eq!(
         found,
@@ -58,7 +60,10 @@ fn syntax_errors_have_line_column_and_token() {
         assert_eq!(error.sqlstate(), "42601");
     }
     let message = refused("SELECT 1 2").to_string();
-    assert!(message.starts_with("line 1, column 10: syntax error at or near \"2\": expected "), "{message}");
+    assert!(
+        message.starts_with("line 1, column 10: syntax error at or near \"2\": expected "),
+        "{message}"
+    );
 }
 
 #[test]
@@ -176,10 +181,14 @@ fn names_are_folded_and_may_say_public() {
 
 #[test]
 fn inserts() {
-    let Statement::Insert(insert) = one("INSERT INTO T (A, \"B\") VALUES (1, DEFAULT), (2, 'x')") else {
+    let Statement::Insert(insert) = one("INSERT INTO T (A, \"B\") VALUES (1, DEFAULT), (2, 'x')")
+    else {
         panic!();
     };
-    assert_eq!((insert.table.as_str(), insert.columns), ("t", vec!["a".to_owned(), "B".to_owned()]));
+    assert_eq!(
+        (insert.table.as_str(), insert.columns),
+        ("t", vec!["a".to_owned(), "B".to_owned()])
+    );
     let source = insert.source.unwrap();
     let ast::SetExpr::Values(values) = *source.body else { panic!() };
     let defaults: Vec<Vec<bool>> =

@@ -30,8 +30,24 @@ const TYPES: [ColumnType; 18] = [
 #[test]
 fn every_type_builds_its_arrow_type() {
     let texts = [
-        "1", "1", "1", "1", "1", "1", "t", "x", "x", "x", "x", "2024-01-01", "01:00", "2024-01-01",
-        "2024-01-01", "1 day", "\\x00", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        "1",
+        "1",
+        "1",
+        "1",
+        "1",
+        "1",
+        "t",
+        "x",
+        "x",
+        "x",
+        "x",
+        "2024-01-01",
+        "01:00",
+        "2024-01-01",
+        "2024-01-01",
+        "1 day",
+        "\\x00",
+        "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
     ];
     for (column_type, text) in TYPES.iter().zip(texts) {
         let mut builder = ColumnBuilder::new(column_type, 2);
@@ -67,7 +83,10 @@ fn lengths_are_in_characters() {
     assert_eq!(fit(&five, "abc  ").unwrap(), "abc  ");
     let error = fit(&five, "größer").unwrap_err();
     assert_eq!((error.fault, error.sqlstate()), (ValueFault::TooLong, "22001"));
-    assert!(error.to_string().contains("\"größer\" is too long for type character varying(5)"), "{error}");
+    assert!(
+        error.to_string().contains("\"größer\" is too long for type character varying(5)"),
+        "{error}"
+    );
     assert_eq!(fit(&ColumnType::Text, "abcdef").unwrap(), "abcdef");
 }
 
