@@ -21,6 +21,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use cleave_fragment::link::Link;
 use cleave_store::PageSource;
@@ -45,6 +46,10 @@ pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
 
 /// Bytes that the operators of all queries may hold on the host where nothing else is said.
 pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// How often, and after which pause, a database that is in use is asked for again: half a second.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
 /// Name of the embedded device.
 pub const EMBEDDED_DEVICE_NAME: &str = "embedded";
@@ -132,7 +137,7 @@ impl Database {
         if !root::exists(directory) {
             check_place(directory, options.create)?;
         }
-        let lock = lock(directory)?;
+        let lock = lock(directory).await?;
         let state = if root::exists(directory) {
             reopen(directory)?
         } else {
@@ -380,7 +385,9 @@ fn check_place(directory: &Path, create: bool) -> Result<()> {
     Ok(())
 }
 
-fn lock(directory: &Path) -> Result<File> {
+/// Locks the directory. A holder that is just ending is waited for: the lock of a process that was
+/// killed, or that has just started a program, may outlive it by a moment.
+async fn lock(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
     let file = File::options()
         .create(true)
@@ -388,13 +395,14 @@ fn lock(directory: &Path) -> Result<File> {
         .write(true)
         .open(&path)
         .map_err(|error| Error::io("open", &path, error))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(StorageError::InUse { path: directory.to_owned() }.into())
+    for _ in 0..LOCK_ATTEMPTS {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => tokio::time::sleep(LOCK_PAUSE).await,
+            Err(errno) => return Err(Error::io("lock", &path, errno.into())),
         }
-        Err(errno) => Err(Error::io("lock", &path, errno.into())),
     }
+    Err(StorageError::InUse { path: directory.to_owned() }.into())
 }
 
 /// Reads the state of an existing database, and puts a higher epoch in its root.
