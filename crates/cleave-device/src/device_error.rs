@@ -1,5 +1,6 @@
 //! Errors of media, store and engine as the status that a host can act on.
 
+use arrow::error::ArrowError;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
 use cleave_media::MediaError;
 use cleave_store::StoreError;
@@ -15,9 +16,21 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
             None => DeviceErrorCause::Execution,
         },
         DataFusionError::NotImplemented(_) => DeviceErrorCause::Unsupported,
+        DataFusionError::ArrowError(error, _) => return of_expression(error),
         _ => DeviceErrorCause::Execution,
     };
     DeviceError::new(cause, root.strip_backtrace())
+}
+
+/// An error that an expression made of its input: the host reports it as its own.
+fn of_expression(error: &ArrowError) -> DeviceError {
+    let (cause, message) = match error {
+        ArrowError::DivideByZero => (DeviceErrorCause::DivideByZero, error.to_string()),
+        ArrowError::ArithmeticOverflow(message) => (DeviceErrorCause::Overflow, message.clone()),
+        ArrowError::CastError(message) => (DeviceErrorCause::InvalidValue, message.clone()),
+        _ => (DeviceErrorCause::Execution, error.to_string()),
+    };
+    DeviceError::new(cause, message)
 }
 
 /// A fragment that cannot be decoded, or that has an operator which no device runs.

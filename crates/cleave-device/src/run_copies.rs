@@ -1,7 +1,7 @@
 //! Runs the copies of a fragment's pipeline and gathers their batches into slots.
 //!
-//! 1. [`run_copies`] starts n copies of one plan. They share its morsel sources and nothing else
-//!    (rule 3: no exchange), and the thresholds that a TopK tightens.
+//! 1. [`run_copies`] starts n copies of one pipeline: the n partitions of one plan. They share its
+//!    morsel sources and nothing else (rule 3: no exchange), and the thresholds that a TopK tightens.
 //! 2. Each copy gathers batches up to the slot's size, cuts what is larger, encodes and offers it to
 //!    the run's ring, where it waits for credit.
 //! 3. When all copies have ended, the report follows the last slot.
@@ -55,8 +55,9 @@ pub(crate) struct RunWork {
 pub(crate) async fn run_copies(work: RunWork) {
     let began = Stopwatch::start();
     let mut copies = JoinSet::new();
-    for _ in 0..work.copies {
+    for copy in 0..work.copies as usize {
         let copy = run_copy(
+            copy,
             Arc::clone(&work.run),
             Arc::clone(&work.plan),
             Arc::clone(&work.task),
@@ -119,12 +120,13 @@ fn of_panic(error: JoinError) -> DeviceError {
 }
 
 async fn run_copy(
+    copy: usize,
     run: Arc<FragmentRun>,
     plan: Arc<dyn ExecutionPlan>,
     task: Arc<TaskContext>,
     slot_bytes: u64,
 ) -> Result<(), DeviceError> {
-    let mut batches = plan.execute(0, task).map_err(of_engine)?;
+    let mut batches = plan.execute(copy, task).map_err(of_engine)?;
     let mut gathered = Gathered::default();
     while let Some(batch) = batches.next().await {
         let batch = batch.map_err(of_engine)?;

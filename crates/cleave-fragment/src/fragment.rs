@@ -11,13 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cleave_store::{PageSource, Snapshot};
 use datafusion_common::config::ConfigOptions;
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::config::SessionConfig;
 use datafusion_execution::runtime_env::RuntimeEnv;
+use datafusion_physical_plan::ExecutionPlan;
 
 use crate::codec::FragmentFunctions;
 use crate::morsel::MorselSource;
+use crate::operators::table_scan_exec::TableScanExec;
 
 /// All that a fragment's leaves ask for at run time.
 pub struct FragmentContext {
@@ -126,4 +129,23 @@ pub fn fragment_task_context(
         HashMap::new(),
         runtime,
     )))
+}
+
+/// `plan` with `copies` partitions at its scans, which share their morsel inputs: each partition of
+/// the result is one copy of the pipeline.
+pub fn with_copies(
+    plan: Arc<dyn ExecutionPlan>,
+    copies: u32,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let copies = usize::try_from(copies).unwrap_or(usize::MAX);
+    plan.transform_up(|node| {
+        Ok(match node.downcast_ref::<TableScanExec>() {
+            Some(scan) => {
+                let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_copies(copies));
+                Transformed::yes(scan)
+            }
+            None => Transformed::no(node),
+        })
+    })
+    .data()
 }

@@ -21,6 +21,6 @@ pub mod morsel;
 pub mod operators;
 
 pub use codec::{build_id, decode_fragment, encode_fragment};
-pub use fragment::{FragmentContext, FragmentCounters, fragment_task_context};
+pub use fragment::{FragmentContext, FragmentCounters, fragment_task_context, with_copies};
 pub use morsel::{Morsel, MorselList, MorselPage, MorselSource};
 pub use operators::table_scan_exec::TableScanExec;

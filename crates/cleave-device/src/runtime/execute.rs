@@ -14,7 +14,7 @@ use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, MorselList, MorselSource, decode_fragment,
+    FragmentContext, FragmentCounters, MorselList, MorselSource, decode_fragment, with_copies,
     fragment_task_context,
 };
 use cleave_store::{PageSource, Snapshot};
@@ -148,9 +148,14 @@ impl Runtime {
         }
         let schema = plan.schema();
         run.hold(admitted.split(ring_bytes(request)));
+        let copies = copies_of(request, self.options.cores, &plan);
+        let copied = with_copies(Arc::clone(&plan), copies).map_err(of_engine)?;
+        // An operator that merges its inputs has one partition, whatever lies below it.
+        let can_copy = copied.output_partitioning().partition_count() == copies as usize;
+        let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
         let work = RunWork {
             run: Arc::clone(run),
-            copies: copies_of(request, self.options.cores, &plan),
+            copies,
             plan,
             task,
             slot_bytes: u64::from(request.slot_bytes),

@@ -51,12 +51,18 @@ pub enum DeviceErrorCause {
     StaleEpoch,
     /// The media failed.
     Io,
-    /// An operator of the fragment failed, as with a division by zero.
+    /// An operator of the fragment failed for a reason without a name of its own.
     Execution,
+    /// An expression divided by zero: the statement's fault, as it would be on the host.
+    DivideByZero,
+    /// A result is out of its type's range: likewise.
+    Overflow,
+    /// A value does not convert: likewise.
+    InvalidValue,
 }
 
 impl DeviceErrorCause {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 15] = [
         Self::NotReserved,
         Self::Corrupt,
         Self::Refused,
@@ -69,6 +75,9 @@ impl DeviceErrorCause {
         Self::StaleEpoch,
         Self::Io,
         Self::Execution,
+        Self::DivideByZero,
+        Self::Overflow,
+        Self::InvalidValue,
     ];
 
     /// Its number on the wire.
@@ -86,6 +95,9 @@ impl DeviceErrorCause {
             Self::StaleEpoch => 10,
             Self::Io => 11,
             Self::Execution => 12,
+            Self::DivideByZero => 13,
+            Self::Overflow => 14,
+            Self::InvalidValue => 15,
         }
     }
 

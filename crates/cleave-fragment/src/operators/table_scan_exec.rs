@@ -240,10 +240,6 @@ impl ExecutionPlan for TableScanExec {
         }
     }
 
-    fn supports_limit_pushdown(&self) -> bool {
-        true
-    }
-
     fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         let mut changed = self.clone();
         changed.scan = Arc::new(TableScan { fetch, ..TableScan::clone(&self.scan) });

@@ -15,13 +15,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use cleave_fragment::command::{DeviceErrorCause, Execute, RunReport};
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{LinkError, RunStream};
 use cleave_fragment::{MorselList, MorselSource, TableScanExec, encode_fragment};
 use cleave_plan::split::FragmentPlan;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::error::{DataFusionError, Result};
@@ -186,13 +187,16 @@ impl FragmentExec {
             waited: std::time::Duration::ZERO,
         };
         let settings = self.context.settings();
+        let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
+        let identity = self.device.identity().await.map_err(external)?;
+        let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
         let request = Execute {
             header: self.device.next_run(),
             fragment: Bytes::from(fragment),
             snapshot: self.context.state().snapshot().commit,
             inputs: vec![(self.fragment.scan.scan().input, input.morsels())],
             copies: u32::from(!self.fragment.may_run_as_copies),
-            memory_bytes: settings.device_memory_bytes,
+            memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
             slot_bytes: settings.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
@@ -267,6 +271,9 @@ impl FragmentExec {
     }
 
     async fn fault(&self, error: LinkError) -> DataFusionError {
+        if let Some(fault) = error.device_error().and_then(expression_fault) {
+            return fault;
+        }
         if error.is_unreachable()
             && let Ok(link) = self.device.link().await
         {
@@ -284,6 +291,19 @@ fn is_refusal(error: &LinkError) -> bool {
             DeviceErrorCause::Refused | DeviceErrorCause::OutOfMemory | DeviceErrorCause::Unsupported
         )
     })
+}
+
+/// The error as the host's own operators would have given it, where an expression is at fault.
+fn expression_fault(error: &DeviceError) -> Option<DataFusionError> {
+    let message = || error.message.clone();
+    let arrow = match error.cause {
+        DeviceErrorCause::DivideByZero => ArrowError::DivideByZero,
+        DeviceErrorCause::Overflow => ArrowError::ArithmeticOverflow(message()),
+        DeviceErrorCause::InvalidValue => ArrowError::CastError(message()),
+        DeviceErrorCause::Execution => return Some(DataFusionError::Execution(message())),
+        _ => return None,
+    };
+    Some(DataFusionError::from(arrow))
 }
 
 fn is_true(expr: &Arc<dyn PhysicalExpr>) -> bool {

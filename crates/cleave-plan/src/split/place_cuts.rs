@@ -315,6 +315,14 @@ fn for_device(plan: &Arc<dyn ExecutionPlan>, limits: Limits) -> Result<Arc<dyn E
         .map(|input| for_device(input, limits))
         .collect::<Result<Vec<_>>>()?;
     if let [input] = inputs.as_slice() {
+        if limits == Limits::ByCopy
+            && let Some(sort) = plan.downcast_ref::<SortExec>()
+        {
+            let sort = SortExec::new(sort.expr().clone(), Arc::clone(input))
+                .with_fetch(sort.fetch())
+                .with_preserve_partitioning(true);
+            return Ok(Arc::new(sort));
+        }
         if plan.name() == "CooperativeExec" {
             return Ok(Arc::clone(input));
         }

@@ -69,7 +69,7 @@ impl Place {
         let database = Database::open(&directory.path().join("db"), options).await.unwrap();
         if remote {
             let token_file = directory.path().join("token");
-            std::fs::write(&token_file, "a token of sixteen").unwrap();
+            std::fs::write(&token_file, "0123456789abcdef0123456789abcdef").unwrap();
             let options = ListenOptions {
                 address: "127.0.0.1:0".parse().unwrap(),
                 identity: None,

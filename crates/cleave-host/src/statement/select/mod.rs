@@ -115,6 +115,9 @@ fn check_tables(
     statement: &EngineStatement,
 ) -> Result<()> {
     for reference in state.resolve_table_references(statement)? {
+        if state.table_functions().contains_key(reference.table()) {
+            continue;
+        }
         if let Some(schema) = reference.schema()
             && schema != table_provider::SCHEMA
         {
