@@ -241,7 +241,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         runtime_options.fragment_memory_bytes
     );
     let runtime = Runtime::new(Arc::new(media), runtime_options)?;
-    let log: Log = Arc::new(|text| say(text));
+    let log: Log = Arc::new(say);
     let with_tls = if identity.is_some() { "with TLS" } else { "without TLS" };
     let listen_options =
         ListenOptions { address, identity, token, rate_cap: options.rate_cap, log };

@@ -240,6 +240,13 @@ impl FragmentRun {
         let _closed = still.wait_for(|still| *still).await;
     }
 
+    /// Gives back what a run that stands still and was released holds.
+    pub(crate) fn let_go(&self) {
+        let mut ring = self.lock();
+        ring.slots.clear();
+        ring.memory = None;
+    }
+
     /// Whether nobody listens to the run.
     pub(crate) fn is_detached(&self) -> bool {
         self.lock().sink.as_ref().is_none_or(SlotSender::is_closed)

@@ -203,11 +203,17 @@ fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> 
     // Rows differ in size: halve what is still too large.
     while let Some(piece) = pending.pop() {
         let half = piece.num_rows() / 2;
-        if half == 0 || batch_bytes(&piece) <= slot_bytes.saturating_mul(2) {
+        let bytes = batch_bytes(&piece);
+        if half == 0 || bytes <= slot_bytes.saturating_mul(2) {
+            found.push(piece);
+            continue;
+        }
+        let (first, second) = (piece.slice(0, half), piece.slice(half, piece.num_rows() - half));
+        if batch_bytes(&first).saturating_add(batch_bytes(&second)) > bytes.saturating_mul(3) / 2 {
+            // The halves share what makes them large, as a dictionary is: cutting would not help.
             found.push(piece);
         } else {
-            pending.push(piece.slice(half, piece.num_rows() - half));
-            pending.push(piece.slice(0, half));
+            pending.extend([second, first]);
         }
     }
     found

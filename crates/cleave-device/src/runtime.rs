@@ -189,6 +189,7 @@ impl Runtime {
         }
         for run in older {
             run.stand_still().await;
+            run.let_go();
         }
         *owner = Some(Owner {
             database: header.database,
@@ -366,6 +367,7 @@ impl DeviceService for Runtime {
                 if let Some(run) = self.forget_run(&header) {
                     run.cancel();
                     run.stand_still().await;
+                    run.let_go();
                 }
                 Ok(Reply::Done)
             }

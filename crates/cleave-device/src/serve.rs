@@ -9,6 +9,7 @@
 //! does wrong costs it its own connection, with a word of why where it can still be said, and nobody
 //! else's. Off this machine there is no listener without TLS ([`Listener::bind`]).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ use cleave_fragment::command::wire::{
     Frame, FrameKind, Hello, WireError, read_frame, read_hello, write_frame, write_welcome,
 };
 use cleave_fragment::command::{
-    Command, DeviceError, DeviceErrorCause, Execute, ReadItem, Request,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, ReadItem, Request,
 };
 use cleave_fragment::link::metered::Metered;
 use cleave_fragment::link::token_bucket::RateCap;
@@ -35,7 +36,8 @@ use cleave_fragment::link::{
 use futures::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -293,6 +295,8 @@ async fn read_frames<R: AsyncRead + Unpin>(
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let under_way = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
     let mut tasks = JoinSet::new();
+    // Executes that the device has not answered yet: a release that overtook one would find no run.
+    let mut starting: BTreeMap<RunKey, oneshot::Receiver<()>> = BTreeMap::new();
     loop {
         // Not in a select: reading is not cancel-safe. Ended tasks are collected as they come.
         let Some(frame) = read_frame(&mut reader).await? else { return Ok(()) };
@@ -305,7 +309,19 @@ async fn read_frames<R: AsyncRead + Unpin>(
                 outbound.send(Outbound::free(pong)).unwrap_or_default();
             }
             FrameKind::Command => match decode_command(frame) {
-                Ok(command) if request == 0 => device.steer(command),
+                Ok(command) if request == 0 => {
+                    device.steer(command.clone());
+                    if matches!(command.request, Request::Release)
+                        && let Some(mut started) = starting.remove(&run_key(&command.header))
+                        && started.try_recv() == Err(TryRecvError::Empty)
+                    {
+                        tasks.spawn(async move {
+                            // Answered either way when the sender is gone.
+                            let _answered = started.await;
+                            device.steer(command);
+                        });
+                    }
+                }
                 Ok(command) => {
                     let weight = weight_of(&command);
                     let permit = Arc::clone(&under_way).acquire_many_owned(weight).await.ok();
@@ -320,7 +336,10 @@ async fn read_frames<R: AsyncRead + Unpin>(
             },
             FrameKind::Execute => match decode_execute(frame) {
                 Ok(execute) => {
-                    tasks.spawn(serve_run(device, request, execute, outbound));
+                    let (answered, started) = oneshot::channel();
+                    starting.retain(|_, started| started.try_recv() == Err(TryRecvError::Empty));
+                    starting.insert(run_key(&execute.header), started);
+                    tasks.spawn(serve_run(device, request, execute, answered, outbound));
                 }
                 Err(error) => {
                     outbound.send(Outbound::free(malformed(request, &error))).unwrap_or_default();
@@ -330,6 +349,12 @@ async fn read_frames<R: AsyncRead + Unpin>(
             _ => return Err(WireError::Direction),
         }
     }
+}
+
+type RunKey = ([u8; 16], u64, u64);
+
+fn run_key(header: &CommandHeader) -> RunKey {
+    (header.database, header.epoch, header.run)
 }
 
 fn malformed(request: u64, error: &MalformedMessage) -> Frame {
@@ -372,11 +397,13 @@ async fn serve_run(
     device: Arc<dyn DeviceService>,
     request: u64,
     execute: Execute,
+    answered: oneshot::Sender<()>,
     outbound: mpsc::UnboundedSender<Outbound>,
 ) {
     let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
     let starting = std::panic::AssertUnwindSafe(device.execute(execute, slots)).catch_unwind();
     let accepted = starting.await.unwrap_or_else(|_panic| Err(internal()));
+    drop(answered);
     let first = match accepted {
         Ok(schema) => match encode_schema(&schema) {
             Ok(schema) => Frame::of_head(FrameKind::Accepted, request, schema),

@@ -14,8 +14,8 @@ use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, MorselList, MorselSource, decode_fragment, with_copies,
-    fragment_task_context,
+    FragmentContext, FragmentCounters, MorselList, MorselSource, decode_fragment,
+    fragment_task_context, with_copies,
 };
 use cleave_store::{PageSource, Snapshot};
 use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};

@@ -31,7 +31,7 @@ use datafusion_physical_plan::ExecutionPlan;
 
 pub(crate) const DEVICE_ID: [u8; 16] = *b"device of a test";
 pub(crate) const DATABASE: [u8; 16] = *b"a test's databas";
-pub(crate) const TOKEN: &str = "a token that only tests use";
+pub(crate) const TOKEN: &str = "a-token-that-only-tests-use";
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
 /// Rows of the table that [`Bench::load`] writes, and of each of its pages.
 pub(crate) const ROW_COUNT: i32 = 20_000;
@@ -200,6 +200,11 @@ pub(crate) fn write_item(start: u64, bytes: &[u8]) -> WriteItem {
 
 pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// A port of an address that no other test uses: nobody takes it while it is free for a moment.
+pub(crate) fn port_of_my_own(test: u8) -> SocketAddr {
+    SocketAddr::from(([127, 0, 7, test], 0))
 }
 
 pub(crate) fn token() -> Token {

@@ -233,7 +233,7 @@ async fn a_fragment_returns_every_row_once_and_a_report(bench: Bench) {
     assert_eq!(report.media_bytes, bench.media.bytes_read() - read_before);
     assert!(report.slots > 4, "more slots than may be outstanding: {report:?}");
     assert_eq!(report.slots, stream.next_slot());
-    assert!(report.slot_bytes > 20 * rows && report.slot_bytes < 60 * rows, "{report:?}");
+    assert!(report.slot_bytes > 12 * rows && report.slot_bytes < 60 * rows, "{report:?}");
     assert!(report.cpu > std::time::Duration::ZERO && report.wall > std::time::Duration::ZERO);
     let output_rows = report
         .operators
@@ -285,11 +285,13 @@ async fn a_cancelled_run_ends_and_its_outcome_stays(bench: Bench) {
     assert!(message.contains("run 1"), "{message}");
     assert_eq!(bench.call_run(1, Request::Cancel).await.unwrap(), Reply::Done, "twice is once");
     // The outcome of a run is kept until it is released.
+    request.first_slot = stream.next_slot();
     let mut again = bench.execute(request.clone()).await;
     assert_eq!(device_error(drain(&mut again).await).0, DeviceErrorCause::Cancelled);
     assert_eq!(bench.call_run(1, Request::Release).await.unwrap(), Reply::Done);
     assert_eq!(bench.status().await.runs, []);
     drop((stream, again));
+    request.first_slot = 0;
     let mut anew = bench.execute(request).await;
     assert_eq!(drain(&mut anew).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
 }
@@ -441,7 +443,7 @@ async fn an_operator_that_fails_says_why(bench: Bench) {
     assert_eq!(cause, DeviceErrorCause::OutOfMemory, "{message}");
     let mut stream = bench.execute(bench.request(2, &divided_by_zero(), &morsels)).await;
     let (cause, message) = device_error(drain(&mut stream).await);
-    assert_eq!(cause, DeviceErrorCause::Execution);
+    assert_eq!(cause, DeviceErrorCause::DivideByZero);
     assert!(message.to_lowercase().contains("divide by zero"), "{message}");
     assert!(stream.report().is_none());
     let mut stream = bench.execute(bench.request(3, &scan_with(None, 1, 9), &morsels)).await;

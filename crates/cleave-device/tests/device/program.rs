@@ -65,11 +65,14 @@ impl Drop for Process {
     }
 }
 
-async fn port(path: &Path) -> u16 {
+/// The port that `process` writes to `path`, once it does.
+async fn port(process: &mut Process, path: &Path) -> u16 {
     loop {
         if let Ok(text) = std::fs::read_to_string(path) {
             return text.trim().parse().unwrap();
         }
+        let ended = process.0.try_wait().unwrap();
+        assert!(ended.is_none(), "it ended before it listened: {ended:?}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -83,9 +86,9 @@ fn run(mut command: Command) -> (i32, String) {
 #[tokio::test]
 async fn it_serves_is_killed_and_serves_again() {
     let place = Place::new();
-    let mut process = Process(place.command_with_tls("127.0.0.1:0").spawn().unwrap());
-    let port_taken = port(&place.path("port")).await;
-    let address = SocketAddr::from(([127, 0, 0, 1], port_taken));
+    let mut process = Process(place.command_with_tls("127.0.7.3:0").spawn().unwrap());
+    let port_taken = port(&mut process, &place.path("port")).await;
+    let address = SocketAddr::from(([127, 0, 7, 3], port_taken));
     let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
     let bench = Bench::of(link, memory(), None);
     let morsels = bench.load().await;
@@ -104,11 +107,11 @@ async fn it_serves_is_killed_and_serves_again() {
     assert!(bench.read_blocks(extent(0, 1)).await.unwrap_err().is_unreachable());
     // What the dead device left must not be taken for the new one's.
     std::fs::write(place.path("port"), "1\n").unwrap();
-    let _process = Process(place.command_with_tls(&address.to_string()).spawn().unwrap());
-    while port(&place.path("port")).await == 1 {
+    let mut process = Process(place.command_with_tls(&address.to_string()).spawn().unwrap());
+    while port(&mut process, &place.path("port")).await == 1 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    assert_eq!(port(&place.path("port")).await, port_taken);
+    assert_eq!(port(&mut process, &place.path("port")).await, port_taken);
     let (bytes, _) = table_pages();
     assert_eq!(bench.read_blocks(extent(0, 1)).await.unwrap(), bytes[..BLOCK_SIZE]);
     let Reply::Identity(after) = bench.call(Request::Identify).await.unwrap() else { panic!() };
@@ -121,7 +124,7 @@ async fn it_ends_with_the_program_that_started_it() {
     let mut command = place.command("127.0.0.1:0");
     let child = command.arg("--until-stdin-closes").stdin(Stdio::piped()).spawn().unwrap();
     let mut process = Process(child);
-    port(&place.path("port")).await;
+    port(&mut process, &place.path("port")).await;
     assert!(process.0.try_wait().unwrap().is_none());
     drop(process.0.stdin.take());
     let status = process.0.wait().unwrap();

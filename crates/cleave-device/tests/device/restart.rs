@@ -9,7 +9,7 @@ use cleave_media::BLOCK_SIZE;
 
 use crate::bench::{
     Bench, Credentials, ROW_COUNT, Server, any_port, device_error, drain, extent, ids, memory,
-    options, scan, table_pages,
+    options, port_of_my_own, scan, table_pages,
 };
 use crate::faults::Wire;
 
@@ -19,7 +19,7 @@ async fn a_device_that_dies_gives_a_clear_error_and_works_when_it_is_back() {
     let device =
         || -> Arc<dyn DeviceService> { Runtime::new(Arc::clone(&media), options()).unwrap() };
     let credentials = Credentials::new();
-    let server = Server::start(device(), any_port(), Some(&credentials)).await;
+    let server = Server::start(device(), port_of_my_own(1), Some(&credentials)).await;
     let address = server.address;
     let link: Arc<dyn Link> = credentials.connect(address).await.unwrap();
     let bench = Bench::of(Arc::clone(&link), Arc::clone(&media), None);
@@ -136,7 +136,7 @@ async fn a_run_that_nobody_hears_gives_way_to_one_that_needs_its_memory() {
     let stream = lost.execute(request.clone()).await;
     lost.reach(1, RunState::Stalled).await;
     // The host vanishes without a word: its stream is forgotten, its link closed.
-    std::mem::drop(lost);
+    drop(lost);
     let link: Arc<dyn Link> = cleave_fragment::link::EmbeddedLink::new(
         Arc::clone(&device) as Arc<dyn DeviceService>,
         None,

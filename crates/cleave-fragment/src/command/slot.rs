@@ -4,33 +4,46 @@
 //! in every slot again, so that a slot is decodable without its neighbours. What is encoded is
 //! compacted first: a view array or a slice otherwise carries all of the page that it was cut from.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::ipc::reader::StreamDecoder;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::{read_dictionary, read_record_batch};
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
+use arrow::ipc::{Message, RecordBatch as IpcBatch, root_as_message};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 
 /// Bytes of `batch`'s rows, leaving out what its buffers hold beyond them.
 pub fn batch_bytes(batch: &RecordBatch) -> u64 {
-    batch.columns().iter().map(|column| column_bytes(column)).sum()
+    batch.columns().iter().map(column_bytes).sum()
 }
 
 fn column_bytes(column: &ArrayRef) -> u64 {
-    let bytes = match column.data_type() {
+    let own = |bytes: usize| bytes as u64;
+    match column.data_type() {
         // The values of views lie in buffers that are shared; count what the views refer to.
-        DataType::Utf8View => view_bytes(column.as_string_view().lengths(), column.len()),
-        DataType::BinaryView => view_bytes(column.as_binary_view().lengths(), column.len()),
-        _ => column
+        DataType::Utf8View => own(view_bytes(column.as_string_view().lengths(), column.len())),
+        DataType::BinaryView => own(view_bytes(column.as_binary_view().lengths(), column.len())),
+        // So do those of lists.
+        DataType::List(_) => {
+            let list = column.as_list::<i32>();
+            let from = list.value_offsets().first().copied().unwrap_or(0);
+            let to = list.value_offsets().last().copied().unwrap_or(0);
+            let range = usize::try_from(from).ok().zip(usize::try_from(to - from).ok());
+            let values = range.map(|(from, length)| list.values().slice(from, length));
+            own(column.len() * 4) + values.map_or(0, |values| column_bytes(&values))
+        }
+        DataType::Struct(_) => column.as_struct().columns().iter().map(column_bytes).sum(),
+        _ => own(column
             .to_data()
             .get_slice_memory_size()
-            .unwrap_or_else(|_| column.get_buffer_memory_size()),
-    };
-    bytes as u64
+            .unwrap_or_else(|_| column.get_buffer_memory_size())),
+    }
 }
 
 fn view_bytes(lengths: impl Iterator<Item = u32>, count: usize) -> usize {
@@ -55,16 +68,12 @@ pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>, ArrowError> {
 
 /// The schema that [`encode_schema`] wrote.
 pub fn decode_schema(bytes: Bytes) -> Result<SchemaRef, ArrowError> {
-    // The decoder looks at a message without a body only when something follows it.
-    const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
-    let mut message = Vec::from(bytes);
-    message.extend_from_slice(&END_OF_STREAM);
-    let mut decoder = StreamDecoder::new();
-    let mut buffer = Buffer::from_vec(message);
-    let batch = decoder.decode(&mut buffer)?;
-    match (batch, decoder.schema()) {
-        (None, Some(schema)) if buffer.is_empty() => Ok(schema),
-        _ => Err(ArrowError::IpcError("not one schema message".to_owned())),
+    let mut rest = Buffer::from(bytes);
+    let metadata = take_metadata(&mut rest)?;
+    let schema = parse(&metadata)?.header_as_schema();
+    match schema {
+        Some(schema) if rest.is_empty() => Ok(Arc::new(fb_to_schema(schema))),
+        _ => Err(malformed("not one schema message")),
     }
 }
 
@@ -110,33 +119,84 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
 /// Reads slots of one schema.
 #[derive(Debug)]
 pub struct SlotDecoder {
-    decoder: StreamDecoder,
-    /// The schema message that the decoder has yet to see, or why there is none.
-    schema: Option<Result<Vec<u8>, ArrowError>>,
+    /// The schema as it comes out of a message, with the ids of its dictionaries; or why there is none.
+    schema: Result<SchemaRef, String>,
 }
 
 impl SlotDecoder {
     /// A decoder of slots whose rows have `schema`.
     pub fn new(schema: &Schema) -> Self {
-        Self { decoder: StreamDecoder::new(), schema: Some(encode_schema(schema)) }
+        let schema = encode_schema(schema).and_then(|bytes| decode_schema(bytes.into()));
+        Self { schema: schema.map_err(|error| error.to_string()) }
     }
 
     /// The batch that [`encode_batch`] wrote as `bytes`. The buffers of the batch share them.
-    pub fn decode(&mut self, bytes: Bytes) -> Result<RecordBatch, ArrowError> {
-        if let Some(schema) = self.schema.take() {
-            self.decoder.decode(&mut Buffer::from_vec(schema?))?;
-        }
-        let mut buffer = Buffer::from(bytes);
-        let mut found = None;
-        while !buffer.is_empty() {
-            if let Some(batch) = self.decoder.decode(&mut buffer)?
-                && found.replace(batch).is_some()
-            {
-                return Err(ArrowError::IpcError("more than one batch in a slot".to_owned()));
+    pub fn decode(&self, bytes: Bytes) -> Result<RecordBatch, ArrowError> {
+        let schema = self.schema.as_ref().map_err(|error| malformed(error))?;
+        let mut rest = Buffer::from(bytes);
+        let mut dictionaries = HashMap::new();
+        loop {
+            let metadata = take_metadata(&mut rest)?;
+            let message = parse(&metadata)?;
+            let body = take(&mut rest, usize::try_from(message.bodyLength()).ok())?;
+            if let Some(dictionary) = message.header_as_dictionary_batch() {
+                check_buffers(dictionary.data(), &body)?;
+                let version = message.version();
+                read_dictionary(&body, dictionary, schema, &mut dictionaries, &version)?;
+            } else if let Some(batch) = message.header_as_record_batch() {
+                check_buffers(Some(batch), &body)?;
+                if !rest.is_empty() {
+                    return Err(malformed("more than one batch in a slot"));
+                }
+                let schema = Arc::clone(schema);
+                let version = message.version();
+                return read_record_batch(&body, batch, schema, &dictionaries, None, &version);
+            } else {
+                return Err(malformed("a message in a slot that is no batch"));
             }
         }
-        found.ok_or_else(|| ArrowError::IpcError("no batch in a slot".to_owned()))
     }
+}
+
+fn malformed(what: &str) -> ArrowError {
+    ArrowError::IpcError(what.to_owned())
+}
+
+/// Splits the first `length` bytes off `rest`.
+fn take(rest: &mut Buffer, length: Option<usize>) -> Result<Buffer, ArrowError> {
+    let length = length
+        .filter(|length| *length <= rest.len())
+        .ok_or_else(|| malformed("a message that is cut off"))?;
+    let taken = rest.slice_with_length(0, length);
+    rest.advance(length);
+    Ok(taken)
+}
+
+/// Splits the metadata of the next message off `rest`: a marker, a length, a flatbuffer.
+fn take_metadata(rest: &mut Buffer) -> Result<Buffer, ArrowError> {
+    const MARKER: [u8; 4] = [0xff; 4];
+    if take(rest, Some(4))?.as_slice() != MARKER {
+        return Err(malformed("a message without its marker"));
+    }
+    let length = take(rest, Some(4))?;
+    let length = length.as_slice().first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
+    take(rest, length.and_then(|length| usize::try_from(length).ok()))
+}
+
+fn parse(metadata: &Buffer) -> Result<Message<'_>, ArrowError> {
+    root_as_message(metadata).map_err(|error| malformed(&error.to_string()))
+}
+
+/// The reader slices the body where the message says, and trusts it.
+fn check_buffers(batch: Option<IpcBatch<'_>>, body: &Buffer) -> Result<(), ArrowError> {
+    let buffers = batch.and_then(|batch| batch.buffers());
+    let all_inside = buffers.iter().flatten().all(|buffer| {
+        let from = u64::try_from(buffer.offset()).ok();
+        let end = from.zip(u64::try_from(buffer.length()).ok());
+        end.and_then(|(from, length)| from.checked_add(length))
+            .is_some_and(|end| end <= body.len() as u64)
+    });
+    if all_inside { Ok(()) } else { Err(malformed("a batch with a buffer beyond its end")) }
 }
 
 #[cfg(test)]

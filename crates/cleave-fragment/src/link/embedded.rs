@@ -10,8 +10,8 @@ use async_trait::async_trait;
 
 use super::attempts::{Attempt, Attempts};
 use super::link::{
-    AcceptedRun, AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm,
-    SlotSender, Traffic,
+    AcceptedRun, AttachMode, DeviceService, EndGuard, Link, LinkError, RunControl, RunStream,
+    SlotForm, SlotSender, Traffic,
 };
 use super::metered::ByteCounters;
 use super::token_bucket::RateCap;
@@ -88,9 +88,12 @@ impl Link for EmbeddedLink {
             attempts: Arc::clone(&self.attempts),
             attempt: self.attempts.begin(&header),
         });
+        let attempt = control.attempt;
+        let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
         let accepted = self.device.execute(request, slots).await;
+        end_guard.0 = None;
         if accepted.is_err() {
-            self.attempts.withdraw(&header, control.attempt);
+            self.attempts.withdraw(&header, attempt);
         }
         let schema = accepted.map_err(failed)?;
         Ok(RunStream::new(AcceptedRun {

@@ -274,6 +274,18 @@ pub trait RunControl: Send + Sync + fmt::Debug {
     fn end(&self);
 }
 
+/// Ends a run whose execute was given up before it was answered, as dropping its stream would.
+#[derive(Debug)]
+pub(crate) struct EndGuard(pub(crate) Option<Arc<dyn RunControl>>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        if let Some(control) = &self.0 {
+            control.end();
+        }
+    }
+}
+
 /// The result of a run as it arrives. Dropping it ends the run, wherever it was.
 #[derive(Debug)]
 pub struct RunStream {

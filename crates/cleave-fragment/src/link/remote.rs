@@ -15,7 +15,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::attempts::{Attempt, Attempts};
 use super::link::{
-    AcceptedRun, AttachMode, Link, LinkError, RunControl, RunStream, SlotForm, SlotSender, Traffic,
+    AcceptedRun, AttachMode, EndGuard, Link, LinkError, RunControl, RunStream, SlotForm,
+    SlotSender, Traffic,
 };
 use super::remote_connection::{Connection, Dial, HANDSHAKE_LIMIT};
 use super::tls::{Token, client_config};
@@ -229,7 +230,7 @@ impl Link for RemoteLink {
             attempt,
         });
         // A caller that goes away before the run is accepted ends it, as dropping the stream does.
-        let mut end_guard = EndGuard(Some(control));
+        let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
         let accepted = connection.execute(frame, slots).await;
         if let Err(LinkError::Device { .. }) = &accepted {
             // Refused: there is nothing of this attempt to end.
@@ -237,10 +238,7 @@ impl Link for RemoteLink {
             self.shared.attempts.withdraw(&header, attempt);
         }
         let schema = accepted?;
-        let control = end_guard.0.take().ok_or_else(|| LinkError::Lost {
-            address: self.device(),
-            detail: "the link was closed".to_owned(),
-        })?;
+        end_guard.0 = None;
         Ok(RunStream::new(AcceptedRun {
             device: self.device(),
             schema,
@@ -322,16 +320,6 @@ impl RunControl for RemoteControl {
         let release = encode_command(0, Command::new(self.header, Request::Release));
         if !self.connection.post(release) {
             self.shared.lock().abandoned.push(self.header);
-        }
-    }
-}
-
-struct EndGuard(Option<Arc<RemoteControl>>);
-
-impl Drop for EndGuard {
-    fn drop(&mut self) {
-        if let Some(control) = &self.0 {
-            control.end();
         }
     }
 }

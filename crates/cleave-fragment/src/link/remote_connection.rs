@@ -109,7 +109,7 @@ impl Connection {
                     .to_owned(),
             });
         }
-        let socket = Metered::new(socket, dial.bytes.clone(), dial.cap.clone());
+        let socket = Metered::new(socket, Arc::clone(&dial.bytes), dial.cap.clone());
         let handshake = async {
             match dial.tls.clone() {
                 None => Self::greet(&dial, address.clone(), socket).await,

@@ -41,14 +41,14 @@ fn every_kind() -> RecordBatch {
 #[test]
 fn batches_come_back_as_they_were() {
     let whole = every_kind();
-    let mut decoder = SlotDecoder::new(&whole.schema());
+    let decoder = SlotDecoder::new(&whole.schema());
     for (start, length) in [(0, 1000), (0, 0), (999, 1), (3, 500), (500, 500)] {
         let slice = whole.slice(start, length);
         let decoded = decoder.decode(encode_batch(&slice).unwrap().into()).unwrap();
         assert_eq!(decoded, slice);
     }
     // A slot is decodable without those before it.
-    let mut fresh = SlotDecoder::new(&whole.schema());
+    let fresh = SlotDecoder::new(&whole.schema());
     let late = whole.slice(700, 10);
     assert_eq!(fresh.decode(encode_batch(&late).unwrap().into()).unwrap(), late);
 }
@@ -70,7 +70,7 @@ fn rows_without_columns_are_counted() {
     let options = arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(42));
     let schema = Arc::new(Schema::empty());
     let batch = RecordBatch::try_new_with_options(schema, Vec::new(), &options).unwrap();
-    let mut decoder = SlotDecoder::new(&batch.schema());
+    let decoder = SlotDecoder::new(&batch.schema());
     assert_eq!(decoder.decode(encode_batch(&batch).unwrap().into()).unwrap().num_rows(), 42);
 }
 

@@ -102,11 +102,11 @@ fn unknown_kinds_are_named() {
 
 #[test]
 fn hello_and_welcome() {
-    let token = Token::new("a token of some length", "a test").unwrap();
+    let token = Token::new("a-token-of-some-length", "a test").unwrap();
     let mut hello = Vec::new();
     now(write_hello(&mut hello, &token)).unwrap();
     assert_eq!(now(read_hello(&mut hello.as_slice(), &token)).unwrap(), Hello::Accepted);
-    let other = Token::new("b token of some length", "a test").unwrap();
+    let other = Token::new("b-token-of-some-length", "a test").unwrap();
     assert_eq!(now(read_hello(&mut hello.as_slice(), &other)).unwrap(), Hello::WrongToken);
     for length in 0..hello.len() {
         assert!(now(read_hello(&mut &hello[..length], &token)).is_err(), "cut off at {length}");

@@ -31,7 +31,7 @@ async fn a_peer_that_says_nothing_is_given_up() {
     for tls in [None, Some(client_config(made.cert.pem().as_bytes()).unwrap())] {
         let dial = Dial {
             address: RemoteAddress { host: "127.0.0.1".to_owned(), port: address.port() },
-            token: Token::new("a token of some length", "a test").unwrap(),
+            token: Token::new("a-token-of-some-length", "a test").unwrap(),
             tls,
             cap: None,
             bytes: Arc::default(),
