@@ -105,7 +105,8 @@ impl FragmentFunctions {
         FUNCTIONS.get_or_init(|| {
             let mut scalar = HashMap::new();
             let nested = datafusion_functions_nested::all_default_nested_functions();
-            for function in datafusion_functions::all_default_functions().into_iter().chain(nested) {
+            for function in datafusion_functions::all_default_functions().into_iter().chain(nested)
+            {
                 for alias in function.aliases() {
                     scalar.insert(alias.clone(), Arc::clone(&function));
                 }
@@ -190,8 +191,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
         task: &TaskContext,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let node = ScanNode::decode(bytes)
-            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let node =
+            ScanNode::decode(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
         let output = decode_projection("output", node.output_columns, node.output_schema.as_ref())?;
         let filter = decode_projection("filter", node.filter_columns, node.filter_schema.as_ref())?;
         let context = PhysicalPlanDecodeContext::new(task, self);

@@ -77,14 +77,17 @@ impl FragmentContext {
     /// The morsel input `number`.
     pub fn input(&self, number: u32) -> Result<Arc<dyn MorselSource>> {
         self.inputs.get(&number).map(Arc::clone).ok_or_else(|| {
-            DataFusionError::Internal(format!("the fragment names morsel input {number}, which was not given"))
+            DataFusionError::Internal(format!(
+                "the fragment names morsel input {number}, which was not given"
+            ))
         })
     }
 }
 
 /// Session settings that travel with a fragment (rule 5): those that change what an expression
 /// means, and the batch size.
-const SETTINGS_TRAVELLING: [&str; 2] = ["datafusion.execution.batch_size", "datafusion.execution.time_zone"];
+const SETTINGS_TRAVELLING: [&str; 2] =
+    ["datafusion.execution.batch_size", "datafusion.execution.time_zone"];
 
 /// The settings of `options` that travel, as name and value.
 pub fn travelling_settings(options: &ConfigOptions) -> Vec<(String, String)> {
@@ -108,7 +111,10 @@ pub fn fragment_task_context(
 ) -> Result<Arc<TaskContext>> {
     let mut options = ConfigOptions::new();
     // A partial aggregate that stops aggregating sends every row: never across a link.
-    options.set("datafusion.execution.skip_partial_aggregation_probe_rows_threshold", "18446744073709551615")?;
+    options.set(
+        "datafusion.execution.skip_partial_aggregation_probe_rows_threshold",
+        "18446744073709551615",
+    )?;
     for (name, value) in settings {
         if !SETTINGS_TRAVELLING.contains(&name.as_str()) {
             return Err(DataFusionError::Configuration(format!(
@@ -133,10 +139,7 @@ pub fn fragment_task_context(
 
 /// `plan` with `copies` partitions at its scans, which share their morsel inputs: each partition of
 /// the result is one copy of the pipeline.
-pub fn with_copies(
-    plan: Arc<dyn ExecutionPlan>,
-    copies: u32,
-) -> Result<Arc<dyn ExecutionPlan>> {
+pub fn with_copies(plan: Arc<dyn ExecutionPlan>, copies: u32) -> Result<Arc<dyn ExecutionPlan>> {
     let copies = usize::try_from(copies).unwrap_or(usize::MAX);
     plan.transform_up(|node| {
         Ok(match node.downcast_ref::<TableScanExec>() {

@@ -2,7 +2,7 @@
 //!
 //! For each morsel it takes, in order:
 //!
-//! 1. read the chunks that the predicate needs, and the version columns ([`read`]);
+//! 1. read the chunks that the predicate needs, and the version columns;
 //! 2. keep the visible rows that satisfy the predicate, in slices of the batch size;
 //! 3. where any row is left, read the remaining columns and cut the selected rows out of them.
 //!
@@ -117,7 +117,8 @@ impl TableScanExec {
     pub fn tightened(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Self> {
         let mut scan = TableScan::clone(&self.scan);
         let mut fields: Vec<FieldRef> = scan.filter.schema.fields().iter().cloned().collect();
-        let mut predicates: Vec<Arc<dyn PhysicalExpr>> = scan.predicate.take().into_iter().collect();
+        let mut predicates: Vec<Arc<dyn PhysicalExpr>> =
+            scan.predicate.take().into_iter().collect();
         for filter in filters {
             let moved = Arc::clone(filter).transform_up(|expr| {
                 let Some(column) = expr.downcast_ref::<Column>() else {
@@ -212,14 +213,17 @@ impl ExecutionPlan for TableScanExec {
     ) -> Result<SendableRecordBatchStream> {
         let context = FragmentContext::of(&task)?;
         let input = context.input(self.scan.input)?;
-        let stream = read::scan_stream(read::ScanRun::new(
-            Arc::clone(&self.scan),
-            self.dynamic_filters.clone(),
-            context,
-            task.session_config().batch_size(),
-            &self.metrics,
-            partition,
-        ), input);
+        let stream = read::scan_stream(
+            read::ScanRun::new(
+                Arc::clone(&self.scan),
+                self.dynamic_filters.clone(),
+                context,
+                task.session_config().batch_size(),
+                &self.metrics,
+                partition,
+            ),
+            input,
+        );
         let schema = Arc::clone(&self.scan.output.schema);
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, stream))))
     }

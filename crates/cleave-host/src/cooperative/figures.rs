@@ -46,8 +46,7 @@ impl FigureLog {
 
     /// What has been reported so far, by fragment number.
     pub fn fragments(&self) -> Vec<FragmentFigures> {
-        let mut fragments =
-            self.fragments.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner).clone();
         fragments.sort_by_key(|figures| figures.number);
         fragments
     }

@@ -158,9 +158,9 @@ impl FragmentExec {
     ) -> Option<RecordBatch> {
         let limit = self.fragment.fetch.map_or(u64::MAX, |fetch| fetch as u64);
         let left = usize::try_from(limit - figures.rows).unwrap_or(usize::MAX);
-        let batch = batch.filter(|_| left > 0).map(|batch| {
-            if batch.num_rows() > left { batch.slice(0, left) } else { batch }
-        });
+        let batch = batch
+            .filter(|_| left > 0)
+            .map(|batch| if batch.num_rows() > left { batch.slice(0, left) } else { batch });
         match &batch {
             Some(batch) => figures.rows += batch.num_rows() as u64,
             None => {
@@ -211,7 +211,9 @@ impl FragmentExec {
     }
 
     /// The fragment and its input with what the operators above have learnt by now.
-    fn tightened(&self) -> Result<(Arc<dyn ExecutionPlan>, Arc<crate::statement::select::PlannedInput>)> {
+    fn tightened(
+        &self,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<crate::statement::select::PlannedInput>)> {
         let unchanged = || (Arc::clone(&self.fragment.plan), Arc::clone(&self.input.input));
         let mut filters = Vec::new();
         for filter in &self.fragment.dynamic_filters {
@@ -252,9 +254,10 @@ impl FragmentExec {
         figures.refused = Some(refusal.to_string());
         let number = self.fragment.scan.scan().input;
         let source: Arc<dyn MorselSource> = MorselList::new(self.input.input.morsels());
-        let context = self
-            .context
-            .fragment_context_with(std::slice::from_ref(&self.input), BTreeMap::from([(number, source)]))?;
+        let context = self.context.fragment_context_with(
+            std::slice::from_ref(&self.input),
+            BTreeMap::from([(number, source)]),
+        )?;
         let config = task.session_config().clone().with_extension(context);
         let task = TaskContext::new(
             task.task_id(),
@@ -288,7 +291,9 @@ fn is_refusal(error: &LinkError) -> bool {
     error.device_error().is_some_and(|error| {
         matches!(
             error.cause,
-            DeviceErrorCause::Refused | DeviceErrorCause::OutOfMemory | DeviceErrorCause::Unsupported
+            DeviceErrorCause::Refused
+                | DeviceErrorCause::OutOfMemory
+                | DeviceErrorCause::Unsupported
         )
     })
 }
@@ -383,16 +388,17 @@ impl ExecutionPlan for FragmentExec {
         let schema: SchemaRef = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let this = self.clone();
-        let batches = futures::stream::unfold((this, task, metrics), |(this, task, metrics)| async {
-            match this.next_batch(&task).await {
-                Ok(None) => None,
-                Ok(Some(batch)) => {
-                    metrics.record_output(batch.num_rows());
-                    Some((Ok(batch), (this, task, metrics)))
+        let batches =
+            futures::stream::unfold((this, task, metrics), |(this, task, metrics)| async {
+                match this.next_batch(&task).await {
+                    Ok(None) => None,
+                    Ok(Some(batch)) => {
+                        metrics.record_output(batch.num_rows());
+                        Some((Ok(batch), (this, task, metrics)))
+                    }
+                    Err(error) => Some((Err(error), (this, task, metrics))),
                 }
-                Err(error) => Some((Err(error), (this, task, metrics))),
-            }
-        });
+            });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 

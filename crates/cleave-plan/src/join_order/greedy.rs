@@ -41,9 +41,8 @@ pub fn greedy_order(row_counts: &[f64], edges: &[Edge]) -> Option<JoinTree> {
     let smallest = |candidates: &mut dyn Iterator<Item = (usize, f64)>| {
         candidates.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))
     };
-    let connected = |relation: usize| {
-        edges.iter().any(|edge| edge.left == relation || edge.right == relation)
-    };
+    let connected =
+        |relation: usize| edges.iter().any(|edge| edge.left == relation || edge.right == relation);
     let mut waiting: Vec<usize> = (0..row_counts.len()).collect();
     // An isolated relation joins last, as the cross product it must be.
     let mut starts = waiting.iter().filter(|r| connected(**r)).map(|r| (*r, row_counts[*r]));
@@ -55,9 +54,8 @@ pub fn greedy_order(row_counts: &[f64], edges: &[Edge]) -> Option<JoinTree> {
     let mut joined = vec![start];
     let mut tree = JoinTree::Leaf(start);
     while !waiting.is_empty() {
-        let reachable = |relation: usize| {
-            edges.iter().any(|edge| connects(edge, &joined, relation))
-        };
+        let reachable =
+            |relation: usize| edges.iter().any(|edge| connects(edge, &joined, relation));
         let any_edge = waiting.iter().any(|relation| reachable(*relation));
         let mut candidates = waiting
             .iter()

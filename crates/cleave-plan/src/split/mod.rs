@@ -54,7 +54,13 @@ impl fmt::Display for CutDecision {
         if self.device_operators.is_empty() {
             write!(f, "{}: host, {}", self.table, self.reason)
         } else {
-            write!(f, "{}: device [{}], {}", self.table, self.device_operators.join(" > "), self.reason)
+            write!(
+                f,
+                "{}: device [{}], {}",
+                self.table,
+                self.device_operators.join(" > "),
+                self.reason
+            )
         }
     }
 }

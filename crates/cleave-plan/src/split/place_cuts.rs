@@ -291,7 +291,11 @@ fn is_stateless(node: &dyn ExecutionPlan) -> bool {
     node.fetch().is_none()
         && matches!(
             node.name(),
-            "TableScanExec" | "FilterExec" | "ProjectionExec" | "CoalesceBatchesExec" | "CooperativeExec"
+            "TableScanExec"
+                | "FilterExec"
+                | "ProjectionExec"
+                | "CoalesceBatchesExec"
+                | "CooperativeExec"
         )
 }
 
@@ -330,7 +334,9 @@ fn for_device(plan: &Arc<dyn ExecutionPlan>, limits: Limits) -> Result<Arc<dyn E
             && let Some(limit) = plan.downcast_ref::<GlobalLimitExec>()
         {
             return Ok(match limit.fetch() {
-                Some(fetch) => Arc::new(LocalLimitExec::new(Arc::clone(input), limit.skip() + fetch)),
+                Some(fetch) => {
+                    Arc::new(LocalLimitExec::new(Arc::clone(input), limit.skip() + fetch))
+                }
                 None => Arc::clone(input),
             });
         }

@@ -50,12 +50,8 @@ mod tests {
 
     use super::*;
 
-    const SELECTIVE: CutWeight = CutWeight {
-        result_bytes: 1e3,
-        chunk_bytes: 1e6,
-        held_bytes: 0.0,
-        link_is_free: false,
-    };
+    const SELECTIVE: CutWeight =
+        CutWeight { result_bytes: 1e3, chunk_bytes: 1e6, held_bytes: 0.0, link_is_free: false };
 
     #[test]
     fn selective_scan_is_cut() {

@@ -3,6 +3,8 @@
 //! One script, one expected result: a cut may change where work is done, never what comes out. Files
 //! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,15 +15,23 @@ use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Remote
 use cleave_media::Memory;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+/// Settings by name and value.
+type SettingList = &'static [(&'static str, &'static str)];
 
 /// Name, settings, and whether the tables lie on a device across TCP.
-const CONFIGURATIONS: [(&str, &[(&str, &str)], bool); 9] = [
+const CONFIGURATIONS: [(&str, SettingList, bool); 9] = [
     ("blk", &[("stack", "blk")], false),
     ("native", &[("stack", "native")], false),
     ("host", &[("split", "host")], false),
     ("h0", &[("split", "h0")], false),
     ("auto", &[("split", "auto")], false),
-    ("small_slots", &[("split", "h0"), ("slot_bytes", "4kB"), ("slot_count", "1"), ("batch_size", "7")], false),
+    (
+        "small_slots",
+        &[("split", "h0"), ("slot_bytes", "4kB"), ("slot_count", "1"), ("batch_size", "7")],
+        false,
+    ),
     ("remote_blk", &[("stack", "blk")], true),
     ("remote_native", &[("stack", "native"), ("threads", "1")], true),
     ("remote_h0", &[("split", "h0")], true),
@@ -58,6 +68,8 @@ fn cases_give_the_same_rows_in_every_configuration() {
 struct Place {
     database: Arc<Database>,
     device: &'static str,
+    /// The listener of the device beside; it ends with this.
+    _listener: JoinSet<()>,
     _directory: TempDir,
 }
 
@@ -66,6 +78,7 @@ impl Place {
         let directory = tempfile::tempdir().unwrap();
         let embedded: EmbeddedFactory = Arc::new(|_| Ok(device(1) as _));
         let options = OpenOptions::new(embedded).create(true);
+        let mut listeners = JoinSet::new();
         let database = Database::open(&directory.path().join("db"), options).await.unwrap();
         if remote {
             let token_file = directory.path().join("token");
@@ -85,11 +98,11 @@ impl Place {
                 ca_pem: None,
                 rate_cap: None,
             };
-            tokio::spawn(listener.serve());
+            listeners.spawn(listener.serve());
             database.add_device("beside", remote).await.unwrap();
         }
         let device = if remote { "beside" } else { "embedded" };
-        Self { database, device, _directory: directory }
+        Self { database, device, _listener: listeners, _directory: directory }
     }
 
     fn connection(self: Arc<Self>, settings: &[(&str, &str)]) -> Connection {

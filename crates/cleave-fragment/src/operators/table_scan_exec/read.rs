@@ -110,10 +110,7 @@ impl CountedRows {
     }
 }
 
-fn read_morsel(
-    run: Arc<ScanRun>,
-    morsel: Morsel,
-) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
+fn read_morsel(run: Arc<ScanRun>, morsel: Morsel) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
     Box::pin(async move { run.read_morsel(&morsel).await })
 }
 
@@ -141,7 +138,8 @@ impl ScanRun {
         self.pages_read.add(morsel.pages.len());
 
         let missing = self.columns_beyond_filter();
-        let at_once = missing.is_empty() || self.scan.predicate.is_none() || self.pages_match.load(Relaxed);
+        let at_once =
+            missing.is_empty() || self.scan.predicate.is_none() || self.pages_match.load(Relaxed);
         let mut first: Vec<ColumnRef> = self.scan.filter.columns.clone();
         if at_once {
             first.extend(&missing);
@@ -154,7 +152,7 @@ impl ScanRun {
                 self.select(page, &filter_values)?;
             }
         }
-        pages.retain(|page| !page.selection.as_ref().is_some_and(|rows| rows.count_set_bits() == 0));
+        pages.retain(|page| page.selection.as_ref().is_none_or(|rows| rows.count_set_bits() > 0));
         if self.scan.predicate.is_some() {
             self.pages_match.store(!pages.is_empty(), Relaxed);
         }
@@ -325,7 +323,9 @@ impl ScanRun {
             }
         }
         Ok(match keep {
-            Some(keep) if keep.true_count() < batch.num_rows() => filter_record_batch(&batch, &keep)?,
+            Some(keep) if keep.true_count() < batch.num_rows() => {
+                filter_record_batch(&batch, &keep)?
+            }
             _ => batch,
         })
     }
@@ -341,13 +341,16 @@ fn visible_rows(page: &OpenPage<'_>, snapshot: Snapshot) -> Result<Option<Boolea
         Some(entry) if entry.encoding != Encoding::FromSegment => {
             let commits = version_column(page, ColumnRef::Commit)?;
             let commits = as_uint64_array(&commits)?;
-            let seen = BooleanBuffer::collect_bool(row_count, |row| snapshot.sees(commits.value(row)));
+            let seen =
+                BooleanBuffer::collect_bool(row_count, |row| snapshot.sees(commits.value(row)));
             (seen.count_set_bits() < row_count).then_some(seen)
         }
         _ if snapshot.sees(page.read.segment.commit) => None,
         _ => Some(BooleanBuffer::new_unset(row_count)),
     };
-    if entry(ColumnRef::Tombstone).is_some_and(|entry| entry.encoding != Encoding::Constant || entry.base != 0) {
+    if entry(ColumnRef::Tombstone)
+        .is_some_and(|entry| entry.encoding != Encoding::Constant || entry.base != 0)
+    {
         let gone = version_column(page, ColumnRef::Tombstone)?;
         let there = !&true_bits(as_boolean_array(&gone)?);
         visible = Some(match visible {

@@ -68,8 +68,10 @@ struct Tail {
 impl Tail {
     fn of(query: &PlannedQuery, figures: Option<&QueryFigures>) -> Self {
         let settings = query.context.settings();
-        let mut cuts =
-            vec![("asked for".to_owned(), format!("split {}, stack {}", query.split, settings.stack))];
+        let mut cuts = vec![(
+            "asked for".to_owned(),
+            format!("split {}, stack {}", query.split, settings.stack),
+        )];
         for decision in &query.cuts.decisions {
             let text = decision.to_string();
             let (table, what) = text.split_once(": ").unwrap_or(("", &text));
@@ -107,13 +109,19 @@ fn measured(figures: &QueryFigures) -> Vec<(String, String)> {
         line("planning time", time(figures.planning)),
         line("execution time", time(figures.elapsed)),
         line("bytes at media", bytes(figures.media_bytes)),
-        line("bytes over the link", format!(
-            "{} to the host, {} to the devices",
-            bytes(figures.link_bytes_received),
-            bytes(figures.link_bytes_sent)
-        )),
+        line(
+            "bytes over the link",
+            format!(
+                "{} to the host, {} to the devices",
+                bytes(figures.link_bytes_received),
+                bytes(figures.link_bytes_sent)
+            ),
+        ),
         line("bytes taken by the host", bytes(figures.host_bytes)),
-        line("CPU", format!("host {}, devices {}", time(figures.host_cpu), time(figures.device_cpu))),
+        line(
+            "CPU",
+            format!("host {}, devices {}", time(figures.host_cpu), time(figures.device_cpu)),
+        ),
         line("host waited", time(figures.host_waited)),
         line("devices stalled", time(figures.device_stalled)),
     ]
@@ -145,13 +153,16 @@ fn report_lines(report: &RunReport) -> Vec<(String, String)> {
         line("rows scanned", report.rows_scanned.to_string()),
         line("bytes at media", bytes(report.media_bytes)),
         line("slots", format!("{} with {}", report.slots, bytes(report.slot_bytes))),
-        line("device time", format!(
-            "{} wall, {} CPU in {} copies, {} stalled",
-            time(report.wall),
-            time(report.cpu),
-            report.copies,
-            time(report.stall)
-        )),
+        line(
+            "device time",
+            format!(
+                "{} wall, {} CPU in {} copies, {} stalled",
+                time(report.wall),
+                time(report.cpu),
+                report.copies,
+                time(report.stall)
+            ),
+        ),
         line("device memory", format!("{} at most", bytes(report.peak_memory_bytes))),
     ]
 }
@@ -174,9 +185,16 @@ fn collect_host(
     if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
         let report = fragment.report();
         let count = count_nodes(fragment.device_plan());
-        let mut metrics = report.map(|report| metrics_sets(&report.operators, count)).unwrap_or_default();
+        let mut metrics =
+            report.map(|report| metrics_sets(&report.operators, count)).unwrap_or_default();
         metrics.reverse();
-        collect_device(fragment.device_plan(), depth + 1, fragment.device_name(), &mut metrics, nodes);
+        collect_device(
+            fragment.device_plan(),
+            depth + 1,
+            fragment.device_name(),
+            &mut metrics,
+            nodes,
+        );
     }
     for child in plan.children() {
         collect_host(child, depth + 1, analyzed, nodes);

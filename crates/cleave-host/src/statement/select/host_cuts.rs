@@ -97,7 +97,12 @@ impl CutContext for HostCuts {
     fn weight(&self, fragment: &FragmentPlan) -> CutWeight {
         let scan = fragment.scan.scan();
         let Ok(statement_input) = self.context.input(scan.input) else {
-            return CutWeight { result_bytes: 0.0, chunk_bytes: 0.0, held_bytes: 0.0, link_is_free: true };
+            return CutWeight {
+                result_bytes: 0.0,
+                chunk_bytes: 0.0,
+                held_bytes: 0.0,
+                link_is_free: true,
+            };
         };
         let input = &statement_input.input;
         let table = input.table.schema.arrow();
@@ -125,10 +130,9 @@ impl CutContext for HostCuts {
                 held_bytes += bytes * held as f64 / columns.len() as f64;
             }
         }
-        let link_is_free =
-            self.facts(input).is_none_or(|facts| facts.mode == AttachMode::Embedded);
-        let result_bytes =
-            result_rows(fragment, statement_input.row_estimate) * row_bytes(&fragment.plan.schema());
+        let link_is_free = self.facts(input).is_none_or(|facts| facts.mode == AttachMode::Embedded);
+        let result_bytes = result_rows(fragment, statement_input.row_estimate)
+            * row_bytes(&fragment.plan.schema());
         CutWeight { result_bytes, chunk_bytes, held_bytes, link_is_free }
     }
 

@@ -73,8 +73,7 @@ pub async fn plan_query(
     query: &ast::Query,
 ) -> Result<PlannedQuery> {
     let stopwatch = Stopwatch::start();
-    let context =
-        StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
+    let context = StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
     let split = settings.split_in_force();
     // A cut at the root cannot have exchanges below it.
     let partitions = if split == Split::Ndp { 1 } else { engine::host_partitions(settings) };
@@ -273,11 +272,11 @@ async fn traffic(context: &StatementContext) -> Result<(u64, u64)> {
 async fn media_bytes(context: &StatementContext) -> Result<u64> {
     let mut total = 0;
     for device in statement_devices(context)? {
-        let reply = device.call("tell its status", cleave_fragment::command::Request::Status).await?;
+        let reply =
+            device.call("tell its status", cleave_fragment::command::Request::Status).await?;
         if let cleave_fragment::command::Reply::Status(status) = reply {
             total += status.media_bytes_read;
         }
     }
     Ok(total)
 }
-

@@ -138,10 +138,7 @@ impl PlannedInput {
             .flat_map(|tablet| tablet.heap.iter().map(|segment| (tablet.device, segment)))
     }
 
-    fn entry(
-        &self,
-        page: InputPage,
-    ) -> Option<(&Arc<SegmentDirectory>, &cleave_store::PageEntry)> {
+    fn entry(&self, page: InputPage) -> Option<(&Arc<SegmentDirectory>, &cleave_store::PageEntry)> {
         let segment = self.table.tablets.get(page.tablet)?.heap.get(page.segment)?;
         Some((segment, segment.pages.get(page.page)?))
     }

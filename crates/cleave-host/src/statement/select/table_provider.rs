@@ -146,13 +146,20 @@ fn has_subquery(expr: &Expr) -> bool {
     expr.exists(|node| {
         Ok(matches!(
             node,
-            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::OuterReferenceColumn(..)
+            Expr::ScalarSubquery(_)
+                | Expr::InSubquery(_)
+                | Expr::Exists(_)
+                | Expr::OuterReferenceColumn(..)
         ))
     })
     .unwrap_or(true)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate, saturating")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate, saturating"
+)]
 fn rows_as_count(rows: f64) -> usize {
     rows.max(0.0) as usize
 }
@@ -183,8 +190,9 @@ impl CatalogProviderList for StatementCatalog {
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG)
-            .then(|| Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn CatalogProvider>)
+        (name == CATALOG).then(|| {
+            Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn CatalogProvider>
+        })
     }
 }
 
@@ -194,8 +202,9 @@ impl CatalogProvider for StatementCatalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        (name == SCHEMA)
-            .then(|| Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn SchemaProvider>)
+        (name == SCHEMA).then(|| {
+            Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn SchemaProvider>
+        })
     }
 }
 

@@ -29,7 +29,11 @@ fn table(name: &str) -> LogicalPlanBuilder {
     table_scan(Some(name), &schema, None).unwrap()
 }
 
-fn join(left: LogicalPlanBuilder, right: LogicalPlanBuilder, on: (&str, &str)) -> LogicalPlanBuilder {
+fn join(
+    left: LogicalPlanBuilder,
+    right: LogicalPlanBuilder,
+    on: (&str, &str),
+) -> LogicalPlanBuilder {
     let right = right.build().unwrap();
     left.join(right, JoinType::Inner, (vec![on.0], vec![on.1]), None).unwrap()
 }
@@ -49,7 +53,10 @@ fn largest_table_joins_last_and_columns_stay() {
     assert_eq!(reordered.schema().columns(), columns);
     let text = reordered.display_indent().to_string();
     let position = |name: &str| text.find(&format!("TableScan: {name}")).unwrap();
-    assert!(position("small") < position("large") && position("middle") < position("large"), "{text}");
+    assert!(
+        position("small") < position("large") && position("middle") < position("large"),
+        "{text}"
+    );
     assert!(!text.contains("Cross"), "{text}");
 }
 

@@ -67,7 +67,9 @@ fn projected(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
 
 fn sorted(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Arc<dyn ExecutionPlan> {
     let order = LexOrdering::new([PhysicalSortExpr::new_default(Arc::new(Column::new("id", 0)))]);
-    Arc::new(SortExec::new(order.unwrap(), input).with_fetch(fetch).with_preserve_partitioning(true))
+    Arc::new(
+        SortExec::new(order.unwrap(), input).with_fetch(fetch).with_preserve_partitioning(true),
+    )
 }
 
 fn joined(left: Arc<dyn ExecutionPlan>, right: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {

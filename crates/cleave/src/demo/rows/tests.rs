@@ -26,7 +26,7 @@ fn order_and_batches_do_not_matter_without_order_by() {
     let one = batch(vec![Some(1), None], vec![0.5, 2.0], vec!["a", "b"]);
     let parts =
         [batch(vec![None], vec![2.0], vec!["b"]), batch(vec![Some(1)], vec![0.5], vec!["a"])];
-    assert_eq!(rows(&[one.clone()], false).difference(&rows(&parts, false)), None);
+    assert_eq!(rows(std::slice::from_ref(&one), false).difference(&rows(&parts, false)), None);
     assert!(rows(&[one], true).difference(&rows(&parts, true)).is_some());
 }
 
@@ -49,7 +49,7 @@ fn every_other_difference_is_found() {
         batch(vec![Some(1), Some(1)], vec![1.0, 1.0], vec!["a", "a"]),
         batch(vec![], vec![], vec![]),
     ] {
-        assert!(base.difference(&rows(&[other.clone()], false)).is_some(), "{other:?}");
+        assert!(base.difference(&rows(std::slice::from_ref(&other), false)).is_some(), "{other:?}");
     }
 }
 
