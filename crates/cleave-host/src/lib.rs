@@ -9,7 +9,7 @@
 //! 4. [`point_path`]: a SELECT by primary key, without any plan.
 //! 5. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
 //! 6. [`device`]: links to devices, and the space on them, which the host owns.
-//! 7. [`write`]: rows in: INSERT and bulk loads. [`index`]: primary keys.
+//! 7. [`mod@write`]: rows in: INSERT and bulk loads. [`index`]: primary keys.
 //! 8. [`database`]: one directory, open: all of the above together.
 //! 9. [`value`] and [`copy`]: values to and from text, COPY's files.
 //!

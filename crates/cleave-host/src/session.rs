@@ -2,8 +2,8 @@
 //!
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions and settings here, rows in to [`insert`] and
-//!    [`copy`], rows out to [`point_path`](crate::point_path) or, planned, to
-//!    [`select`](crate::statement::select).
+//!    [`copy`], rows out to [`point_path`] or, planned, to
+//!    [`select`].
 //! 3. Each statement that writes commits by itself.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing

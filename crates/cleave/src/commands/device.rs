@@ -29,7 +29,7 @@ enum Action {
 struct AddOptions {
     /// The name by which this database calls the device
     name: String,
-    /// Where it listens, as in storage1:7700 or [::1]:7700
+    /// Where it listens, as in storage1:7700 or `[::1]:7700`
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     address: (String, u16),
     /// A file that holds the device's token
@@ -95,7 +95,7 @@ async fn list(place: &Place) -> Result<(), Failure> {
 }
 
 fn address(text: &str) -> Result<(String, u16), String> {
-    let wrong = || "expected HOST:PORT, as in storage1:7700 or [::1]:7700".to_owned();
+    let wrong = || "expected HOST:PORT, as in storage1:7700 or `[::1]:7700`".to_owned();
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     match port.parse() {

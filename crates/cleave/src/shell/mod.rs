@@ -3,7 +3,7 @@
 //! 1. [`line_editor`] reads from a terminal, with [`completion`]; other text comes whole.
 //! 2. [`statements`] finds where each statement ends; lines with a backslash go to [`meta_command`].
 //! 3. [`Shell::run_statement`] gives one to the session.
-//! 4. [`format`] lays out what it returns; [`complaint`] tells what went wrong, and where.
+//! 4. [`mod@format`] lays out what it returns; [`complaint`] tells what went wrong, and where.
 //!
 //! A script stops at its first error; at the terminal the next prompt comes.
 

@@ -3,8 +3,8 @@
 //! 1. [`plan_query`] binds the query to the tables of one catalog state ([`StatementContext`]);
 //! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
 //!    zone maps ([`PlannedInput`]);
-//! 3. [`reorder_joins`](cleave_plan::join_order::reorder_joins) orders the inner joins;
-//! 4. the engine makes a physical plan; [`place_cuts`](cleave_plan::split::place_cuts) divides it;
+//! 3. [`reorder_joins`] orders the inner joins;
+//! 4. the engine makes a physical plan; [`place_cuts`] divides it;
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
 //!
 //! [`explain`] shows all of it, and what it cost.
