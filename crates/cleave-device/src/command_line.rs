@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
-use cleave_media::{DirectFile, MediaError, OpenMode, random_bytes};
+use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode};
 
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
 use crate::serve::{ListenOptions, Listener, Log, ServeError};
@@ -300,47 +300,12 @@ fn open_media(path: &Path) -> Result<DirectFile, Failure> {
 
 /// The identity of the media: in `id_file`, or in a file beside the media.
 fn device_id(media: &Path, id_file: Option<&Path>) -> Result<[u8; 16], Failure> {
-    let path = id_file.map_or_else(
-        || {
-            let mut beside = media.as_os_str().to_owned();
-            beside.push(".id");
-            PathBuf::from(beside)
-        },
-        Path::to_path_buf,
-    );
-    let failed = |what: &'static str| {
-        let path = path.clone();
-        move |source| Failure::File { what, path, source }
-    };
-    match std::fs::read_to_string(&path) {
-        Ok(text) => from_hex(text.trim()).ok_or_else(|| {
-            let source = std::io::Error::other("it does not hold 32 hexadecimal digits");
-            failed("cannot use the identity in")(source)
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let id = random_bytes::<16>()?;
-            let text: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-            std::fs::write(&path, format!("{text}\n")).map_err(failed("cannot write"))?;
-            say(&format!("gave the media the identity {text}, kept in {}", path.display()));
-            Ok(id)
-        }
-        Err(error) => Err(failed("cannot read")(error)),
+    let path = id_file.map_or_else(|| MediaIdentity::path_beside(media), Path::to_path_buf);
+    let identity = MediaIdentity::of_file(&path)?;
+    if identity.is_new {
+        say(&format!("gave the media the identity {identity}, kept in {}", path.display()));
     }
-}
-
-fn from_hex(text: &str) -> Option<[u8; 16]> {
-    let digits: Vec<u8> = text
-        .chars()
-        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-        .collect::<Option<_>>()?;
-    let bytes: Vec<u8> = digits
-        .chunks(2)
-        .map(|pair| match pair {
-            [high, low] => Some(high << 4 | low),
-            _ => None,
-        })
-        .collect::<Option<_>>()?;
-    bytes.try_into().ok()
+    Ok(identity.bytes)
 }
 
 /// Writes the port so that a reader never sees half of it.

@@ -17,13 +17,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use cleave_fragment::link::Link;
+use cleave_media::MediaError;
 use cleave_store::PageSource;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
@@ -291,12 +292,14 @@ impl Database {
         device.link().await?;
         let id = entry.id;
         transaction.next.devices.insert(id, entry);
+        transaction.devices.push(Arc::clone(&device));
         transaction.commit().await?;
-        self.devices
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, Arc::clone(&device));
         Ok(device)
+    }
+
+    /// Makes `device` one of the database's, before a state that names it is published.
+    pub(crate) fn adopt(&self, device: Arc<Device>) {
+        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(device.id(), device);
     }
 
     /// Waits until no other statement writes.
@@ -370,8 +373,7 @@ fn check_place(directory: &Path, create: bool) -> Result<()> {
         if !create {
             return Err(not_a_database("it does not exist"));
         }
-        return fs::create_dir_all(directory)
-            .map_err(|error| Error::io("create", directory, error));
+        return root::create_directory(directory);
     }
     if !directory.is_dir() {
         return Err(not_a_database("it is not a directory"));
@@ -385,8 +387,7 @@ fn check_place(directory: &Path, create: bool) -> Result<()> {
     Ok(())
 }
 
-/// Locks the directory. A holder that is just ending is waited for: the lock of a process that was
-/// killed, or that has just started a program, may outlive it by a moment.
+/// Locks the directory. A holder that is just ending is waited for.
 async fn lock(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
     let file = File::options()
@@ -395,14 +396,42 @@ async fn lock(directory: &Path) -> Result<File> {
         .write(true)
         .open(&path)
         .map_err(|error| Error::io("open", &path, error))?;
-    for _ in 0..LOCK_ATTEMPTS {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => tokio::time::sleep(LOCK_PAUSE).await,
-            Err(errno) => return Err(Error::io("lock", &path, errno.into())),
+    retry_while_in_use(|| match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(StorageError::InUse { path: directory.to_owned() }.into())
         }
+        Err(errno) => Err(Error::io("lock", &path, errno.into())),
+    })
+    .await?;
+    Ok(file)
+}
+
+/// Asks for what another process may hold, again and again for half a second where it does: the lock of a
+/// process that was killed, or that has just started a program, may outlive it by a moment.
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) async fn retry_while_in_use<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..LOCK_ATTEMPTS {
+        match attempt() {
+            Err(error) if is_in_use(&error) => {}
+            outcome => return outcome,
+        }
+        tokio::time::sleep(LOCK_PAUSE).await;
     }
-    Err(StorageError::InUse { path: directory.to_owned() }.into())
+    attempt()
+}
+
+fn is_in_use(error: &Error) -> bool {
+    match error {
+        Error::Storage(error) => matches!(**error, StorageError::InUse { .. }),
+        Error::Io { source, .. } => {
+            let media = source.get_ref().and_then(|inner| inner.downcast_ref::<MediaError>());
+            matches!(media, Some(MediaError::Locked { .. }))
+        }
+        _ => false,
+    }
 }
 
 /// Reads the state of an existing database, and puts a higher epoch in its root.

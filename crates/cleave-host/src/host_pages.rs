@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use cleave_fragment::command::{ReadItem, ReadPayload};
-use cleave_fragment::link::AttachMode;
 use cleave_media::BLOCK_SIZE;
 use cleave_store::{
     PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef, StoreError,
@@ -141,7 +140,6 @@ impl HostPages {
             columns: read.columns.clone(),
         });
         let payloads = self.device.read(items.collect()).await?;
-        let remote = self.device.mode() == AttachMode::Remote;
         let incomplete = pages.iter_mut().filter(|page| !page.is_complete());
         for ((read, page), payload) in wanted.iter().zip(incomplete).zip(payloads) {
             self.note_link(payload.byte_count());
@@ -152,17 +150,15 @@ impl HostPages {
                 Some(header) => PageColumns::verify_with_header(read, header, chunks),
                 None => PageColumns::verify(read, RawColumns { header, chunks }),
             };
-            let mut columns = self.checked(verified).await?;
-            if remote {
-                unshare(&mut columns);
-            }
+            let columns = self.checked(verified).await?;
             self.keep(read, &columns);
             page.fill(columns);
         }
         Ok(())
     }
 
-    /// Puts verified parts into the pool.
+    /// Puts verified parts into the pool. They are what it counts: a chunk comes in memory of about its own
+    /// size, from the embedded device ([`RawColumns`]) as over a wire.
     fn keep(&self, read: &PageRead, columns: &PageColumns) {
         let header = Held::Header(Arc::clone(&columns.header));
         self.pool.put(self.key(&read.page, Part::Header), header);
@@ -255,14 +251,6 @@ impl fmt::Debug for HostPages {
             .field("device", &self.device.name())
             .field("stack", &self.stack)
             .finish_non_exhaustive()
-    }
-}
-
-/// Gives every chunk memory of its own. Chunks that came over a wire are slices of one reply, all of
-/// which would stay in memory for as long as the pool holds one of them.
-fn unshare(columns: &mut PageColumns) {
-    for chunk in columns.chunks.iter_mut().flatten() {
-        *chunk = Bytes::copy_from_slice(chunk);
     }
 }
 

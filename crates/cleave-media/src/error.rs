@@ -23,6 +23,16 @@ pub enum MediaError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The file that keeps the media's identity cannot be used: check it, or restore it from a copy.
+    #[error("cannot {action} the identity in {}: {source}", path.display())]
+    Identity {
+        /// `read`, `use` or `write`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said, or what the file lacks.
+        source: io::Error,
+    },
     /// An address behind the end of the media: the caller's map is wrong, or the media was cut off.
     #[error("{extent} lie behind the end of the media, which has {block_count} blocks")]
     OutOfRange {

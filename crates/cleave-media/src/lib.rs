@@ -7,10 +7,11 @@
 //! 2. [`buffer`]: [`AlignedBuffer`], memory that direct I/O accepts and that becomes `Bytes` without a copy.
 //! 3. [`media`]: the [`Media`] trait, which a device driver implements.
 //! 4. [`direct_file`]: [`DirectFile`], media on a file or block device, past the page cache.
-//! 5. [`memory`]: [`Memory`], media that lives and dies with the process.
-//! 6. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
-//! 7. [`space`]: [`SpaceMap`], the free space of one device; owned by the host, never stored here.
-//! 8. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
+//! 5. [`identity`]: [`MediaIdentity`], by which a database knows the media again.
+//! 6. [`memory`]: [`Memory`], media that lives and dies with the process.
+//! 7. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
+//! 8. [`space`]: [`SpaceMap`], the free space of one device; owned by the host, never stored here.
+//! 9. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
 //!
 //! Invariant: this crate knows nothing of rows, pages or tables, starts no thread and sees no async runtime.
 //! Source: `design.md`, "Native storage" and "Parts".
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod direct_file;
 mod error;
 pub mod faults;
+pub mod identity;
 pub mod media;
 pub mod memory;
 pub mod random;
@@ -32,6 +34,7 @@ pub use clock::{Clock, Stopwatch, SystemClock, process_cpu_time, thread_cpu_time
 pub use direct_file::{DirectFile, OpenMode};
 pub use error::MediaError;
 pub use faults::FaultyMedia;
+pub use identity::MediaIdentity;
 pub use media::Media;
 pub use memory::Memory;
 pub use random::{SplitMix64, random_bytes};

@@ -109,7 +109,8 @@ pub trait PageSource: Send + Sync + Debug {
 pub struct RawColumns {
     /// The page from its first byte to at least the end of its header.
     pub header: Bytes,
-    /// One for each column of the read, None where the page stores no bytes for it.
+    /// One for each column of the read, None where the page stores no bytes for it. Each keeps no more in memory than
+    /// about its own size: whoever holds chunks for long counts their lengths.
     pub chunks: Vec<Option<Bytes>>,
 }
 

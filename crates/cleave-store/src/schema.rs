@@ -85,7 +85,7 @@ pub enum ColumnType {
     Text,
     /// `character varying(n)`, n in characters; None: without a limit.
     Varchar(Option<u32>),
-    /// `character(n)`, n in characters; the host pads with blanks.
+    /// `character(n)`, n in characters; stored without trailing blanks, and never padded.
     Char(u32),
     /// `date`: days since 1970-01-01.
     Date,

@@ -35,6 +35,25 @@ pub(crate) struct Place {
     /// Memory for pages that the host keeps, as in 256MB
     #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
     pub(crate) buffer_pool: Option<u64>,
+    /// Memory that queries may hold beside those pages, as in 256MB
+    #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
+    pub(crate) query_memory: Option<u64>,
+}
+
+/// Memory for the host's half of queries; what is not given is the database's default.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MemoryBudgets {
+    /// Pages kept, in bytes.
+    pub(crate) buffer_pool: Option<u64>,
+    /// What operators hold, in bytes.
+    pub(crate) query: Option<u64>,
+}
+
+impl Place {
+    /// The budgets that were given.
+    pub(crate) fn memory(&self) -> MemoryBudgets {
+        MemoryBudgets { buffer_pool: self.buffer_pool, query: self.query_memory }
+    }
 }
 
 /// The commands.

@@ -33,6 +33,8 @@ pub(crate) struct Transaction {
     pub(crate) next: CatalogState,
     /// Space taken, by device.
     claims: BTreeMap<DeviceId, Arc<Claim>>,
+    /// Devices that the database has from this commit on.
+    pub(crate) devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub(crate) keys: Vec<PendingKeys>,
     _turn: OwnedMutexGuard<()>,
@@ -56,6 +58,7 @@ impl Transaction {
             base,
             next,
             claims: BTreeMap::new(),
+            devices: Vec::new(),
             keys: Vec::new(),
             _turn: turn,
         })
@@ -134,16 +137,20 @@ impl Transaction {
     pub(crate) async fn commit(self) -> Result<Arc<CatalogState>> {
         for claim in self.claims.values() {
             if claim.block_count() > 0 {
-                claim.device().sync_written(claim.block_count()).await?;
+                claim.sync_written().await?;
             }
         }
-        tokio::task::spawn_blocking(move || self.swap_root()).await.map_err(|error| {
-            // The thread died or the runtime is going down; the root decides what happened.
-            Error::io("commit to", std::path::Path::new("root"), std::io::Error::other(error))
-        })?
+        let database = Arc::clone(&self.database);
+        let swapped = tokio::task::spawn_blocking(move || self.swap_root()).await;
+        swapped.unwrap_or_else(|_| {
+            // The thread died or the runtime is going down; the root on disk decides what happened.
+            database.stop();
+            Err(StorageError::Stopped { path: database.directory().to_owned() }.into())
+        })
     }
 
     fn swap_root(mut self) -> Result<Arc<CatalogState>> {
+        let _stop = StopIfDying(Arc::clone(&self.database));
         let directory = self.database.directory().to_owned();
         let written = self.write_segments()?;
         if let Err(error) = root::replace(&directory, &self.next) {
@@ -163,6 +170,10 @@ impl Transaction {
         self.claims.values().for_each(|claim| claim.commit());
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
+        }
+        // Here, where nothing can be cancelled: a state never names a device that is not attached.
+        for device in std::mem::take(&mut self.devices) {
+            self.database.adopt(device);
         }
         let gone: Vec<SegmentId> = self
             .base
@@ -214,6 +225,18 @@ impl Transaction {
     }
 }
 
+/// Stops the database if the thread that commits panics, before the turn to write passes on: the next
+/// statement would write to space that the root on disk may name.
+struct StopIfDying(Arc<Database>);
+
+impl Drop for StopIfDying {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
+    }
+}
+
 /// Every segment that `state` names.
 fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
     state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| tablet.segments())
@@ -250,3 +273,6 @@ fn take_id(next: &mut u32, max: u32, what: &'static str) -> Result<u32> {
     *next = id + 1;
     Ok(id)
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,6 +110,24 @@ pub enum ReplaceError {
     Unknown(Error),
 }
 
+/// Makes `directory`, and above it what is missing, so that a loss of power leaves it where it is.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn create_directory(directory: &Path) -> Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(directory).map_err(|error| file_error(directory, "create", error))?;
+    for path in missing {
+        // The name of each stands in the one above it.
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        for synced in [path, above.unwrap_or(Path::new("."))] {
+            sync_directory(synced).map_err(|error| file_error(synced, "sync", error))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the directory of segment files.
 ///
 /// # Errors

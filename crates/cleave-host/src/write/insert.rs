@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress};
+use cleave_media::{AlignedBuffer, BlockAddress};
 use cleave_store::{
     CommitColumn, EncodedPage, IndexKey, Memtable, MergeSource, PageClass, PageRead, PageSource,
     SegmentDirectory, SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns,
@@ -30,7 +30,7 @@ use super::load::{BulkLoad, compact, segment_ref, target};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
-use crate::device::{Claim, Device};
+use crate::device::{COMMAND_BYTES, Claim};
 use crate::error::Result;
 use crate::index::{TabletIndex, duplicate_key};
 use crate::settings::Stack;
@@ -85,7 +85,6 @@ struct Append {
     transaction: Transaction,
     schema: Arc<TableSchema>,
     tablet: Arc<TabletState>,
-    device: Arc<Device>,
     claim: Arc<Claim>,
     pages: Arc<dyn PageSource>,
 }
@@ -96,7 +95,7 @@ impl Append {
         let device = transaction.database().attached(tablet.device)?;
         let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
         let claim = transaction.claim(&device);
-        Ok(Self { transaction, schema: Arc::clone(schema), tablet, device, claim, pages })
+        Ok(Self { transaction, schema: Arc::clone(schema), tablet, claim, pages })
     }
 
     async fn run(mut self, rows: &RecordBatch) -> Result<u64> {
@@ -207,22 +206,50 @@ impl Append {
         Ok(hot)
     }
 
-    /// Writes `pages` side by side, in one command where they are few.
+    /// Writes `pages` side by side, in as few commands as their size allows.
     async fn write(&self, pages: &[EncodedPage]) -> Result<Vec<BlockAddress>> {
         let block_count = pages.iter().map(EncodedPage::block_count).sum();
         let extent = self.claim.take(block_count);
-        let mut joined = AlignedBuffer::zeroed(extent.bytes());
+        self.claim.reserve(extent).await?;
         let mut places = Vec::with_capacity(pages.len());
-        let mut from = 0;
-        for page in pages {
-            places.push(BlockAddress(extent.start.0 + (from / BLOCK_SIZE) as u64));
-            if let Some(place) = joined.get_mut(from..from + page.bytes.len()) {
-                place.copy_from_slice(&page.bytes);
+        let mut next = extent.start;
+        for command in commands(pages) {
+            let start = next;
+            let bytes = command.iter().map(|page| page.bytes.len()).sum();
+            let mut joined = AlignedBuffer::zeroed(bytes);
+            let mut from = 0;
+            for page in command {
+                let to = from + page.bytes.len();
+                if let Some(place) = joined.get_mut(from..to) {
+                    place.copy_from_slice(&page.bytes);
+                }
+                from = to;
+                places.push(next);
+                next = BlockAddress(next.0 + u64::from(page.block_count()));
             }
-            from += page.bytes.len();
+            self.claim.write(start, joined.into_bytes()).await?;
         }
-        self.device.reserve(vec![extent]).await?;
-        self.claim.write(extent.start, joined.into_bytes()).await?;
         Ok(places)
     }
 }
+
+/// `pages` in runs that one command may carry each: of at most [`COMMAND_BYTES`], or of one page that is
+/// larger by itself.
+fn commands(mut pages: &[EncodedPage]) -> Vec<&[EncodedPage]> {
+    let mut commands = Vec::new();
+    while !pages.is_empty() {
+        let mut bytes = 0;
+        let fitting = pages.iter().take_while(|page| {
+            bytes += page.bytes.len();
+            bytes <= COMMAND_BYTES
+        });
+        let count = fitting.count().max(1);
+        let Some((command, behind)) = pages.split_at_checked(count) else { break };
+        commands.push(command);
+        pages = behind;
+    }
+    commands
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,8 @@
 //! 1. [`KeyRunWriter::push`] takes keys in any order. A [`KeySorter`] gathers them up to a budget; each
 //!    time it is full its keys go to a run. As long as a batch begins behind the end of the one before,
 //!    it is the same run: keys that come in order stream straight into one.
-//! 2. [`KeyRunWriter::finish`] merges what runs there are, with memory for a few pages of each, into one.
+//! 2. [`KeyRunWriter::finish`] merges what runs there are into one, at most [`MERGE_RUNS_MAX`] at a time, with
+//!    memory for a few pages of each of them.
 //!
 //! Invariant: what comes out is one run without duplicates; space of runs that were merged is given back
 //! before the statement commits. Source: Graefe, "Implementing Sorting in Database Systems" (external
@@ -26,6 +27,8 @@ use crate::index::key_error;
 
 /// Bytes of keys that are sorted in memory at once.
 const SORT_BYTES: usize = 32 << 20;
+/// Most runs that are merged at once: each takes memory for the pages that it is read ahead by.
+const MERGE_RUNS_MAX: usize = 64;
 /// Blocks that a run claims at once: 4 MiB.
 const AHEAD_BLOCKS: u32 = 1024;
 
@@ -35,6 +38,8 @@ pub(crate) struct KeyRunWriter {
     claim: Arc<Claim>,
     segment: SegmentRef,
     sorter: KeySorter,
+    /// [`SORT_BYTES`], but for tests.
+    sort_bytes: usize,
     open: Option<OpenRun>,
     done: Vec<Arc<SegmentDirectory>>,
 }
@@ -49,7 +54,15 @@ struct OpenRun {
 impl KeyRunWriter {
     /// A run of `schema`'s primary key, to be `segment`.
     pub(crate) fn new(schema: Arc<TableSchema>, claim: Arc<Claim>, segment: SegmentRef) -> Self {
-        Self { schema, claim, segment, sorter: KeySorter::new(), open: None, done: Vec::new() }
+        Self {
+            schema,
+            claim,
+            segment,
+            sorter: KeySorter::new(),
+            sort_bytes: SORT_BYTES,
+            open: None,
+            done: Vec::new(),
+        }
     }
 
     /// Adds the keys of rows whose VIDs rise from `vid_first`.
@@ -61,7 +74,7 @@ impl KeyRunWriter {
         for (key, vid) in keys.iter().zip(vid_first..) {
             self.sorter.push(key.unwrap_or_default(), vid);
         }
-        if self.sorter.byte_size() >= SORT_BYTES {
+        if self.sorter.byte_size() >= self.sort_bytes {
             self.spill().await?;
         }
         Ok(())
@@ -77,18 +90,20 @@ impl KeyRunWriter {
     ) -> Result<Option<SegmentDirectory>> {
         self.spill().await?;
         self.close().await?;
-        match self.done.as_slice() {
-            [] => Ok(None),
-            [run] => Ok(Some(SegmentDirectory::clone(run))),
-            runs => {
-                let sources = whole_runs(runs)?;
-                let merged = merge(&self.schema, &self.claim, self.segment, sources, pages).await?;
-                for run in runs {
-                    segment_extents(run).for_each(|extent| self.claim.give_back(extent));
-                }
-                Ok(Some(merged))
+        let mut runs = std::mem::take(&mut self.done);
+        while runs.len() > 1 {
+            // Short ones first, so that few keys are written more than once.
+            runs.sort_by_key(|run| run.pages.len());
+            let count = next_merge(runs.len());
+            let merging: Vec<_> = runs.drain(..count).collect();
+            let sources = whole_runs(&merging)?;
+            let merged = merge(&self.schema, &self.claim, self.segment, sources, pages).await?;
+            for run in &merging {
+                segment_extents(run).for_each(|extent| self.claim.give_back(extent));
             }
+            runs.push(Arc::new(merged));
         }
+        Ok(runs.pop().map(Arc::unwrap_or_clone))
     }
 
     /// Writes what the sorter holds: behind the open run if it begins there, else to a new one.
@@ -148,6 +163,15 @@ impl OpenRun {
     }
 }
 
+/// How many of `run_count` runs are merged next: all that there are, or before that as many as it takes
+/// to leave one full merge.
+fn next_merge(run_count: usize) -> usize {
+    match run_count.checked_sub(MERGE_RUNS_MAX) {
+        None | Some(0) => run_count,
+        Some(above) => MERGE_RUNS_MAX.min(above + 1),
+    }
+}
+
 /// Merges sorted sources, of which no two may have a key in common, into one run.
 ///
 /// # Errors
@@ -177,3 +201,6 @@ pub(crate) fn whole_runs(runs: &[Arc<SegmentDirectory>]) -> Result<Vec<MergeSour
         .map(|directory| Ok(MergeSource::Run(Run::new(Arc::clone(directory))?.scan(None))))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

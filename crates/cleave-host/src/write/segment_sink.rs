@@ -115,7 +115,7 @@ impl SegmentSink {
             self.claim.give_back(rest);
         }
         let taken = self.claim.take(block_count.max(self.ahead_blocks));
-        self.claim.device().reserve(vec![taken]).await?;
+        self.claim.reserve(taken).await?;
         self.free = Some(taken);
         Box::pin(self.place(block_count)).await
     }

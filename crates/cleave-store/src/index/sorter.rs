@@ -50,11 +50,12 @@ impl KeySorter {
         self.entries.is_empty()
     }
 
-    /// Memory that keys and entries take, in bytes.
+    /// Memory that the keys held take, in bytes. What is kept for the next ones is not counted: a budget asks whether
+    /// it is time to drain, and that frees none of it.
     #[must_use]
     pub fn byte_size(&self) -> usize {
-        let entries = self.entries.capacity().saturating_mul(size_of::<SorterEntry>());
-        self.key_bytes.capacity().saturating_add(entries)
+        let entries = self.entries.len().saturating_mul(size_of::<SorterEntry>());
+        self.key_bytes.len().saturating_add(entries)
     }
 
     /// Hands `each` all keys, ascending by key and then by VID, and forgets them; memory is kept for the next.

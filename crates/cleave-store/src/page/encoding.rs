@@ -132,12 +132,12 @@ pub(crate) fn encode(
                     (array.offsets(), array.values())
                 }
             };
-            long = overflow::split(offsets, values, array.nulls(), inline_bytes_max)?;
-            if let Some(long) = &long {
-                chunk.overflow_count = number(long.entries.len(), "overflow count")?;
-                chunk.push(Buffer::from_vec(long.offsets.clone()));
-                chunk.push(long.table());
-                chunk.push(Buffer::from_vec(long.inline.clone()));
+            let split = overflow::split(offsets, values, array.nulls(), inline_bytes_max)?;
+            if let Some(split) = &split {
+                chunk.overflow_count = number(split.entries.len(), "overflow count")?;
+                chunk.push(Buffer::from_vec(split.offsets.clone()));
+                chunk.push(split.table());
+                chunk.push(Buffer::from_vec(split.inline.clone()));
             } else {
                 let first = offsets.first().copied().unwrap_or(0);
                 let last = offsets.last().copied().unwrap_or(first);
@@ -145,6 +145,8 @@ pub(crate) fn encode(
                 chunk.push(Buffer::from_vec(rebased));
                 chunk.push(values.slice_with_length(size(first), size(last - first)));
             }
+            // Where only NULLs had long bytes beneath them, there is nothing for overflow pages.
+            long = split.filter(|split| !split.entries.is_empty());
         }
     }
     Ok((chunk, long))

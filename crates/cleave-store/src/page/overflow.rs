@@ -50,7 +50,7 @@ pub struct OverflowValues {
     pages: BTreeMap<u32, Bytes>,
 }
 
-/// The long values of a column and what is left of it.
+/// The long values of a column and what is left of it. Made by [`split`].
 #[derive(Debug)]
 pub(crate) struct LongValues {
     /// Slot and length of each long value.
@@ -190,7 +190,8 @@ impl Span {
     }
 }
 
-/// Takes the values above `inline_bytes_max` out of a column; None where there are none.
+/// Takes the values above `inline_bytes_max` out of a column; None where there are none. Of NULLs that have as many
+/// bytes beneath them nothing is kept: they make no entry, so there may be none at all.
 pub(crate) fn split(
     offsets: &[i32],
     values: &[u8],
@@ -220,7 +221,7 @@ pub(crate) fn split(
         }
         long.offsets.push(inline_length);
     }
-    Ok((!long.entries.is_empty()).then_some(long))
+    Ok(Some(long))
 }
 
 impl LongValues {

@@ -4,9 +4,13 @@
 //! 2. Of a larger page the first block is read, then the rest of the header where it is longer than that.
 //! 3. Then the blocks of the chunks asked for; chunks that are neighbours come in one read.
 //!
+//! What a fragment decodes at once stays in the memory that it was read to. What goes to a host may be kept there,
+//! chunk by chunk, so each chunk of [`MediaPages::read_raw`] has memory of about its own size.
+//!
 //! Invariant: nothing outside the header, the chunks asked for and their last blocks is read of a large page.
 //! Source: `rules.md`, rule 18.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,18 +42,18 @@ impl MediaPages {
     /// [`StoreError::Media`], [`StoreError::Corrupt`], [`StoreError::NewerFormat`].
     pub fn read_page(&self, read: &PageRead) -> Result<PageColumns, StoreError> {
         let (start, header) = self.read_header(&read.segment, &read.page)?;
-        let chunks = self.read_chunks(read, &start, &header)?;
+        let chunks = self.read_chunks(read, &start, &header, |block, place| block.slice(place))?;
         PageColumns::verify_with_header(read, Arc::new(header), chunks)
     }
 
     /// Columns of one page as bytes for a peer, which verifies them itself; verified here as well, so that damage
-    /// is reported where it is.
+    /// is reported where it is. A chunk does not keep its neighbours in memory.
     ///
     /// # Errors
     /// As [`MediaPages::read_page`].
     pub fn read_raw(&self, read: &PageRead) -> Result<RawColumns, StoreError> {
         let (start, header) = self.read_header(&read.segment, &read.page)?;
-        let chunks = self.read_chunks(read, &start, &header)?;
+        let chunks = self.read_chunks(read, &start, &header, apart)?;
         for (column, chunk) in read.columns.iter().zip(&chunks) {
             header.verify_chunk(read, *column, chunk.as_deref())?;
         }
@@ -89,11 +93,13 @@ impl MediaPages {
         Ok((start, header))
     }
 
+    /// The chunks asked for; `take` makes one of the blocks that it was read with and its place in them.
     fn read_chunks(
         &self,
         read: &PageRead,
         start: &Bytes,
         header: &PageHeader,
+        take: impl Fn(&Bytes, Range<usize>) -> Bytes,
     ) -> Result<Vec<Option<Bytes>>, StoreError> {
         let place = |column: &ColumnRef| {
             let entry = header.entry(*column).filter(|entry| entry.length > 0)?;
@@ -132,7 +138,7 @@ impl MediaPages {
                 let found = blocks.iter().find_map(|(at, block)| {
                     let from = bytes.start.checked_sub(*at)?;
                     let to = bytes.end.checked_sub(*at).filter(|to| *to <= block.len())?;
-                    Some(block.slice(from..to))
+                    Some(take(block, from..to))
                 });
                 let missing = Corruption::Truncated {
                     expected: bytes.end as u64,
@@ -162,6 +168,16 @@ impl MediaPages {
             }
         }
     }
+}
+
+/// The chunk at `place` of `block`, in memory of about its own size: a share of `block` where that holds little else,
+/// as for a column that was read alone, and else a copy.
+fn apart(block: &Bytes, place: Range<usize>) -> Bytes {
+    let others = block.len().saturating_sub(place.len());
+    if others <= place.len() / 8 {
+        return block.slice(place);
+    }
+    Bytes::copy_from_slice(block.get(place).unwrap_or_default())
 }
 
 impl PageSource for MediaPages {

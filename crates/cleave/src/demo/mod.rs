@@ -80,7 +80,7 @@ pub(crate) async fn run(options: &DemoOptions, place: &Place) -> Result<(), Fail
     let process = DeviceProcess::start(&device_directory).await?;
     let database_directory = directory.join("db");
     let database =
-        open::open_directory(&database_directory, Create::IfAbsent, place.buffer_pool).await?;
+        open::open_directory(&database_directory, Create::IfAbsent, place.memory()).await?;
     let device =
         database.add_device(DEVICE, process.remote(options.rate.0)).await.map_err(Failure::Open)?;
     writeln!(

@@ -229,10 +229,21 @@ fn strays_of_a_crash_are_removed_and_nothing_else() {
 }
 
 #[test]
+fn a_directory_is_made_with_all_that_is_missing_above_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let deep = directory.path().join("a/b/c");
+    create_directory(&deep).unwrap();
+    assert!(deep.is_dir());
+    create_directory(&deep).unwrap();
+    fs::write(deep.join("file"), "").unwrap();
+    assert!(create_directory(&deep.join("file/d")).is_err());
+}
+
+#[test]
 fn only_what_creation_leaves_is_blank() {
     let directory = tempfile::tempdir().unwrap();
     assert!(is_blank(directory.path()).unwrap());
-    for name in ["lock", "root.new", "device-0.media"] {
+    for name in ["lock", "root.new", "device-0.media", "device-0.media.id.new"] {
         fs::write(directory.path().join(name), "").unwrap();
     }
     assert!(is_blank(directory.path()).unwrap());

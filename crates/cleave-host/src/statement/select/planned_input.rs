@@ -105,7 +105,9 @@ impl PlannedInput {
         let mut gathered_bytes = 0;
         for page in &self.pages {
             let Some((segment, entry)) = self.entry(*page) else { continue };
-            let bytes = entry.page.extent.bytes();
+            // Long values are read with their page, and may be many times as large.
+            let overflow = entry.overflow.iter().map(|page| page.extent.bytes());
+            let bytes = entry.page.extent.bytes() + overflow.sum::<usize>();
             let place = MorselPage {
                 page: entry.page,
                 vid_first: entry.vid_first,
@@ -190,3 +192,6 @@ impl PruningStatistics for PageZones<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

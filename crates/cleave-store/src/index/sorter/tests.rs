@@ -24,6 +24,19 @@ proptest! {
 }
 
 #[test]
+fn a_drained_sorter_has_its_whole_budget_again() {
+    let mut sorter = KeySorter::new();
+    for vid in 0..1000 {
+        sorter.push(b"a key", vid);
+    }
+    assert_eq!(sorter.byte_size(), 1000 * (5 + 24));
+    sorter.drain_sorted(|_, _| Ok::<_, ()>(())).unwrap();
+    assert_eq!(sorter.byte_size(), 0);
+    sorter.push(b"next", 1000);
+    assert_eq!(sorter.byte_size(), 4 + 24);
+}
+
+#[test]
 fn an_error_ends_the_hand_over_and_empties_the_sorter() {
     let mut sorter = KeySorter::new();
     sorter.push(b"b", 1);

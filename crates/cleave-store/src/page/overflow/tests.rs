@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
-use arrow::buffer::BooleanBuffer;
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use cleave_media::{Media, SplitMix64};
 
 use super::{PAYLOAD_BYTES_MAX, overflow_pages};
@@ -124,6 +124,32 @@ fn a_selection_and_a_row_need_no_more_than_they_show() {
     };
     missing(decode_batch(&page, &wish, &projection, None, &overflow));
     missing(decode_row(&page, &wish, 1, &projection, &overflow));
+}
+
+#[test]
+fn bytes_beneath_nulls_are_not_stored() {
+    // 100 NULLs with 100 kB beneath each, as an outer join or a cast may leave them, and one value.
+    let schema = table(&[ColumnType::Text]);
+    let beneath = 100_000;
+    let lengths = std::iter::repeat_n(beneath, 100).chain([5]);
+    let mut bytes = vec![b'x'; 100 * beneath];
+    bytes.extend_from_slice(b"value");
+    let texts: ArrayRef = Arc::new(StringArray::new(
+        OffsetBuffer::from_lengths(lengths),
+        Buffer::from_vec(bytes),
+        Some(NullBuffer::from_iter((0..101).map(|row| row == 100))),
+    ));
+    for class in [PageClass::HOT, PageClass::BULK] {
+        let pages = write(&schema, class, vec![Arc::clone(&texts)]);
+        let [page] = pages.as_slice() else { panic!("{} pages", pages.len()) };
+        assert_eq!((page.kind, page.row_count), (PageKind::Heap, 101));
+        assert!(page.bytes.len() <= 16 << 10, "{} bytes", page.bytes.len());
+        assert_eq!(page.overflow_first_count.1, 0);
+        let stored = Stored::place(&pages);
+        let decoded = stored.decode(&schema, stored.heap[0]).unwrap();
+        assert_same(&texts, decoded.column(0));
+        assert_eq!(decoded.column(0).as_string::<i32>().value(100), "value");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
+use bytes::Bytes;
 use cleave_media::{
     AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, FaultyMedia, Media, MediaError,
 };
@@ -113,6 +114,22 @@ fn neighbouring_chunks_come_in_one_read() {
     assert_eq!(reads_of(stored.heap[0], &stored, &all_columns(&schema)), 2);
     let hot = Stored::place(&write(&schema, PageClass::HOT, &rows(&schema, 20, 0, 3)));
     assert_eq!(reads_of(hot.heap[0], &hot, &all_columns(&schema)), 1);
+}
+
+#[test]
+fn a_chunk_for_a_host_keeps_no_neighbours_in_memory() {
+    let block = Bytes::from(vec![7; 90_000]);
+    let alone = super::apart(&block, 0..89_000);
+    assert_eq!((alone.len(), alone.as_ptr()), (89_000, block.as_ptr()), "read alone, not copied");
+    let beside = super::apart(&block, 1000..41_000);
+    assert_eq!(&beside[..], &block[1000..41_000]);
+    assert!(!block.as_ptr_range().contains(&beside.as_ptr()), "read with others, copied");
+
+    let (_, _, stored) = bulk();
+    let wish = read(stored.heap[0], &[ColumnRef::User(2), ColumnRef::User(1), ColumnRef::Vid]);
+    let raw = stored.pages().read_raw(&wish).unwrap();
+    let page = stored.pages().read_page(&wish).unwrap();
+    assert_eq!(raw.chunks, page.chunks);
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! The identity of media: sixteen bytes in a small file beside it, read, or drawn and kept.
+//!
+//! A database knows its devices by this identity: without the file, the pages of the media belong to nobody. So a
+//! new one is written aside, synced, renamed to its place, and its directory synced, before anyone learns of it.
+//!
+//! Invariant: what [`MediaIdentity::of_file`] returned once, it returns again after a loss of power.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::direct_file::sync_parent;
+use crate::{MediaError, random_bytes};
+
+/// Who media is, whatever its path. Displayed as 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MediaIdentity {
+    /// The identity.
+    pub bytes: [u8; 16],
+    /// Whether it was drawn just now.
+    pub is_new: bool,
+}
+
+impl MediaIdentity {
+    /// Where the identity of the media at `media` lies if nothing else is said: beside it, as its name with `.id`.
+    #[must_use]
+    pub fn path_beside(media: &Path) -> PathBuf {
+        with_suffix(media, ".id")
+    }
+
+    /// The identity that the file at `path` keeps. Where there is no file, or an empty one, as an interrupted
+    /// creation left it, an identity is drawn and kept there.
+    ///
+    /// One process at a time: whoever calls holds the media.
+    ///
+    /// # Errors
+    /// [`MediaError::Identity`], also for a file that holds something else; it is left as it is.
+    pub fn of_file(path: &Path) -> Result<Self, MediaError> {
+        let failed = |action: &'static str| {
+            move |source: io::Error| MediaError::Identity {
+                action,
+                path: path.to_path_buf(),
+                source,
+            }
+        };
+        match fs::read_to_string(path) {
+            Ok(text) if !text.trim().is_empty() => {
+                let bytes = from_hex(text.trim()).ok_or_else(|| {
+                    failed("use")(io::Error::other("it does not hold 32 hexadecimal digits"))
+                })?;
+                return Ok(Self { bytes, is_new: false });
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("read")(error)),
+        }
+        let identity = Self { bytes: random_bytes()?, is_new: true };
+        write_durably(path, &format!("{identity}\n")).map_err(failed("write"))?;
+        Ok(identity)
+    }
+}
+
+impl fmt::Display for MediaIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn from_hex(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some(high << 4 | low),
+            _ => None,
+        })
+        .collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}
+
+/// Writes a file so that it is whole or not there, whatever happens.
+fn write_durably(path: &Path, text: &str) -> io::Result<()> {
+    let new = with_suffix(path, ".new");
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_parent(path)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests;
