@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! copies ─ offer ─▶ ring (slots made and not consumed) ─ SlotSender ─▶ link
-//!            ▲ waits while slot_count are outstanding        host: consumed(n) drops slots below n
+//!            ▲ waits while the ring is full                   host: consumed(n) drops slots below n
 //! ```
 //!
 //! Slots stay in the ring until the host has consumed them, so that a repeated execute can send them
 //! again (rule 29). Invariants: slot numbers have no gaps; never more than `slot_count` slots are
-//! outstanding; after the outcome nothing is offered.
+//! outstanding, and none is added to those that have the ring's bytes already, so that at most one slot
+//! goes beyond what the run was admitted with; after the outcome nothing is offered.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,7 @@ use crate::admission::Admitted;
 pub(crate) struct FragmentRun {
     header: CommandHeader,
     slot_count: u64,
+    ring_bytes: u64,
     memory_bytes: u64,
     form: SlotForm,
     ring: Mutex<Ring>,
@@ -42,8 +44,10 @@ pub(crate) struct FragmentRun {
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// Slots made and not consumed, in order.
-    slots: VecDeque<Slot>,
+    /// Slots made and not consumed, in order, each with its bytes.
+    slots: VecDeque<(Slot, u64)>,
+    /// Bytes of these.
+    held_bytes: u64,
     next_number: u64,
     consumed: u64,
     rows: u64,
@@ -72,6 +76,7 @@ impl FragmentRun {
         Self {
             header: request.header,
             slot_count: u64::from(request.slot_count),
+            ring_bytes: u64::from(request.slot_count) * u64::from(request.slot_bytes),
             memory_bytes,
             form: sink.form(),
             ring: Mutex::new(Ring { sink: Some(sink), ..Ring::default() }),
@@ -80,6 +85,11 @@ impl FragmentRun {
             cancelled: watch::Sender::new(false),
             still: watch::Sender::new(false),
         }
+    }
+
+    /// Whose it is.
+    pub(crate) fn header(&self) -> &CommandHeader {
+        &self.header
     }
 
     /// How its slots are handed over.
@@ -121,7 +131,7 @@ impl FragmentRun {
             let credit = self.credit.notified();
             {
                 let mut ring = self.lock();
-                if ring.next_number - ring.consumed < self.slot_count {
+                if ring.has_room(self.slot_count, self.ring_bytes) {
                     if waited {
                         ring.copy_goes_on();
                     }
@@ -195,7 +205,7 @@ impl FragmentRun {
                 let detail = format!("has not made slot {first_slot} yet");
                 return Err(self.refused(detail));
             }
-            for slot in ring.slots.iter().filter(|slot| slot.number >= first_slot) {
+            for (slot, _) in ring.slots.iter().filter(|(slot, _)| slot.number >= first_slot) {
                 sink.send(RunEvent::Slot(slot.clone()));
             }
             if let Some(outcome) = &ring.outcome {
@@ -221,8 +231,9 @@ impl FragmentRun {
                 return;
             }
             ring.consumed = total;
-            while ring.slots.front().is_some_and(|slot| slot.number < total) {
-                ring.slots.pop_front();
+            while ring.slots.front().is_some_and(|(slot, _)| slot.number < total) {
+                let bytes = ring.slots.pop_front().map_or(0, |(_, bytes)| bytes);
+                ring.held_bytes = ring.held_bytes.saturating_sub(bytes);
             }
         }
         self.credit.notify_waiters();
@@ -244,6 +255,7 @@ impl FragmentRun {
     pub(crate) fn let_go(&self) {
         let mut ring = self.lock();
         ring.slots.clear();
+        ring.held_bytes = 0;
         ring.memory = None;
     }
 
@@ -286,6 +298,12 @@ impl FragmentRun {
 }
 
 impl Ring {
+    /// Whether one slot more may be outstanding. An empty ring takes any, or a large one never came.
+    fn has_room(&self, slot_count: u64, ring_bytes: u64) -> bool {
+        self.next_number - self.consumed < slot_count
+            && (self.slots.is_empty() || self.held_bytes < ring_bytes)
+    }
+
     fn push(&mut self, row_count: u64, bytes: u64, payload: SlotPayload) {
         let slot = Slot { number: self.next_number, row_count, payload };
         self.next_number += 1;
@@ -294,7 +312,8 @@ impl Ring {
         if let Some(sink) = &self.sink {
             sink.send(RunEvent::Slot(slot.clone()));
         }
-        self.slots.push_back(slot);
+        self.held_bytes = self.held_bytes.saturating_add(bytes);
+        self.slots.push_back((slot, bytes));
     }
 
     fn copy_waits(&mut self) {

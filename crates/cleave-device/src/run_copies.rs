@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use cleave_fragment::FragmentCounters;
-use cleave_fragment::command::message::{SLOT_BYTES, SlotPayload};
+use cleave_fragment::command::message::{ENCODED_SLOT_BYTES_MAX, SlotPayload};
 use cleave_fragment::command::slot::{batch_bytes, encode_batch};
 use cleave_fragment::command::status::operator_metrics;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Payload, RunReport};
@@ -32,9 +32,6 @@ use crate::device_error::of_engine;
 use crate::fragment_run::FragmentRun;
 use crate::memory_budget::MemoryBudget;
 use crate::run_pages::{CpuTime, RunPages};
-
-/// Largest encoded slot: one row may be larger than the slot's size, up to this.
-const ENCODED_BYTES_MAX: usize = 2 * *SLOT_BYTES.end() as usize;
 
 /// All that a run needs to work.
 pub(crate) struct RunWork {
@@ -174,9 +171,9 @@ async fn offer_encoded(
     };
     for piece in pieces(&whole, gathered.bytes, slot_bytes) {
         let encoded = encode_batch(&piece).map_err(failed)?;
-        if encoded.len() > ENCODED_BYTES_MAX {
+        if encoded.len() as u64 > ENCODED_SLOT_BYTES_MAX {
             let message = format!(
-                "a row of the result takes up to {} bytes; a slot holds {ENCODED_BYTES_MAX}",
+                "a row of the result takes up to {} bytes; a slot holds {ENCODED_SLOT_BYTES_MAX}",
                 encoded.len() / piece.num_rows().max(1),
             );
             return Err(DeviceError::new(DeviceErrorCause::Refused, message));

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -39,6 +39,9 @@ mod execute;
 
 /// Most runs that may be kept unreleased.
 const RUNS_MAX: usize = 1024;
+/// Stack of a thread that runs fragments: operators walk expressions by recursion, as deep as
+/// [`EXPRESSION_DEPTH_MAX`](cleave_fragment::codec::EXPRESSION_DEPTH_MAX).
+const FRAGMENT_STACK_BYTES: usize = 16 << 20;
 
 /// What a device may use.
 #[derive(Debug, Clone)]
@@ -92,6 +95,8 @@ pub struct Runtime {
     incarnation: u64,
     owner: Arc<RwLock<Option<Owner>>>,
     runs: Mutex<BTreeMap<RunKey, Arc<FragmentRun>>>,
+    /// Runs that were released and may still work: a higher epoch waits for these too.
+    ending: Mutex<Vec<Weak<FragmentRun>>>,
     admission: Admission,
     sequence_max: AtomicU64,
     threads: Threads,
@@ -136,6 +141,7 @@ impl Runtime {
             .worker_threads(cores)
             .max_blocking_threads(2 * cores)
             .thread_name("cleave-fragment")
+            .thread_stack_size(FRAGMENT_STACK_BYTES)
             .enable_time()
             .build()?;
         Ok(Arc::new(Self {
@@ -143,6 +149,7 @@ impl Runtime {
             incarnation: u64::from_le_bytes(random_bytes::<8>()?),
             owner: Arc::default(),
             runs: Mutex::default(),
+            ending: Mutex::default(),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
             sequence_max: AtomicU64::new(0),
             threads: Threads { io: Some(io), fragments: Some(fragments) },
@@ -182,14 +189,17 @@ impl Runtime {
         {
             return Ok(());
         }
-        // No command of an older epoch is under way: they hold the lock shared. Now its runs.
-        let older: Vec<_> = std::mem::take(&mut *self.lock_runs()).into_values().collect();
+        // No command of an older epoch is under way: they hold the lock shared. Now its runs. Each stays
+        // on its list until it stands still, because whoever asked may go away while this waits.
+        let mut older: Vec<_> = self.lock_runs().values().map(Arc::clone).collect();
+        older.extend(self.lock_ending().iter().filter_map(Weak::upgrade));
         for run in &older {
             run.cancel();
         }
-        for run in older {
+        for run in &older {
             run.stand_still().await;
             run.let_go();
+            self.forget_run(run);
         }
         *owner = Some(Owner {
             database: header.database,
@@ -313,8 +323,32 @@ impl Runtime {
         self.lock_runs().get(&key(header)).map(Arc::clone)
     }
 
-    fn forget_run(&self, header: &CommandHeader) -> Option<Arc<FragmentRun>> {
-        self.lock_runs().remove(&key(header))
+    /// Takes `run` off the list, if it is still the one of its number.
+    fn forget_run(&self, run: &Arc<FragmentRun>) {
+        let key = key(run.header());
+        let mut runs = self.lock_runs();
+        if runs.get(&key).is_some_and(|found| Arc::ptr_eq(found, run)) {
+            runs.remove(&key);
+        }
+    }
+
+    /// Takes the header's run off the list and tells it to stop.
+    fn release_run(&self, header: &CommandHeader) -> Option<Arc<FragmentRun>> {
+        let run = self.lock_runs().remove(&key(header))?;
+        self.end_run(&run);
+        Some(run)
+    }
+
+    /// Tells a run that is on the list no more to stop.
+    fn end_run(&self, run: &Arc<FragmentRun>) {
+        run.cancel();
+        let mut ending = self.lock_ending();
+        ending.retain(|run| run.strong_count() > 0);
+        ending.push(Arc::downgrade(run));
+    }
+
+    fn lock_ending(&self) -> MutexGuard<'_, Vec<Weak<FragmentRun>>> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_runs(&self) -> MutexGuard<'_, BTreeMap<RunKey, Arc<FragmentRun>>> {
@@ -364,8 +398,7 @@ impl DeviceService for Runtime {
                 Ok(Reply::Done)
             }
             Request::Release => {
-                if let Some(run) = self.forget_run(&header) {
-                    run.cancel();
+                if let Some(run) = self.release_run(&header) {
                     run.stand_still().await;
                     run.let_go();
                 }
@@ -386,9 +419,7 @@ impl DeviceService for Runtime {
                 }
             }
             Request::Release => {
-                if let Some(run) = self.forget_run(&command.header) {
-                    run.cancel();
-                }
+                self.release_run(&command.header);
             }
             _ => {}
         }

@@ -7,13 +7,15 @@
 //!
 //! Invariants: nothing is read of a peer before it has shown the token, except the token. What a peer
 //! does wrong costs it its own connection, with a word of why where it can still be said, and nobody
-//! else's. Off this machine there is no listener without TLS ([`Listener::bind`]).
+//! else's. What waits in memory on behalf of one connection is bounded, whatever the peer sends and
+//! however little it reads. Off this machine there is no listener without TLS ([`Listener::bind`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cleave_fragment::command::message::RunEvent;
@@ -28,11 +30,12 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, ReadItem, Request,
 };
-use cleave_fragment::link::metered::Metered;
+use cleave_fragment::link::metered::{ByteCounters, Metered};
 use cleave_fragment::link::token_bucket::RateCap;
 use cleave_fragment::link::{
     DeviceIdentity, DeviceService, SlotForm, SlotSender, TlsFileError, Token,
 };
+use cleave_media::Stopwatch;
 use futures::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,14 +45,22 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-/// How long a peer may take to show its token.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Connections at once.
+/// How long a peer may take to show its token, TLS included.
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
+/// Connections at once that have not shown the token. The next wait in the system's queue.
+const STRANGERS_MAX: usize = 64;
+/// Connections at once that have.
 const CONNECTIONS_MAX: usize = 256;
+/// Silence after which a host counts as gone: a host that has nothing to say pings every few seconds.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes that the commands of one connection may have under way, as far as can be told beforehand.
 const BYTES_UNDER_WAY_MAX: u32 = 64 << 20;
 /// What a command counts for at least.
 const COMMAND_BYTES: u32 = 64 << 10;
+/// How much larger a message may be in memory than it was as bytes.
+const HEAD_GROWTH: u64 = 32;
+/// Pongs and complaints of one connection that may wait to be written.
+const REMARKS_MAX: usize = 256;
 
 /// Where and how to listen.
 #[derive(Clone)]
@@ -163,9 +174,15 @@ impl Listener {
 
     /// Serves until dropped, which closes all connections.
     pub async fn serve(self) {
+        let doors = Arc::new(Semaphore::new(STRANGERS_MAX));
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = JoinSet::new();
         loop {
+            let door = tokio::select! {
+                door = Arc::clone(&doors).acquire_owned() => door,
+                Some(_) = connections.join_next() => continue,
+            };
+            let Ok(door) = door else { return };
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
@@ -179,14 +196,10 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                (self.gate.log)(&format!("{peer} refused: {CONNECTIONS_MAX} connections are open"));
-                continue;
-            };
+            let entry = Entry { door, places: Arc::clone(&places) };
             let (device, gate) = (Arc::clone(&self.device), self.gate.clone());
             connections.spawn(async move {
-                let _place = place;
-                if let Err(why) = serve_connection(device, &gate, socket).await {
+                if let Err(why) = serve_connection(device, &gate, entry, socket).await {
                     (gate.log)(&format!("{peer}: {why}"));
                 }
             });
@@ -194,22 +207,32 @@ impl Listener {
     }
 }
 
+/// How a peer comes in: through a door, of which there are few, to a place.
+struct Entry {
+    /// Held until the token was shown.
+    door: OwnedSemaphorePermit,
+    places: Arc<Semaphore>,
+}
+
 /// Serves one connection; the error is for the log.
 async fn serve_connection(
     device: Arc<dyn DeviceService>,
     gate: &Gate,
+    entry: Entry,
     socket: TcpStream,
 ) -> Result<(), String> {
     socket.set_nodelay(true).map_err(|error| error.to_string())?;
-    let socket = Metered::new(socket, Arc::default(), gate.cap.clone());
+    let bytes: Arc<ByteCounters> = Arc::default();
+    let socket = Metered::new(socket, Arc::clone(&bytes), gate.cap.clone());
+    let since = Stopwatch::start();
     match &gate.acceptor {
-        None => serve_socket(device, gate, socket).await,
+        None => serve_socket(device, gate, entry, &since, &bytes, socket).await,
         Some(acceptor) => {
-            let socket = timeout(HANDSHAKE_LIMIT, acceptor.accept(socket))
+            let socket = timeout(GREETING_LIMIT, acceptor.accept(socket))
                 .await
                 .map_err(|_| "no TLS handshake in time".to_owned())?
                 .map_err(|error| format!("no TLS: {error}"))?;
-            serve_socket(device, gate, socket).await
+            serve_socket(device, gate, entry, &since, &bytes, socket).await
         }
     }
 }
@@ -217,6 +240,9 @@ async fn serve_connection(
 async fn serve_socket<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     device: Arc<dyn DeviceService>,
     gate: &Gate,
+    entry: Entry,
+    since: &Stopwatch,
+    bytes: &ByteCounters,
     mut socket: S,
 ) -> Result<(), String> {
     let greeting = async {
@@ -224,7 +250,7 @@ async fn serve_socket<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         write_welcome(&mut socket, hello.status()).await?;
         Ok::<_, WireError>(hello)
     };
-    let hello = timeout(HANDSHAKE_LIMIT, greeting)
+    let hello = timeout(GREETING_LIMIT.saturating_sub(since.elapsed()), greeting)
         .await
         .map_err(|_| "no token in time".to_owned())?
         .map_err(|error| format!("no hello: {error}"))?;
@@ -237,11 +263,24 @@ async fn serve_socket<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             _ => "refused: it does not speak this protocol".to_owned(),
         });
     }
+    let Ok(_place) = entry.places.try_acquire_owned() else {
+        let why = format!("{CONNECTIONS_MAX} connections are open");
+        let goodbye = DeviceError::new(DeviceErrorCause::Refused, why.clone());
+        let goodbye = encode_error(FrameKind::Goodbye, 0, &goodbye);
+        let saying = async {
+            write_frame(&mut socket, &goodbye).await?;
+            socket.shutdown().await?;
+            Ok::<_, WireError>(())
+        };
+        let _said = timeout(Duration::from_secs(1), saying).await;
+        return Err(format!("refused: {why}"));
+    };
+    drop(entry.door);
     let (reader, writer) = tokio::io::split(socket);
     let (outbound, frames) = mpsc::unbounded_channel();
     let mut writing = JoinSet::new();
     writing.spawn(write_frames(frames, writer));
-    let ended = read_frames(device, reader, &outbound).await;
+    let ended = read_frames(device, reader, &bytes.received, &outbound).await;
     if let Err(error) = &ended {
         let goodbye = DeviceError::new(DeviceErrorCause::Refused, format!("it received {error}"));
         outbound
@@ -252,6 +291,9 @@ async fn serve_socket<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     drop(outbound);
     let _flushed = timeout(Duration::from_secs(1), writing.join_next()).await;
     match ended {
+        Err(WireError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
+            Err(format!("closed: nothing came for {} s", SILENCE_LIMIT.as_secs()))
+        }
         // A host that goes away is nothing to report.
         Ok(()) | Err(WireError::Io(_)) => Ok(()),
         Err(error) => Err(format!("closed: it sent {error}")),
@@ -262,12 +304,49 @@ async fn serve_socket<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 struct Outbound {
     frame: Frame,
     // Returned when the frame is written.
-    _bytes: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
+    /// Of a slot: where its run's slots are counted, and the count with this one.
+    sent: Option<(SentSlots, u64)>,
 }
 
 impl Outbound {
     fn free(frame: Frame) -> Self {
-        Self { frame, _bytes: None }
+        Self::with(None, frame)
+    }
+
+    fn with(permit: Option<OwnedSemaphorePermit>, frame: Frame) -> Self {
+        Self { frame, _permit: permit, sent: None }
+    }
+}
+
+/// Slots of one run that were given to the socket, those before the first one asked for included.
+type SentSlots = Arc<AtomicU64>;
+
+/// The counts of a connection's runs. A host cannot have consumed what was not sent: without this, one
+/// that says it has would have all slots made and kept for it in memory.
+#[derive(Debug, Clone, Default)]
+struct SentByRun(Arc<Mutex<BTreeMap<RunKey, SentSlots>>>);
+
+impl SentByRun {
+    /// Begins to count for `run`, which continues with slot `first`.
+    fn begin(&self, run: RunKey, first: u64) -> SentSlots {
+        let sent = Arc::new(AtomicU64::new(first));
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Runs that have ended are counted by nobody else.
+        counts.retain(|_, sent| Arc::strong_count(sent) > 1);
+        counts.insert(run, Arc::clone(&sent));
+        sent
+    }
+
+    /// `command` without claims to have consumed what was not sent.
+    fn believe(&self, mut command: Command) -> Command {
+        if let Request::Fetch { consumed } = &mut command.request {
+            let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let sent = counts.get(&run_key(&command.header));
+            let sent = sent.map_or(0, |sent| sent.load(Ordering::Relaxed));
+            *consumed = sent.min(*consumed);
+        }
+        command
     }
 }
 
@@ -277,6 +356,10 @@ async fn write_frames<W: AsyncWrite + Unpin>(
 ) -> Result<(), WireError> {
     let mut writer = BufWriter::with_capacity(64 << 10, writer);
     while let Some(outbound) = frames.recv().await {
+        // Before it is written: the host may have consumed it before this thread goes on.
+        if let Some((sent, count)) = &outbound.sent {
+            sent.fetch_max(*count, Ordering::Relaxed);
+        }
         write_frame(&mut writer, &outbound.frame).await?;
         if frames.is_empty() {
             writer.flush().await?;
@@ -286,29 +369,54 @@ async fn write_frames<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Reads commands until the peer goes or errs. Its tasks end with it.
+/// Reads the next frame, or fails where nothing of it came for `limit`. `received` counts the peer's
+/// bytes: a frame may take its time as long as it comes.
+async fn read_frame_within<R: AsyncRead + Unpin>(
+    reader: &mut R,
+    received: &AtomicU64,
+    limit: Duration,
+) -> Result<Option<Frame>, WireError> {
+    let mut reading = std::pin::pin!(read_frame(reader));
+    loop {
+        let before = received.load(Ordering::Relaxed);
+        match timeout(limit, reading.as_mut()).await {
+            Ok(read) => return read,
+            Err(_) if received.load(Ordering::Relaxed) == before => {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reads commands until the peer goes or errs. Its tasks end with it, and with them their hold on runs.
 async fn read_frames<R: AsyncRead + Unpin>(
     device: Arc<dyn DeviceService>,
     reader: R,
+    received: &AtomicU64,
     outbound: &mpsc::UnboundedSender<Outbound>,
 ) -> Result<(), WireError> {
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let under_way = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
+    let remarks = Arc::new(Semaphore::new(REMARKS_MAX));
+    let sent = SentByRun::default();
     let mut tasks = JoinSet::new();
     // Executes that the device has not answered yet: a release that overtook one would find no run.
     let mut starting: BTreeMap<RunKey, oneshot::Receiver<()>> = BTreeMap::new();
     loop {
         // Not in a select: reading is not cancel-safe. Ended tasks are collected as they come.
-        let Some(frame) = read_frame(&mut reader).await? else { return Ok(()) };
+        let next = read_frame_within(&mut reader, received, SILENCE_LIMIT).await?;
+        let Some(frame) = next else { return Ok(()) };
         while tasks.try_join_next().is_some() {}
-        let request = frame.request;
+        let (request, weight) = (frame.request, weight_of(&frame));
         let (device, outbound) = (Arc::clone(&device), outbound.clone());
         match frame.kind {
             FrameKind::Ping => {
+                let permit = Arc::clone(&remarks).acquire_owned().await.ok();
                 let pong = Frame::of_head(FrameKind::Pong, request, Vec::new());
-                outbound.send(Outbound::free(pong)).unwrap_or_default();
+                outbound.send(Outbound::with(permit, pong)).unwrap_or_default();
             }
-            FrameKind::Command => match decode_command(frame) {
+            FrameKind::Command => match decode_command(frame).map(|c| sent.believe(c)) {
                 Ok(command) if request == 0 => {
                     device.steer(command.clone());
                     if matches!(command.request, Request::Release)
@@ -323,26 +431,32 @@ async fn read_frames<R: AsyncRead + Unpin>(
                     }
                 }
                 Ok(command) => {
-                    let weight = weight_of(&command);
+                    let weight = weight.max(answer_weight(&command));
                     let permit = Arc::clone(&under_way).acquire_many_owned(weight).await.ok();
                     tasks.spawn(async move {
                         let frame = answer(device, request, command).await;
-                        outbound.send(Outbound { frame, _bytes: permit }).unwrap_or_default();
+                        outbound.send(Outbound::with(permit, frame)).unwrap_or_default();
                     });
                 }
                 Err(error) => {
-                    outbound.send(Outbound::free(malformed(request, &error))).unwrap_or_default();
+                    let permit = Arc::clone(&remarks).acquire_owned().await.ok();
+                    let complaint = malformed(request, &error);
+                    outbound.send(Outbound::with(permit, complaint)).unwrap_or_default();
                 }
             },
             FrameKind::Execute => match decode_execute(frame) {
                 Ok(execute) => {
+                    let permit = Arc::clone(&under_way).acquire_many_owned(weight).await.ok();
                     let (answered, started) = oneshot::channel();
                     starting.retain(|_, started| started.try_recv() == Err(TryRecvError::Empty));
                     starting.insert(run_key(&execute.header), started);
-                    tasks.spawn(serve_run(device, request, execute, answered, outbound));
+                    let run = Starting { permit, answered, sent: sent.clone() };
+                    tasks.spawn(serve_run(device, request, execute, run, outbound));
                 }
                 Err(error) => {
-                    outbound.send(Outbound::free(malformed(request, &error))).unwrap_or_default();
+                    let permit = Arc::clone(&remarks).acquire_owned().await.ok();
+                    let complaint = malformed(request, &error);
+                    outbound.send(Outbound::with(permit, complaint)).unwrap_or_default();
                 }
             },
             // What only devices say.
@@ -362,19 +476,23 @@ fn malformed(request: u64, error: &MalformedMessage) -> Frame {
     encode_error(FrameKind::Error, request, &error)
 }
 
-/// About the bytes that `command` keeps in memory until it is answered.
-fn weight_of(command: &Command) -> u32 {
-    let bytes = match &command.request {
-        Request::Read(items) => items
-            .iter()
-            .map(|item| match item {
-                ReadItem::Blocks(extent) => extent.bytes() as u64,
-                ReadItem::Columns { page, .. } => page.extent.bytes() as u64,
-            })
-            .fold(0, u64::saturating_add),
-        Request::Write(items) => items.iter().map(|item| item.payload.bytes.len() as u64).sum(),
-        _ => 0,
-    };
+/// About the bytes that what `frame` asks for keeps in memory until it is answered.
+fn weight_of(frame: &Frame) -> u32 {
+    let parts = frame.parts.iter().map(|part| part.bytes.len() as u64).sum::<u64>();
+    weight(parts.saturating_add(HEAD_GROWTH * frame.head.len() as u64))
+}
+
+/// About the bytes that the answer to `command` keeps in memory until it is written.
+fn answer_weight(command: &Command) -> u32 {
+    let Request::Read(items) = &command.request else { return COMMAND_BYTES };
+    let bytes = items.iter().map(|item| match item {
+        ReadItem::Blocks(extent) => extent.bytes() as u64,
+        ReadItem::Columns { page, .. } => page.extent.bytes() as u64,
+    });
+    weight(bytes.fold(0, u64::saturating_add))
+}
+
+fn weight(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).clamp(COMMAND_BYTES, BYTES_UNDER_WAY_MAX)
 }
 
@@ -392,44 +510,62 @@ fn internal() -> DeviceError {
     DeviceError::new(DeviceErrorCause::Io, "the device failed internally; its log says how")
 }
 
+/// What a run has until it is accepted or refused.
+struct Starting {
+    /// For the memory of its execute.
+    permit: Option<OwnedSemaphorePermit>,
+    /// Gone when the execute is answered.
+    answered: oneshot::Sender<()>,
+    sent: SentByRun,
+}
+
 /// Starts a run and passes on what it makes until it ends.
 async fn serve_run(
     device: Arc<dyn DeviceService>,
     request: u64,
     execute: Execute,
-    answered: oneshot::Sender<()>,
+    starting: Starting,
     outbound: mpsc::UnboundedSender<Outbound>,
 ) {
+    let (run, first_slot) = (run_key(&execute.header), execute.first_slot);
     let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
-    let starting = std::panic::AssertUnwindSafe(device.execute(execute, slots)).catch_unwind();
-    let accepted = starting.await.unwrap_or_else(|_panic| Err(internal()));
-    drop(answered);
-    let first = match accepted {
-        Ok(schema) => match encode_schema(&schema) {
-            Ok(schema) => Frame::of_head(FrameKind::Accepted, request, schema),
-            Err(error) => {
-                let error = DeviceError::new(DeviceErrorCause::Execution, error.to_string());
-                encode_error(FrameKind::Error, request, &error)
-            }
-        },
-        Err(error) => encode_error(FrameKind::Error, request, &error),
+    let executing = std::panic::AssertUnwindSafe(device.execute(execute, slots)).catch_unwind();
+    let accepted = executing.await.unwrap_or_else(|_panic| Err(internal()));
+    let accepted = accepted.and_then(|schema| {
+        encode_schema(&schema)
+            .map_err(|error| DeviceError::new(DeviceErrorCause::Execution, error.to_string()))
+    });
+    let Starting { permit, answered, sent } = starting;
+    let accepted = match accepted {
+        Ok(schema) => Frame::of_head(FrameKind::Accepted, request, schema),
+        Err(error) => {
+            let refusal = encode_error(FrameKind::Error, request, &error);
+            outbound.send(Outbound::with(permit, refusal)).unwrap_or_default();
+            return;
+        }
     };
-    if outbound.send(Outbound::free(first)).is_err() {
+    let sent = sent.begin(run, first_slot);
+    drop(answered);
+    if outbound.send(Outbound::with(permit, accepted)).is_err() {
         return;
     }
     while let Some(event) = events.recv().await {
-        let (frame, is_last) = match event {
-            RunEvent::Slot(slot) => (encode_slot(request, slot), false),
-            RunEvent::Finished(report) => (Some(encode_report(request, *report)), true),
-            RunEvent::Failed(error) => {
-                (Some(encode_error(FrameKind::Error, request, &error)), true)
+        let (frame, count, is_last) = match event {
+            RunEvent::Slot(slot) => {
+                let count = slot.number.saturating_add(1);
+                (encode_slot(request, slot), Some(count), false)
             }
-            RunEvent::Lost(_) => (None, true),
+            RunEvent::Finished(report) => (Some(encode_report(request, *report)), None, true),
+            RunEvent::Failed(error) => {
+                (Some(encode_error(FrameKind::Error, request, &error)), None, true)
+            }
+            RunEvent::Lost(_) => (None, None, true),
         };
-        if let Some(frame) = frame
-            && outbound.send(Outbound::free(frame)).is_err()
-        {
-            return;
+        if let Some(frame) = frame {
+            let sent = count.map(|count| (Arc::clone(&sent), count));
+            if outbound.send(Outbound { sent, ..Outbound::free(frame) }).is_err() {
+                return;
+            }
         }
         if is_last {
             return;
@@ -440,3 +576,6 @@ async fn serve_run(
         .send(Outbound::free(encode_error(FrameKind::Error, request, &error)))
         .unwrap_or_default();
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,15 +5,18 @@
 //! versions, so fragments are exchanged only between sides of equal [`build_id`] (rule 2); pages and
 //! commands have formats of their own.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Schema, SchemaRef};
+use cleave_store::page::ValueType;
 use cleave_store::{ColumnRef, Projection};
 use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_expr::{AggregateUDF, ScalarUDF};
+use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion_physical_expr_common::physical_expr::is_volatile;
 use datafusion_physical_plan::ExecutionPlan;
@@ -25,6 +28,7 @@ use datafusion_proto::physical_plan::{
     PhysicalProtoConverterExtension,
 };
 use datafusion_proto::protobuf;
+use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use prost::Message;
 
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
@@ -35,6 +39,10 @@ const ENGINE_VERSION: &str = "55.2.0";
 const CODEC_VERSION: u32 = 1;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Deepest expression that is decoded. What evaluates, prints and drops expressions recurses, and a
+/// chain of a thousand terms would be a thousand deep, however flat it crossed the link.
+pub const EXPRESSION_DEPTH_MAX: usize = 512;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
 const DEVICE_OPERATORS: [&str; 10] = [
@@ -105,8 +113,8 @@ impl FragmentFunctions {
         FUNCTIONS.get_or_init(|| {
             let mut scalar = HashMap::new();
             let nested = datafusion_functions_nested::all_default_nested_functions();
-            for function in datafusion_functions::all_default_functions().into_iter().chain(nested)
-            {
+            let engine = datafusion_functions::all_default_functions().into_iter().chain(nested);
+            for function in engine.chain(crate::functions::all()) {
                 for alias in function.aliases() {
                     scalar.insert(alias.clone(), Arc::clone(&function));
                 }
@@ -133,8 +141,8 @@ pub fn encode_fragment(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
 
 /// Reads a plan and checks that every operator in it is one that a device runs.
 ///
-/// Nothing here is trusted: bytes that are no plan, a plan that names an unknown function and an
-/// operator off the list are errors, each naming what was wrong.
+/// Nothing here is trusted: bytes that are no plan, a plan that names an unknown function, one too
+/// deep to be walked and an operator off the list are errors, each naming what was wrong.
 pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
     if bytes.len() > FRAGMENT_BYTES_MAX {
         return Err(DataFusionError::Plan(format!(
@@ -142,7 +150,7 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
             bytes.len()
         )));
     }
-    let converter = DeduplicatingProtoConverter {};
+    let converter = BoundedDecoder::default();
     let plan =
         physical_plan_from_bytes_with_proto_converter(bytes, task, &FragmentCodec, &converter)?;
     check_operators(&plan)?;
@@ -154,6 +162,84 @@ fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
         return Err(DataFusionError::Plan(format!("fragment refused: {reason}")));
     }
     plan.children().into_iter().try_for_each(check_operators)
+}
+
+/// Decodes as [`DeduplicatingProtoConverter`] encodes, and no expression deeper than
+/// [`EXPRESSION_DEPTH_MAX`].
+///
+/// Protobuf's own limit does not help: a chain of one operator crosses as a flat list of operands, and
+/// becomes as deep as the list is long.
+#[derive(Default)]
+struct BoundedDecoder {
+    depth: Cell<usize>,
+    /// Expressions that have an identity, which several places of a plan share.
+    known: RefCell<HashMap<u64, Arc<dyn PhysicalExpr>>>,
+}
+
+impl PhysicalProtoConverterExtension for BoundedDecoder {
+    fn proto_to_execution_plan(
+        &self,
+        proto: &protobuf::PhysicalPlanNode,
+        context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.default_proto_to_execution_plan(proto, context)
+    }
+
+    fn execution_plan_to_proto(
+        &self,
+        _plan: &Arc<dyn ExecutionPlan>,
+        _codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<protobuf::PhysicalPlanNode> {
+        Err(DataFusionError::Internal("a decoder does not encode plans".into()))
+    }
+
+    fn proto_to_physical_expr(
+        &self,
+        proto: &protobuf::PhysicalExprNode,
+        schema: &Schema,
+        context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let above = self.depth.get();
+        let own = match &proto.expr_type {
+            Some(ExprType::BinaryExpr(binary)) => binary.operands.len().max(1),
+            _ => 1,
+        };
+        let depth = above.saturating_add(own);
+        if depth > EXPRESSION_DEPTH_MAX {
+            return Err(DataFusionError::Plan(format!(
+                "fragment refused: an expression is more than {EXPRESSION_DEPTH_MAX} deep"
+            )));
+        }
+        self.depth.set(depth);
+        let decoded = self.default_proto_to_physical_expr(proto, schema, context);
+        self.depth.set(above);
+        let decoded = decoded?;
+        let Some(id) = proto.expr_id else { return Ok(decoded) };
+        let known = self.known.borrow().get(&id).map(Arc::clone);
+        match known {
+            // What the two share, as the state of a dynamic filter, is kept by deriving one of the other.
+            Some(known) => {
+                let children: Vec<_> = decoded.children().into_iter().map(Arc::clone).collect();
+                if children.len() != known.children().len() {
+                    let message = format!("fragment refused: expression {id} is two of them");
+                    return Err(DataFusionError::Plan(message));
+                }
+                known.with_new_children(children)
+            }
+            None => {
+                self.known.borrow_mut().insert(id, Arc::clone(&decoded));
+                Ok(decoded)
+            }
+        }
+    }
+
+    fn physical_expr_to_proto(
+        &self,
+        _expr: &Arc<dyn PhysicalExpr>,
+        _codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<protobuf::PhysicalExprNode> {
+        Err(DataFusionError::Internal("a decoder does not encode expressions".into()))
+    }
 }
 
 /// Wire form of a [`TableScan`].
@@ -270,6 +356,16 @@ fn decode_projection(
             "a scan names {} {what} columns and describes {}",
             ids.len(),
             schema.fields().len()
+        )));
+    }
+    // A column that a page does not have is made of nulls, of whatever width its type says.
+    if let Some(field) =
+        schema.fields().iter().find(|field| ValueType::from_arrow(field.data_type()).is_none())
+    {
+        return Err(DataFusionError::Plan(format!(
+            "a scan's {what} column \"{}\" has type {}, which no page has",
+            field.name(),
+            field.data_type()
         )));
     }
     let schema: SchemaRef = Arc::new(schema);

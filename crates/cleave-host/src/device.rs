@@ -21,24 +21,29 @@ use cleave_fragment::command::{
     Command, CommandHeader, Identity, Payload, ReadItem, ReadPayload, Reply, Request, WriteItem,
 };
 use cleave_fragment::link::{
-    AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, RemoteLink, Token,
+    AbandonedRuns, AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress,
+    RemoteLink, Token,
 };
 use cleave_media::{BlockAddress, Extent, SpaceMap};
 use tokio::sync::oneshot;
 
 use crate::catalog::{DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+use crate::database::retry_while_in_use;
 use crate::error::{Error, Result};
 use crate::host_pages::item_bytes;
 use crate::storage_error::StorageError;
 
 /// Makes the service of the embedded device over the media file at a path. The host never names the
 /// device's crate; who builds a program out of both hands this in.
+///
+/// Media that another process holds, an [`Error::Io`] around [`cleave_media::MediaError::Locked`], is asked
+/// for again for half a second.
 pub type EmbeddedFactory =
     Arc<dyn Fn(&Path) -> Result<Arc<dyn DeviceService>, Error> + Send + Sync>;
 
 /// Most bytes of one read or write command: enough to keep a link busy, and few enough that a slow
 /// link answers within seconds.
-const COMMAND_BYTES: usize = 8 << 20;
+pub(crate) const COMMAND_BYTES: usize = 8 << 20;
 
 /// An attached device. See the module's description.
 pub struct Device {
@@ -48,7 +53,13 @@ pub struct Device {
     sequence: AtomicU64,
     run: AtomicU64,
     space: Mutex<Space>,
-    connection: tokio::sync::Mutex<Option<Connection>>,
+    connection: Mutex<Option<Connection>>,
+    /// Held while connecting, so that one attempt is made at a time; why the last one failed.
+    connecting: tokio::sync::Mutex<Option<Arc<StorageError>>>,
+    /// Attempts to connect that failed.
+    failures: AtomicU64,
+    /// Outlives the links, which are given up where they are lost.
+    abandoned: AbandonedRuns,
     media: PathBuf,
     embedded: EmbeddedFactory,
 }
@@ -104,7 +115,10 @@ impl Device {
             sequence: AtomicU64::new(1),
             run: AtomicU64::new(1),
             space: Mutex::new(Space { map, retired: Vec::new(), doubtful_blocks: 0 }),
-            connection: tokio::sync::Mutex::new(None),
+            connection: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(None),
+            failures: AtomicU64::new(0),
+            abandoned: AbandonedRuns::default(),
             embedded,
         })
     }
@@ -166,31 +180,61 @@ impl Device {
 
     /// Bytes and commands that crossed the link so far; nothing while it was never connected.
     pub async fn traffic(&self) -> cleave_fragment::link::Traffic {
-        match &*self.connection.lock().await {
+        match &*self.connected() {
             Some(connection) => connection.link.traffic(),
             None => cleave_fragment::link::Traffic::default(),
         }
     }
 
+    fn connected(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn connection(&self) -> Result<Connection> {
-        let mut place = self.connection.lock().await;
-        if let Some(connection) = &*place {
-            return Ok(connection.clone());
+        let connected = self.connected().clone();
+        if let Some(connection) = connected {
+            return Ok(connection);
         }
-        let link = self.connect().await?;
-        let identity = self.identify(&*link).await?;
+        let failures = self.failures.load(Ordering::Relaxed);
+        let mut last_failure = self.connecting.lock().await;
+        let connected = self.connected().clone();
+        if let Some(connection) = connected {
+            return Ok(connection);
+        }
+        if let Some(error) = &*last_failure
+            && self.failures.load(Ordering::Relaxed) != failures
+        {
+            // Who waited for an attempt has its outcome too, and does not wait for one more.
+            return Err(Error::Storage(Arc::clone(error)));
+        }
+        match self.connect().await {
+            Ok(connection) => {
+                *self.connected() = Some(connection.clone());
+                Ok(connection)
+            }
+            Err(error) => {
+                *last_failure = match &error {
+                    Error::Storage(error) => Some(Arc::clone(error)),
+                    _ => None,
+                };
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let abandoned = self.abandoned.clone();
+        let link = connect(&self.entry, &self.media, &self.embedded, abandoned).await?;
+        // First on behalf of nobody: another device is none of this database's, and stays that.
+        self.compare(&self.identify(&*link, CommandHeader::default()).await?)?;
+        let identity = self.identify(&*link, self.header()).await?;
         self.compare(&identity)?;
-        let connection = Connection { link, identity: Arc::new(identity) };
-        *place = Some(connection.clone());
-        Ok(connection)
+        Ok(Connection { link, identity: Arc::new(identity) })
     }
 
-    async fn connect(&self) -> Result<Arc<dyn Link>> {
-        connect(&self.entry, &self.media, &self.embedded).await
-    }
-
-    async fn identify(&self, link: &dyn Link) -> Result<Identity> {
-        let command = Command::new(self.header(), Request::Identify);
+    async fn identify(&self, link: &dyn Link, header: CommandHeader) -> Result<Identity> {
+        let command = Command::new(header, Request::Identify);
         match link.call(command).await.map_err(|error| self.fault("identify itself", error))? {
             Reply::Identity(identity) => Ok(identity),
             other => Err(self.strange(&other, "identify")),
@@ -246,7 +290,7 @@ impl Device {
             return Ok(());
         }
         let Ok(link) = self.link().await else { return Ok(()) };
-        match self.identify(&*link).await {
+        match self.identify(&*link, CommandHeader::default()).await {
             Ok(identity) => self.compare(&identity),
             Err(_) => Ok(()),
         }
@@ -267,7 +311,7 @@ impl Device {
 
     /// Forgets `link`, if it is still the one in use, so that the next command connects anew.
     pub async fn forget(&self, link: &Arc<dyn Link>) {
-        let mut place = self.connection.lock().await;
+        let mut place = self.connected();
         if place.as_ref().is_some_and(|connection| Arc::ptr_eq(&connection.link, link)) {
             *place = None;
         }
@@ -316,23 +360,11 @@ impl Device {
         self.done("write", Request::Write(vec![item])).await
     }
 
-    /// Makes all that was written durable, of which `block_count` blocks were reserved for it.
-    ///
-    /// # Errors
-    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was started anew since they
-    /// were reserved, and may have forgotten writes that it had acknowledged.
-    pub(crate) async fn sync_written(&self, block_count: u64) -> Result<()> {
-        self.sync().await?;
-        if self.mode() == AttachMode::Embedded {
-            return Ok(());
-        }
+    /// Which start of the device answers: a later one may have forgotten writes that were acknowledged
+    /// and not synced.
+    async fn incarnation(&self) -> Result<u64> {
         match self.call("tell its status", Request::Status).await? {
-            Reply::Status(status) if status.reserved_block_count >= block_count => Ok(()),
-            Reply::Status(_) => Err(StorageError::Restarted {
-                device: self.entry.name.clone(),
-                address: self.entry.address(),
-            }
-            .into()),
+            Reply::Status(status) => Ok(status.incarnation),
             other => Err(self.strange(&other, "status")),
         }
     }
@@ -349,7 +381,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::call`].
-    pub(crate) async fn reserve(&self, extents: Vec<Extent>) -> Result<()> {
+    async fn reserve(&self, extents: Vec<Extent>) -> Result<()> {
         self.done("reserve space", Request::Reserve { extents }).await
     }
 
@@ -408,6 +440,11 @@ impl Device {
         .into()
     }
 
+    fn restarted(&self) -> Error {
+        StorageError::Restarted { device: self.entry.name.clone(), address: self.entry.address() }
+            .into()
+    }
+
     fn strange(&self, reply: &Reply, action: &str) -> Error {
         strange(&self.entry, reply, action)
     }
@@ -440,6 +477,11 @@ pub(crate) struct Claim {
 #[derive(Debug, Default)]
 struct ClaimState {
     extents: Vec<Extent>,
+    /// Which start of a remote device took the first reservation.
+    incarnation: Option<u64>,
+    /// Writes that were begun and have no outcome yet.
+    unfinished_writes: usize,
+    /// A write may reach the device after its link was lost.
     doubtful: bool,
 }
 
@@ -449,16 +491,46 @@ impl Claim {
         Self { device, state: Mutex::default() }
     }
 
-    /// The device that the space is on.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
     /// Takes space.
     pub(crate) fn take(&self, block_count: u32) -> Extent {
         let extent = self.device.space_map().map.allocate(block_count);
         self.state().extents.push(extent);
         extent
+    }
+
+    /// Tells the device that the statement will write to `extent`, which was taken.
+    ///
+    /// # Errors
+    /// As [`Device::call`]; [`StorageError::Restarted`] as [`Claim::sync_written`].
+    pub(crate) async fn reserve(&self, extent: Extent) -> Result<()> {
+        let reserved = self.device.reserve(vec![extent]);
+        let is_known = self.state().incarnation.is_some();
+        if is_known || self.device.mode() == AttachMode::Embedded {
+            return reserved.await;
+        }
+        // Asked before anything is written, so that every write is this start's or the sync notices;
+        // side by side, so that it costs no round trip.
+        let asked = Box::pin(self.device.incarnation());
+        let (incarnation, ()) = futures::future::try_join(asked, reserved).await?;
+        // Pages and keys reserve for themselves, and may both have been the first.
+        let first = *self.state().incarnation.get_or_insert(incarnation);
+        if first == incarnation { Ok(()) } else { Err(self.device.restarted()) }
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was started anew since the first
+    /// reservation, and may have forgotten writes that it had acknowledged.
+    pub(crate) async fn sync_written(&self) -> Result<()> {
+        self.device.sync().await?;
+        if self.device.mode() == AttachMode::Embedded {
+            // It ends with this process, and all statements with it.
+            return Ok(());
+        }
+        let incarnation = self.device.incarnation().await?;
+        let first = self.state().incarnation;
+        if first == Some(incarnation) { Ok(()) } else { Err(self.device.restarted()) }
     }
 
     /// Gives back `part` of an extent that was taken: nothing was or will be written there.
@@ -488,11 +560,12 @@ impl Claim {
     pub(crate) fn begin_write(self: &Arc<Self>, start: BlockAddress, bytes: Bytes) -> PendingWrite {
         let claim = Arc::clone(self);
         let (done, ended) = oneshot::channel();
+        self.state().unfinished_writes += 1;
         let write = async move {
             let outcome = claim.device.write(start, bytes).await;
-            if outcome.as_ref().is_err_and(may_have_happened) {
-                claim.doubt();
-            }
+            // Not reached by a task that dies, or that a runtime which ends drops: that write stays
+            // unfinished.
+            claim.finish_write(outcome.as_ref().is_err_and(may_have_happened));
             drop(claim);
             // Nobody listens where the statement was given up.
             drop(done.send(outcome));
@@ -519,9 +592,10 @@ impl Claim {
         self.state().extents.iter().map(|extent| u64::from(extent.block_count)).sum()
     }
 
-    /// Remembers that a write may reach the device after its link was lost.
-    pub(crate) fn doubt(&self) {
-        self.state().doubtful = true;
+    fn finish_write(&self, is_doubtful: bool) {
+        let mut state = self.state();
+        state.unfinished_writes -= 1;
+        state.doubtful |= is_doubtful;
     }
 
     /// The root names the space now: it is no longer the statement's.
@@ -555,16 +629,22 @@ impl PendingWrite {
 
 /// Whether a write that failed may still reach the media.
 fn may_have_happened(error: &Error) -> bool {
-    matches!(error, Error::Storage(error)
-        if matches!(**error, StorageError::DeviceLost { .. } | StorageError::Link { .. }))
+    let Error::Storage(error) = error else { return false };
+    match &**error {
+        StorageError::DeviceLost { .. } => true,
+        // Too large for one command: refused on this side of the link.
+        StorageError::Link { source, .. } => !matches!(source, LinkError::TooLarge { .. }),
+        _ => false,
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         let state = std::mem::take(&mut *self.state());
+        let is_doubtful = state.doubtful || state.unfinished_writes > 0;
         let mut space = self.device.space_map();
         for extent in state.extents {
-            if state.doubtful {
+            if is_doubtful {
                 space.doubtful_blocks += u64::from(extent.block_count);
             } else {
                 space.free(extent);
@@ -580,7 +660,7 @@ pub(crate) async fn identify(
     embedded: &EmbeddedFactory,
 ) -> Result<(Arc<dyn Link>, Identity)> {
     let media = directory.join(format!("device-{}.media", entry.id));
-    let link = connect(entry, &media, embedded).await?;
+    let link = connect(entry, &media, embedded, AbandonedRuns::default()).await?;
     let command = Command::new(CommandHeader::default(), Request::Identify);
     match link.call(command).await.map_err(|error| fault(entry, "identify itself", error))? {
         Reply::Identity(identity) => Ok((link, identity)),
@@ -592,14 +672,19 @@ async fn connect(
     entry: &DeviceEntry,
     media: &Path,
     embedded: &EmbeddedFactory,
+    abandoned: AbandonedRuns,
 ) -> Result<Arc<dyn Link>> {
     match &entry.kind {
-        DeviceKind::Embedded => Ok(EmbeddedLink::new(embedded(media)?, None)),
+        DeviceKind::Embedded => {
+            // The media, like the directory, may be held for a moment longer than its holder lives.
+            let service = retry_while_in_use(|| embedded(media)).await?;
+            Ok(EmbeddedLink::new(service, None))
+        }
         DeviceKind::Remote(remote) => {
             let token = read_token(&entry.name, remote)?;
             let address = RemoteAddress { host: remote.host.clone(), port: remote.port };
             let ca_pem = remote.ca_pem.as_ref().map(String::as_bytes);
-            let link = RemoteLink::connect(address, token, ca_pem, remote.rate_cap)
+            let link = RemoteLink::reconnect(address, token, ca_pem, remote.rate_cap, abandoned)
                 .await
                 .map_err(|error| fault(entry, "connect", error))?;
             Ok(link)
@@ -625,6 +710,9 @@ fn fault(entry: &DeviceEntry, action: &'static str, error: LinkError) -> Error {
         LinkError::Device { source, .. } => {
             StorageError::Refused { device, address, action, source }
         }
+        LinkError::OtherDevice { expected, found, .. } => {
+            StorageError::OtherDevice { device, address, expected, found }
+        }
         source if source.is_unreachable() => StorageError::DeviceLost { device, address, source },
         source => StorageError::Link { device, address, source },
     }
@@ -645,3 +733,8 @@ fn strange(entry: &DeviceEntry, reply: &Reply, action: &str) -> Error {
     }
     .into()
 }
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

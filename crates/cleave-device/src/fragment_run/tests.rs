@@ -15,6 +15,7 @@ fn batch() -> RecordBatch {
 fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
     let request = Execute {
         header: CommandHeader { run: 4, ..CommandHeader::default() },
+        build: String::new(),
         fragment: Vec::new().into(),
         snapshot: 0,
         inputs: Vec::new(),
@@ -72,6 +73,28 @@ async fn never_more_slots_are_outstanding_than_there_are_credits() {
     assert_eq!(received(&mut events), (vec![0, 1, 2], vec![]));
     assert!(run.output().stall > Duration::ZERO);
     assert_eq!((run.output().rows, run.output().slot_bytes), (6, 24));
+}
+
+#[tokio::test]
+async fn slots_that_are_large_fill_the_ring_before_they_are_many() {
+    let (run, _events) = run(4);
+    let offer = |bytes: u64| run.offer(2, bytes, SlotPayload::Batch(batch()));
+    // Larger than the whole ring, which takes it all the same while it is empty.
+    offer(100_000).await;
+    let second = offer(8);
+    tokio::pin!(second);
+    assert!(futures::poll!(&mut second).is_pending());
+    run.consumed(1);
+    second.await;
+    // A ring of 4 × 4096 bytes that has a byte left takes one slot more.
+    offer(4 * 4096 - 9).await;
+    offer(4096).await;
+    let full = offer(8);
+    tokio::pin!(full);
+    assert!(futures::poll!(&mut full).is_pending());
+    run.consumed(3);
+    full.await;
+    assert_eq!(run.status().slots, 5);
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@
 //! 2. A run of the same number that exists takes the new listener; else one is entered.
 //! 3. [`Admission`](crate::admission::Admission) takes its memory: operators and slots. Runs that
 //!    nobody listens to any more give way first.
-//! 4. The fragment is decoded (which refuses operators that no device runs), its context built.
+//! 4. On a fragment thread the fragment is decoded (which refuses operators that no device runs) and
+//!    its context built: the thread that serves the sockets goes on meanwhile.
 //! 5. Its copies start on the fragment threads.
 
 use std::collections::BTreeMap;
@@ -14,17 +15,19 @@ use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, MorselList, MorselSource, decode_fragment,
+    FragmentContext, FragmentCounters, MorselList, MorselSource, build_id, decode_fragment,
     fragment_task_context, with_copies,
 };
-use cleave_store::{PageSource, Snapshot};
+use cleave_store::Snapshot;
+use datafusion_execution::TaskContext;
 use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion_execution::memory_pool::MemoryPool;
 use datafusion_execution::runtime_env::RuntimeEnvBuilder;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use tokio::task::JoinError;
 
-use super::{COPIES_MAX, RUNS_MAX, Runtime, SLOT_BYTES, SLOT_COUNT, key, refused};
+use super::{COPIES_MAX, RUNS_MAX, RunKey, Runtime, SLOT_BYTES, SLOT_COUNT, key, refused};
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine};
 use crate::fragment_run::FragmentRun;
@@ -34,6 +37,9 @@ use crate::run_pages::{CpuTime, RunPages};
 
 /// Morsels that a scan reads ahead: reading waits for media on other threads.
 const READ_AHEAD: usize = 2;
+/// The setting that says how many rows operators gather in a batch, and how many that may be.
+const BATCH_SIZE: &str = "datafusion.execution.batch_size";
+const BATCH_SIZES: std::ops::RangeInclusive<u64> = 1..=65536;
 
 impl Runtime {
     pub(super) async fn begin_run(
@@ -41,7 +47,9 @@ impl Runtime {
         request: Execute,
         slots: SlotSender,
     ) -> Result<SchemaRef, DeviceError> {
+        check_build(&request)?;
         check_figures(&request)?;
+        let request = Arc::new(request);
         let ownership = self.enter(&request.header).await?;
         let memory_bytes = memory_of(&request);
         let (run, is_new) = self.enter_run(&request, memory_bytes, slots.clone())?;
@@ -53,14 +61,14 @@ impl Runtime {
         }
         // Entered: a higher epoch finds it and ends it. Waiting for memory must not hold that up.
         drop(ownership);
-        let mut entered = Entered { runtime: self, run: &run, request: &request, done: false };
+        let mut entered = Entered { runtime: self, run: &run, done: false };
         self.reclaim_detached(memory_bytes, &run);
         let admitted = tokio::select! {
             admitted = self.admission.admit(memory_bytes) => admitted,
             () = run.cancellation() => Err(run.cancelled_error()),
         };
         let accepted = match admitted {
-            Ok(admitted) => self.start_run(&run, &request, admitted),
+            Ok(admitted) => self.start_run(&run, &request, admitted).await,
             Err(error) => Err(error),
         };
         entered.finish(accepted)
@@ -85,6 +93,9 @@ impl Runtime {
             return Err(DeviceError::new(DeviceErrorCause::UnknownRun, message));
         }
         if runs.len() >= RUNS_MAX {
+            self.end_detached(&mut runs, None);
+        }
+        if runs.len() >= RUNS_MAX {
             return Err(refused(format!("{RUNS_MAX} runs wait to be released")));
         }
         let run = Arc::new(FragmentRun::new(request, memory_bytes, slots));
@@ -97,19 +108,28 @@ impl Runtime {
         if self.admission.fits_now(memory_bytes) {
             return;
         }
-        self.lock_runs().retain(|_, run| {
-            let keep = Arc::ptr_eq(run, except) || !run.is_detached();
+        self.end_detached(&mut self.lock_runs(), Some(except));
+    }
+
+    fn end_detached(
+        &self,
+        runs: &mut BTreeMap<RunKey, Arc<FragmentRun>>,
+        except: Option<&Arc<FragmentRun>>,
+    ) {
+        runs.retain(|_, run| {
+            let is_excepted = except.is_some_and(|except| Arc::ptr_eq(run, except));
+            let keep = is_excepted || !run.is_detached();
             if !keep {
-                run.cancel();
+                self.end_run(run);
             }
             keep
         });
     }
 
-    fn start_run(
+    async fn start_run(
         &self,
         run: &Arc<FragmentRun>,
-        request: &Execute,
+        request: &Arc<Execute>,
         mut admitted: Admitted,
     ) -> Result<SchemaRef, DeviceError> {
         let closed = || DeviceError::new(DeviceErrorCause::Io, "the device is shutting down");
@@ -123,36 +143,19 @@ impl Runtime {
             threads.handle().clone(),
             Arc::clone(&cpu),
         ));
-        let context = FragmentContext {
-            pages: Arc::clone(&pages) as Arc<dyn PageSource>,
-            snapshot: Snapshot { commit: request.snapshot },
-            inputs: morsel_sources(request)?,
-            read_ahead: READ_AHEAD,
-            counters: Arc::clone(&counters),
+        let preparing = {
+            let (request, pages, cores) =
+                (Arc::clone(request), Arc::clone(&pages), self.options.cores);
+            let (counters, budget) = (Arc::clone(&counters), Arc::clone(&budget));
+            async move { prepare(&request, pages, counters, budget, cores) }
         };
-        // No spilling: what does not fit is finished by the host.
-        let environment = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::clone(&budget) as Arc<dyn MemoryPool>)
-            .with_disk_manager_builder(
-                DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled),
-            )
-            .build_arc()
-            .map_err(of_engine)?;
-        let task = fragment_task_context(Arc::new(context), environment, &request.settings)
-            .map_err(|error| of_decoding(&error))?;
-        let plan =
-            decode_fragment(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
-        let partitions = plan.output_partitioning().partition_count();
-        if partitions != 1 {
-            return Err(refused(format!("the fragment has {partitions} partitions and not one")));
-        }
-        let schema = plan.schema();
+        let broke_off = |error: JoinError| {
+            let message = format!("the fragment cannot be decoded: {error}");
+            Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
+        };
+        let Prepared { plan, schema, copies, task } =
+            threads.handle().spawn(preparing).await.unwrap_or_else(broke_off)?;
         run.hold(admitted.split(ring_bytes(request)));
-        let copies = copies_of(request, self.options.cores, &plan);
-        let copied = with_copies(Arc::clone(&plan), copies).map_err(of_engine)?;
-        // An operator that merges its inputs has one partition, whatever lies below it.
-        let can_copy = copied.output_partitioning().partition_count() == copies as usize;
-        let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
         let work = RunWork {
             run: Arc::clone(run),
             copies,
@@ -171,11 +174,58 @@ impl Runtime {
     }
 }
 
+/// A fragment that can start.
+struct Prepared {
+    /// With as many partitions as there are copies.
+    plan: Arc<dyn ExecutionPlan>,
+    schema: SchemaRef,
+    copies: u32,
+    task: Arc<TaskContext>,
+}
+
+/// Decodes the fragment of `request` and gives it what it needs here.
+fn prepare(
+    request: &Execute,
+    pages: Arc<RunPages>,
+    counters: Arc<FragmentCounters>,
+    budget: Arc<MemoryBudget>,
+    cores: u32,
+) -> Result<Prepared, DeviceError> {
+    let context = FragmentContext {
+        pages,
+        snapshot: Snapshot { commit: request.snapshot },
+        inputs: morsel_sources(request)?,
+        read_ahead: READ_AHEAD,
+        counters,
+    };
+    // No spilling: what does not fit is finished by the host.
+    let environment = RuntimeEnvBuilder::new()
+        .with_memory_pool(budget as Arc<dyn MemoryPool>)
+        .with_disk_manager_builder(
+            DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled),
+        )
+        .build_arc()
+        .map_err(of_engine)?;
+    let task = fragment_task_context(Arc::new(context), environment, &request.settings)
+        .map_err(|error| of_decoding(&error))?;
+    let plan = decode_fragment(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
+    let partitions = plan.output_partitioning().partition_count();
+    if partitions != 1 {
+        return Err(refused(format!("the fragment has {partitions} partitions and not one")));
+    }
+    let schema = plan.schema();
+    let copies = copies_of(request, cores, &plan);
+    let copied = with_copies(Arc::clone(&plan), copies).map_err(of_engine)?;
+    // An operator that merges its inputs has one partition, whatever lies below it.
+    let can_copy = copied.output_partitioning().partition_count() == copies as usize;
+    let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
+    Ok(Prepared { plan, schema, copies, task })
+}
+
 /// A run that was entered and not yet accepted; if its maker goes away, it goes too.
 struct Entered<'a> {
     runtime: &'a Runtime,
     run: &'a Arc<FragmentRun>,
-    request: &'a Execute,
     done: bool,
 }
 
@@ -186,7 +236,7 @@ impl Entered<'_> {
     ) -> Result<SchemaRef, DeviceError> {
         self.done = true;
         if accepted.is_err() {
-            self.runtime.forget_run(&self.request.header);
+            self.runtime.forget_run(self.run);
         }
         self.run.accept(accepted.clone());
         accepted
@@ -200,6 +250,17 @@ impl Drop for Entered<'_> {
             drop(self.finish(Err(error)));
         }
     }
+}
+
+/// Fragments travel between equal builds only (rule 2).
+fn check_build(request: &Execute) -> Result<(), DeviceError> {
+    let ours = build_id();
+    if request.build == ours {
+        return Ok(());
+    }
+    let theirs = &request.build;
+    let message = format!("another build ({theirs}) wrote the fragment than this one ({ours})");
+    Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
 }
 
 fn check_figures(request: &Execute) -> Result<(), DeviceError> {
@@ -219,6 +280,14 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
     }
     if request.copies > COPIES_MAX {
         return Err(outside("copies", u64::from(request.copies), 0, u64::from(COPIES_MAX)));
+    }
+    for (name, value) in &request.settings {
+        let is_size = value.parse::<u64>().is_ok_and(|rows| BATCH_SIZES.contains(&rows));
+        if name == BATCH_SIZE && !is_size {
+            let (min, max) = (*BATCH_SIZES.start(), *BATCH_SIZES.end());
+            let text = format!("{name} is `{value}`, and must lie between {min} and {max}");
+            return Err(refused(text));
+        }
     }
     Ok(())
 }

@@ -14,11 +14,11 @@ use cleave_fragment::command::{
     ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
 };
 use cleave_fragment::link::{
-    DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, RemoteLink,
-    RunStream, Token,
+    AbandonedRuns, DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress,
+    RemoteLink, RunStream, Token,
 };
 use cleave_fragment::operators::table_scan_exec::TableScan;
-use cleave_fragment::{Morsel, MorselPage, TableScanExec, encode_fragment};
+use cleave_fragment::{Morsel, MorselPage, TableScanExec, build_id, encode_fragment};
 use cleave_media::{BlockAddress, Extent, Media, Memory};
 use cleave_store::{
     Column, ColumnRef, ColumnType, PageClass, PageRef, Projection, SegmentId, SegmentRef,
@@ -161,6 +161,7 @@ impl Bench {
     ) -> Execute {
         Execute {
             header: self.header_of_run(run),
+            build: build_id(),
             fragment: encode_fragment(plan).unwrap().into(),
             snapshot: 10,
             inputs: vec![(0, morsels.to_vec())],
@@ -229,8 +230,16 @@ impl Credentials {
     }
 
     pub(crate) async fn connect(&self, address: SocketAddr) -> Result<Arc<RemoteLink>, LinkError> {
+        self.reconnect(address, AbandonedRuns::default()).await
+    }
+
+    pub(crate) async fn reconnect(
+        &self,
+        address: SocketAddr,
+        abandoned: AbandonedRuns,
+    ) -> Result<Arc<RemoteLink>, LinkError> {
         let pem = self.certificate.as_bytes();
-        RemoteLink::connect(remote_address(address), token(), Some(pem), None).await
+        RemoteLink::reconnect(remote_address(address), token(), Some(pem), None, abandoned).await
     }
 }
 

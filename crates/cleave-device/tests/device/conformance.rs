@@ -261,7 +261,8 @@ async fn a_predicate_is_applied_on_the_device(bench: Bench) {
 async fn the_device_stalls_without_credit(bench: Bench) {
     let morsels = bench.load().await;
     let mut request = bench.request(1, &scan(None), &morsels);
-    (request.slot_count, request.slot_bytes) = (2, 4096);
+    // Room for the bytes of more slots than may be outstanding.
+    (request.slot_count, request.slot_bytes) = (2, 32 << 10);
     let mut stream = bench.execute(request).await;
     bench.reach(1, RunState::Stalled).await;
     let status = bench.status().await.runs[0];
@@ -391,6 +392,17 @@ async fn fragments_that_cannot_run_are_refused(bench: Bench) {
     };
     let (cause, _) = refusal(&|request| request.fragment = b"garbage".to_vec().into()).await;
     assert_eq!(cause, Unsupported);
+    let (cause, message) = refusal(&|request| request.build = "another".to_owned()).await;
+    assert_eq!(cause, Unsupported);
+    assert!(message.contains("another build (another)"), "{message}");
+    for size in ["0", "65537", "-1", "many"] {
+        let (cause, message) = refusal(&|request| {
+            request.settings = vec![("datafusion.execution.batch_size".into(), size.into())];
+        })
+        .await;
+        assert_eq!(cause, Refused);
+        assert!(message.contains("between 1 and 65536"), "{message}");
+    }
     let (cause, message) = refusal(&|request| request.slot_count = 0).await;
     assert_eq!(cause, Refused);
     assert!(message.contains("slot_count is 0"), "{message}");

@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{
-    Command, DeviceError, Execute, Payload, Reply, RunReport, Slot, SlotPayload,
+    Command, DeviceError, Execute, Identity, Payload, Reply, Request, RunReport, Slot, SlotPayload,
 };
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError};
@@ -96,7 +96,7 @@ impl Media for GatedMedia {
     }
 }
 
-/// How a [`Liar`] spoils its result.
+/// How a [`Liar`], who says who it is like any device, spoils its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lie {
     /// The second slot fails its checksum.
@@ -117,7 +117,21 @@ pub(crate) struct Liar(pub(crate) Lie);
 
 #[async_trait]
 impl DeviceService for Liar {
-    async fn call(&self, _command: Command) -> Result<Reply, DeviceError> {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        if command.request == Request::Identify {
+            return Ok(Reply::Identity(Identity {
+                device: crate::bench::DEVICE_ID,
+                build: cleave_fragment::build_id(),
+                protocol_version: cleave_fragment::command::wire::PROTOCOL_VERSION,
+                capabilities: Vec::new(),
+                block_size: 4096,
+                block_count: 0,
+                cores: 1,
+                fragment_memory_bytes: 0,
+                slot_bytes_max: 0,
+                transfer_bytes_max: 0,
+            }));
+        }
         assert!(!matches!(self.0, Lie::Panic), "this device panics");
         Ok(Reply::Done)
     }

@@ -317,7 +317,8 @@ async fn a_panic_in_the_device_is_one_answer() {
     let server = Server::start(Arc::new(Liar(Lie::Panic)), any_port(), None).await;
     let link = connect_plain(server.address).await.unwrap();
     for _ in 0..2 {
-        let (cause, message) = device_error(link.call(identify()).await);
+        let status = Command::new(CommandHeader::default(), Request::Status);
+        let (cause, message) = device_error(link.call(status).await);
         assert_eq!(cause, DeviceErrorCause::Io);
         assert!(message.contains("failed internally"), "{message}");
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use cleave_device::Runtime;
+use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::command::{DeviceErrorCause, Request, RunState};
-use cleave_fragment::link::{DeviceService, Link, LinkError};
+use cleave_fragment::link::{AbandonedRuns, DeviceService, Link, LinkError};
 use cleave_media::BLOCK_SIZE;
 
 use crate::bench::{
@@ -115,6 +115,61 @@ async fn a_run_abandoned_with_its_connection_is_released_over_the_next() {
     assert!(matches!(drain(&mut stream).await, Err(LinkError::Lost { .. })));
     drop(stream);
     bench.reach_idle().await;
+}
+
+#[tokio::test]
+async fn a_run_abandoned_with_its_link_is_released_over_the_next_link() {
+    let media = memory();
+    let device = Runtime::new(Arc::clone(&media), options()).unwrap();
+    let credentials = Credentials::new();
+    let server = Server::start(device, any_port(), Some(&credentials)).await;
+    let wire = Wire::to(server.address).await;
+    let abandoned = AbandonedRuns::default();
+    let link = credentials.reconnect(wire.address, abandoned.clone()).await.unwrap();
+    let bench = Bench::of(link, Arc::clone(&media), None);
+    let morsels = bench.load().await;
+    let mut request = bench.request(1, &scan(None), &morsels);
+    request.slot_count = 1;
+    let mut stream = bench.execute(request).await;
+    bench.reach(1, RunState::Stalled).await;
+    wire.cut();
+    assert!(matches!(drain(&mut stream).await, Err(LinkError::Lost { .. })));
+    drop(bench);
+    // The host gives up the link, connects anew, and only then drops the stream.
+    let link = credentials.reconnect(wire.address, abandoned).await.unwrap();
+    let bench = Bench::of(link, Arc::clone(&media), None);
+    bench.reach(1, RunState::Stalled).await;
+    drop(stream);
+    bench.reach_idle().await;
+}
+
+#[tokio::test]
+async fn another_device_is_found_out_before_it_is_asked_for_anything() {
+    let credentials = Credentials::new();
+    let device = |device_id: [u8; 16]| -> Arc<dyn DeviceService> {
+        Runtime::new(memory(), RuntimeOptions { device_id, ..options() }).unwrap()
+    };
+    let server = Server::start(device([1; 16]), port_of_my_own(3), Some(&credentials)).await;
+    let address = server.address;
+    let link: Arc<dyn Link> = credentials.connect(address).await.unwrap();
+    let bench = Bench::of(link, memory(), None);
+    bench.reserve(0, 1).await;
+    server.stop().await;
+    let other = Server::start(device([2; 16]), address, Some(&credentials)).await;
+    for _ in 0..2 {
+        let error = loop {
+            match bench.read_blocks(extent(0, 1)).await.unwrap_err() {
+                // The end of the first connection was not noticed yet.
+                LinkError::Lost { .. } => tokio::task::yield_now().await,
+                other => break other,
+            }
+        };
+        let LinkError::OtherDevice { expected, found, .. } = error else { panic!("{error}") };
+        assert_eq!((expected, found), ([1; 16], [2; 16]));
+    }
+    other.stop().await;
+    let _server = Server::start(device([1; 16]), address, Some(&credentials)).await;
+    bench.reserve(0, 1).await;
 }
 
 #[tokio::test]

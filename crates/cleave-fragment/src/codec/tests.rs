@@ -4,7 +4,6 @@ use arrow::datatypes::{DataType, Field};
 use cleave_store::Snapshot;
 use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_expr::Operator;
-use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::empty::EmptyExec;
@@ -128,6 +127,50 @@ fn columns_and_schema_that_disagree_are_refused() {
     let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(wrong, 1));
     let error = decode_fragment(&encode_fragment(&plan).unwrap(), &task()).unwrap_err().to_string();
     assert!(error.contains("names 2 output columns and describes 1"), "{error}");
+}
+
+/// A scan for the rows whose year is one of `count`, as a chain of ORs.
+fn one_of_years(count: i32) -> Vec<u8> {
+    let equals = |year: i32| -> Arc<dyn PhysicalExpr> {
+        let column = Arc::new(Column::new("year", 0));
+        Arc::new(BinaryExpr::new(column, Operator::Eq, Arc::new(Literal::new(year.into()))))
+    };
+    let chain = (1..count).fold(equals(0), |before, year| -> Arc<dyn PhysicalExpr> {
+        Arc::new(BinaryExpr::new(before, Operator::Or, equals(year)))
+    });
+    let plan: Arc<dyn ExecutionPlan> =
+        Arc::new(TableScanExec::new(TableScan { predicate: Some(chain), ..scan() }, 1));
+    encode_fragment(&plan).unwrap()
+}
+
+#[test]
+fn a_chain_too_deep_to_be_walked_is_refused_before_it_is_built() {
+    decode_fragment(&one_of_years(200), &task()).unwrap();
+    let error = decode_fragment(&one_of_years(600), &task()).unwrap_err().to_string();
+    assert!(error.contains("more than 512 deep"), "{error}");
+    // The same message by hand, far longer than a chain that any thread could build and drop.
+    let operands = vec![protobuf::PhysicalExprNode::default(); 1_000_000];
+    let chain = protobuf::PhysicalBinaryExprNode { l: None, r: None, op: "Or".into(), operands };
+    let predicate = protobuf::PhysicalExprNode {
+        expr_id: None,
+        expr_type: Some(ExprType::BinaryExpr(Box::new(chain))),
+    };
+    let task = task();
+    let context = PhysicalPlanDecodeContext::new(&task, &FragmentCodec);
+    let decoder = BoundedDecoder::default();
+    let error = decoder.proto_to_physical_expr(&predicate, &schema(&["year"]), &context);
+    assert!(error.unwrap_err().to_string().contains("more than 512 deep"));
+    assert_eq!(decoder.depth.get(), 0);
+}
+
+#[test]
+fn columns_of_a_type_that_no_page_has_are_refused() {
+    let wide = Field::new("wide", DataType::FixedSizeBinary(i32::MAX), true);
+    let mut wrong = scan();
+    wrong.output.schema = Arc::new(Schema::new(vec![wide]));
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(wrong, 1));
+    let error = decode_fragment(&encode_fragment(&plan).unwrap(), &task()).unwrap_err().to_string();
+    assert!(error.contains("output column \"wide\""), "{error}");
 }
 
 #[test]

@@ -203,6 +203,8 @@ pub const CAPABILITIES: [&str; 2] = [CAPABILITY_COLUMNS, CAPABILITY_FRAGMENTS];
 pub const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 /// Smallest and largest slot that may be asked for.
 pub const SLOT_BYTES: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
+/// Most bytes of an encoded slot: one row may make a slot larger than was asked for, up to this.
+pub const ENCODED_SLOT_BYTES_MAX: u64 = 2 * *SLOT_BYTES.end() as u64;
 /// Fewest and most slots that a run may have outstanding.
 pub const SLOT_COUNT: std::ops::RangeInclusive<u32> = 1..=1024;
 /// Most copies of a pipeline.
@@ -213,6 +215,8 @@ pub const COPIES_MAX: u32 = 256;
 pub struct Execute {
     /// Who asks; `run` names the run.
     pub header: CommandHeader,
+    /// The build that wrote the fragment, [`build_id`](crate::build_id): another one refuses it (rule 2).
+    pub build: String,
     /// The plan, as [`encode_fragment`](crate::encode_fragment) writes it.
     pub fragment: Bytes,
     /// The last commit number that the fragment sees.

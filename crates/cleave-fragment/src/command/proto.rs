@@ -167,6 +167,8 @@ struct ExecuteProto {
     settings: Vec<SettingProto>,
     #[prost(uint64, tag = "9")]
     first_slot: u64,
+    #[prost(string, tag = "10")]
+    build: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -285,6 +287,7 @@ pub(crate) fn encode_execute(request: u64, execute: Execute) -> Frame {
             .map(|(name, value)| SettingProto { name, value })
             .collect(),
         first_slot: execute.first_slot,
+        build: execute.build,
     };
     let parts = vec![Payload::new(execute.fragment)];
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
@@ -301,6 +304,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
     }
     Ok(Execute {
         header: header_from_proto(message.header)?,
+        build: message.build,
         fragment: fragment.bytes,
         snapshot: message.snapshot,
         inputs: message

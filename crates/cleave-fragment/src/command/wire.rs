@@ -24,12 +24,14 @@ use super::message::{Payload, TRANSFER_BYTES_MAX};
 use crate::link::Token;
 
 /// Version of all that follows the handshake.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// What a hello and a welcome begin with. The last four bytes find out who rewrites line ends.
 pub const MAGIC: [u8; 8] = *b"CLV\x8b\r\n\x1a\n";
 /// Most bytes of a frame: a full transfer and its head.
 pub const FRAME_BYTES_MAX: u32 = 48 << 20;
 
+/// Most bytes of any frame's head: an execute's, which lists the pages to read.
+pub const HEAD_BYTES_MAX: u32 = 16 << 20;
 /// Most parts of a frame.
 pub const PART_COUNT_MAX: u32 = 1 << 16;
 
@@ -107,6 +109,17 @@ impl FrameKind {
     fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
+
+    /// Most bytes of its head. Decoded, a message can take many times the memory that it had as bytes.
+    pub(crate) fn head_bytes_max(self) -> u32 {
+        match self {
+            Self::Ping | Self::Pong | Self::Slot => 4 << 10,
+            Self::Error | Self::Goodbye => 1 << 20,
+            Self::Command => 2 << 20,
+            Self::Reply | Self::Accepted | Self::Report => 4 << 20,
+            Self::Execute => HEAD_BYTES_MAX,
+        }
+    }
 }
 
 /// Why no frame could be read or written. After any of them the stream is of no more use.
@@ -120,6 +133,14 @@ pub enum WireError {
     TooLong {
         /// Its length.
         length: u64,
+    },
+    /// A head longer than frames of its kind have.
+    #[error("a frame whose head has {length} bytes, where at most {bytes_max} are allowed")]
+    HeadTooLong {
+        /// Its length.
+        length: u64,
+        /// The limit.
+        bytes_max: u32,
     },
     /// A kind that this version does not know.
     #[error("a frame of unknown kind {code}")]
@@ -144,11 +165,15 @@ impl Frame {
         Self { kind, request, head: head.into(), parts: Vec::new() }
     }
 
-    /// Bytes behind the prefix, or an error where they are too many.
+    /// Bytes behind the prefix, or an error where they are too many, or too many of them the head's.
     pub fn length(&self) -> Result<u32, WireError> {
+        let (head, bytes_max) = (self.head.len() as u64, self.kind.head_bytes_max());
+        if head > u64::from(bytes_max) {
+            return Err(WireError::HeadTooLong { length: head, bytes_max });
+        }
         let parts: u64 = self.parts.iter().map(|part| part.bytes.len() as u64).sum();
         let table = self.parts.len() as u64 * u64::from(TABLE_ENTRY_BYTES);
-        let length = parts.saturating_add(8 + table + self.head.len() as u64);
+        let length = parts.saturating_add(8 + table + head);
         u32::try_from(length)
             .ok()
             .filter(|length| *length <= FRAME_BYTES_MAX)
@@ -203,7 +228,7 @@ pub async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<F
     reader.read_exact(rest).await?;
     let mut fields = prefix.as_slice();
     let length = take_u32(&mut fields)?;
-    let code = take::<1>(&mut fields)?;
+    let [code] = take::<1>(&mut fields)?;
     let request = u64::from_le_bytes(take(&mut fields)?);
     let checksum = take_u32(&mut fields)?;
     if length > FRAME_BYTES_MAX {
@@ -216,6 +241,11 @@ pub async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<F
     if part_count > PART_COUNT_MAX {
         return Err(WireError::Lengths);
     }
+    let kind = FrameKind::from_code(code);
+    let bytes_max = kind.map_or(HEAD_BYTES_MAX, FrameKind::head_bytes_max);
+    if head_length > bytes_max {
+        return Err(WireError::HeadTooLong { length: u64::from(head_length), bytes_max });
+    }
     let table_length = part_count * TABLE_ENTRY_BYTES;
     let start_length = table_length
         .checked_add(head_length)
@@ -227,8 +257,7 @@ pub async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<F
     if crc32c::crc32c_append(sum, &table) != checksum {
         return Err(WireError::Checksum);
     }
-    let [code] = code;
-    let kind = FrameKind::from_code(code).ok_or(WireError::UnknownKind { code })?;
+    let kind = kind.ok_or(WireError::UnknownKind { code })?;
     let head = table.split_off(table_length as usize);
     let mut fields = table.as_ref();
     let mut parts_length = length - 8 - start_length;

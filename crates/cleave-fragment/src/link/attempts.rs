@@ -50,6 +50,11 @@ impl Attempts {
         }
     }
 
+    /// Whether `attempt` speaks for the header's run.
+    pub(crate) fn speaks(&self, header: &CommandHeader, attempt: Attempt) -> bool {
+        self.lock().get(&key(header)) == Some(&attempt.number)
+    }
+
     /// Whether `attempt` still spoke for the header's run; from now on nobody does.
     pub(crate) fn end(&self, header: &CommandHeader, attempt: Attempt) -> bool {
         let mut latest = self.lock();

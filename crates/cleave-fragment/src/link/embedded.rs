@@ -80,7 +80,8 @@ impl Link for EmbeddedLink {
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
         self.sent(request.fragment.len() as u64).await;
         let header = request.header;
-        let (first_slot, slot_count) = (request.first_slot, request.slot_count);
+        let first_slot = request.first_slot;
+        let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
         let (slots, events) = SlotSender::channel(SlotForm::Batches);
         let control = Arc::new(EmbeddedControl {
             device: Arc::clone(&self.device),
@@ -103,6 +104,7 @@ impl Link for EmbeddedLink {
             control,
             first_slot,
             slot_count,
+            slot_bytes,
             received: Some((Arc::clone(&self.bytes), self.rate_cap.clone())),
         }))
     }

@@ -1,7 +1,8 @@
 //! [`Link`], what a host holds of a device; [`DeviceService`], what a device is to a link; and
 //! [`RunStream`], the result of a fragment as it arrives.
 //!
-//! Credits (slots): a device may have `slot_count` slots more outstanding than the host has consumed.
+//! Credits: a device may have `slot_count` slots more outstanding than the host has consumed, and begins
+//! none while those outstanding have `slot_count` × `slot_bytes` bytes.
 //! [`RunStream`] counts what it hands out and tells the device through [`RunControl`]; the device
 //! keeps what was not consumed, so that a repeated execute can send it again.
 
@@ -146,6 +147,19 @@ pub enum LinkError {
         /// The device's.
         theirs: u32,
     },
+    /// Another device answers there now than when the link was made: correct the address.
+    #[error(
+        "another device answers at {address}: expected {}, found {}",
+        Hex(*expected), Hex(*found)
+    )]
+    OtherDevice {
+        /// Where.
+        address: String,
+        /// Who answered first.
+        expected: [u8; 16],
+        /// Who answers now.
+        found: [u8; 16],
+    },
     /// The token is not the device's.
     #[error("device {address} refused the token; give the one that its --token-file holds")]
     Unauthenticated {
@@ -226,6 +240,15 @@ impl LinkError {
     }
 }
 
+/// An identity as hexadecimal digits.
+struct Hex([u8; 16]);
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// How slots are to be handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotForm {
@@ -303,6 +326,10 @@ pub struct RunStream {
     told: u64,
     /// Slots to consume before it is told again.
     tell_every: u64,
+    /// Bytes of the slots consumed that it has not been told of.
+    untold_bytes: u64,
+    /// Bytes to consume before it is told again: it may be waiting for bytes and not for slots.
+    tell_bytes: u64,
     report: Option<Box<RunReport>>,
     ended: bool,
     waited: Duration,
@@ -317,6 +344,7 @@ pub(crate) struct AcceptedRun {
     pub(crate) control: Arc<dyn RunControl>,
     pub(crate) first_slot: u64,
     pub(crate) slot_count: u32,
+    pub(crate) slot_bytes: u32,
     /// Counts and paces batches that cross no wire.
     pub(crate) received: Option<(Arc<ByteCounters>, Option<Arc<RateCap>>)>,
 }
@@ -334,6 +362,8 @@ impl RunStream {
             next_slot: run.first_slot,
             told: run.first_slot,
             tell_every: u64::from(run.slot_count / 4).max(1),
+            untold_bytes: 0,
+            tell_bytes: (u64::from(run.slot_count) * u64::from(run.slot_bytes) / 4).max(1),
             report: None,
             ended: false,
             waited: Duration::ZERO,
@@ -415,23 +445,31 @@ impl RunStream {
                 detail: format!("slot {} came where {} was due", slot.number, self.next_slot),
             });
         }
-        let batch = match slot.payload {
-            SlotPayload::Batch(batch) => batch,
+        let (batch, bytes) = match slot.payload {
+            SlotPayload::Batch(batch) => {
+                let bytes = batch_bytes(&batch);
+                (batch, bytes)
+            }
             SlotPayload::Encoded(payload) => {
+                let bytes = payload.bytes.len() as u64;
                 if !payload.is_intact() {
                     let what = format!("slot {}", slot.number);
                     return Err(LinkError::Corrupt { device: self.device.clone(), what });
                 }
-                self.decoder.decode(payload.bytes).map_err(|error| LinkError::Protocol {
+                let decoded = self.decoder.decode(payload.bytes);
+                let batch = decoded.map_err(|error| LinkError::Protocol {
                     device: self.device.clone(),
                     detail: format!("slot {} is no Arrow batch: {error}", slot.number),
-                })?
+                })?;
+                (batch, bytes)
             }
         };
         self.next_slot += 1;
-        if self.next_slot - self.told >= self.tell_every {
+        self.untold_bytes = self.untold_bytes.saturating_add(bytes);
+        if self.next_slot - self.told >= self.tell_every || self.untold_bytes >= self.tell_bytes {
             self.control.consumed(self.next_slot);
             self.told = self.next_slot;
+            self.untold_bytes = 0;
         }
         Ok(batch)
     }

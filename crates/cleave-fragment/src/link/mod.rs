@@ -27,5 +27,5 @@ pub use link::{
     AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm, SlotSender,
     Traffic,
 };
-pub use remote::{RemoteAddress, RemoteLink};
+pub use remote::{AbandonedRuns, RemoteAddress, RemoteLink};
 pub use tls::{DeviceIdentity, TlsFileError, Token};

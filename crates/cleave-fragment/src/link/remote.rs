@@ -4,6 +4,10 @@
 //! connection's tasks run on a thread of their own, because on the host's workers a link starves.
 //! A connection that breaks fails everything under way with [`LinkError::Lost`]; the next use opens a
 //! new one, and releases the runs that were abandoned with the old.
+//!
+//! Invariant: every connection begins with the question who answers, and nothing else is said before
+//! the answer. Another device than before is [`LinkError::OtherDevice`]; a device of another build gets
+//! no fragments over that connection (rule 2).
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,19 +16,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
 
 use super::attempts::{Attempt, Attempts};
 use super::link::{
     AcceptedRun, AttachMode, EndGuard, Link, LinkError, RunControl, RunStream, SlotForm,
     SlotSender, Traffic,
 };
-use super::remote_connection::{Connection, Dial, HANDSHAKE_LIMIT};
+use super::remote_connection::{Connection, Credit, Dial, HANDSHAKE_LIMIT, WATCH_INTERVAL};
 use super::tls::{Token, client_config};
 use super::token_bucket::RateCap;
 use crate::command::message::TRANSFER_BYTES_MAX;
 use crate::command::proto::{encode_command, encode_execute};
 use crate::command::wire::{FRAME_BYTES_MAX, Frame, WireError};
-use crate::command::{Command, CommandHeader, Execute, ReadItem, Reply, Request};
+use crate::command::{
+    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, Identity, ReadItem, Reply,
+    Request,
+};
 
 /// Where a device listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -73,6 +81,30 @@ impl FromStr for RemoteAddress {
     }
 }
 
+/// Runs whose streams ended while their device could not be told. The links over which one device is
+/// reached, one after the other, share a list of them: the next connection releases what is on it.
+#[derive(Debug, Clone, Default)]
+pub struct AbandonedRuns(Arc<Mutex<Vec<CommandHeader>>>);
+
+impl AbandonedRuns {
+    fn add(&self, run: CommandHeader) {
+        self.lock().push(run);
+    }
+
+    /// Takes `run` off the list: it goes on.
+    fn resume(&self, run: &CommandHeader) {
+        self.lock().retain(|abandoned| !abandoned.is_same_run(run));
+    }
+
+    fn take(&self) -> Vec<CommandHeader> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<CommandHeader>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A link over TCP.
 #[derive(Debug)]
 pub struct RemoteLink {
@@ -89,25 +121,28 @@ struct Shared {
     /// Held while a connection is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
     state: Mutex<State>,
+    abandoned: AbandonedRuns,
 }
 
 #[derive(Debug, Default)]
 struct State {
     connection: Option<Arc<Connection>>,
-    /// Runs whose streams ended while the device could not be told.
-    abandoned: Vec<CommandHeader>,
+    /// Who answered on it.
+    identity: Option<Identity>,
 }
 
 impl RemoteLink {
     /// A link that connects when it is first used.
     ///
     /// `ca_pem` pins the device's certificate, or the authority that signed it; without one the
-    /// device must be on this machine. `rate_cap` is in bytes a second, in each direction.
+    /// device must be on this machine. `rate_cap` is in bytes a second, in each direction. `abandoned` is
+    /// what earlier links to the same device left behind.
     pub fn new(
         address: RemoteAddress,
         token: Token,
         ca_pem: Option<&[u8]>,
         rate_cap: Option<u64>,
+        abandoned: AbandonedRuns,
     ) -> Result<Arc<Self>, LinkError> {
         let tls = ca_pem.map(client_config).transpose()?;
         let runtime = Builder::new_multi_thread()
@@ -123,6 +158,7 @@ impl RemoteLink {
             cap: rate_cap.map(RateCap::new),
             bytes: Arc::default(),
             handshake_limit: HANDSHAKE_LIMIT,
+            watch_interval: WATCH_INTERVAL,
         };
         let shared = Arc::new(Shared {
             dial,
@@ -130,23 +166,43 @@ impl RemoteLink {
             attempts: Attempts::default(),
             opening: tokio::sync::Mutex::new(()),
             state: Mutex::default(),
+            abandoned,
         });
         Ok(Arc::new(Self { shared, runtime: Some(runtime) }))
     }
 
-    /// A link that has connected; the arguments are those of [`RemoteLink::new`].
+    /// A link that has connected, the first to its device; the arguments are those of
+    /// [`RemoteLink::new`].
     pub async fn connect(
         address: RemoteAddress,
         token: Token,
         ca_pem: Option<&[u8]>,
         rate_cap: Option<u64>,
     ) -> Result<Arc<Self>, LinkError> {
-        let link = Self::new(address, token, ca_pem, rate_cap)?;
+        Self::reconnect(address, token, ca_pem, rate_cap, AbandonedRuns::default()).await
+    }
+
+    /// A link that has connected, and released what the links before it abandoned; the arguments are
+    /// those of [`RemoteLink::new`].
+    pub async fn reconnect(
+        address: RemoteAddress,
+        token: Token,
+        ca_pem: Option<&[u8]>,
+        rate_cap: Option<u64>,
+        abandoned: AbandonedRuns,
+    ) -> Result<Arc<Self>, LinkError> {
+        let link = Self::new(address, token, ca_pem, rate_cap, abandoned)?;
         link.connection().await?;
         Ok(link)
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, LinkError> {
+        let connection = self.alive_or_new().await?;
+        self.shared.release_abandoned(&connection);
+        Ok(connection)
+    }
+
+    async fn alive_or_new(&self) -> Result<Arc<Connection>, LinkError> {
         if let Some(connection) = self.shared.alive() {
             return Ok(connection);
         }
@@ -157,11 +213,9 @@ impl RemoteLink {
         let closed =
             || LinkError::Lost { address: self.device(), detail: "the link was closed".to_owned() };
         let handle: &Handle = self.runtime.as_ref().map(Runtime::handle).ok_or_else(closed)?;
-        // On the link's own runtime: its sockets belong there.
-        let opening = handle.spawn(Connection::open(self.shared.dial.clone()));
-        let connection = opening.await.map_err(|_| closed())??;
-        self.shared.adopt(&connection);
-        Ok(connection)
+        // On the link's own runtime: its sockets belong there. It goes on if the caller goes away.
+        let opening = handle.spawn(open_connection(Arc::clone(&self.shared)));
+        opening.await.map_err(|_| closed())?
     }
 
     fn check_size(&self, frame: &Frame, what: &str) -> Result<(), LinkError> {
@@ -171,6 +225,11 @@ impl RemoteLink {
                 what: what.to_owned(),
                 bytes: length,
                 bytes_max: u64::from(FRAME_BYTES_MAX),
+            }),
+            Err(WireError::HeadTooLong { length, bytes_max }) => Err(LinkError::TooLarge {
+                what: what.to_owned(),
+                bytes: length,
+                bytes_max: u64::from(bytes_max),
             }),
             Err(error) => {
                 Err(LinkError::Protocol { device: self.device(), detail: error.to_string() })
@@ -184,16 +243,46 @@ impl Shared {
         self.lock().connection.as_ref().filter(|connection| !connection.is_dead()).map(Arc::clone)
     }
 
-    /// Makes `connection` the current one and releases what was abandoned before it.
-    fn adopt(&self, connection: &Arc<Connection>) {
-        let abandoned = {
+    /// Makes `connection`, on which `identity` answered, the current one, unless that is another device
+    /// than before.
+    fn adopt(&self, connection: &Arc<Connection>, identity: Identity) -> Result<(), LinkError> {
+        let before = {
             let mut state = self.lock();
-            state.connection = Some(Arc::clone(connection));
-            std::mem::take(&mut state.abandoned)
+            if let Some(known) = state.identity.as_ref().map(|known| known.device)
+                && known != identity.device
+            {
+                let address = self.dial.address.to_string();
+                let found = identity.device;
+                return Err(LinkError::OtherDevice { address, expected: known, found });
+            }
+            state.identity = Some(identity);
+            state.connection.replace(Arc::clone(connection))
         };
-        for header in abandoned {
-            connection.post(encode_command(0, Command::new(header, Request::Release)));
+        if let Some(before) = before {
+            before.fail("another connection took its place");
         }
+        Ok(())
+    }
+
+    /// Tells the device of runs that nobody wants any more.
+    fn release_abandoned(&self, connection: &Connection) {
+        for run in self.abandoned.take() {
+            if !connection.post(encode_command(0, Command::new(run, Request::Release))) {
+                self.abandoned.add(run);
+            }
+        }
+    }
+
+    /// Why the device gets no fragments, where its build is not this one.
+    fn refusal_of_fragments(&self) -> Option<LinkError> {
+        let state = self.lock();
+        let (ours, theirs) = (crate::build_id(), &state.identity.as_ref()?.build);
+        if *theirs == ours {
+            return None;
+        }
+        let message = format!("it is another build ({theirs}) than this host ({ours})");
+        let source = DeviceError::new(DeviceErrorCause::Unsupported, message);
+        Some(LinkError::Device { device: self.dial.address.to_string(), source })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -213,12 +302,15 @@ impl Link for RemoteLink {
     }
 
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
-        let (header, first_slot, slot_count) =
-            (request.header, request.first_slot, request.slot_count);
-        self.shared.lock().abandoned.retain(|abandoned| !abandoned.is_same_run(&header));
+        let (header, first_slot) = (request.header, request.first_slot);
+        let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
+        self.shared.abandoned.resume(&header);
         let mut frame = encode_execute(0, request);
         self.check_size(&frame, "a fragment with its morsels")?;
         let connection = self.connection().await?;
+        if let Some(refusal) = self.shared.refusal_of_fragments() {
+            return Err(refusal);
+        }
         let attempt = self.shared.attempts.begin(&header);
         frame.request = attempt.number;
         self.shared.commands.fetch_add(1, Ordering::Relaxed);
@@ -228,10 +320,15 @@ impl Link for RemoteLink {
             connection: Arc::clone(&connection),
             header,
             attempt,
+            slot_count,
         });
         // A caller that goes away before the run is accepted ends it, as dropping the stream does.
         let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
-        let accepted = connection.execute(frame, slots).await;
+        let credit = Credit {
+            received: first_slot,
+            granted: first_slot.saturating_add(u64::from(slot_count)),
+        };
+        let accepted = connection.execute(frame, slots, credit).await;
         if let Err(LinkError::Device { .. }) = &accepted {
             // Refused: there is nothing of this attempt to end.
             end_guard.0 = None;
@@ -246,6 +343,7 @@ impl Link for RemoteLink {
             control,
             first_slot,
             slot_count,
+            slot_bytes,
             received: None,
         }))
     }
@@ -272,6 +370,38 @@ impl Drop for RemoteLink {
             // Dropping a runtime waits, which an async caller may not do.
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Opens a connection, asks who answers, and makes it the current one.
+async fn open_connection(shared: Arc<Shared>) -> Result<Arc<Connection>, LinkError> {
+    let connection = Connection::open(shared.dial.clone()).await?;
+    let adopted = match identify(&shared, &connection).await {
+        Ok(identity) => shared.adopt(&connection, identity),
+        Err(error) => Err(error),
+    };
+    match adopted {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            connection.fail("it was not let in");
+            Err(error)
+        }
+    }
+}
+
+/// Asks on behalf of no database, which changes nothing on the device.
+async fn identify(shared: &Shared, connection: &Connection) -> Result<Identity, LinkError> {
+    let command = Command::new(CommandHeader::default(), Request::Identify);
+    let frame = encode_command(shared.attempts.next_number(), command);
+    let (address, limit) = (shared.dial.address.to_string(), shared.dial.handshake_limit);
+    match timeout(limit, connection.call(frame)).await {
+        Ok(Ok(Reply::Identity(identity))) => Ok(identity),
+        Ok(Ok(_)) => Err(LinkError::Protocol {
+            device: address,
+            detail: "it was asked who it is and answered something else".to_owned(),
+        }),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(LinkError::HandshakeTimeout { address, seconds: limit.as_secs() }),
     }
 }
 
@@ -304,10 +434,17 @@ struct RemoteControl {
     connection: Arc<Connection>,
     header: CommandHeader,
     attempt: Attempt,
+    slot_count: u32,
 }
 
 impl RunControl for RemoteControl {
     fn consumed(&self, slots: u64) {
+        // What a stream reads that was taken over grants nothing to the one that took it over.
+        if !self.shared.attempts.speaks(&self.header, self.attempt) {
+            return;
+        }
+        let granted = slots.saturating_add(u64::from(self.slot_count));
+        self.connection.grant(self.attempt.number, granted);
         let command = Command::new(self.header, Request::Fetch { consumed: slots });
         self.connection.post(encode_command(0, command));
     }
@@ -319,7 +456,7 @@ impl RunControl for RemoteControl {
         }
         let release = encode_command(0, Command::new(self.header, Request::Release));
         if !self.connection.post(release) {
-            self.shared.lock().abandoned.push(self.header);
+            self.shared.abandoned.add(self.header);
         }
     }
 }

@@ -5,11 +5,13 @@
 //! callers ─ frames ─▶ writer ─▶ TLS ─▶ socket ─▶ TLS ─▶ reader ─▶ waiting callers and runs, by request
 //! ```
 //!
-//! Invariant: once a connection is dead it stays dead, and everybody who waited for it has been told
-//! why ([`Connection::fail`]); nobody can begin to wait afterwards.
+//! Invariants: once a connection is dead it stays dead, and everybody who waited for it has been told
+//! why ([`Connection::fail`]); nobody can begin to wait afterwards. No run has more slots here than the
+//! host has granted: a device that sends more loses the connection.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::link::{LinkError, SlotSender};
@@ -41,9 +43,10 @@ use crate::command::wire::{
 pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of frames that may wait to be written.
 const OUTBOUND_BYTES_MAX: usize = 64 << 20;
-/// How often a connection that somebody waits for is looked at.
-const WATCH_INTERVAL: Duration = Duration::from_secs(5);
-/// Looks without a byte in either direction after which the device counts as lost.
+/// How often a connection is looked at, unless a test is in a hurry. A device gives up a host that it has
+/// not heard for a minute, so an idle connection says something more often than that.
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Looks without a sign of life after which the device counts as lost.
 const SILENT_LOOKS_MAX: u32 = 4;
 
 /// What a connection is made of.
@@ -56,6 +59,7 @@ pub(crate) struct Dial {
     pub(crate) bytes: Arc<ByteCounters>,
     /// How long a device may take to accept a connection, and then to answer the handshake.
     pub(crate) handshake_limit: Duration,
+    pub(crate) watch_interval: Duration,
 }
 
 /// A connection after its handshake.
@@ -65,7 +69,18 @@ pub(crate) struct Connection {
     outbound: mpsc::UnboundedSender<Outbound>,
     outbound_bytes: Arc<Semaphore>,
     waiting: Mutex<WaitingList>,
+    /// Pings that were not written yet.
+    pings_queued: AtomicU64,
     died: Notify,
+}
+
+/// The slots that the device of a run may have sent by now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Credit {
+    /// Slots that came, those before the first one asked for included.
+    pub(crate) received: u64,
+    /// Slots that may have come.
+    pub(crate) granted: u64,
 }
 
 #[derive(Debug)]
@@ -86,7 +101,11 @@ struct WaitingList {
 #[derive(Debug)]
 enum Waiting {
     Reply(oneshot::Sender<Result<Reply, LinkError>>),
-    Run { accepted: Option<oneshot::Sender<Result<SchemaRef, LinkError>>>, events: SlotSender },
+    Run {
+        accepted: Option<oneshot::Sender<Result<SchemaRef, LinkError>>>,
+        events: SlotSender,
+        credit: Credit,
+    },
 }
 
 impl Connection {
@@ -166,13 +185,14 @@ impl Connection {
             outbound,
             outbound_bytes: Arc::new(Semaphore::new(OUTBOUND_BYTES_MAX)),
             waiting: Mutex::default(),
+            pings_queued: AtomicU64::new(0),
             died: Notify::new(),
         });
         let (reader, writer) = tokio::io::split(socket);
         let bytes = Arc::clone(&dial.bytes);
         let mut tasks = JoinSet::new();
         tasks.spawn(write_frames(Arc::clone(&connection), frames, writer));
-        tasks.spawn(watch(Arc::clone(&connection), bytes));
+        tasks.spawn(watch(Arc::clone(&connection), bytes, dial.watch_interval));
         let death = DeathGuard(Arc::clone(&connection));
         // The reader owns the other two: when it ends, they do.
         let reading = read_frames(Arc::clone(&connection), reader, tasks);
@@ -216,14 +236,16 @@ impl Connection {
         reply.await.unwrap_or_else(|_| Err(self.lost("the link was closed")))
     }
 
-    /// Sends the execute in `frame` and waits until it is accepted; slots go to `events`.
+    /// Sends the execute in `frame` and waits until it is accepted; slots go to `events`, at most as
+    /// many as `credit` grants.
     pub(crate) async fn execute(
         &self,
         frame: Frame,
         events: SlotSender,
+        credit: Credit,
     ) -> Result<SchemaRef, LinkError> {
         let (sender, accepted) = oneshot::channel();
-        self.enter(frame.request, Waiting::Run { accepted: Some(sender), events })?;
+        self.enter(frame.request, Waiting::Run { accepted: Some(sender), events, credit })?;
         self.send(frame).await?;
         accepted.await.unwrap_or_else(|_| Err(self.lost("the link was closed")))
     }
@@ -231,6 +253,21 @@ impl Connection {
     /// Sends a frame that nobody waits for; false where the connection is dead.
     pub(crate) fn post(&self, frame: Frame) -> bool {
         !self.is_dead() && self.outbound.send(Outbound { frame, _bytes: None }).is_ok()
+    }
+
+    /// Lets the device of the run that `request` began send its slots below `granted`.
+    pub(crate) fn grant(&self, request: u64, granted: u64) {
+        if let Some(Waiting::Run { credit, .. }) = self.lock().requests.get_mut(&request) {
+            credit.granted = credit.granted.max(granted);
+        }
+    }
+
+    /// Asks the device whether it is there, unless an earlier question still waits to be written.
+    fn ping(&self) {
+        if self.pings_queued.load(Ordering::Relaxed) == 0 {
+            self.pings_queued.fetch_add(1, Ordering::Relaxed);
+            self.post(Frame::of_head(FrameKind::Ping, 0, Vec::new()));
+        }
     }
 
     /// Stops waiting for `request`.
@@ -286,7 +323,7 @@ impl Connection {
                 if let Some(waiting) = self.lock().requests.remove(&request) {
                     let device = self.address.clone();
                     match waiting {
-                        Waiting::Run { accepted: None, events } => {
+                        Waiting::Run { accepted: None, events, .. } => {
                             events.send(RunEvent::Failed(source));
                         }
                         other => other.fail(|| LinkError::Device { device, source }),
@@ -306,7 +343,13 @@ impl Connection {
             }
             FrameKind::Slot => {
                 let slot = decode_slot(frame)?;
-                if let Some(Waiting::Run { events, .. }) = self.lock().requests.get(&request) {
+                if let Some(Waiting::Run { events, credit, .. }) =
+                    self.lock().requests.get_mut(&request)
+                {
+                    if credit.received >= credit.granted {
+                        return Err(HandOutError::Credit { granted: credit.granted });
+                    }
+                    credit.received += 1;
                     events.send(RunEvent::Slot(slot));
                 }
                 Ok(())
@@ -331,6 +374,8 @@ enum HandOutError {
     Malformed(#[from] MalformedMessage),
     #[error("{0}")]
     Goodbye(String),
+    #[error("the device sent more than the {granted} slots that it might")]
+    Credit { granted: u64 },
 }
 
 impl Waiting {
@@ -342,7 +387,7 @@ impl Waiting {
             Self::Run { accepted: Some(sender), .. } => {
                 let _gone = sender.send(Err(error()));
             }
-            Self::Run { accepted: None, events } => {
+            Self::Run { accepted: None, events, .. } => {
                 events.send(RunEvent::Lost(error()));
             }
         }
@@ -401,6 +446,10 @@ async fn write_frames<W: AsyncWrite + Unpin>(
         if written.is_ok() && frames.is_empty() {
             written = writer.flush().await.map_err(WireError::from);
         }
+        if outbound.frame.kind == FrameKind::Ping && written.is_ok() {
+            written = writer.flush().await.map_err(WireError::from);
+            connection.pings_queued.fetch_sub(1, Ordering::Relaxed);
+        }
         if let Err(error) = written {
             // The reader may know better: a device that says goodbye closes right after.
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -410,30 +459,36 @@ async fn write_frames<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Notices a device that is gone without having closed the connection, as when its power fails.
-async fn watch(connection: Arc<Connection>, bytes: Arc<ByteCounters>) {
-    use std::sync::atomic::Ordering::Relaxed;
-    let crossed = || (bytes.sent.load(Relaxed), bytes.received.load(Relaxed));
-    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
-    let mut seen = crossed();
+/// Notices a device that is gone without having closed the connection, as when its power fails, and one
+/// that no longer answers; and lets the device notice the same of this host.
+///
+/// A device that says nothing is asked whether it is there. Until the question is written, bytes that
+/// leave are a sign of life; from then on only bytes that come are.
+async fn watch(connection: Arc<Connection>, bytes: Arc<ByteCounters>, interval: Duration) {
+    let crossed = || (bytes.sent.load(Ordering::Relaxed), bytes.received.load(Ordering::Relaxed));
+    let mut ticks = tokio::time::interval(interval);
+    // A machine that slept must not take the time it missed for silence.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let (mut sent, mut received) = crossed();
     let mut silent_looks = 0;
     loop {
         ticks.tick().await;
-        let now = crossed();
-        if now != seen || connection.lock().requests.is_empty() {
-            seen = now;
+        let (sent_now, received_now) = crossed();
+        let is_asking = connection.pings_queued.load(Ordering::Relaxed) > 0;
+        let is_alive = received_now != received || (is_asking && sent_now != sent);
+        (sent, received) = (sent_now, received_now);
+        if is_alive {
             silent_looks = 0;
             continue;
         }
         silent_looks += 1;
         if silent_looks > SILENT_LOOKS_MAX {
-            let seconds = WATCH_INTERVAL.as_secs() * u64::from(SILENT_LOOKS_MAX);
-            connection.fail(&format!("not a byte came for {seconds} s"));
+            let seconds = (interval * SILENT_LOOKS_MAX).as_secs_f64();
+            connection.fail(&format!("it did not answer for {seconds} s"));
             return;
         }
-        if silent_looks == SILENT_LOOKS_MAX / 2 {
-            connection.post(Frame::of_head(FrameKind::Ping, 0, Vec::new()));
-        }
+        connection.ping();
     }
 }
 

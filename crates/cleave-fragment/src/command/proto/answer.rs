@@ -254,9 +254,14 @@ pub(crate) fn decode_reply(frame: Frame) -> Decoded<Reply> {
     Ok(reply)
 }
 
-/// `error` as a frame of `kind`.
+/// Bytes of an error's text that cross; an engine's may quote a whole expression.
+const ERROR_TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// `error` as a frame of `kind`. A text that is too long is cut.
 pub fn encode_error(kind: FrameKind, request: u64, error: &DeviceError) -> Frame {
-    let message = ErrorProto { cause: error.cause.code(), message: error.message.clone() };
+    let end = error.message.floor_char_boundary(ERROR_TEXT_BYTES_MAX);
+    let text = error.message.get(..end).unwrap_or_default();
+    let message = ErrorProto { cause: error.cause.code(), message: text.to_owned() };
     Frame::of_head(kind, request, message.encode_to_vec())
 }
 

@@ -84,6 +84,7 @@ fn execute_comes_back_as_it_was() {
     };
     let execute = Execute {
         header: header(),
+        build: "a build".into(),
         fragment: Bytes::from_static(b"a plan"),
         snapshot: 12,
         inputs: vec![(3, vec![morsel(0), morsel(1)]), (0, Vec::new())],

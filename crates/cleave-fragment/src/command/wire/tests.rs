@@ -91,6 +91,18 @@ fn what_is_too_long_is_not_read() {
 }
 
 #[test]
+fn a_head_longer_than_its_kind_has_is_neither_written_nor_read() {
+    let mut frame = Frame::of_head(FrameKind::Ping, 2, vec![0; 5000]);
+    assert!(matches!(frame.length(), Err(WireError::HeadTooLong { length: 5000, .. })));
+    frame.kind = FrameKind::Command;
+    let mut bytes = written(&frame);
+    assert_eq!(read(&bytes).unwrap().unwrap(), frame);
+    bytes[4] = FrameKind::Ping.code();
+    let error = read(&bytes).unwrap_err().to_string();
+    assert_eq!(error, "a frame whose head has 5000 bytes, where at most 4096 are allowed");
+}
+
+#[test]
 fn unknown_kinds_are_named() {
     let mut bytes = written(&Frame::of_head(FrameKind::Ping, 2, Vec::new()));
     bytes[4] = 200;

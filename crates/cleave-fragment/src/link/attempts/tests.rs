@@ -9,7 +9,9 @@ fn only_the_latest_attempt_ends_a_run_and_a_refused_one_never_was() {
     let first = attempts.begin(&header);
     let second = attempts.begin(&header);
     let refused = attempts.begin(&header);
+    assert!(!attempts.speaks(&header, second) && attempts.speaks(&header, refused));
     attempts.withdraw(&header, refused);
+    assert!(attempts.speaks(&header, second));
     assert!(!attempts.end(&header, first));
     assert!(attempts.end(&header, second));
     assert!(!attempts.end(&header, second), "once");
