@@ -123,13 +123,19 @@ pub fn fragment_task_context(
         }
         options.set(name, value)?;
     }
-    let config = SessionConfig::from(options).with_target_partitions(1).with_extension(context);
     let functions = FragmentFunctions::get();
+    // Some functions take a setting with them when they are made, such as the time zone.
+    let scalar = functions.scalar.iter().map(|(name, function)| {
+        let updated = function.inner().with_updated_config(&options);
+        (name.clone(), updated.map_or_else(|| Arc::clone(function), Arc::new))
+    });
+    let scalar = scalar.collect();
+    let config = SessionConfig::from(options).with_target_partitions(1).with_extension(context);
     Ok(Arc::new(TaskContext::new(
         None,
         "fragment".into(),
         config,
-        functions.scalar.clone(),
+        scalar,
         HashMap::new(),
         functions.aggregate.clone(),
         HashMap::new(),

@@ -4,7 +4,8 @@
 //! [`PageSource`](cleave_store::PageSource). Copies of one pipeline share one [`MorselSource`], so
 //! that a fragment needs no exchange (rule 3) and an idle copy takes what is next.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_store::{PageRef, SegmentRef};
@@ -40,28 +41,102 @@ impl Morsel {
     }
 }
 
-/// Hands out morsels, each exactly once.
+/// Hands out morsels, each exactly once a pass.
+///
+/// An engine may read an input again: a recursive query once a round, a join whose build side outgrew its
+/// memory. Each reading is a pass of its own, see [`Passes`].
 pub trait MorselSource: Send + Sync {
-    /// The next morsel, or `None` when there are no more.
-    fn next(&self) -> BoxFuture<'_, Option<Morsel>>;
+    /// The next morsel of `pass`, or `None` when it has no more.
+    fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>>;
 }
 
 /// A fixed list of morsels, taken from the front.
 #[derive(Debug)]
 pub struct MorselList {
-    waiting: Mutex<VecDeque<Morsel>>,
+    morsels: Vec<Morsel>,
+    /// For each pass that has begun, how many were taken.
+    taken: Mutex<BTreeMap<usize, usize>>,
 }
 
 impl MorselList {
     /// A source over `morsels`, in their order.
     pub fn new(morsels: impl IntoIterator<Item = Morsel>) -> Arc<Self> {
-        Arc::new(Self { waiting: Mutex::new(morsels.into_iter().collect()) })
+        Arc::new(Self { morsels: morsels.into_iter().collect(), taken: Mutex::default() })
     }
 }
 
 impl MorselSource for MorselList {
-    fn next(&self) -> BoxFuture<'_, Option<Morsel>> {
-        let morsel = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = taken.entry(pass).or_default();
+        let morsel = self.morsels.get(*place).cloned();
+        *place += usize::from(morsel.is_some());
         futures::future::ready(morsel).boxed()
+    }
+}
+
+/// Counts the readings of a node's output, whose partitions share their work: the n-th execution of every
+/// partition belongs to the n-th pass.
+#[derive(Debug, Default)]
+pub struct Passes {
+    first: usize,
+    executions: Mutex<BTreeMap<usize, usize>>,
+    /// Passes that have begun, of this and of all that came [`after`](Self::after) the same one.
+    begun: Arc<AtomicUsize>,
+}
+
+impl Passes {
+    /// The pass of an execution of `partition` that begins now.
+    pub fn begin(&self, partition: usize) -> usize {
+        let mut executions = self.executions.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = executions.entry(partition).or_default();
+        let pass = self.first + *count;
+        *count += 1;
+        self.begun.fetch_max(pass + 1, Ordering::Relaxed);
+        pass
+    }
+
+    /// Passes that come after all that have begun, also where not every partition was executed.
+    #[must_use]
+    pub fn after(&self) -> Self {
+        let begun = Arc::clone(&self.begun);
+        Self { first: begun.load(Ordering::Relaxed), executions: Mutex::default(), begun }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a pass hands out, and which pass an execution is.
+
+    use cleave_store::SegmentId;
+    use futures::executor::block_on;
+
+    use super::*;
+
+    fn morsel(number: u32) -> Morsel {
+        let segment =
+            SegmentRef { table_id: 1, segment: SegmentId(1), schema_version: 1, commit: 1 };
+        Morsel { number, segment, pages: Vec::new() }
+    }
+
+    #[test]
+    fn each_pass_hands_out_every_morsel_once() {
+        let list = MorselList::new([morsel(0), morsel(1)]);
+        let next = |pass| block_on(list.next(pass)).map(|morsel| morsel.number);
+        assert_eq!(
+            [next(0), next(1), next(0), next(0), next(1), next(1)],
+            [Some(0), Some(0), Some(1), None, Some(1), None]
+        );
+    }
+
+    #[test]
+    fn executions_of_a_partition_belong_to_passes_in_order() {
+        let passes = Passes::default();
+        assert_eq!([passes.begin(0), passes.begin(1), passes.begin(0)], [0, 0, 1]);
+        // An engine may make each copy of a node from the first one.
+        for pass in [2, 3] {
+            let later = passes.after();
+            assert_eq!([later.begin(1), later.begin(0)], [pass, pass]);
+        }
     }
 }

@@ -37,6 +37,7 @@ use datafusion_physical_plan::{
 };
 
 use crate::fragment::FragmentContext;
+use crate::morsel::Passes;
 
 mod read;
 
@@ -68,6 +69,7 @@ pub struct TableScanExec {
     statistics: Arc<Statistics>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    passes: Arc<Passes>,
 }
 
 impl TableScanExec {
@@ -87,6 +89,7 @@ impl TableScanExec {
             statistics: Arc::new(statistics),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
+            passes: Arc::default(),
         }
     }
 
@@ -206,6 +209,12 @@ impl ExecutionPlan for TableScanExec {
         Ok(self)
     }
 
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut fresh = Self::clone(&self);
+        fresh.passes = Arc::new(self.passes.after());
+        Ok(Arc::new(fresh))
+    }
+
     fn execute(
         &self,
         partition: usize,
@@ -223,6 +232,7 @@ impl ExecutionPlan for TableScanExec {
                 partition,
             ),
             input,
+            self.passes.begin(partition),
         );
         let schema = Arc::clone(&self.scan.output.schema);
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, stream))))

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::fragment::travelling_settings;
-use cleave_fragment::link::{LinkError, RunStream};
-use cleave_fragment::{MorselList, MorselSource, TableScanExec, encode_fragment};
+use cleave_fragment::link::{Link, LinkError, RunStream};
+use cleave_fragment::{MorselList, MorselSource, Passes, TableScanExec, build_id, encode_fragment};
 use cleave_plan::split::FragmentPlan;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -53,17 +53,22 @@ pub struct FragmentExec {
     device: Arc<Device>,
     context: Arc<StatementContext>,
     properties: Arc<PlanProperties>,
-    run: Arc<tokio::sync::Mutex<Run>>,
+    passes: Arc<Passes>,
+    /// The runs by pass: an engine that reads its input again gets another run.
+    runs: Arc<Mutex<BTreeMap<usize, SharedRun>>>,
     report: Arc<Mutex<Option<RunReport>>>,
     metrics: ExecutionPlanMetricsSet,
 }
+
+/// One run, shared by the partitions that take its rows.
+type SharedRun = Arc<tokio::sync::Mutex<Run>>;
 
 /// Where the rows come from.
 enum Run {
     /// Nobody has asked yet.
     Waiting,
-    /// The device sends them.
-    OnDevice { stream: Box<RunStream>, figures: FragmentFigures },
+    /// The device sends them, over this link.
+    OnDevice { link: Arc<dyn Link>, stream: Box<RunStream>, figures: FragmentFigures },
     /// The device would not, and the host makes them.
     OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
     /// All were given out, or the run failed.
@@ -92,7 +97,8 @@ impl FragmentExec {
             device,
             context,
             properties: Arc::new(properties),
-            run: Arc::new(tokio::sync::Mutex::new(Run::Waiting)),
+            passes: Arc::default(),
+            runs: Arc::default(),
             report: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         }
@@ -113,9 +119,21 @@ impl FragmentExec {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The next batch of the run, whichever partition asks.
-    async fn next_batch(&self, task: &Arc<TaskContext>) -> Result<Option<RecordBatch>> {
-        let mut run = self.run.lock().await;
+    /// The run of `pass`.
+    fn run(&self, pass: usize) -> SharedRun {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let run =
+            runs.entry(pass).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(Run::Waiting)));
+        Arc::clone(run)
+    }
+
+    /// The next batch of `run`, whichever partition asks.
+    async fn next_batch(
+        &self,
+        run: &SharedRun,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<RecordBatch>> {
+        let mut run = run.lock().await;
         if matches!(*run, Run::Waiting) {
             *run = self.start(task).await?;
         }
@@ -131,7 +149,7 @@ impl FragmentExec {
             let (batch, figures) = match run {
                 Run::Waiting | Run::Over => return Ok(None),
                 Run::OnHost { stream, figures } => (stream.next().await.transpose()?, figures),
-                Run::OnDevice { stream, figures } => match stream.next().await {
+                Run::OnDevice { link, stream, figures } => match stream.next().await {
                     Ok(batch) => {
                         figures.waited = stream.waited();
                         if batch.is_none() {
@@ -143,7 +161,7 @@ impl FragmentExec {
                         *run = self.run_on_host(task, figures.clone(), &error)?;
                         continue;
                     }
-                    Err(error) => return Err(self.fault(error).await),
+                    Err(error) => return Err(self.fault(link, error).await),
                 },
             };
             return Ok(self.count(batch, figures));
@@ -192,6 +210,7 @@ impl FragmentExec {
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
         let request = Execute {
             header: self.device.next_run(),
+            build: build_id(),
             fragment: Bytes::from(fragment),
             snapshot: self.context.state().snapshot().commit,
             inputs: vec![(self.fragment.scan.scan().input, input.morsels())],
@@ -204,9 +223,9 @@ impl FragmentExec {
         };
         let link = self.device.link().await.map_err(external)?;
         match link.execute(request).await {
-            Ok(stream) => Ok(Run::OnDevice { stream: Box::new(stream), figures }),
+            Ok(stream) => Ok(Run::OnDevice { link, stream: Box::new(stream), figures }),
             Err(error) if is_refusal(&error) => self.run_on_host(task, figures, &error),
-            Err(error) => Err(self.fault(error).await),
+            Err(error) => Err(self.fault(&link, error).await),
         }
     }
 
@@ -273,14 +292,14 @@ impl FragmentExec {
         Ok(Run::OnHost { stream, figures })
     }
 
-    async fn fault(&self, error: LinkError) -> DataFusionError {
+    /// The statement's error for one that came over `link`, which is given up where it is lost. By now
+    /// the device may have another, and that one stays.
+    async fn fault(&self, link: &Arc<dyn Link>, error: LinkError) -> DataFusionError {
         if let Some(fault) = error.device_error().and_then(expression_fault) {
             return fault;
         }
-        if error.is_unreachable()
-            && let Ok(link) = self.device.link().await
-        {
-            self.device.forget(&link).await;
+        if error.is_unreachable() {
+            self.device.forget(link).await;
         }
         external(self.device.fault("run a fragment", error))
     }
@@ -288,6 +307,9 @@ impl FragmentExec {
 
 /// Whether the device is there and will not run this fragment, for a reason that the host does not share.
 fn is_refusal(error: &LinkError) -> bool {
+    if matches!(error, LinkError::TooLarge { .. }) {
+        return true;
+    }
     error.device_error().is_some_and(|error| {
         matches!(
             error.cause,
@@ -375,7 +397,8 @@ impl ExecutionPlan for FragmentExec {
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let mut fresh = Self::clone(&self);
-        fresh.run = Arc::new(tokio::sync::Mutex::new(Run::Waiting));
+        fresh.passes = Arc::default();
+        fresh.runs = Arc::default();
         fresh.metrics = ExecutionPlanMetricsSet::new();
         Ok(Arc::new(fresh))
     }
@@ -387,18 +410,19 @@ impl ExecutionPlan for FragmentExec {
     ) -> Result<SendableRecordBatchStream> {
         let schema: SchemaRef = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let this = self.clone();
-        let batches =
-            futures::stream::unfold((this, task, metrics), |(this, task, metrics)| async {
-                match this.next_batch(&task).await {
-                    Ok(None) => None,
-                    Ok(Some(batch)) => {
-                        metrics.record_output(batch.num_rows());
-                        Some((Ok(batch), (this, task, metrics)))
-                    }
-                    Err(error) => Some((Err(error), (this, task, metrics))),
+        let run = self.run(self.passes.begin(partition));
+        let taker = (self.clone(), run, task, metrics);
+        let batches = futures::stream::unfold(taker, |taker| async {
+            let (this, run, task, metrics) = &taker;
+            match this.next_batch(run, task).await {
+                Ok(None) => None,
+                Ok(Some(batch)) => {
+                    metrics.record_output(batch.num_rows());
+                    Some((Ok(batch), taker))
                 }
-            });
+                Err(error) => Some((Err(error), taker)),
+            }
+        });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Column, NullEquality, Result};
 use datafusion_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion_expr::{Expr, Join, JoinConstraint, JoinType, LogicalPlan, LogicalPlanBuilder};
@@ -31,7 +31,9 @@ fn is_inner_join(plan: &LogicalPlan) -> bool {
 
 /// Whether the inputs of `join` may be joined in any order.
 fn joins_freely(join: &Join) -> bool {
-    join.join_type == JoinType::Inner && join.null_equality == NullEquality::NullEqualsNothing
+    join.join_type == JoinType::Inner
+        && join.null_equality == NullEquality::NullEqualsNothing
+        && !join.filter.as_ref().is_some_and(Expr::is_volatile)
 }
 
 /// A tree of inner joins, taken apart.
@@ -54,7 +56,13 @@ fn reorder_tree(root: LogicalPlan, facts: &dyn TableFacts) -> Result<LogicalPlan
     let columns: Vec<Expr> = root.schema().columns().into_iter().map(Expr::Column).collect();
     let mut parts = Parts::default();
     let mut pairs = Vec::new();
-    take_apart(root, &mut parts, &mut pairs)?;
+    take_apart(root.clone(), &mut parts, &mut pairs)?;
+    if shares_columns(&parts.leaves) {
+        // A derived table hid one of two columns of one name; in one join they would meet.
+        return root
+            .map_children(|child| Ok(Transformed::yes(reorder_joins(child, facts)?)))
+            .data();
+    }
     parts.leaves = parts
         .leaves
         .into_iter()
@@ -97,7 +105,9 @@ fn take_apart(node: LogicalPlan, parts: &mut Parts, pairs: &mut Vec<(Expr, Expr)
             take_apart(Arc::unwrap_or_clone(join.left), parts, pairs)?;
             take_apart(Arc::unwrap_or_clone(join.right), parts, pairs)
         }
-        LogicalPlan::Filter(filter) if is_join_below(&filter.input) => {
+        LogicalPlan::Filter(filter)
+            if !filter.predicate.is_volatile() && is_join_below(&filter.input) =>
+        {
             parts.conditions.extend(split_conjunction_owned(filter.predicate));
             take_apart(Arc::unwrap_or_clone(filter.input), parts, pairs)
         }
@@ -117,13 +127,22 @@ fn take_apart(node: LogicalPlan, parts: &mut Parts, pairs: &mut Vec<(Expr, Expr)
 
 fn is_join_below(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::Filter(filter) => is_join_below(&filter.input),
+        // How often random() is called is part of what it means: such a filter stays where it is.
+        LogicalPlan::Filter(filter) => {
+            !filter.predicate.is_volatile() && is_join_below(&filter.input)
+        }
         LogicalPlan::Projection(projection) => {
             projection.expr.iter().all(|expr| matches!(expr, Expr::Column(_)))
                 && is_join_below(&projection.input)
         }
         other => is_inner_join(other),
     }
+}
+
+/// Whether two leaves have a column of one table and name.
+fn shares_columns(leaves: &[LogicalPlan]) -> bool {
+    let mut seen = BTreeSet::new();
+    !leaves.iter().flat_map(|leaf| leaf.schema().columns()).all(|column| seen.insert(column))
 }
 
 /// The one leaf that has every column of `expr`; `None` for a constant or several leaves.

@@ -63,13 +63,14 @@ impl ScanRun {
 pub(super) fn scan_stream(
     run: ScanRun,
     input: Arc<dyn MorselSource>,
+    pass: usize,
 ) -> BoxStream<'static, Result<RecordBatch>> {
     let run = Arc::new(run);
     let fetch = run.scan.fetch;
     // A limited scan reads nothing ahead: it may be done with the first morsel.
     let ahead = if fetch.is_some() { 1 } else { run.context.read_ahead.max(1) };
-    let morsels = stream::unfold(input, |input| async move {
-        let morsel = input.next().await?;
+    let morsels = stream::unfold(input, move |input| async move {
+        let morsel = input.next(pass).await?;
         Some((morsel, input))
     });
     let reader = Arc::clone(&run);
