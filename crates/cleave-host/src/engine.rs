@@ -11,8 +11,12 @@ use datafusion::config::Dialect;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::planner::ExprPlanner;
+use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
 
+use crate::dialect::{CheckedIntegers, PostgresOperators, PostgresTypes, TypedLiterals};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
@@ -29,11 +33,31 @@ pub fn statement_state(
     catalog: Arc<dyn CatalogProviderList>,
 ) -> SessionState {
     static BASE: OnceLock<SessionState> = OnceLock::new();
-    let base = BASE.get_or_init(|| SessionStateBuilder::new_with_default_features().build());
-    SessionStateBuilder::new_from_existing(base.clone())
+    let mut state = SessionStateBuilder::new_from_existing(BASE.get_or_init(base_state).clone())
         .with_config(config(settings, partitions))
         .with_runtime_env(runtime)
         .with_catalog_list(catalog)
+        .build();
+    // What now() means.
+    state.mark_start_execution();
+    state
+}
+
+/// The engine with PostgreSQL's meanings.
+fn base_state() -> SessionState {
+    let engine = SessionStateBuilder::new_with_default_features().build();
+    let operators: Arc<dyn ExprPlanner> = Arc::new(PostgresOperators);
+    let planners = std::iter::once(operators).chain(engine.expr_planners().iter().cloned());
+    let planners = planners.collect();
+    SessionStateBuilder::new_from_existing(engine)
+        .with_expr_planners(planners)
+        .with_type_planner(Arc::new(PostgresTypes))
+        .with_analyzer_rules(vec![
+            Arc::new(ResolveGroupingFunction::new()),
+            Arc::new(TypedLiterals),
+            Arc::new(TypeCoercion::new()),
+            Arc::new(CheckedIntegers),
+        ])
         .build()
 }
 

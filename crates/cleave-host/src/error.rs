@@ -101,6 +101,9 @@ pub enum Error {
         #[source]
         source: Box<ValueError>,
     },
+    /// A literal in quotes that is no value of the type it stands beside: change it.
+    #[error(transparent)]
+    Literal(Box<ValueError>),
     /// A file or stream to be loaded that is wrong at one place: correct it there.
     #[error("{place}: {fault}")]
     Input {
@@ -286,7 +289,7 @@ impl Error {
             Self::UnknownName { kind, .. } => kind.sqlstate_unknown(),
             Self::NameTaken { kind, .. } => kind.sqlstate_taken(),
             Self::SettingValue { .. } => "22023",
-            Self::Value { source, .. } => source.sqlstate(),
+            Self::Value { source, .. } | Self::Literal(source) => source.sqlstate(),
             Self::Input { fault, .. } => fault.sqlstate(),
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",

@@ -22,6 +22,7 @@ pub mod cooperative;
 pub mod copy;
 pub mod database;
 pub mod device;
+pub mod dialect;
 pub mod engine;
 pub mod error;
 pub mod host_pages;

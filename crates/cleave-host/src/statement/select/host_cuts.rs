@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
+use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES_MAX};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{TableScanExec, build_id};
 use cleave_plan::split::{CutContext, CutWeight, FragmentPlan};
@@ -89,7 +89,9 @@ impl CutContext for HostCuts {
             return Some(format!("its tablets lie on {} devices", input.devices.len()));
         }
         match self.facts(&input) {
-            Some(facts) => facts.refusal.clone(),
+            Some(facts) => {
+                facts.refusal.clone().or_else(|| too_long_for_a_slot(facts, scan, &input))
+            }
             None => Some("it has no device".to_owned()),
         }
     }
@@ -146,6 +148,29 @@ impl CutContext for HostCuts {
         let context = Arc::clone(&self.context);
         Ok(Arc::new(FragmentExec::new(number, fragment, input, device, context)))
     }
+}
+
+/// Why a row of `scan` may be larger than a slot, which a remote device would find out in mid-run. A row's
+/// long values lie on the overflow pages of its page.
+fn too_long_for_a_slot(
+    facts: &DeviceFacts,
+    scan: &TableScanExec,
+    input: &PlannedInput,
+) -> Option<String> {
+    let is_long = |data_type: &DataType| matches!(data_type, DataType::Utf8 | DataType::Binary);
+    let fields = scan.scan().output.schema.fields();
+    // In one process batches are handed over as they are.
+    if facts.mode == AttachMode::Embedded || !fields.iter().any(|f| is_long(f.data_type())) {
+        return None;
+    }
+    let overflow = input.entries().map(|(_, entry)| {
+        entry.overflow.iter().map(|page| page.extent.bytes() as u64).sum::<u64>()
+    });
+    let bytes = overflow.max().filter(|bytes| *bytes > ENCODED_SLOT_BYTES_MAX)?;
+    Some(format!(
+        "a page has long values of {bytes} bytes, and a row that crosses the link at most \
+         {ENCODED_SLOT_BYTES_MAX}"
+    ))
 }
 
 /// Rows that are expected to leave `fragment`.

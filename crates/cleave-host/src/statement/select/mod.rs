@@ -15,7 +15,7 @@ use std::time::Duration;
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::join_order::reorder_joins;
 use cleave_plan::split::{PlaceCutsError, PlacedCuts, Split, place_cuts};
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -30,6 +30,7 @@ use futures::StreamExt;
 mod explain;
 mod host_cuts;
 mod planned_input;
+mod result_names;
 mod statement_context;
 mod table_provider;
 
@@ -39,10 +40,12 @@ pub use statement_context::{StatementContext, StatementInput};
 
 use crate::cooperative::figures::QueryFigures;
 use crate::database::Database;
+use crate::dialect::cut_sized_text;
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::settings::Settings;
 use host_cuts::HostCuts;
+use result_names::ResultNames;
 
 /// A query that is ready to run.
 #[derive(Debug)]
@@ -55,6 +58,7 @@ pub struct PlannedQuery {
     pub split: Split,
     /// Time that planning took.
     pub planning: Duration,
+    names: ResultNames,
     state: SessionState,
 }
 
@@ -62,6 +66,7 @@ pub struct PlannedQuery {
 pub struct RunningQuery {
     query: PlannedQuery,
     stream: SendableRecordBatchStream,
+    schema: SchemaRef,
     meter: Meter,
     row_count: u64,
 }
@@ -79,7 +84,10 @@ pub async fn plan_query(
     let partitions = if split == Split::Ndp { 1 } else { engine::host_partitions(settings) };
     let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
     let state = engine::statement_state(settings, partitions, database.query_runtime(), catalog);
-    let statement = ast::Statement::Query(Box::new(query.clone()));
+    let mut query = query.clone();
+    let names = ResultNames::take(&mut query);
+    cut_sized_text(&mut query);
+    let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     check_tables(&state, &context, &statement)?;
     let logical = state.statement_to_plan(statement).await?;
@@ -95,7 +103,7 @@ pub async fn plan_query(
         PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
         PlaceCutsError::Plan(error) => Error::from(error),
     })?;
-    Ok(PlannedQuery { context, cuts, split, planning: stopwatch.elapsed(), state })
+    Ok(PlannedQuery { context, cuts, split, planning: stopwatch.elapsed(), names, state })
 }
 
 /// Plans `query` and starts it.
@@ -139,23 +147,25 @@ impl PlannedQuery {
         let config = task.session_config().clone().with_extension(fragment_context);
         let task = Arc::new(task.with_session_config(config));
         let stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
-        Ok(RunningQuery { query: self, stream, meter, row_count: 0 })
+        let schema = self.names.apply(&stream.schema());
+        Ok(RunningQuery { query: self, stream, schema, meter, row_count: 0 })
     }
 }
 
 impl RunningQuery {
     /// Columns of the result.
     pub fn schema(&self) -> SchemaRef {
-        self.stream.schema()
+        Arc::clone(&self.schema)
     }
 
     /// The next rows, `None` after the last.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let batch = self.stream.next().await.transpose()?;
-        if let Some(batch) = &batch {
-            self.row_count += batch.num_rows() as u64;
-        }
-        Ok(batch)
+        let Some(batch) = self.stream.next().await.transpose()? else { return Ok(None) };
+        self.row_count += batch.num_rows() as u64;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let columns = batch.columns().to_vec();
+        let schema = Arc::clone(&self.schema);
+        Ok(Some(RecordBatch::try_new_with_options(schema, columns, &options)?))
     }
 
     /// All rows that are left, and what the query cost.

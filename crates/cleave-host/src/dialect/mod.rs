@@ -1,0 +1,25 @@
+//! Where PostgreSQL means something else than the engine does: corrections to plans as they are made.
+//!
+//! 1. [`cut_sized_text`]: casts to `varchar(n)` cut.
+//! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
+//! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side; dates
+//!    and days add up.
+//! 4. [`TypedLiterals`]: the same for `IN`, `BETWEEN`, `CASE` and casts, and `sum(bigint)` is numeric.
+//! 5. [`CheckedIntegers`]: integers overflow with an error.
+//!
+//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 before the engine settles types, 5 after. What a
+//! device runs has been through all of it, so both sides mean the same.
+//!
+//! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
+
+mod checked_integers;
+mod operators;
+mod sized_text;
+mod typed_literals;
+mod types;
+
+pub use checked_integers::CheckedIntegers;
+pub use operators::PostgresOperators;
+pub use sized_text::cut_sized_text;
+pub use typed_literals::TypedLiterals;
+pub use types::PostgresTypes;

@@ -1,0 +1,72 @@
+//! Operators whose sides the engine would bring together otherwise than PostgreSQL.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use super::typed_literals::{in_microseconds, typed_literal};
+
+/// Plans comparisons with literals in quotes, comparisons of timestamps, and sums of dates and days.
+#[derive(Debug)]
+pub struct PostgresOperators;
+
+impl ExprPlanner for PostgresOperators {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema))
+        else {
+            return Ok(PlannerResult::Original(expr));
+        };
+        if is_comparison(&expr.op) {
+            return comparison(expr, &left, &right).map(PlannerResult::Original);
+        }
+        Ok(match days(&expr, &left, &right) {
+            Some(planned) => PlannerResult::Planned(planned),
+            None => PlannerResult::Original(expr),
+        })
+    }
+}
+
+fn is_comparison(operator: &BinaryOperator) -> bool {
+    use BinaryOperator as Op;
+    matches!(operator, Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq)
+}
+
+fn comparison(expr: RawBinaryExpr, left: &DataType, right: &DataType) -> Result<RawBinaryExpr> {
+    let RawBinaryExpr { op, left: one, right: other } = expr;
+    let one_typed =
+        typed_literal(&one, right)?.unwrap_or_else(|| in_microseconds(one, left, right));
+    let other_typed =
+        typed_literal(&other, left)?.unwrap_or_else(|| in_microseconds(other, right, left));
+    Ok(RawBinaryExpr { op, left: one_typed, right: other_typed })
+}
+
+/// date + integer, date - integer and date - date, in days.
+fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
+    use BinaryOperator::{Minus, Plus};
+    let is_integer = |data_type: &DataType| {
+        matches!(data_type, DataType::Int16 | DataType::Int32 | DataType::Int64)
+    };
+    let number = |side: &Expr| cast(side.clone(), DataType::Int32);
+    let date = |days: Expr| cast(days, DataType::Date32);
+    let (one, other) = (&expr.left, &expr.right);
+    match (left, &expr.op, right) {
+        (DataType::Date32, Plus, days) if is_integer(days) => {
+            Some(date(number(one) + number(other)))
+        }
+        (days, Plus, DataType::Date32) if is_integer(days) => {
+            Some(date(number(one) + number(other)))
+        }
+        (DataType::Date32, Minus, days) if is_integer(days) => {
+            Some(date(number(one) - number(other)))
+        }
+        (DataType::Date32, Minus, DataType::Date32) => Some(number(one) - number(other)),
+        _ => None,
+    }
+}
