@@ -172,17 +172,13 @@ impl Session {
         let (give, take) = mpsc::channel(WAITING);
         let writer =
             SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
-        while let Some(batch) = running.next().await? {
-            if give.send(batch).await.is_err() {
-                break;
-            }
-        }
-        drop(give);
-        let written = writer.await.map_err(|error| task_error(&error))??;
-        if let Some(client) = written.client {
+        let sent = send_all(&mut running, give).await;
+        let (output, written) = writer.await.map_err(|error| task_error(&error))?;
+        // Also where the query or the writer failed: the next COPY wants it.
+        if let Output::Client(client) = output {
             self.client().output = Some(client);
         }
-        Ok(written.row_count)
+        sent.and(written)
     }
 
     fn open_output(&mut self, end: CopyEnd) -> Result<(Output, String)> {
@@ -250,43 +246,62 @@ impl Write for Output {
     }
 }
 
-/// What COPY TO has written.
-struct Written {
-    row_count: u64,
-    /// The client's stream, to be used again.
-    client: Option<Box<dyn Write + Send>>,
+/// Gives the writer all rows of a query, or those until it has ended.
+async fn send_all(
+    running: &mut select::RunningQuery,
+    give: mpsc::Sender<RecordBatch>,
+) -> Result<()> {
+    while let Some(batch) = running.next().await? {
+        if give.send(batch).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
-/// Writes batches until there are no more.
+/// Writes batches until there are no more. Returns the output, and how many rows there were.
 fn write(
-    output: Output,
+    mut output: Output,
+    name: &str,
+    schema: &SchemaRef,
+    format: CopyFormat,
+    batches: mpsc::Receiver<RecordBatch>,
+) -> (Output, Result<u64>) {
+    let written = write_rows(&mut output, name, schema, format, batches).and_then(|row_count| {
+        let flushed = output.flush();
+        flushed.map_err(|error| Error::io("write", std::path::Path::new(name), error))?;
+        Ok(row_count)
+    });
+    (output, written)
+}
+
+fn write_rows(
+    output: &mut Output,
     name: &str,
     schema: &SchemaRef,
     format: CopyFormat,
     mut batches: mpsc::Receiver<RecordBatch>,
-) -> Result<Written> {
-    let (row_count, mut output) = match format {
+) -> Result<u64> {
+    match format {
         CopyFormat::Csv(options) | CopyFormat::Text(options) => {
             let mut writer = CsvWriter::new(output, name, schema, options)?;
             while let Some(batch) = batches.blocking_recv() {
                 writer.write(&batch)?;
             }
-            (writer.rows_written(), writer.finish()?)
+            let row_count = writer.rows_written();
+            writer.finish()?;
+            Ok(row_count)
         }
         CopyFormat::Parquet(compression) => {
             let mut writer = ParquetWriter::new(output, name, schema, compression)?;
             while let Some(batch) = batches.blocking_recv() {
                 writer.write(&batch)?;
             }
-            (writer.rows_written(), writer.finish()?)
+            let row_count = writer.rows_written();
+            writer.finish()?;
+            Ok(row_count)
         }
-    };
-    output.flush().map_err(|error| Error::io("write", std::path::Path::new(name), error))?;
-    let client = match output {
-        Output::File(_) => None,
-        Output::Client(client) => Some(client),
-    };
-    Ok(Written { row_count, client })
+    }
 }
 
 /// What `make` gives on a blocking thread, as a stream that ends with its error. `make` is told by

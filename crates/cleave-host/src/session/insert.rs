@@ -2,12 +2,15 @@
 //!
 //! A constant in VALUES is text until its column is known, as PostgreSQL has it: `'2024-02-29'` is a
 //! date where a date is wanted, `1.10` keeps its digits. A row with anything else in it (a function, an
-//! operator, a subquery) makes the whole of VALUES a query.
+//! operator, a subquery) makes the whole of VALUES a query. The engine knows no DEFAULT: it gets NULL in
+//! its place, and [`Defaults`] remembers where a column's default goes.
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, Schema};
+use arrow::array::types::UInt64Type;
+use arrow::array::{AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{Column, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
@@ -43,7 +46,7 @@ impl Session {
         insert: Insert,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let now_us = now_us();
-        let Some(query) = insert.source else {
+        let Some(mut query) = insert.source else {
             let rows = one_row(&Conform::by_name(schema, &Schema::empty(), now_us)?);
             return Ok(stream::iter([rows]).boxed());
         };
@@ -53,14 +56,20 @@ impl Session {
             let rows = values_batch(schema, &conform, &rows, now_us)?;
             return Ok(stream::iter([conform.rows(&rows)]).boxed());
         }
+        let defaults = Defaults::take(&mut query)?;
         let running = Box::pin(select::run_query(&self.database, &self.settings, &query)).await?;
-        let count = running.schema().fields().len();
+        // Behind the values stands the row's number, where there is a DEFAULT.
+        let hidden_count = usize::from(defaults.is_some());
+        let count = running.schema().fields().len().saturating_sub(hidden_count);
         let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
-        let rows = stream::try_unfold((running, conform), |(mut running, conform)| async move {
-            match running.next().await? {
-                Some(batch) => Ok(Some((conform.rows(&batch)?, (running, conform)))),
-                None => Ok(None),
-            }
+        let source = (running, conform, defaults);
+        let rows = stream::try_unfold(source, |(mut running, conform, defaults)| async move {
+            let Some(batch) = running.next().await? else { return Ok(None) };
+            let rows = match &defaults {
+                Some(defaults) => conform.rows_with_defaults(&batch, &defaults.of(&batch)?)?,
+                None => conform.rows(&batch)?,
+            };
+            Ok(Some((rows, (running, conform, defaults))))
         });
         Ok(rows.boxed())
     }
@@ -71,6 +80,60 @@ fn one_row(conform: &Conform) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(1));
     let schema = Arc::new(Schema::empty());
     conform.rows(&RecordBatch::try_new_with_options(schema, Vec::new(), &options)?)
+}
+
+/// Where VALUES says DEFAULT: for each column, for each row.
+#[derive(Debug)]
+struct Defaults(Vec<Vec<bool>>);
+
+impl Defaults {
+    /// Takes DEFAULT out of VALUES that the engine is to plan: NULL stands in for it, and behind the last
+    /// column of each row its number, as the engine may hand the rows back in another order.
+    fn take(query: &mut ast::Query) -> Result<Option<Self>> {
+        let is_plain = is_plain(query);
+        let ast::SetExpr::Values(values) = query.body.as_mut() else { return Ok(None) };
+        if !values.rows.iter().any(|row| row.iter().any(is_default)) {
+            return Ok(None);
+        }
+        if !is_plain {
+            return Err(Error::Invalid {
+                message: "DEFAULT is not allowed in this context".to_owned(),
+                fault: Fault::Statement,
+                position: None,
+            });
+        }
+        let column_count = values.rows.iter().map(|row| row.len()).max().unwrap_or_default();
+        let mut columns = vec![vec![false; values.rows.len()]; column_count];
+        for (number, row) in values.rows.iter_mut().enumerate() {
+            for (value, column) in row.content.iter_mut().zip(&mut columns) {
+                if !is_default(value) {
+                    continue;
+                }
+                *value = ast::Expr::value(ast::Value::Null);
+                if let Some(flag) = column.get_mut(number) {
+                    *flag = true;
+                }
+            }
+            row.content.push(ast::Expr::value(ast::Value::Number(number.to_string(), false)));
+        }
+        Ok(Some(Self(columns)))
+    }
+
+    /// For each column, which of a batch's rows get their default; None: none of them.
+    fn of(&self, batch: &RecordBatch) -> Result<Vec<Option<BooleanArray>>> {
+        let Some(numbers) = batch.columns().last() else { return Ok(Vec::new()) };
+        let numbers = cast(numbers, &DataType::UInt64)?;
+        let numbers = numbers.as_primitive::<UInt64Type>().values();
+        let of_column = |column: &Vec<bool>| {
+            let flag = |number: &u64| {
+                let number = usize::try_from(*number).ok()?;
+                column.get(number).copied()
+            };
+            let flags = numbers.iter().map(|number| flag(number).unwrap_or(false));
+            column.contains(&true).then(|| BooleanArray::from(flags.collect::<Vec<bool>>()))
+        };
+        Ok(self.0.iter().map(of_column).collect())
+    }
 }
 
 /// An expression that needs no engine.
@@ -84,15 +147,19 @@ enum Constant<'a> {
 
 /// The rows of a query that is VALUES of constants and nothing else.
 fn constant_rows(query: &ast::Query) -> Option<Vec<Vec<Constant<'_>>>> {
-    let plain = query.with.is_none()
-        && query.order_by.is_none()
-        && query.limit_clause.is_none()
-        && query.fetch.is_none();
     let ast::SetExpr::Values(values) = query.body.as_ref() else { return None };
-    if !plain {
+    if !is_plain(query) {
         return None;
     }
     values.rows.iter().map(|row| row.iter().map(constant).collect()).collect()
+}
+
+/// Whether nothing stands before or behind the body.
+fn is_plain(query: &ast::Query) -> bool {
+    query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
 }
 
 fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {

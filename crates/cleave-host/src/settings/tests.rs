@@ -70,7 +70,7 @@ fn a_wrong_value_lists_what_is_allowed() {
     for (name, value, part) in [
         ("threads", "-1", "from 0 to 1024"),
         ("batch_size", "0", "from 1 to 65536"),
-        ("slot_bytes", "1", "4kB to 64MB"),
+        ("slot_bytes", "1", "4kB to 16MB"),
         ("client_encoding", "LATIN1", "only UTF8"),
         ("server_version", "9", "cannot be changed"),
         ("TimeZone", "Europe/Berlin", "only UTC"),

@@ -187,7 +187,7 @@ fn option(reader: &mut Reader<'_>, written: &mut Written) -> Result<()> {
         return Err(reader.expected("an option of COPY"));
     };
     reader.parser.advance_token();
-    let name = word.value.to_lowercase();
+    let name = word.value.to_ascii_lowercase();
     let fresh = match name.as_str() {
         "format" => set(&mut written.format, format(reader)?),
         "delimiter" => set(&mut written.delimiter, reader.string("a character in quotes")?),
@@ -245,7 +245,7 @@ fn older_option(reader: &mut Reader<'_>, written: &mut Written) -> Result<bool> 
     let Token::Word(word) = place.token else {
         return Ok(false);
     };
-    let name = word.value.to_lowercase();
+    let name = word.value.to_ascii_lowercase();
     if !matches!(
         name.as_str(),
         "csv"

@@ -391,7 +391,7 @@ fn out_of_range(data_type: &DataType, limit: &str) -> Error {
 }
 
 fn custom_type(name: &ast::ObjectName, arguments: &[String]) -> Error {
-    let text = name.to_string().to_lowercase();
+    let text = name.to_string().to_ascii_lowercase();
     match text.as_str() {
         "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" => unsupported(
             &text.to_uppercase(),

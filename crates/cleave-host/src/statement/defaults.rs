@@ -240,7 +240,7 @@ fn instant(function: &ast::Function) -> Option<DefaultValue> {
         && function.over.is_none()
         && function.within_group.is_empty()
         && !function.uses_odbc_syntax;
-    let name = function.name.to_string().to_lowercase();
+    let name = function.name.to_string().to_ascii_lowercase();
     let instant = match name.as_str() {
         "now"
         | "current_timestamp"

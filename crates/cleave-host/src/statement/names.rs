@@ -1,7 +1,8 @@
 //! Names in SQL: identifiers of the parser in, names as the catalog stores them out.
 //!
-//! Unquoted identifiers are folded to lower case, quoted ones stay as they are. There is one schema, `public`;
-//! a name may say so. Source: PostgreSQL's manual, "Identifiers and Key Words".
+//! Unquoted identifiers are folded to lower case, quoted ones stay as they are. Only ASCII letters fold, as in
+//! PostgreSQL with UTF-8 and in the engine. There is one schema, `public`; a name may say so.
+//! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Location;
@@ -15,7 +16,7 @@ pub const SCHEMA: &str = "public";
 #[must_use]
 pub fn fold(identifier: &ast::Ident) -> String {
     match identifier.quote_style {
-        None => identifier.value.to_lowercase(),
+        None => identifier.value.to_ascii_lowercase(),
         Some(_) => identifier.value.clone(),
     }
 }

@@ -4,15 +4,13 @@
 //! 2. [`parse_script`] reads statement after statement: those where PostgreSQL's syntax and the parser crate
 //!    part ways (COPY, SET, RESET, SHOW, EXPLAIN) token by token here, all others with the crate.
 //! 3. What the crate reads and this version cannot do becomes [`Error::Unsupported`], naming statement or
-//!    clause. No clause is dropped in silence.
+//!    clause ([`refuse`]). No clause is dropped in silence.
 //!
 //! Nothing runs before the whole script has been read: a syntax error in its last line leaves no half of it done.
 //!
 //! Source: issue 2, part 4 and "Bad input".
 
-use std::ops::ControlFlow;
-
-use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Spanned};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -22,6 +20,10 @@ use crate::error::{Error, Fault, Position, Result};
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateTable, create_table};
 use crate::statement::names::{fold, position_of, table_name};
+
+mod refuse;
+
+pub(crate) use refuse::refuse_in_query;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
@@ -148,7 +150,11 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         let end = match after.token {
             Token::EOF => script.len(),
             Token::SemiColon => cursor.offset_of(after.span.start),
-            _ => return Err(reader.expected("the end of the statement")),
+            _ => {
+                let end = cursor.offset_of(after.span.start);
+                let read = script.get(start..end).unwrap_or_default();
+                return Err(reader.unread(&statement, read));
+            }
         };
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
         statements.push(ParsedStatement { statement, text, position });
@@ -171,7 +177,7 @@ pub(crate) struct Reader<'a> {
 impl Reader<'_> {
     fn statement(&mut self) -> Result<Statement> {
         let word = match self.parser.peek_token().token {
-            Token::Word(word) if word.quote_style.is_none() => word.value.to_lowercase(),
+            Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_lowercase(),
             Token::LParen => String::new(),
             _ => return Err(self.expected("an SQL statement")),
         };
@@ -407,6 +413,32 @@ impl Reader<'_> {
         }
     }
 
+    /// What is wrong where the crate has read a statement up to `read` and more follows. It takes the FOR of
+    /// `SELECT 1 FOR UPDATE` for a name of the 1.
+    fn unread(&self, statement: &Statement, read: &str) -> Error {
+        let found = self.parser.peek_token();
+        let lock = match &found.token {
+            Token::Word(word) if word.quote_style.is_none() => match word.keyword {
+                Keyword::UPDATE => Some("UPDATE"),
+                Keyword::SHARE => Some("SHARE"),
+                Keyword::NO => Some("NO KEY UPDATE"),
+                Keyword::KEY => Some("KEY SHARE"),
+                _ => None,
+            },
+            _ => None,
+        };
+        let is_query = matches!(
+            statement,
+            Statement::Query(_) | Statement::Insert(_) | Statement::Explain { .. }
+        );
+        let last_word = read.split_whitespace().next_back().unwrap_or_default();
+        match lock.filter(|_| is_query && last_word.eq_ignore_ascii_case("for")) {
+            Some(lock) => Error::unsupported(format!("SELECT ... FOR {lock}"))
+                .at(position_of(found.span.start)),
+            None => self.expected("the end of the statement"),
+        }
+    }
+
     /// The crate's error, whose message ends in the location that it does not carry otherwise.
     pub(crate) fn syntax(&self, error: ParserError) -> Error {
         let text = match error {
@@ -553,46 +585,6 @@ fn typed_insert(insert: ast::Insert) -> Result<Insert> {
         refuse_in_query(query)?;
     }
     Ok(Insert { table, columns, source: insert.source, position })
-}
-
-/// Refuses what the crate reads in a query and DataFusion would drop or not understand.
-pub(crate) fn refuse_in_query(query: &ast::Query) -> Result<()> {
-    struct Refuse;
-    impl Visitor for Refuse {
-        type Break = String;
-
-        fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<String> {
-            if let Some(lock) = query.locks.first() {
-                return ControlFlow::Break(format!("SELECT ... FOR {}", lock.lock_type));
-            }
-            refuse_in_body(&query.body)
-        }
-    }
-    match query.visit(&mut Refuse) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(what) => {
-            Err(Error::unsupported(what).at(position_of(query.span().start)))
-        }
-    }
-}
-
-fn refuse_in_body(body: &ast::SetExpr) -> ControlFlow<String> {
-    match body {
-        ast::SetExpr::Select(select) if select.into.is_some() => {
-            ControlFlow::Break("SELECT ... INTO".into())
-        }
-        ast::SetExpr::Insert(statement)
-        | ast::SetExpr::Update(statement)
-        | ast::SetExpr::Delete(statement)
-        | ast::SetExpr::Merge(statement) => {
-            ControlFlow::Break(format!("{} in or after WITH", first_words(statement)))
-        }
-        ast::SetExpr::SetOperation { left, right, .. } => {
-            refuse_in_body(left)?;
-            refuse_in_body(right)
-        }
-        _ => ControlFlow::Continue(()),
-    }
 }
 
 /// The text of a string token, None for any other.

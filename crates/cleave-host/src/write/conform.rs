@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use arrow::array::types::{Float32Type, Float64Type};
 use arrow::array::{
-    Array, ArrayRef, AsArray, RecordBatch, StringArray, StringBuilder, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, StringBuilder, new_null_array,
 };
+use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use cleave_store::{Column, ColumnType, TableSchema};
@@ -107,11 +108,26 @@ impl Conform {
     /// [`Error::Value`], [`Error::NotNull`], or [`Error::Invalid`] for a type that does not become the
     /// column's.
     pub(crate) fn rows(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        self.rows_with_defaults(batch, &[])
+    }
+
+    /// As [`Conform::rows`]; where one of `defaults`, by the input's columns, is true, the row has the
+    /// column's default instead of what the input says.
+    pub(crate) fn rows_with_defaults(
+        &self,
+        batch: &RecordBatch,
+        defaults: &[Option<BooleanArray>],
+    ) -> Result<RecordBatch> {
+        let default = |column| default_array(column, batch.num_rows(), self.now_us);
         let mut columns = Vec::with_capacity(self.sources.len());
         for (column, source) in self.schema.columns.iter().zip(&self.sources) {
             let array = match source.and_then(|place| batch.columns().get(place)) {
                 Some(array) => converted(column, array)?,
-                None => default_array(column, batch.num_rows(), self.now_us)?,
+                None => default(column)?,
+            };
+            let array = match source.and_then(|place| defaults.get(place)) {
+                Some(Some(is_default)) => zip(is_default, &default(column)?, &array)?,
+                _ => array,
             };
             if column.not_null && array.null_count() > 0 {
                 return Err(Error::NotNull {
@@ -217,6 +233,12 @@ fn read(column: &Column, texts: &StringArray) -> Result<ArrayRef> {
 
 /// Values as text.
 fn written(array: &ArrayRef) -> Result<ArrayRef> {
+    if let Some(values) = array.as_boolean_opt() {
+        // As a cast writes them; `t` and `f` are how a client is shown a boolean.
+        let word = |value| if value { "true" } else { "false" };
+        let texts: StringArray = values.iter().map(|value| value.map(word)).collect();
+        return Ok(Arc::new(texts));
+    }
     let values = ValueText::new(array)?;
     let mut texts = StringBuilder::with_capacity(array.len(), array.len() * 8);
     let mut text = String::new();
@@ -256,19 +278,37 @@ fn number(column: &Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> 
 /// Casts `array`, made of `shown`; a value that does not fit is an error that shows it.
 fn recast(column: &Column, shown: &ArrayRef, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let error = match cast_with_options(array, to, &strict) {
-        Ok(cast) => return Ok(cast),
-        Err(error) => error,
+    let row = match cast_with_options(array, to, &strict) {
+        Ok(values) => match first_beyond_real(array, &values) {
+            Some(row) => row,
+            None => return Ok(values),
+        },
+        Err(error) => {
+            let Ok(lenient) = cast(array, to) else { return Err(error.into()) };
+            let lost = (0..array.len()).find(|row| array.is_valid(*row) && lenient.is_null(*row));
+            let Some(row) = lost else { return Err(error.into()) };
+            row
+        }
     };
-    let Ok(lenient) = cast(array, to) else { return Err(error.into()) };
-    let lost = (0..array.len()).find(|row| array.is_valid(*row) && lenient.is_null(*row));
-    let Some(row) = lost else { return Err(error.into()) };
     Err(value(column)(ValueError {
         fault: ValueFault::OutOfRange,
         type_name: column.column_type.sql_name(),
         value: value_text(shown, row)?.unwrap_or_default(),
         expected: "a value within the type's range",
     }))
+}
+
+/// The first `double precision` that as `real` is infinite, or 0, and was not before: Arrow's cast lets
+/// it pass.
+fn first_beyond_real(doubles: &ArrayRef, reals: &ArrayRef) -> Option<usize> {
+    let doubles = doubles.as_primitive_opt::<Float64Type>()?;
+    let reals = reals.as_primitive_opt::<Float32Type>()?;
+    doubles.iter().zip(reals).position(|(double, real)| match (double, real) {
+        (Some(double), Some(real)) => {
+            (double.is_finite() && real.is_infinite()) || (double != 0.0 && real == 0.0)
+        }
+        _ => false,
+    })
 }
 
 fn value(column: &Column) -> impl Fn(ValueError) -> Error {

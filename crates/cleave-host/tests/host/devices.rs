@@ -233,6 +233,32 @@ async fn another_device_at_the_address_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_whose_attaching_nobody_waits_for_is_attached() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let served = Served::start(&outside.path().join("nas.media"), [1; 16], anywhere()).await;
+    let remote = remote(served.address, token_file(outside.path(), TOKEN));
+    let mut attaching = Box::pin(database.add_device("nas", remote));
+    // Given up as soon as the commit is seen, most likely before the answer was.
+    while database.catalog().device_named("nas").is_none() {
+        if let std::task::Poll::Ready(attached) = futures::poll!(&mut attaching) {
+            attached.unwrap();
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    drop(attaching);
+    let named: Vec<_> = database.catalog().devices().map(|device| device.id).collect();
+    let attached: Vec<_> = database.devices().iter().map(|device| device.id()).collect();
+    assert_eq!(named, attached);
+    let mut session = database.session();
+    run(&mut session, "SET default_device = 'nas'").await;
+    run(&mut session, "CREATE TABLE far (id int PRIMARY KEY)").await;
+    run(&mut session, "INSERT INTO far VALUES (1)").await;
+    assert_eq!(row(&mut session, "SELECT id FROM far").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn devices_that_cannot_be_attached_are_refused() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database, served, remote) = with_nas(outside.path()).await;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use cleave_host::{Database, OpenOptions};
+use cleave_media::{DirectFile, OpenMode};
 
 use crate::support::{embedded, embedded_as, fresh, open, row, rows, run};
 
@@ -41,6 +42,21 @@ async fn one_process_at_a_time() {
     assert_eq!(sqlstate, "55006");
     drop(database);
     drop(open(directory.path()).await);
+}
+
+#[tokio::test]
+async fn media_that_its_last_holder_is_letting_go_of_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("device-0.media");
+    let held = DirectFile::open(&path, OpenMode::Create).unwrap();
+    let (message, _) = refusal(directory.path(), true).await;
+    assert!(message.contains("is in use by another process"), "{message}");
+    let letting_go = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        drop(held);
+    };
+    let (database, ()) = tokio::join!(open(directory.path()), letting_go);
+    assert_eq!(database.catalog().commit, 0);
 }
 
 #[tokio::test]

@@ -172,6 +172,28 @@ async fn copy_speaks_with_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_fails_leaves_the_client_its_output() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
+    run(&mut session, "INSERT INTO t VALUES (0), (1)").await;
+    let written = Written::default();
+    session
+        .set_client_streams(ClientStreams { input: None, output: Some(Box::new(written.clone())) });
+    // The query fails while it runs; the writer fails before the first row.
+    for (sql, sqlstate) in [
+        ("COPY (SELECT 1 / id FROM t) TO STDOUT", "22012"),
+        ("COPY t TO STDOUT WITH (FORMAT csv, FORCE_QUOTE (nothing))", "42703"),
+    ] {
+        let error = refused(&mut session, sql).await;
+        assert_eq!(error.sqlstate(), sqlstate, "{sql}: {error}");
+    }
+    written.0.lock().unwrap().clear();
+    run(&mut session, "COPY (SELECT id FROM t WHERE id = 1) TO STDOUT").await;
+    assert_eq!(*written.0.lock().unwrap(), b"1\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_wrong_somewhere_loads_nothing() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();

@@ -37,10 +37,10 @@ pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<
 
 /// Line and column, from 0, of the first word that is `name`, or the last part of it.
 fn place_of_name(text: &str, name: &str) -> Option<(usize, usize)> {
-    let name = name.rsplit('.').next().unwrap_or(name).to_lowercase();
+    let name = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase();
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
     text.lines().enumerate().find_map(|(line_index, line)| {
-        let lower_case = line.to_lowercase();
+        let lower_case = line.to_ascii_lowercase();
         let (at, _) = lower_case.match_indices(&name).find(|(at, found)| {
             !lower_case[..*at].ends_with(is_part)
                 && !lower_case[at + found.len()..].starts_with(is_part)

@@ -89,7 +89,7 @@ fn on_or_off(arguments: &[&str]) -> Result<Option<bool>, String> {
 fn unquoted(name: &str) -> String {
     match name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(quoted) => quoted.replace("\"\"", "\""),
-        None => name.to_lowercase(),
+        None => name.to_ascii_lowercase(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! `cleave sql`: statements from a terminal, a file, the command line or a pipe; results out.
 //!
 //! 1. [`line_editor`] reads from a terminal, with [`completion`]; other text comes whole.
-//! 2. [`statements`] finds where each statement ends; lines with a backslash go to [`meta_command`].
+//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; lines
+//!    with a backslash go to [`meta_command`].
 //! 3. [`Shell::run_statement`] gives one to the session.
 //! 4. [`mod@format`] lays out what it returns; [`complaint`] tells what went wrong, and where.
 //!
@@ -16,8 +17,10 @@ mod meta_command;
 mod statements;
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, BufWriter, Cursor, IsTerminal, Read, Write};
+use std::iter::Enumerate;
 use std::path::{Path, PathBuf};
+use std::str::SplitInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_host::{ClientStreams, Database, Error, NameKind, Outcome, Session};
@@ -144,7 +147,8 @@ impl Shell {
     async fn run_text(&mut self, text: &str, origin: Option<&str>) -> Result<Next, Failure> {
         let mut pending = String::new();
         let mut pending_line = 1;
-        for (index, line) in text.split_inclusive('\n').enumerate() {
+        let mut lines = text.split_inclusive('\n').enumerate();
+        while let Some((index, line)) = lines.next() {
             let is_blank = pending.trim().is_empty();
             if is_blank {
                 pending.clear();
@@ -160,37 +164,48 @@ impl Shell {
             // Only a line with a semicolon can end a statement; looking at others again and again
             // would make a long statement slow.
             if line.contains(';') && !statements::is_open(&pending) {
-                self.run_statements(&pending, pending_line, origin).await?;
+                self.run_statements(&pending, pending_line, origin, &mut lines).await?;
                 pending.clear();
             }
         }
-        self.run_statements(&pending, pending_line, origin).await?;
+        self.run_statements(&pending, pending_line, origin, &mut lines).await?;
         Ok(Next::Continue)
     }
 
+    /// Runs the statements of `text`. In a script, the lines behind it are the rows of its COPY FROM STDIN.
     async fn run_statements(
         &mut self,
         text: &str,
         first_line: usize,
         origin: Option<&str>,
+        lines: &mut Enumerate<SplitInclusive<'_, char>>,
     ) -> Result<(), Failure> {
         for statement in statements::split(text).0 {
             let line = statement.line + first_line - 1;
-            self.run_statement(Statement { text: statement.text, line }, origin).await?;
+            let statement = Statement { text: statement.text, line };
+            let has_rows = origin.is_some() && statements::copies_from_client(statement.text);
+            let rows =
+                has_rows.then(|| statements::take_rows(&mut lines.by_ref().map(|(_, line)| line)));
+            self.run_statement(statement, rows, origin).await?;
         }
         Ok(())
     }
 
+    /// Runs one statement, which reads `rows`, or else standard input.
     async fn run_statement(
         &mut self,
         statement: Statement<'_>,
+        rows: Option<String>,
         origin: Option<&str>,
     ) -> Result<(), Failure> {
         let stopwatch = Stopwatch::start();
-        self.session.set_client_streams(ClientStreams {
-            input: self.copies_from_stdin.then(|| Box::new(io::stdin()) as _),
-            output: Some(Box::new(self.out.clone())),
-        });
+        let input: Option<Box<dyn Read + Send>> = match rows {
+            Some(rows) => Some(Box::new(Cursor::new(rows))),
+            None if self.copies_from_stdin => Some(Box::new(io::stdin())),
+            None => None,
+        };
+        let output: Box<dyn Write + Send> = Box::new(self.out.clone());
+        self.session.set_client_streams(ClientStreams { input, output: Some(output) });
         let interrupt = Arc::clone(&self.interrupt);
         // Dropping the statement's future is what stops it, on both sides of the link.
         let result = tokio::select! {
@@ -278,7 +293,7 @@ impl Shell {
             }
             MetaCommand::Set(None) => {
                 let statement = Statement { text: "SHOW ALL", line: 1 };
-                self.run_statement(statement, origin).await?;
+                self.run_statement(statement, None, origin).await?;
             }
         }
         Ok(Next::Continue)

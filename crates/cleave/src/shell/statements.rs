@@ -2,7 +2,10 @@
 //!
 //! Knows just enough of PostgreSQL's lexical rules to find the semicolons that end statements: string
 //! constants (also `E'…'` and `$tag$…$tag$`), quoted names, `--` and nested `/* */` comments. What the
-//! statements say is for the parser in `cleave-host`.
+//! statements say is for the parser in `cleave-host`, which is asked whether the lines behind one are its
+//! rows: those of `COPY … FROM STDIN` stand in a script as `pg_dump` writes them, up to a line `\.`.
+
+use cleave_host::statement::{self as parsed, parse_script};
 
 /// One statement of a text, with where it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,26 @@ pub(crate) fn split(text: &str) -> (Vec<Statement<'_>>, bool) {
 /// Whether `text` needs more lines before it can run.
 pub(crate) fn is_open(text: &str) -> bool {
     split(text).1
+}
+
+/// Whether a statement reads rows from its client.
+pub(crate) fn copies_from_client(text: &str) -> bool {
+    // All others are parsed once, when they run.
+    let is_copy = text.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("copy"));
+    is_copy
+        && parse_script(text).is_ok_and(|statements| {
+            statements.iter().any(|statement| match &statement.statement {
+                parsed::Statement::Copy(copy) => {
+                    matches!(**copy, parsed::Copy::From { end: parsed::CopyEnd::Client, .. })
+                }
+                _ => false,
+            })
+        })
+}
+
+/// Takes the lines of a script that are rows, and the line `\.` behind them, or all that are left.
+pub(crate) fn take_rows<'a>(lines: &mut impl Iterator<Item = &'a str>) -> String {
+    lines.take_while(|line| line.trim_end_matches(['\r', '\n']) != "\\.").collect()
 }
 
 fn statement(text: &str, start: usize, end: usize) -> Statement<'_> {

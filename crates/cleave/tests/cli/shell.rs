@@ -52,6 +52,29 @@ fn files_commands_and_standard_input_are_sources() {
 }
 
 #[test]
+fn rows_of_copy_stand_in_the_script() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let dump = format!(
+        "{PEOPLE}\nCOPY public.people (id, name, born)\n  FROM stdin;\n\
+         3\tCyd; Charisse\t1922-03-08\n4\t\\N\t\\N\n\\.\n\n\
+         COPY people FROM STDIN WITH (FORMAT csv);\n5,\"two\nlines\",\n\\.\n\
+         SELECT nothing;\n"
+    );
+    let file = place.path().join("dump.sql");
+    std::fs::write(&file, dump).unwrap();
+    let run = sql(&directory, &["-f", file.to_str().unwrap()]);
+    assert!(run.stdout.ends_with("COPY 2\nCOPY 1\n"), "{run:?}");
+    let error = run.fails(3);
+    assert!(error.contains("dump.sql:13: ERROR 42703"), "{error}");
+    let arguments = ["sql", "--db", directory.to_str().unwrap(), "--format", "csv"];
+    let script = "COPY people (id) FROM STDIN;\n6\n7\n\\.\nSELECT count(*) AS n FROM people;";
+    assert_eq!(cleave_with_input(&arguments, script).ok(), "n\n7\n");
+    let copy = ["sql", "--db", directory.to_str().unwrap(), "-c", "COPY people (id) FROM STDIN"];
+    assert_eq!(cleave_with_input(&copy, "8\n").ok(), "COPY 1\n", "-c takes them from its input");
+}
+
+#[test]
 fn scripts_stop_at_the_first_error() {
     let place = tempdir().unwrap();
     let run = sql(place.path(), &["-c", "SELECT 1 AS one; SELECT nothing; SELECT 3 AS three"]);

@@ -1,15 +1,19 @@
-//! Which INSERTs are constants.
+//! Which INSERTs are constants, and what the engine gets where they are not.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::*;
 
-fn rows(values: &str) -> Option<Vec<Vec<String>>> {
-    let query = Parser::new(&PostgreSqlDialect {})
+fn parsed(values: &str) -> Box<ast::Query> {
+    Parser::new(&PostgreSqlDialect {})
         .try_with_sql(values)
         .and_then(|mut parser| parser.parse_query())
-        .unwrap();
+        .unwrap()
+}
+
+fn rows(values: &str) -> Option<Vec<Vec<String>>> {
+    let query = parsed(values);
     let rows = constant_rows(&query)?;
     let text = |value: &Constant<'_>| match value {
         Constant::Null => "NULL".to_owned(),
@@ -43,5 +47,31 @@ fn anything_else_is_a_query() {
         "WITH x AS (SELECT 1) VALUES (1)",
     ] {
         assert_eq!(rows(values), None, "{values}");
+    }
+}
+
+#[test]
+fn the_engine_gets_null_for_default_and_the_row_s_number() {
+    let mut query = parsed("VALUES (1 + 1, DEFAULT, 'x'), (DEFAULT, 2, upper('y'))");
+    let defaults = Defaults::take(&mut query).unwrap().unwrap();
+    assert_eq!(query.to_string(), "VALUES (1 + 1, NULL, 'x', 0), (NULL, 2, upper('y'), 1)");
+    assert_eq!(defaults.0, [[false, true], [true, false], [false, false]]);
+    let numbers = |numbers: Vec<i64>| {
+        let numbers: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from(numbers));
+        RecordBatch::try_from_iter([("number", numbers)]).unwrap()
+    };
+    let masks = defaults.of(&numbers(vec![1, 0])).unwrap();
+    let mask = |values: [bool; 2]| Some(BooleanArray::from(values.to_vec()));
+    assert_eq!(masks, [mask([true, false]), mask([false, true]), None]);
+}
+
+#[test]
+fn default_stands_in_plain_values_only() {
+    for values in ["VALUES (1 + 1)", "SELECT 1"] {
+        assert!(Defaults::take(&mut parsed(values)).unwrap().is_none(), "{values}");
+    }
+    for values in ["VALUES (DEFAULT) LIMIT 1", "WITH x AS (SELECT 1) VALUES (DEFAULT)"] {
+        let error = Defaults::take(&mut parsed(values)).unwrap_err();
+        assert_eq!(error.sqlstate(), "42601", "{values}");
     }
 }

@@ -82,7 +82,12 @@ fn what_this_version_cannot_do_is_named() {
         ("DROP TABLE t CASCADE", "DROP TABLE ... CASCADE"),
         ("SELECT * FROM t FOR UPDATE", "SELECT ... FOR UPDATE"),
         ("SELECT * FROM (SELECT * FROM t FOR SHARE) s", "SELECT ... FOR SHARE"),
+        ("SELECT 1 FOR UPDATE", "SELECT ... FOR UPDATE"),
+        ("SELECT 1 for no key update", "SELECT ... FOR NO KEY UPDATE"),
+        ("EXPLAIN SELECT 1 FOR SHARE", "SELECT ... FOR SHARE"),
+        ("SELECT * FROM t FOR JSON AUTO", "SELECT ... FOR JSON AUTO"),
         ("SELECT 1 INTO u", "SELECT ... INTO"),
+        ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),
         ("INSERT INTO t SELECT a FROM s FOR UPDATE", "SELECT ... FOR UPDATE"),
         ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "INSERT ... ON CONFLICT"),
         ("INSERT INTO t VALUES (1) RETURNING a", "INSERT ... RETURNING"),
@@ -107,6 +112,75 @@ fn what_this_version_cannot_do_is_named() {
     }
     let message = refused("SELECT 1;\nUPDATE t SET a = 1").to_string();
     assert_eq!(message, "line 2, column 1: UPDATE is not in this version");
+}
+
+#[test]
+fn clauses_that_the_engine_would_drop_are_named() {
+    for (sql, what) in [
+        ("SELECT * FROM t TABLESAMPLE SYSTEM (10)", "TABLESAMPLE"),
+        ("SELECT * FROM t AS a TABLESAMPLE BERNOULLI (10) REPEATABLE (1)", "TABLESAMPLE"),
+        ("SELECT * FROM (SELECT 1) s TABLESAMPLE SYSTEM (10)", "TABLESAMPLE"),
+        ("SELECT (SELECT max(a) FROM t TABLESAMPLE SYSTEM (10))", "TABLESAMPLE"),
+        ("INSERT INTO s SELECT * FROM t TABLESAMPLE SYSTEM (10)", "TABLESAMPLE"),
+        ("COPY (SELECT * FROM t TABLESAMPLE SYSTEM (10)) TO 'f'", "TABLESAMPLE"),
+        ("EXPLAIN SELECT * FROM t TABLESAMPLE SYSTEM (10)", "TABLESAMPLE"),
+        ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
+        ("SELECT * FROM unnest(ARRAY[1, 2]) WITH ORDINALITY AS u(a, b)", "WITH ORDINALITY"),
+        ("SELECT * FROM t, LATERAL f(t.a) WITH ORDINALITY", "WITH ORDINALITY"),
+        ("SELECT * FROM s JOIN t WITH (NOLOCK) ON true", "a table WITH (hints)"),
+        ("SELECT * FROM f(1) AS t (a int, b text)", "an alias that gives its columns types"),
+        ("SELECT * FROM a.f(1)", "a function of a schema in FROM (a.f)"),
+        ("SELECT * FROM s GLOBAL JOIN t ON true", "GLOBAL JOIN"),
+        ("SELECT * FROM t START WITH a = 1 CONNECT BY a = b", "CONNECT BY"),
+        (
+            "SELECT a FROM t GROUP BY a GROUPING SETS ((a), ())",
+            "GROUP BY with GROUPING SETS that no comma precedes",
+        ),
+        (
+            "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r LIMIT 9) SELECT * FROM r",
+            "LIMIT or OFFSET in a recursive query",
+        ),
+        (
+            "WITH RECURSIVE r(n) AS (SELECT 1 UNION SELECT n FROM r ORDER BY 1) SELECT * FROM r",
+            "ORDER BY in a recursive query",
+        ),
+        (
+            "SELECT a FROM t WINDOW w AS (ORDER BY b) ORDER BY sum(a) OVER w",
+            "OVER w outside of the list of SELECT",
+        ),
+        (
+            "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
+            "a window that is made of another (w)",
+        ),
+        (
+            "SELECT sum(a) OVER v FROM t WINDOW w AS (PARTITION BY c), v AS (w ORDER BY b)",
+            "a window that is made of another (w)",
+        ),
+        ("SELECT abs(DISTINCT a) FROM t", "DISTINCT with abs, which is no aggregate,"),
+        ("SELECT UPPER(a) FILTER (WHERE b) FROM t", "FILTER with UPPER, which is no aggregate,"),
+        ("SELECT abs(a) OVER () FROM t", "OVER with abs, which is no aggregate,"),
+        ("SELECT ARRAY(SELECT a FROM t)", "ARRAY(subquery)"),
+        ("SELECT a AT TIME ZONE 'UTC' FROM t", "AT TIME ZONE"),
+    ] {
+        let error = refused(sql);
+        let Error::Unsupported { what: found, position, .. } = &error else {
+            panic!("{sql}: {error:?}");
+        };
+        assert_eq!(found, what, "{sql}");
+        assert!(position.is_some(), "{sql}");
+    }
+    for sql in [
+        "WITH x AS MATERIALIZED (SELECT 1) SELECT * FROM x",
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 9) SELECT * FROM r LIMIT 3",
+        "SELECT a FROM t GROUP BY GROUPING SETS ((a), ())",
+        "SELECT sum(a) OVER w, count(DISTINCT a), sum(a) FILTER (WHERE b) FROM t WINDOW w AS (ORDER BY b)",
+        "SELECT a FROM t ORDER BY (SELECT max(a) OVER w FROM t WINDOW w AS ())",
+        "SELECT * FROM generate_series(1, 3) AS g (n)",
+        "SELECT a::varchar, b::text, first_value(a) IGNORE NULLS OVER (ORDER BY b) FROM t",
+        "SELECT 1 for",
+    ] {
+        assert!(matches!(one(sql), Statement::Query(_)), "{sql}");
+    }
 }
 
 #[test]
@@ -171,6 +245,7 @@ fn names_are_folded_and_may_say_public() {
     };
     let (found, if_exists) = names("DROP TABLE IF EXISTS Title, \"Title\", public.NAME");
     assert_eq!((found, if_exists), (vec!["title".into(), "Title".into(), "name".into()], true));
+    assert_eq!(names("DROP TABLE GRÖSSE, İx").0, ["grÖsse", "İx"], "only ASCII folds");
     let error = refused("DROP TABLE publik.t");
     assert_eq!(error.sqlstate(), "3F000");
     assert_eq!(

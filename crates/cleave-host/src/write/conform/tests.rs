@@ -1,7 +1,8 @@
 //! What becomes of rows on their way into a table.
 
 use arrow::array::{
-    Decimal128Array, Float64Array, Int32Array, Int64Array, LargeStringArray, NullArray,
+    Decimal128Array, Float32Array, Float64Array, Int32Array, Int64Array, LargeStringArray,
+    NullArray,
 };
 use arrow::datatypes::Field;
 
@@ -146,6 +147,35 @@ fn numbers_round_and_never_wrap() {
 }
 
 #[test]
+fn a_double_beyond_real_is_out_of_range() {
+    let doubles = |values: &[f64]| -> ArrayRef { Arc::new(Float64Array::from(values.to_vec())) };
+    for value in [1e300, -1e39, 1e-300, -1e-60] {
+        let error = one(ColumnType::Real, doubles(&[1.0, value])).unwrap_err();
+        assert_eq!(error.sqlstate(), "22003", "{value}: {error}");
+    }
+    let kept = one(ColumnType::Real, doubles(&[0.0, 0.1, f64::INFINITY, 3.4e38])).unwrap();
+    assert_eq!(kept.as_ref(), &Float32Array::from(vec![0.0, 0.1, f32::INFINITY, 3.4e38]));
+    let kept = one(ColumnType::Real, doubles(&[f64::NAN])).unwrap();
+    assert!(kept.as_primitive::<Float32Type>().value(0).is_nan());
+}
+
+#[test]
+fn a_row_may_ask_for_its_default() {
+    let schema =
+        schema(&[("a", ColumnType::Int, true, Some("7")), ("b", ColumnType::Text, false, None)]);
+    let rows = batch(vec![
+        ("b", texts(&["x", "y"])),
+        ("a", Arc::new(Int64Array::from(vec![Some(1), None]))),
+    ]);
+    let conform = Conform::by_name(&schema, &rows.schema(), 0).unwrap();
+    let mask = |values: [bool; 2]| Some(BooleanArray::from(values.to_vec()));
+    let defaults = [mask([true, false]), mask([false, true])];
+    let rows = conform.rows_with_defaults(&rows, &defaults).unwrap();
+    assert_eq!(rows.column(0).as_ref(), &Int32Array::from(vec![1, 7]));
+    assert_eq!(rows.column(1).as_ref(), &StringArray::from(vec![None, Some("y")]));
+}
+
+#[test]
 fn text_is_read_and_everything_is_written_as_text() {
     let dates = one(ColumnType::Date, texts(&["1970-01-03"])).unwrap();
     assert_eq!(dates.as_ref(), &arrow::array::Date32Array::from(vec![2]));
@@ -153,6 +183,9 @@ fn text_is_read_and_everything_is_written_as_text() {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(5), None]));
     let written = one(ColumnType::Text, numbers).unwrap();
     assert_eq!(written.as_ref(), &StringArray::from(vec![Some("5"), None]));
+    let booleans: ArrayRef = Arc::new(BooleanArray::from(vec![Some(true), Some(false), None]));
+    let written = one(ColumnType::Text, booleans).unwrap();
+    assert_eq!(written.as_ref(), &StringArray::from(vec![Some("true"), Some("false"), None]));
 }
 
 #[test]

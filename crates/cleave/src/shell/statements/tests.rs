@@ -2,7 +2,7 @@
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 
-use super::{is_open, split};
+use super::{copies_from_client, is_open, split, take_rows};
 
 fn texts(text: &str) -> Vec<&str> {
     split(text).0.into_iter().map(|statement| statement.text).collect()
@@ -29,6 +29,27 @@ fn semicolons_inside_quotes_and_comments_do_not() {
         "SELECT name'x;y'",
     ] {
         assert_eq!(texts(&format!("{text}; SELECT 2;")), [text, "SELECT 2"]);
+    }
+}
+
+#[test]
+fn rows_of_copy_end_at_a_backslash_and_a_dot() {
+    let script = "1\ta;\r\n\n\\.x\n\\.\r\nSELECT 1;\n";
+    let mut lines = script.split_inclusive('\n');
+    assert_eq!(take_rows(&mut lines), "1\ta;\r\n\n\\.x\n");
+    assert_eq!(take_rows(&mut lines), "SELECT 1;\n");
+    assert_eq!(take_rows(&mut lines), "");
+}
+
+#[test]
+fn only_copy_from_stdin_has_rows() {
+    for text in ["COPY public.t (a, b) FROM stdin", "copy t from STDIN with (format csv)"] {
+        assert!(copies_from_client(text), "{text}");
+    }
+    for text in
+        ["COPY t FROM 'stdin'", "COPY t TO STDOUT", "SELECT 'COPY t FROM STDIN'", "COPY", "é"]
+    {
+        assert!(!copies_from_client(text), "{text}");
     }
 }
 

@@ -1,0 +1,299 @@
+//! A query in; [`Error::Unsupported`] for each clause that the engine would drop in silence.
+//!
+//! The parser reads the clauses of many dialects, and the engine's planner passes over those that it does
+//! not know: it matches a table with `..` and never sees its TABLESAMPLE. [`refuse_in_query`] walks the
+//! whole tree, subqueries included, and names the first such clause.
+//!
+//! Deliberately absent: what the engine refuses itself (FETCH, TOP, PIVOT, LATERAL VIEW), and hints that
+//! change no row (`AS MATERIALIZED`, `/*+ ... */`).
+//!
+//! Source: DataFusion 55.2, `sql/src/{query,select,cte,relation,expr}`, read against the parser's `ast`.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::LazyLock;
+
+use datafusion::execution::SessionStateDefaults;
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+
+use super::first_words;
+use crate::error::{Error, Result};
+use crate::statement::names::{fold, position_of};
+
+/// Refuses what the crate reads in a query and DataFusion would drop or not understand.
+pub(crate) fn refuse_in_query(query: &ast::Query) -> Result<()> {
+    match query.visit(&mut Refuse) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error.at(position_of(query.span().start))),
+    }
+}
+
+type Flow = ControlFlow<Box<Error>>;
+
+struct Refuse;
+
+impl Visitor for Refuse {
+    type Break = Box<Error>;
+
+    fn pre_visit_query(&mut self, query: &ast::Query) -> Flow {
+        if let Some(lock) = query.locks.first() {
+            return refuse(format!("SELECT ... FOR {}", lock.lock_type), query);
+        }
+        if let Some(clause) = &query.for_clause {
+            return refuse(format!("SELECT ... {clause}"), query);
+        }
+        let clauses = [
+            (query.settings.is_some(), "SELECT ... SETTINGS"),
+            (query.format_clause.is_some(), "SELECT ... FORMAT"),
+        ];
+        refuse_first(&clauses, query)?;
+        if let Some(with) = query.with.as_ref().filter(|with| with.recursive) {
+            for cte in &with.cte_tables {
+                refuse_in_recursive(&cte.query)?;
+            }
+        }
+        refuse_named_window(&query.order_by)?;
+        refuse_in_body(&query.body)
+    }
+
+    fn pre_visit_select(&mut self, select: &ast::Select) -> Flow {
+        let (ast::GroupByExpr::All(group_modifiers)
+        | ast::GroupByExpr::Expressions(_, group_modifiers)) = &select.group_by;
+        let clauses = [
+            (select.into.is_some(), "SELECT ... INTO"),
+            (!select.connect_by.is_empty(), "CONNECT BY"),
+            (!group_modifiers.is_empty(), "GROUP BY with GROUPING SETS that no comma precedes"),
+            (select.prewhere.is_some(), "PREWHERE"),
+            (select.exclude.is_some(), "SELECT ... EXCLUDE"),
+            (select.select_modifiers.is_some(), "SELECT with MySQL's modifiers"),
+            (select.value_table_mode.is_some(), "SELECT AS VALUE"),
+        ];
+        refuse_first(&clauses, select)?;
+        for ast::NamedWindowDefinition(_, window) in &select.named_window {
+            if let ast::NamedWindowExpr::WindowSpec(window) = window {
+                refuse_refined_window(window, select)?;
+            }
+        }
+        // The planner looks names of windows up in the list of SELECT and nowhere else.
+        refuse_named_window(&select.distinct)?;
+        refuse_named_window(&select.having)?;
+        refuse_named_window(&select.qualify)?;
+        select.from.iter().try_for_each(refuse_in_joins)
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> Flow {
+        use ast::TableFactor as Factor;
+        let (clause, alias) = match factor {
+            Factor::Table {
+                name,
+                alias,
+                args,
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_hints,
+            } => {
+                if args.is_some() && name.0.len() > 1 {
+                    return refuse(format!("a function of a schema in FROM ({name})"), factor);
+                }
+                let settings = args.as_ref().is_some_and(|args| args.settings.is_some());
+                let clauses = [
+                    (sample.is_some(), "TABLESAMPLE"),
+                    (*with_ordinality, "WITH ORDINALITY"),
+                    (!with_hints.is_empty(), "a table WITH (hints)"),
+                    (version.is_some(), "a former version of a table"),
+                    (!partitions.is_empty(), "a table's PARTITION"),
+                    (!index_hints.is_empty(), "a table's USE, IGNORE or FORCE INDEX"),
+                    (json_path.is_some(), "a path into a table"),
+                    (settings, "a function's SETTINGS"),
+                ];
+                refuse_first(&clauses, factor)?;
+                return refuse_in_alias(alias.as_ref(), factor);
+            }
+            Factor::Derived { alias, sample, .. } => ((sample.is_some(), "TABLESAMPLE"), alias),
+            Factor::Function { alias, with_ordinality, .. }
+            | Factor::UNNEST { alias, with_ordinality, .. } => {
+                ((*with_ordinality, "WITH ORDINALITY"), alias)
+            }
+            Factor::NestedJoin { table_with_joins, alias } => {
+                refuse_in_joins(table_with_joins)?;
+                return refuse_in_alias(alias.as_ref(), factor);
+            }
+            // The engine knows no other kind of table, and says so.
+            _ => return ControlFlow::Continue(()),
+        };
+        refuse_first(&[clause], factor)?;
+        refuse_in_alias(alias.as_ref(), factor)
+    }
+
+    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> Flow {
+        match expression {
+            ast::Expr::Function(function) => refuse_in_function(function),
+            ast::Expr::AtTimeZone { .. } => refuse("AT TIME ZONE", expression),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn refuse(what: impl Into<String>, place: &impl Spanned) -> Flow {
+    ControlFlow::Break(Box::new(Error::unsupported(what).at(position_of(place.span().start))))
+}
+
+/// Refuses the first of some clauses that is there.
+fn refuse_first(clauses: &[(bool, &str)], place: &impl Spanned) -> Flow {
+    match clauses.iter().find(|(present, _)| *present) {
+        Some((_, clause)) => refuse(*clause, place),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+fn refuse_in_body(body: &ast::SetExpr) -> Flow {
+    match body {
+        ast::SetExpr::Insert(statement)
+        | ast::SetExpr::Update(statement)
+        | ast::SetExpr::Delete(statement)
+        | ast::SetExpr::Merge(statement) => {
+            refuse(format!("{} in or after WITH", first_words(statement)), body)
+        }
+        ast::SetExpr::SetOperation { left, right, .. } => {
+            refuse_in_body(left)?;
+            refuse_in_body(right)
+        }
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// Of a UNION under WITH RECURSIVE the engine plans the two sides, and nothing around them.
+fn refuse_in_recursive(query: &ast::Query) -> Flow {
+    let is_union = matches!(
+        query.body.as_ref(),
+        ast::SetExpr::SetOperation { op: ast::SetOperator::Union, .. }
+    );
+    if !is_union {
+        return ControlFlow::Continue(());
+    }
+    let clauses = [
+        (query.with.is_some(), "WITH in a recursive query"),
+        (query.order_by.is_some(), "ORDER BY in a recursive query"),
+        (query.limit_clause.is_some(), "LIMIT or OFFSET in a recursive query"),
+        (query.fetch.is_some(), "FETCH in a recursive query"),
+    ];
+    refuse_first(&clauses, query)
+}
+
+fn refuse_in_joins(tables: &ast::TableWithJoins) -> Flow {
+    match tables.joins.iter().find(|join| join.global) {
+        Some(join) => refuse("GLOBAL JOIN", &join.relation),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+fn refuse_in_alias(alias: Option<&ast::TableAlias>, place: &ast::TableFactor) -> Flow {
+    let Some(alias) = alias else { return ControlFlow::Continue(()) };
+    let has_types = alias.columns.iter().any(|column| column.data_type.is_some());
+    let clauses = [
+        (has_types, "an alias that gives its columns types"),
+        (alias.at.is_some(), "an alias with AT"),
+    ];
+    refuse_first(&clauses, place)
+}
+
+/// Refuses OVER with the name of a window; subqueries have windows of their own.
+fn refuse_named_window(part: &impl Visit) -> Flow {
+    part.visit(&mut RefuseNamedWindow { depth: 0 })
+}
+
+struct RefuseNamedWindow {
+    /// How many subqueries stand around.
+    depth: usize,
+}
+
+impl Visitor for RefuseNamedWindow {
+    type Break = Box<Error>;
+
+    fn pre_visit_query(&mut self, _query: &ast::Query) -> Flow {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &ast::Query) -> Flow {
+        self.depth = self.depth.saturating_sub(1);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> Flow {
+        let ast::Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
+        match &function.over {
+            Some(ast::WindowType::NamedWindow(name)) if self.depth == 0 => {
+                refuse(format!("OVER {name} outside of the list of SELECT"), function)
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Refuses `(name ORDER BY ...)`: the engine drops the name.
+fn refuse_refined_window(window: &ast::WindowSpec, place: &impl Spanned) -> Flow {
+    match &window.window_name {
+        Some(name) => refuse(format!("a window that is made of another ({name})"), place),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+/// The names of the functions that make one value of one row: the engine drops all that only an
+/// aggregate or a window function can have.
+static SCALAR_FUNCTIONS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    let functions = SessionStateDefaults::default_scalar_functions();
+    let mut names: BTreeSet<String> =
+        ["unnest", "unnest_outer"].into_iter().map(str::to_owned).collect();
+    for function in &functions {
+        names.insert(function.name().to_owned());
+        names.extend(function.aliases().iter().cloned());
+    }
+    names
+});
+
+fn refuse_in_function(function: &ast::Function) -> Flow {
+    if let Some(ast::WindowType::WindowSpec(window)) = &function.over {
+        refuse_refined_window(window, function)?;
+    }
+    let arguments = match &function.args {
+        ast::FunctionArguments::List(arguments) => Some(arguments),
+        ast::FunctionArguments::Subquery(_) => {
+            return refuse(format!("{}(subquery)", function.name), function);
+        }
+        ast::FunctionArguments::None => None,
+    };
+    if function.parameters != ast::FunctionArguments::None {
+        return refuse(format!("{} with two lists of arguments", function.name), function);
+    }
+    let is_distinct = arguments.is_some_and(|arguments| {
+        arguments.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct)
+    });
+    let written = arguments.map(|arguments| arguments.clauses.as_slice()).unwrap_or_default();
+    let is_ordered =
+        written.iter().any(|clause| matches!(clause, ast::FunctionArgumentClause::OrderBy(_)));
+    let treats_nulls = written
+        .iter()
+        .any(|clause| matches!(clause, ast::FunctionArgumentClause::IgnoreOrRespectNulls(_)));
+    let clauses = [
+        (is_distinct, "DISTINCT"),
+        (is_ordered, "ORDER BY"),
+        (treats_nulls || function.null_treatment.is_some(), "IGNORE or RESPECT NULLS"),
+        (!function.within_group.is_empty(), "WITHIN GROUP"),
+        (function.filter.is_some(), "FILTER"),
+        (function.over.is_some(), "OVER"),
+    ];
+    let clause = clauses.into_iter().find(|(present, _)| *present);
+    match (clause, function.name.0.as_slice()) {
+        (Some((_, clause)), [ast::ObjectNamePart::Identifier(name)])
+            if SCALAR_FUNCTIONS.contains(&fold(name)) =>
+        {
+            refuse(format!("{clause} with {name}, which is no aggregate,"), function)
+        }
+        _ => ControlFlow::Continue(()),
+    }
+}
