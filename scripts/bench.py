@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""Benchmarks of Cleave, each against a named peer or limit, all figures of a table from one run.
+
+    scripts/bench.py selective [--scale S]   1 row in 100,000 over a capped 1 Gbit link, against embedded
+    scripts/bench.py scan [--scale S]        one column summed, warm, host-only, against DuckDB
+    scripts/bench.py memory [--scale S]      peak memory of a scan ten times the budgets, in a memory cgroup
+
+Needs `cargo build --release`; `scan` needs `scripts/install_peers.sh duckdb` and runs under its Python.
+Data is generated once into target/bench and kept. Timing modes are named in the output; medians of
+interleaved runs with the interval that holds 95 % of medians (order statistics).
+"""
+
+import argparse
+import csv
+import json
+import os
+import re
+import resource
+import secrets
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+CLEAVE = Path(os.environ.get("CLEAVE_BINARY", TARGET / "release" / "cleave"))
+WORK = TARGET / "bench"
+RATE = "1gbit"
+RATE_BYTES = 125_000_000
+ROUNDS = 9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("benchmark", choices=["selective", "scan", "memory"])
+    parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1")
+    options = parser.parse_args()
+    if not CLEAVE.exists():
+        sys.exit(f"{CLEAVE} is not there: run `cargo build --release`")
+    WORK.mkdir(parents=True, exist_ok=True)
+    {"selective": selective, "scan": scan, "memory": memory}[options.benchmark](options.scale)
+
+
+# --- selective: what a needle costs across a link ------------------------------------------------
+
+def selective(scale):
+    scale = scale or 1.5
+    embedded = WORK / f"tpch-{scale}"
+    generate(embedded, scale)
+    with Device(WORK / f"device-{scale}") as device:
+        remote = WORK / f"tpch-{scale}-remote"
+        if not (remote / "done").exists():
+            shutil.rmtree(remote, ignore_errors=True)
+            shell(remote, create=True)
+            device.attach(remote)
+            generate(remote, scale, ["--set", "default_device=beside"])
+        else:
+            device.reattach(remote)
+        rows = count(embedded, "SELECT count(*) FROM lineitem")
+        size = (embedded / "device-0.media").stat().st_size
+        step = 100_000
+        query = ("SELECT l_orderkey, l_linenumber, l_comment FROM lineitem "
+                 f"WHERE (l_orderkey * 7 + l_linenumber) % {step} = 0")
+        ping = "SELECT n_name FROM nation WHERE n_nationkey = 7"
+        ways = {
+            "embedded, h0": (embedded, ["split=h0"]),
+            "1 Gbit, h0": (remote, ["split=h0"]),
+            "1 Gbit, host (native)": (remote, ["stack=native"]),
+        }
+        runs = {way: [] for way in ways}
+        # The first round warms up caches that are no part of the claim: code, metadata.
+        for round_number in range(ROUNDS + 1):
+            for way, (place, settings) in ways.items():
+                if way.endswith("(native)") and round_number > 2:
+                    continue
+                figures = analyze(place, query, settings)
+                if round_number > 0:
+                    runs[way].append(figures)
+        result_bytes = len(query_csv(remote, query, ["split=h0"]))
+    print(f"\n{rows} rows in lineitem, {size / 1e9:.2f} GB of pages; {query}")
+    print(f"timing mode: unthrottled (embedded), capped at {RATE} (token bucket, loopback TCP with TLS)")
+    print(f"{'way':24} {'ms':>9} {'95 %':>19} {'to host':>11} {'to device':>10}  rows")
+    medians = {}
+    for way, figures in runs.items():
+        times = sorted(f["ms"] for f in figures)
+        medians[way] = statistics.median(times)
+        low, high = interval(times)
+        print(f"{way:24} {medians[way]:9.1f} {low:9.1f}..{high:8.1f} {figures[-1]['received']:>11}"
+              f" {figures[-1]['sent']:>10}  {figures[-1]['rows']}")
+    ratio = medians["1 Gbit, h0"] / medians["embedded, h0"]
+    received = bytes_of(runs["1 Gbit, h0"][-1]["received"])
+    print(f"\ntime over embedded: {ratio:.2f}x (target 1.5x plus two round trips)")
+    print(f"bytes to the host: {received:.0f}; result as CSV: {result_bytes}; "
+          f"target result x 1.1 + 65536 = {result_bytes * 1.1 + 65536:.0f}")
+
+
+# --- scan: what a warm column costs against DuckDB -----------------------------------------------
+
+COLUMNS = ["l_partkey", "l_quantity", "l_extendedprice", "l_shipdate"]
+
+
+def scan(scale):
+    import duckdb
+
+    scale = scale or 1.0
+    place = WORK / f"tpch-{scale}"
+    generate(place, scale)
+    file = WORK / f"tpch-{scale}.duckdb"
+    if not file.exists():
+        csv_folder = WORK / f"tpch-{scale}-csv"
+        run([CLEAVE, "generate", "tpch", "--scale", scale, "--out", csv_folder])
+        connection = duckdb.connect(str(file))
+        connection.execute((csv_folder / "schema.sql").read_text())
+        connection.execute(f"COPY lineitem FROM '{csv_folder}/lineitem.csv' (HEADER false)")
+        connection.close()
+        shutil.rmtree(csv_folder)
+    threads = os.cpu_count()
+    connection = duckdb.connect(str(file), read_only=True)
+    connection.execute(f"SET threads = {threads}")
+    settings = ["stack=native", "split=host", f"threads={threads}"]
+    print(f"TPC-H {scale}, lineitem, warm, host-only, {threads} threads, DuckDB {duckdb.__version__}; "
+          "timing mode: unthrottled")
+    print(f"{'statement':44} {'Cleave ms':>10} {'95 %':>17} {'DuckDB ms':>10} {'95 %':>17} {'speed':>7}")
+    queries = {f"{f}({c})": f"SELECT {f}({c}) FROM lineitem" for c in COLUMNS for f in ("sum", "max")
+               if not (f == "sum" and c == "l_shipdate")}
+    for name, query in queries.items():
+        ours = warm_times(place, query, settings)
+        theirs = []
+        connection.execute(query).fetchall()
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            connection.execute(query).fetchall()
+            theirs.append((time.perf_counter() - start) * 1e3)
+        a, b = statistics.median(ours), statistics.median(theirs)
+        (al, ah), (bl, bh) = interval(sorted(ours)), interval(sorted(theirs))
+        print(f"{name:44} {a:10.2f} {al:7.2f}..{ah:7.2f} {b:10.2f} {bl:7.2f}..{bh:7.2f} {b / a:6.2f}x")
+
+
+def warm_times(place, query, settings):
+    """Execution times of EXPLAIN ANALYZE, after runs that fill the pool."""
+    statements = [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"] * (ROUNDS + 2)
+    lines = explain_lines(place, statements, settings, ["--buffer-pool", "4GB"])
+    return [figures(line)["ms"] for line in lines[2:]]
+
+
+# --- memory: a scan ten times larger than the budgets --------------------------------------------
+
+def memory(scale):
+    scale = scale or 1.5
+    place = WORK / f"tpch-{scale}"
+    generate(place, scale)
+    size = (place / "device-0.media").stat().st_size
+    pool, query_memory = 64 << 20, 64 << 20
+    limit = pool + query_memory + (64 << 20)
+    print(f"{size / 1e9:.2f} GB of pages; buffer pool 64 MiB, query memory 64 MiB, device memory 64 MiB; "
+          f"limit {limit >> 20} MiB beside the program itself")
+    baseline = peak(place, "SELECT 1", ["split=host"], None)
+    print(f"the program alone (SELECT 1): {baseline >> 20} MiB")
+    for name, settings in {"host, native": ["stack=native"], "host, blk": ["stack=blk"],
+                           "h0, embedded device": ["split=h0"]}.items():
+        query = ("SELECT sum(l_partkey), max(l_comment), max(l_extendedprice), min(l_shipdate) "
+                 "FROM lineitem")
+        used = peak(place, query, settings, limit + baseline)
+        verdict = "killed by the cgroup" if used is None else f"{used >> 20} MiB"
+        print(f"{name:22} peak {verdict}")
+
+
+def peak(place, query, settings, limit):
+    """Peak resident bytes of one run, in a memory cgroup of `limit` where the system has one."""
+    command = [CLEAVE, "sql", "--db", place, "--buffer-pool", "64MB", "--query-memory", "64MB",
+               "--set", "device_memory=64MB"]
+    for setting in settings:
+        command += ["--set", setting]
+    group = make_cgroup(limit) if limit else None
+
+    def enter():
+        if group:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    process = subprocess.Popen([str(c) for c in command + ["-c", query]], stdout=subprocess.DEVNULL,
+                               preexec_fn=enter)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if group:
+        group.rmdir()
+    if process.returncode == -signal.SIGKILL:
+        return None
+    if process.returncode != 0:
+        sys.exit(f"{query} failed with {settings}: exit code {process.returncode}")
+    return usage.ru_maxrss * 1024
+
+
+def make_cgroup(limit):
+    for parent, name in ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+                         (Path("/sys/fs/cgroup"), "memory.max")):
+        group = parent / "cleave-bench"
+        try:
+            group.mkdir(exist_ok=True)
+            (group / name).write_text(str(limit))
+            return group
+        except OSError:
+            continue
+    print("no memory cgroup here: the limit is compared, not enforced")
+    return None
+
+
+# --- databases and devices -----------------------------------------------------------------------
+
+def generate(place, scale, arguments=()):
+    if (place / "done").exists():
+        return
+    print(f"generating TPC-H {scale} into {place.name} ...", flush=True)
+    run([CLEAVE, "generate", "tpch", "--scale", scale, "--db", place, *arguments])
+    (place / "done").write_text("")
+
+
+class Device:
+    """A device process on loopback, with TLS and a token, as `cleave device-process`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port_file = folder / "port"
+        self.certificate, self.key = folder / "certificate.pem", folder / "key.pem"
+        self.token = folder / "token"
+        if not self.token.exists():
+            self.token.write_text(secrets.token_hex(16))
+            run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                 "-nodes", "-days", "30", "-subj", "/CN=cleave-bench", "-addext",
+                 "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", self.key, "-out", self.certificate])
+            self.token.chmod(0o600)
+            self.key.chmod(0o600)
+
+    def __enter__(self):
+        # The address is part of what the database remembers: the same port again.
+        port = self.port_file.read_text().strip() if self.port_file.exists() else "0"
+        self.port_file.unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [str(c) for c in [CLEAVE, "device-process", "--media", self.folder / "pages.media", "--listen",
+                              f"127.0.0.1:{port}", "--token-file", self.token, "--tls-cert", self.certificate,
+                              "--tls-key", self.key, "--port-file", self.port_file, "--until-stdin-closes"]],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while not self.port_file.exists() or not self.port_file.read_text().strip():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                sys.exit("the device process does not start")
+            time.sleep(0.05)
+        self.port = self.port_file.read_text().strip()
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def attach(self, place):
+        run([CLEAVE, "device", "add", "beside", "--db", place, "--address", f"127.0.0.1:{self.port}",
+             "--token-file", self.token, "--ca", self.certificate, "--rate-cap", RATE])
+
+    def reattach(self, place):
+        """The database knows the address; nothing to do but to check that it answers."""
+        count(place, "SELECT count(*) FROM nation")
+
+
+# --- running statements --------------------------------------------------------------------------
+
+def shell(place, create=False):
+    run([CLEAVE, "sql", "--db", place, "-c", "SELECT 1"], quiet=True)
+
+
+def explain_lines(place, statements, settings, arguments=()):
+    command = [CLEAVE, "sql", "--db", place, "--format", "csv", *arguments]
+    for setting in settings:
+        command += ["--set", setting]
+    for statement in statements:
+        command += ["-c", statement]
+    output = run(command, quiet=True)
+    rows = csv.reader(output.splitlines())
+    return [row[0] for row in rows if row and row[0].startswith("{")]
+
+
+def analyze(place, query, settings):
+    return figures(explain_lines(place, [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"], settings)[0])
+
+
+def figures(line):
+    notes = json.loads(line)["notes"]
+    measured = {e["name"]: e["value"] for n in notes if n["title"] == "Measured" for e in n["entries"]}
+    received, sent = re.match(r"(.*) to the host, (.*) to the devices", measured["bytes over the link"]).groups()
+    return {"ms": milliseconds(measured["execution time"]), "rows": measured["rows"], "received": received,
+            "sent": sent}
+
+
+def milliseconds(text):
+    number, unit = text.split()
+    return float(number) * (1e3 if unit == "s" else 1.0)
+
+
+def bytes_of(text):
+    number, unit = text.split()
+    return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+
+
+def count(place, query):
+    return int(run([CLEAVE, "sql", "--db", place, "--format", "csv", "-c", query], quiet=True).split()[-1])
+
+
+def query_csv(place, query, settings):
+    command = [CLEAVE, "sql", "--db", place, "--format", "csv"]
+    for setting in settings:
+        command += ["--set", setting]
+    return run(command + ["-c", query], quiet=True).encode()
+
+
+def run(command, quiet=False):
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.DEVNULL if quiet else None)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(str(c) for c in command)} failed with exit code {done.returncode}")
+    return done.stdout
+
+
+def interval(ordered):
+    """The order statistics that hold the median with about 95 %."""
+    n = len(ordered)
+    k = max(0, int(n / 2 - 0.98 * n ** 0.5))
+    return ordered[k], ordered[n - 1 - k]
+
+
+if __name__ == "__main__":
+    main()
