@@ -19,6 +19,8 @@ use datafusion_expr::{AggregateUDF, ScalarUDF};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion_physical_expr_common::physical_expr::is_volatile;
+use datafusion_physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
+use datafusion_physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -31,12 +33,13 @@ use datafusion_proto::protobuf;
 use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use prost::Message;
 
+use crate::expressions::key_set::KeySetExpr;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`ScanNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 1;
+const CODEC_VERSION: u32 = 2;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -114,14 +117,15 @@ impl FragmentFunctions {
             let mut scalar = HashMap::new();
             let nested = datafusion_functions_nested::all_default_nested_functions();
             let engine = datafusion_functions::all_default_functions().into_iter().chain(nested);
-            for function in engine.chain(crate::functions::all()) {
+            for function in engine.chain(crate::functions::scalar()) {
                 for alias in function.aliases() {
                     scalar.insert(alias.clone(), Arc::clone(&function));
                 }
                 scalar.insert(function.name().to_owned(), function);
             }
             let mut aggregate = HashMap::new();
-            for function in datafusion_functions_aggregate::all_default_aggregate_functions() {
+            let engine = datafusion_functions_aggregate::all_default_aggregate_functions();
+            for function in engine.into_iter().chain(crate::functions::aggregate()) {
                 for alias in function.aliases() {
                     aggregate.insert(alias.clone(), Arc::clone(&function));
                 }
@@ -270,6 +274,30 @@ struct ScanNode {
 struct FragmentCodec;
 
 impl PhysicalExtensionCodec for FragmentCodec {
+    fn try_decode_expr(
+        &self,
+        bytes: &[u8],
+        inputs: &[Arc<dyn PhysicalExpr>],
+        _context: &PhysicalExprDecodeCtx<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        KeySetExpr::decode(bytes, inputs)
+    }
+
+    fn try_encode_expr(
+        &self,
+        node: &Arc<dyn PhysicalExpr>,
+        bytes: &mut Vec<u8>,
+        _context: &PhysicalExprEncodeCtx<'_>,
+    ) -> Result<()> {
+        match node.downcast_ref::<KeySetExpr>() {
+            Some(set) => {
+                set.encode(bytes);
+                Ok(())
+            }
+            None => Err(DataFusionError::Plan(format!("{node} does not cross a link"))),
+        }
+    }
+
     fn try_decode(
         &self,
         bytes: &[u8],

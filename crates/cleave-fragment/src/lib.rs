@@ -7,7 +7,7 @@
 //!    and snapshot in the [`FragmentContext`] at run time (rule 1).
 //! 2. [`codec`]: plan ↔ bytes, the list of what a device runs, and the [`build_id`] without which
 //!    no fragment is sent (rule 2).
-//!    [`functions`] are those that the engine lacks.
+//!    [`functions`] and [`expressions`] are those that the engine lacks.
 //! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3).
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
@@ -16,6 +16,7 @@
 
 pub mod codec;
 pub mod command;
+pub mod expressions;
 pub mod fragment;
 pub mod functions;
 pub mod link;

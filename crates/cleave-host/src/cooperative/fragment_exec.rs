@@ -15,7 +15,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport};
+use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{Link, LinkError, RunStream};
 use cleave_fragment::{MorselList, MorselSource, Passes, TableScanExec, build_id, encode_fragment};
@@ -42,7 +44,7 @@ use futures::StreamExt;
 use super::figures::FragmentFigures;
 use crate::device::Device;
 use crate::error::Error;
-use crate::statement::select::{StatementContext, StatementInput};
+use crate::statement::select::{PlannedInput, StatementContext, StatementInput};
 
 /// Runs a fragment on its device; see the [module](self).
 #[derive(Clone)]
@@ -191,8 +193,7 @@ impl FragmentExec {
     }
 
     async fn start(&self, task: &Arc<TaskContext>) -> Result<Run> {
-        let (plan, input) = self.tightened()?;
-        let fragment = encode_fragment(&plan)?;
+        let (fragment, input) = self.tightened()?;
         let figures = FragmentFigures {
             number: self.number,
             table: self.fragment.scan.scan().table.clone(),
@@ -229,20 +230,19 @@ impl FragmentExec {
         }
     }
 
-    /// The fragment and its input with what the operators above have learnt by now.
-    fn tightened(
-        &self,
-    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<crate::statement::select::PlannedInput>)> {
-        let unchanged = || (Arc::clone(&self.fragment.plan), Arc::clone(&self.input.input));
+    /// The fragment as bytes, and its input, with what the operators above have learnt by now.
+    fn tightened(&self) -> Result<(Vec<u8>, Arc<PlannedInput>)> {
+        let unchanged =
+            || Ok((encode_fragment(&self.fragment.plan)?, Arc::clone(&self.input.input)));
         let mut filters = Vec::new();
         for filter in &self.fragment.dynamic_filters {
-            let filter = snapshot_physical_expr(Arc::clone(filter))?;
+            let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
             if !is_true(&filter) {
                 filters.push(filter);
             }
         }
         if filters.is_empty() {
-            return Ok(unchanged());
+            return unchanged();
         }
         let scan = self.fragment.scan.with_copies(1).tightened(&filters)?;
         let named = scan.scan();
@@ -261,7 +261,10 @@ impl FragmentExec {
             })
             .data()?;
         // A filter without a wire form stays behind: losing one changes no rows (rule 4).
-        Ok(if encode_fragment(&plan).is_ok() { (plan, input) } else { unchanged() })
+        match encode_fragment(&plan) {
+            Ok(fragment) if fragment.len() <= FRAGMENT_BYTES_MAX => Ok((fragment, input)),
+            _ => unchanged(),
+        }
     }
 
     fn run_on_host(

@@ -3,13 +3,13 @@
 //! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times by way
 //! of nanoseconds, which end in 2262.
 
+use cleave_fragment::functions::sum_bigint;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::expr::{AggregateFunctionParams, WindowFunctionParams};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -89,17 +89,29 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             None => Transformed::no(Expr::Cast(cast)),
         }),
         Expr::AggregateFunction(mut function) if function.func.name() == "sum" => {
-            let AggregateFunctionParams { args, .. } = &mut function.params;
-            let changed = widen(args, schema);
-            let expr = Expr::AggregateFunction(function);
-            Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            let params = &mut function.params;
+            if !is_bigint(&params.args, schema) {
+                return Ok(Transformed::no(Expr::AggregateFunction(function)));
+            }
+            if params.distinct {
+                widen(&mut params.args);
+            } else {
+                function.func = sum_bigint();
+            }
+            Ok(Transformed::yes(Expr::AggregateFunction(function)))
         }
-        Expr::WindowFunction(mut function) if matches!(&function.fun, WindowFunctionDefinition::AggregateUDF(f) if f.name() == "sum") =>
+        Expr::WindowFunction(mut function) if matches!(&function.fun, WindowFunctionDefinition::AggregateUDF(sum) if sum.name() == "sum") =>
         {
-            let WindowFunctionParams { args, .. } = &mut function.params;
-            let changed = widen(args, schema);
-            let expr = Expr::WindowFunction(function);
-            Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            let params = &mut function.params;
+            if !is_bigint(&params.args, schema) {
+                return Ok(Transformed::no(Expr::WindowFunction(function)));
+            }
+            if params.distinct {
+                widen(&mut params.args);
+            } else {
+                function.fun = WindowFunctionDefinition::AggregateUDF(sum_bigint());
+            }
+            Ok(Transformed::yes(Expr::WindowFunction(function)))
         }
         expr => Ok(Transformed::no(expr)),
     }
@@ -120,14 +132,15 @@ fn compares(operator: Operator) -> bool {
     )
 }
 
-/// sum(bigint) is numeric: a sum of bigints may be none.
-fn widen(args: &mut [Expr], schema: &DFSchema) -> bool {
-    let [arg] = args else { return false };
-    if !matches!(arg.get_type(schema), Ok(DataType::Int64)) {
-        return false;
+/// Whether `args` is one bigint, whose sum may be none.
+fn is_bigint(args: &[Expr], schema: &DFSchema) -> bool {
+    matches!(args, [arg] if matches!(arg.get_type(schema), Ok(DataType::Int64)))
+}
+
+fn widen(args: &mut [Expr]) {
+    for arg in args {
+        *arg = cast(std::mem::replace(arg, lit(ScalarValue::Null)), DataType::Decimal128(38, 0));
     }
-    *arg = cast(std::mem::replace(arg, lit(0_i64)), DataType::Decimal128(38, 0));
-    true
 }
 
 /// Makes `expr` what it means beside an expression of type `other`.

@@ -23,6 +23,8 @@ use crate::error::Error;
 
 /// Bytes that a text value is taken to have.
 const TEXT_BYTES: f64 = 24.0;
+/// Share of its rows that a scan is taken to keep once the keys of the join above are known.
+const KEYS_KEEP: f64 = 0.25;
 /// Groups that an aggregate with keys is taken to make, at most.
 const GROUP_COUNT: f64 = 10_000.0;
 
@@ -176,6 +178,9 @@ fn too_long_for_a_slot(
 /// Rows that are expected to leave `fragment`.
 fn result_rows(fragment: &FragmentPlan, scanned: f64) -> f64 {
     let mut rows = scanned;
+    if !fragment.dynamic_filters.is_empty() {
+        rows *= KEYS_KEEP;
+    }
     if let Some(aggregate) = fragment.plan.downcast_ref::<AggregateExec>() {
         rows = if aggregate.group_expr().is_empty() { 1.0 } else { rows.min(GROUP_COUNT) };
     }

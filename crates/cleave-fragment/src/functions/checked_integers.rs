@@ -1,7 +1,5 @@
-//! Functions that the engine does not have, for both sides of a cut.
-//!
-//! Integer arithmetic: the engine's operators wrap around, and the flag that makes them check does not
-//! travel with a fragment; these fail with [`ArrowError::ArithmeticOverflow`](arrow::error::ArrowError).
+//! `+`, `-` and `*` of integers that fail with
+//! [`ArrowError::ArithmeticOverflow`](arrow::error::ArrowError) where the result does not fit.
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,11 +29,6 @@ pub fn checked_subtract() -> Arc<ScalarUDF> {
 pub fn checked_multiply() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| CheckedInteger::function("checked_multiply", mul)))
-}
-
-/// All of them.
-pub(crate) fn all() -> [Arc<ScalarUDF>; 3] {
-    [checked_add(), checked_subtract(), checked_multiply()]
 }
 
 type Kernel = fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowError>;

@@ -1,0 +1,3 @@
+//! Expressions that the engine does not have.
+
+pub mod key_set;
