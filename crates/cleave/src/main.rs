@@ -23,7 +23,8 @@ use std::process::ExitCode;
 use arguments::{Command, Invocation};
 use failure::Failure;
 
-/// Pages come and go in megabytes on every thread: the system's allocator keeps a third more of them in memory.
+/// Pages and batches come and go in megabytes on every thread; scans are up to half as fast again with this one
+/// (decision 0010).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
