@@ -125,6 +125,7 @@ impl FragmentFunctions {
             }
             let mut aggregate = HashMap::new();
             let engine = datafusion_functions_aggregate::all_default_aggregate_functions();
+            // Ours come last: they take the place of the engine's.
             for function in engine.into_iter().chain(crate::functions::aggregate()) {
                 for alias in function.aliases() {
                     aggregate.insert(alias.clone(), Arc::clone(&function));

@@ -49,7 +49,11 @@ fn base_state() -> SessionState {
     let operators: Arc<dyn ExprPlanner> = Arc::new(PostgresOperators);
     let planners = std::iter::once(operators).chain(engine.expr_planners().iter().cloned());
     let planners = planners.collect();
+    let ours = cleave_fragment::functions::aggregate();
+    let functions = engine.aggregate_functions().values().cloned().chain(ours);
+    let functions = functions.collect();
     SessionStateBuilder::new_from_existing(engine)
+        .with_aggregate_functions(functions)
         .with_expr_planners(planners)
         .with_type_planner(Arc::new(PostgresTypes))
         .with_analyzer_rules(vec![

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use arrow::array::types::{Int16Type, Int32Type, Int64Type};
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Schema};
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{DataFusionError, Result, ScalarValue, internal_err};
-use datafusion_expr::ColumnarValue;
-use datafusion_physical_expr::expressions::{InListExpr, Literal};
+use datafusion_expr::{ColumnarValue, Operator};
+use datafusion_physical_expr::expressions::{BinaryExpr, InListExpr, Literal};
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction};
 use datafusion_physical_plan::joins::HashTableLookupExpr;
 use prost::Message;
@@ -28,6 +28,8 @@ use prost::Message;
 const LIST_COUNT_SMALL: usize = 16;
 /// A longer list of what is no integer is not worth its bytes.
 const LIST_COUNT_MAX: usize = 512;
+/// Most keys that are decoded; a host sends a tenth of them.
+const KEY_COUNT_MAX: usize = 1 << 20;
 /// Bits of a bitmap for each key, at most; where keys lie wider apart they are searched for.
 const BITS_PER_KEY_MAX: u64 = 512;
 
@@ -36,17 +38,19 @@ const BITS_PER_KEY_MAX: u64 = 512;
 /// # Errors
 /// None that a filter of the engine's can cause.
 pub fn compact_keys(filter: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-    filter
-        .transform_up(|expr| {
-            if expr.is::<HashTableLookupExpr>() {
-                return Ok(Transformed::yes(always()));
-            }
-            match expr.downcast_ref::<InListExpr>().and_then(compact_list) {
-                Some(compact) => Ok(Transformed::yes(compact)),
-                None => Ok(Transformed::no(expr)),
-            }
-        })
-        .data()
+    if let Some(list) = filter.downcast_ref::<InListExpr>() {
+        return Ok(compact_list(list).unwrap_or(filter));
+    }
+    // Only where less of a part is never more of the whole.
+    if let Some(binary) = filter.downcast_ref::<BinaryExpr>()
+        && matches!(binary.op(), Operator::And | Operator::Or)
+    {
+        let left = compact_keys(Arc::clone(binary.left()))?;
+        let right = compact_keys(Arc::clone(binary.right()))?;
+        return Ok(Arc::new(BinaryExpr::new(left, *binary.op(), right)));
+    }
+    let has_lookup = filter.exists(|expr| Ok(expr.is::<HashTableLookupExpr>()))?;
+    Ok(if has_lookup { always() } else { filter })
 }
 
 fn always() -> Arc<dyn PhysicalExpr> {
@@ -147,6 +151,9 @@ impl KeySetExpr {
         let bad = |what: &str| DataFusionError::Plan(format!("a set of keys {what}"));
         let [expr] = inputs else { return Err(bad("has not one operand")) };
         let node = KeySetNode::decode(bytes).map_err(|error| bad(&error.to_string()))?;
+        if node.gaps.len() >= KEY_COUNT_MAX {
+            return Err(bad(&format!("has more than {KEY_COUNT_MAX}")));
+        }
         let mut key = node.first;
         let mut keys = vec![key];
         for gap in node.gaps {

@@ -4,12 +4,12 @@ use cleave_fragment::functions::{checked_add, checked_multiply, checked_subtract
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite::rewrite_expressions;
 
 /// Replaces `+`, `-` and `*` of integers by functions that check; types are settled by then.
 #[derive(Debug)]
@@ -21,23 +21,9 @@ impl AnalyzerRule for CheckedIntegers {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(analyze_node)?.data)
+        let checked = |plan| rewrite_expressions(plan, &|expr, schema| Ok(checked(expr, schema)));
+        Ok(plan.transform_up_with_subqueries(checked)?.data)
     }
-}
-
-fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        let name = scan.table_name.clone();
-        schema.merge(&DFSchema::try_from_qualified_schema(name, &scan.source.schema())?);
-    }
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let rewritten = expr.transform_up(|expr| Ok(checked(expr, &schema)))?;
-        Ok(rewritten.update_data(|expr| name.restore(expr)))
-    })?
-    .map_data(LogicalPlan::recompute_schema)
 }
 
 fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {

@@ -2,9 +2,9 @@
 //!
 //! 1. [`cut_sized_text`]: casts to `varchar(n)` cut.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
-//! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side; dates
-//!    and days add up.
-//! 4. [`TypedLiterals`]: the same for `IN`, `BETWEEN`, `CASE` and casts, and `sum(bigint)` is numeric.
+//! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
+//!    engine would refuse the pair; dates and days add up.
+//! 4. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
 //! 5. [`CheckedIntegers`]: integers overflow with an error.
 //!
 //! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 before the engine settles types, 5 after. What a
@@ -14,6 +14,7 @@
 
 mod checked_integers;
 mod operators;
+mod rewrite;
 mod sized_text;
 mod typed_literals;
 mod types;

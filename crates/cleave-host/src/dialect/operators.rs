@@ -7,9 +7,9 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::typed_literals::{in_microseconds, typed_literal};
+use super::typed_literals::typed_literal;
 
-/// Plans comparisons with literals in quotes, comparisons of timestamps, and sums of dates and days.
+/// Plans comparisons with literals in quotes, and sums of dates and days.
 #[derive(Debug)]
 pub struct PostgresOperators;
 
@@ -38,13 +38,22 @@ fn is_comparison(operator: &BinaryOperator) -> bool {
     matches!(operator, Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq)
 }
 
+/// Only where the engine has no comparison: types may not be settled yet, and the others are brought together
+/// when they are, by [`TypedLiterals`](super::TypedLiterals).
 fn comparison(expr: RawBinaryExpr, left: &DataType, right: &DataType) -> Result<RawBinaryExpr> {
     let RawBinaryExpr { op, left: one, right: other } = expr;
-    let one_typed =
-        typed_literal(&one, right)?.unwrap_or_else(|| in_microseconds(one, left, right));
-    let other_typed =
-        typed_literal(&other, left)?.unwrap_or_else(|| in_microseconds(other, right, left));
-    Ok(RawBinaryExpr { op, left: one_typed, right: other_typed })
+    let one_typed = if is_apart(right) { typed_literal(&one, right)? } else { None };
+    let other_typed = if is_apart(left) { typed_literal(&other, left)? } else { None };
+    let (left, right) = (one_typed.unwrap_or(one), other_typed.unwrap_or(other));
+    Ok(RawBinaryExpr { op, left, right })
+}
+
+/// Whether the engine compares nothing but its own kind with the type, or text by its bytes.
+fn is_apart(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Boolean | DataType::Binary | DataType::FixedSizeBinary(_) | DataType::Interval(_)
+    )
 }
 
 /// date + integer, date - integer and date - date, in days.

@@ -3,24 +3,21 @@
 //! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times by way
 //! of nanoseconds, which end in 2262.
 
-use cleave_fragment::functions::sum_bigint;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{
-    Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, cast, lit,
-};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
+use super::rewrite::rewrite_expressions;
 use crate::error::Error;
 use crate::value::ColumnBuilder;
 
-/// Gives literals in quotes their type, and sums of bigint a type that holds them.
+/// Gives literals in quotes their type.
 #[derive(Debug)]
 pub struct TypedLiterals;
 
@@ -35,18 +32,12 @@ impl AnalyzerRule for TypedLiterals {
 }
 
 fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        let name = scan.table_name.clone();
-        schema.merge(&DFSchema::try_from_qualified_schema(name, &scan.source.schema())?);
-    }
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let rewritten = expr.transform_up(|expr| typed(expr, &schema))?;
-        Ok(rewritten.update_data(|expr| name.restore(expr)))
-    })?
-    .map_data(LogicalPlan::recompute_schema)
+    // A union has the types of its first branch until they are settled.
+    let plan = match plan {
+        LogicalPlan::Union(union) => TypeCoercionRewriter::coerce_union(union)?,
+        plan => plan,
+    };
+    rewrite_expressions(plan, &typed)
 }
 
 fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -84,35 +75,10 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::yes(Expr::BinaryExpr(binary)))
         }
-        Expr::Cast(cast) => Ok(match typed_literal(&cast.expr, cast.field.data_type())? {
+        Expr::Cast(cast) => Ok(match cast_literal(&cast.expr, cast.field.data_type())? {
             Some(literal) => Transformed::yes(literal),
             None => Transformed::no(Expr::Cast(cast)),
         }),
-        Expr::AggregateFunction(mut function) if function.func.name() == "sum" => {
-            let params = &mut function.params;
-            if !is_bigint(&params.args, schema) {
-                return Ok(Transformed::no(Expr::AggregateFunction(function)));
-            }
-            if params.distinct {
-                widen(&mut params.args);
-            } else {
-                function.func = sum_bigint();
-            }
-            Ok(Transformed::yes(Expr::AggregateFunction(function)))
-        }
-        Expr::WindowFunction(mut function) if matches!(&function.fun, WindowFunctionDefinition::AggregateUDF(sum) if sum.name() == "sum") =>
-        {
-            let params = &mut function.params;
-            if !is_bigint(&params.args, schema) {
-                return Ok(Transformed::no(Expr::WindowFunction(function)));
-            }
-            if params.distinct {
-                widen(&mut params.args);
-            } else {
-                function.fun = WindowFunctionDefinition::AggregateUDF(sum_bigint());
-            }
-            Ok(Transformed::yes(Expr::WindowFunction(function)))
-        }
         expr => Ok(Transformed::no(expr)),
     }
 }
@@ -132,17 +98,6 @@ fn compares(operator: Operator) -> bool {
     )
 }
 
-/// Whether `args` is one bigint, whose sum may be none.
-fn is_bigint(args: &[Expr], schema: &DFSchema) -> bool {
-    matches!(args, [arg] if matches!(arg.get_type(schema), Ok(DataType::Int64)))
-}
-
-fn widen(args: &mut [Expr]) {
-    for arg in args {
-        *arg = cast(std::mem::replace(arg, lit(ScalarValue::Null)), DataType::Decimal128(38, 0));
-    }
-}
-
 /// Makes `expr` what it means beside an expression of type `other`.
 fn replace(expr: &mut Expr, other: &DataType, schema: &DFSchema) -> Result<()> {
     if let Some(typed) = typed_literal(expr, other)? {
@@ -155,7 +110,7 @@ fn replace(expr: &mut Expr, other: &DataType, schema: &DFSchema) -> Result<()> {
 }
 
 /// `expr` of type `own`, in microseconds where the other side is: nanoseconds reach from 1677 to 2262 only.
-pub(super) fn in_microseconds(expr: Expr, own: &DataType, other: &DataType) -> Expr {
+fn in_microseconds(expr: Expr, own: &DataType, other: &DataType) -> Expr {
     use TimeUnit::{Microsecond, Nanosecond};
     match (own, other) {
         (DataType::Timestamp(Nanosecond, zone), DataType::Timestamp(Microsecond, _))
@@ -166,39 +121,71 @@ pub(super) fn in_microseconds(expr: Expr, own: &DataType, other: &DataType) -> E
     }
 }
 
-/// `literal`, if it is one in quotes, as a value of type `other`; `None` where it stays what it is.
+/// `literal`, if it is one in quotes, as it compares with a value of type `other`; `None` where it stays what it
+/// is.
 pub(super) fn typed_literal(literal: &Expr, other: &DataType) -> Result<Option<Expr>> {
-    let Expr::Literal(
-        ScalarValue::Utf8(Some(text))
-        | ScalarValue::Utf8View(Some(text))
-        | ScalarValue::LargeUtf8(Some(text)),
-        metadata,
-    ) = literal
-    else {
-        return Ok(None);
-    };
-    let Some(column_type) = column_type(other, text) else { return Ok(None) };
+    let Some(text) = quoted(literal) else { return Ok(None) };
+    match column_type(other) {
+        // The literal keeps its digits: 1.234 does not equal 1.23.
+        Some(ColumnType::Numeric { scale, .. }) => {
+            let scale = digits_behind_point(text).max(scale);
+            parsed(literal, text, ColumnType::Numeric { precision: 38, scale }).map(Some)
+        }
+        Some(column_type) => parsed(literal, text, column_type).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// `literal`, if it is one in quotes, cast to `target`.
+fn cast_literal(literal: &Expr, target: &DataType) -> Result<Option<Expr>> {
+    match (quoted(literal), column_type(target)) {
+        (Some(text), Some(column_type)) => parsed(literal, text, column_type).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn quoted(literal: &Expr) -> Option<&str> {
+    match literal {
+        Expr::Literal(
+            ScalarValue::Utf8(text) | ScalarValue::Utf8View(text) | ScalarValue::LargeUtf8(text),
+            _,
+        ) => text.as_deref(),
+        _ => None,
+    }
+}
+
+fn parsed(literal: &Expr, text: &str, column_type: ColumnType) -> Result<Expr> {
     let mut builder = ColumnBuilder::new(&column_type, 1);
     builder
         .append_text(text)
         .map_err(|error| DataFusionError::External(Box::new(Error::Literal(Box::new(error)))))?;
     let value = ScalarValue::try_from_array(&builder.finish(), 0)?;
-    Ok(Some(Expr::Literal(value, metadata.clone())))
+    let metadata = match literal {
+        Expr::Literal(_, metadata) => metadata.clone(),
+        _ => None,
+    };
+    Ok(Expr::Literal(value, metadata))
+}
+
+/// Digits behind the point of a number as it is written, 38 at most.
+fn digits_behind_point(text: &str) -> i8 {
+    let (mantissa, exponent) = text.trim().split_once(['e', 'E']).unwrap_or((text.trim(), "0"));
+    let digits = mantissa.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let digits = i64::try_from(digits).unwrap_or(i64::MAX);
+    let behind = digits.saturating_sub(exponent.parse::<i64>().unwrap_or_default());
+    i8::try_from(behind.clamp(0, 38)).unwrap_or_default()
 }
 
 /// The SQL type that an expression of type `arrow` has; `None` for text and what is no SQL type.
-fn column_type(arrow: &DataType, text: &str) -> Option<ColumnType> {
+fn column_type(arrow: &DataType) -> Option<ColumnType> {
     Some(match arrow {
         DataType::Int16 => ColumnType::SmallInt,
         DataType::Int32 => ColumnType::Int,
         DataType::Int64 => ColumnType::BigInt,
         DataType::Float32 => ColumnType::Real,
         DataType::Float64 => ColumnType::Double,
-        // The literal keeps its digits: 1.234 does not equal 1.23.
-        DataType::Decimal128(_, scale) => {
-            let digits = text.trim().split_once('.').map_or(0, |(_, digits)| digits.len());
-            let scale = u8::try_from(*scale).ok()?.max(u8::try_from(digits).ok()?);
-            ColumnType::Numeric { precision: 38, scale: i8::try_from(scale.min(38)).ok()? }
+        DataType::Decimal128(precision, scale) => {
+            ColumnType::Numeric { precision: *precision, scale: *scale }
         }
         DataType::Boolean => ColumnType::Boolean,
         DataType::Date32 => ColumnType::Date,

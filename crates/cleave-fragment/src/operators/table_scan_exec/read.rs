@@ -11,8 +11,10 @@ use cleave_store::{
     overflow_pages,
 };
 use datafusion_common::cast::{as_boolean_array, as_uint64_array};
+use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{DataFusionError, Result, ScalarValue};
-use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{BinaryExpr, CastExpr};
+use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
 use datafusion_physical_plan::ColumnarValue;
 use datafusion_physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
@@ -27,6 +29,7 @@ use crate::morsel::{Morsel, MorselPage, MorselSource};
 /// What one copy of a scan carries through its stream.
 pub(super) struct ScanRun {
     scan: Arc<TableScan>,
+    conditions: Vec<Condition>,
     dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
     context: Arc<FragmentContext>,
     batch_size: usize,
@@ -46,7 +49,9 @@ impl ScanRun {
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
     ) -> Self {
+        let conditions = scan.predicate.iter().flat_map(split_conjunction).map(Condition::new);
         Self {
+            conditions: conditions.collect(),
             scan,
             dynamic_filters,
             context,
@@ -56,6 +61,43 @@ impl ScanRun {
             pages_read: MetricBuilder::new(metrics).counter("pages_read", partition),
             pages_match: false.into(),
         }
+    }
+}
+
+/// One of the conditions that a scan's rows satisfy, all of them.
+struct Condition {
+    expr: Arc<dyn PhysicalExpr>,
+    /// Whether a value may make it fail: it is then asked only of rows that are visible and satisfy those before
+    /// it, as people expect of `b <> 0 AND a / b > 1`.
+    may_fail: bool,
+}
+
+impl Condition {
+    fn new(expr: &Arc<dyn PhysicalExpr>) -> Self {
+        let may_fail = expr.exists(|expr| {
+            let divides = expr.downcast_ref::<BinaryExpr>().is_some_and(|binary| {
+                !binary.op().is_logic_operator() && !binary.op().supports_propagation()
+            });
+            Ok(divides || expr.is::<ScalarFunctionExpr>() || expr.is::<CastExpr>())
+        });
+        Self { expr: Arc::clone(expr), may_fail: may_fail.unwrap_or(true) }
+    }
+
+    /// The rows of `kept` that satisfy it.
+    fn narrow(&self, batch: &RecordBatch, kept: BooleanArray) -> Result<BooleanArray> {
+        let value = if self.may_fail {
+            self.expr.evaluate_selection(batch, &kept)?
+        } else {
+            self.expr.evaluate(batch)?
+        };
+        let satisfied = match value {
+            ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => return Ok(kept),
+            ColumnarValue::Scalar(ScalarValue::Boolean(_)) => {
+                BooleanBuffer::new_unset(batch.num_rows())
+            }
+            value => true_bits(as_boolean_array(&value.into_array(batch.num_rows())?)?),
+        };
+        Ok(BooleanArray::new(kept.values() & &satisfied, None))
     }
 }
 
@@ -261,29 +303,24 @@ impl ScanRun {
     /// Decides which rows of `page` are visible and satisfy the predicate.
     fn select(&self, page: &mut OpenPage<'_>, overflow: &OverflowValues) -> Result<()> {
         let visible = visible_rows(page, self.context.snapshot)?;
-        let Some(predicate) = &self.scan.predicate else {
+        if self.conditions.is_empty() {
             page.selection = visible;
             return Ok(());
-        };
+        }
         let batch = decode(page, &self.scan.filter, None, overflow)?;
         let mut bits = arrow::array::BooleanBufferBuilder::new(batch.num_rows());
         for start in (0..batch.num_rows()).step_by(self.batch_size) {
             let slice = batch.slice(start, self.batch_size.min(batch.num_rows() - start));
-            match predicate.evaluate(&slice)? {
-                ColumnarValue::Scalar(ScalarValue::Boolean(value)) => {
-                    bits.append_n(slice.num_rows(), value == Some(true));
-                }
-                value => {
-                    let array = value.into_array(slice.num_rows())?;
-                    bits.append_buffer(&true_bits(as_boolean_array(&array)?));
-                }
+            let mut kept = match &visible {
+                Some(visible) => BooleanArray::new(visible.slice(start, slice.num_rows()), None),
+                None => BooleanArray::new(BooleanBuffer::new_set(slice.num_rows()), None),
+            };
+            for condition in &self.conditions {
+                kept = condition.narrow(&slice, kept)?;
             }
+            bits.append_buffer(kept.values());
         }
-        let matching = bits.finish();
-        page.selection = Some(match visible {
-            Some(visible) => &visible & &matching,
-            None => matching,
-        });
+        page.selection = Some(bits.finish());
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub(super) struct ResultNames {
 impl ResultNames {
     /// The names of `query`'s columns; `query` is then one that the engine takes.
     pub(super) fn take(query: &mut ast::Query) -> Self {
-        take_set(&mut query.body)
+        take_set(&mut query.body, false)
     }
 
     /// `schema` with these names.
@@ -54,20 +54,21 @@ impl ResultNames {
 }
 
 /// The leftmost SELECT names the columns of a set operation.
-fn take_set(body: &mut SetExpr) -> ResultNames {
+fn take_set(body: &mut SetExpr, in_set: bool) -> ResultNames {
     match body {
-        SetExpr::Select(select) => take_list(&mut select.projection),
+        SetExpr::Select(select) => take_list(&mut select.projection, in_set),
         SetExpr::Query(query) => ResultNames::take(query),
         SetExpr::SetOperation { left, right, .. } => {
-            let names = take_set(left);
-            drop(take_set(right));
+            let names = take_set(left, true);
+            drop(take_set(right, true));
             names
         }
         _ => ResultNames::default(),
     }
 }
 
-fn take_list(items: &mut [SelectItem]) -> ResultNames {
+/// The ORDER BY of a set operation speaks of the names of its first list, which must then stay.
+fn take_list(items: &mut [SelectItem], in_set: bool) -> ResultNames {
     let is_star = |item: &SelectItem| {
         matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
     };
@@ -77,14 +78,16 @@ fn take_list(items: &mut [SelectItem]) -> ResultNames {
         let (before, rest) = items.split_at_mut(place);
         let Some(item) = rest.first_mut() else { break };
         let hide = match item {
-            SelectItem::UnnamedExpr(expression) if has_star => column_parts(expression).is_some(),
+            SelectItem::UnnamedExpr(expression) if has_star => {
+                !in_set && column_parts(expression).is_some()
+            }
             _ => before.iter().any(|earlier| clash(earlier, item)),
         };
         if hide {
             hide_name(item, place);
         }
     }
-    if has_star {
+    if has_star && !in_set {
         // A column before its `*` clashes as well.
         let star = items.iter().position(is_star).unwrap_or(0);
         for (place, item) in items.iter_mut().enumerate().take(star) {
