@@ -62,7 +62,7 @@ def selective(scale):
             device.reattach(remote)
         rows = count(embedded, "SELECT count(*) FROM lineitem")
         size = (embedded / "device-0.media").stat().st_size
-        step = 50_000  # keys are sparse: 1 row in 100,000
+        step = 99_991  # a prime: 1 row in 100,000
         query = ("SELECT l_orderkey, l_linenumber, l_comment FROM lineitem "
                  f"WHERE (l_orderkey * 7 + l_linenumber) % {step} = 0")
         ping = "SELECT n_name FROM nation WHERE n_nationkey = 7"

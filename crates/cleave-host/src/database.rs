@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -133,7 +134,8 @@ impl Database {
     ///
     /// # Errors
     /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],
-    /// [`StorageError::Damaged`], [`Error::Io`], and those of the embedded device.
+    /// [`StorageError::Damaged`] (also where the root alone is missing), [`Error::Io`], and those of the
+    /// embedded device.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
         if !root::exists(directory) {
             check_place(directory, options.create)?;
@@ -378,6 +380,17 @@ fn check_place(directory: &Path, create: bool) -> Result<()> {
     if !directory.is_dir() {
         return Err(not_a_database("it is not a directory"));
     }
+    if let Some(what) = what_a_root_named(directory)? {
+        // Whoever is just making the database may have finished meanwhile.
+        if root::exists(directory) {
+            return Ok(());
+        }
+        return Err(StorageError::Damaged {
+            path: directory.join("root"),
+            reason: format!("it is missing, though {what}; nothing was changed"),
+        }
+        .into());
+    }
     if !create {
         return Err(not_a_database("it has no file named \"root\""));
     }
@@ -385,6 +398,37 @@ fn check_place(directory: &Path, create: bool) -> Result<()> {
         return Err(not_a_database("it holds other files, and none named \"root\""));
     }
     Ok(())
+}
+
+/// What `directory` holds that only a database with a root has: the creation of one ends with its root, and
+/// until then leaves `segments/` and the embedded device's media empty.
+fn what_a_root_named(directory: &Path) -> Result<Option<String>> {
+    let media = format!("device-{}.media", DeviceId::EMBEDDED);
+    let media_path = directory.join(&media);
+    match std::fs::metadata(&media_path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {
+            return Ok(Some(format!("\"{media}\" holds pages")));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io("read", &media_path, error)),
+    }
+    let segments = directory.join("segments");
+    let entries = match std::fs::read_dir(&segments) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(Error::io("read", &segments, error)),
+    };
+    for entry in entries {
+        let name = entry.map_err(|error| Error::io("read", &segments, error))?.file_name();
+        // A name that is no number is none of ours.
+        if name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()) {
+            return Ok(Some("\"segments\" holds those of tables".to_owned()));
+        }
+    }
+    Ok(None)
 }
 
 /// Locks the directory. A holder that is just ending is waited for.

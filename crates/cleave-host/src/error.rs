@@ -514,6 +514,7 @@ fn engine_sqlstate(error: &DataFusionError) -> &'static str {
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
             ArrowError::DivideByZero => "22012",
             ArrowError::ArithmeticOverflow(_) => "22003",
+            ArrowError::CastError(message) if is_out_of_range(message) => "22003",
             ArrowError::CastError(_) => "22P02",
             ArrowError::ParseError(_) => "22007",
             ArrowError::MemoryError(_) => "53200",
@@ -540,6 +541,11 @@ fn engine_sqlstate(error: &DataFusionError) -> &'static str {
         DataFusionError::IoError(_) => "58030",
         _ => "XX000",
     }
+}
+
+/// Whether a cast failed because the number is too large, not because it is none.
+fn is_out_of_range(message: &str) -> bool {
+    message.starts_with("Can't cast value") || message.contains("Overflowing on")
 }
 
 /// The engine's message without the frames it was handed through and its class prefix.

@@ -142,10 +142,11 @@ impl Session {
             Statement::ShowAll => self.show_all(),
             Statement::ShowTables => self.show_tables(),
             Statement::Set { name, value } => {
-                match value {
-                    Some(value) => self.settings.set(&name, &value)?,
-                    None => self.settings.reset(&name)?,
-                }
+                let Some(value) = value else {
+                    self.settings.reset(&name)?;
+                    return Ok(Outcome::done("RESET"));
+                };
+                self.settings.set(&name, &value)?;
                 Ok(Outcome::done("SET"))
             }
             Statement::ResetAll => {

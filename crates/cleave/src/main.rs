@@ -40,7 +40,12 @@ fn main() -> ExitCode {
     if let Command::DeviceProcess { arguments } = invocation.command {
         return cleave_device::main_with_args(arguments);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // Planning calls itself once for each operator of a chain; a stack takes no memory that is not used.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(32 << 20)
+        .enable_all()
+        .build();
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             complain(&format!("no threads to run on: {error}"));

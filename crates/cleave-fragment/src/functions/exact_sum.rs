@@ -1,7 +1,8 @@
-//! `sum` with PostgreSQL's types: of integers it is a bigint, of bigints a `numeric(38)`, which holds any.
+//! `sum` with PostgreSQL's types: of integers it is a bigint, of bigints a `numeric(38)`, which holds any, and of
+//! numerics a numeric of 38 digits or an error.
 //!
-//! The engine's sum of bigints is a bigint and wraps around. Here integers are read as they lie and added in
-//! 128 bits; all other types are the engine's own sum.
+//! The engine's sums of bigints and of numerics wrap around. Here both are read as they lie and added in 128
+//! bits; floats, intervals and DISTINCT numerics are the engine's own sum.
 
 use std::collections::BTreeSet;
 use std::mem::size_of_val;
@@ -14,8 +15,9 @@ use arrow::array::{
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int32Type, Int64Type};
+use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
-use datafusion_common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion_common::{DataFusionError, Result, ScalarValue, internal_err, plan_err};
 use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion_expr::{
@@ -46,18 +48,27 @@ struct ExactSum {
     aliases: Vec<String>,
 }
 
-/// The type of the sum of integers of type `arg`; `None`: the engine's sum.
-fn integer_sum(arg: &DataType) -> Option<DataType> {
+/// The type of the sum of values of type `arg`; `None`: the engine's sum.
+fn exact_type(arg: &DataType) -> Option<DataType> {
     match arg {
         DataType::Int32 => Some(DataType::Int64),
         DataType::Int64 => Some(DataType::Decimal128(PRECISION, 0)),
+        DataType::Decimal128(_, scale) => Some(DataType::Decimal128(PRECISION, *scale)),
         _ => None,
     }
 }
 
-/// Whether `args` sums integers.
-fn is_integer(args: &AccumulatorArgs) -> bool {
-    args.expr_fields.first().is_some_and(|field| integer_sum(field.data_type()).is_some())
+/// Whether the sum of values of type `arg` is made here.
+fn is_ours(arg: Option<&DataType>, is_distinct: bool) -> bool {
+    match arg {
+        Some(DataType::Decimal128(..)) => !is_distinct,
+        Some(arg) => exact_type(arg).is_some(),
+        None => false,
+    }
+}
+
+fn argument<'a>(args: &AccumulatorArgs<'a>) -> Option<&'a DataType> {
+    args.expr_fields.first().map(|field| field.data_type())
 }
 
 impl AggregateUDFImpl for ExactSum {
@@ -94,7 +105,7 @@ impl AggregateUDFImpl for ExactSum {
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         let [arg] = take_function_args("sum", arg_types)?;
-        match integer_sum(arg) {
+        match exact_type(arg) {
             Some(sum) => Ok(sum),
             None => sum_udaf().return_type(arg_types),
         }
@@ -102,7 +113,7 @@ impl AggregateUDFImpl for ExactSum {
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let arg = args.input_fields.first().map(|field| field.data_type());
-        if arg.and_then(integer_sum).is_none() {
+        if !is_ours(arg, args.is_distinct) {
             return sum_udaf().state_fields(args);
         }
         let field = if args.is_distinct {
@@ -116,7 +127,7 @@ impl AggregateUDFImpl for ExactSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if !is_integer(&args) {
+        if !is_ours(argument(&args), args.is_distinct) {
             return sum_udaf().accumulator(args);
         }
         let result = args.return_field.data_type().clone();
@@ -128,7 +139,7 @@ impl AggregateUDFImpl for ExactSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if is_integer(&args) {
+        if is_ours(argument(&args), args.is_distinct) {
             return self.accumulator(args);
         }
         sum_udaf().create_sliding_accumulator(args)
@@ -142,7 +153,7 @@ impl AggregateUDFImpl for ExactSum {
         &self,
         args: AccumulatorArgs,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        if !is_integer(&args) {
+        if !is_ours(argument(&args), args.is_distinct) {
             return sum_udaf().create_groups_accumulator(args);
         }
         let result = args.return_field.data_type().clone();
@@ -158,8 +169,19 @@ impl AggregateUDFImpl for ExactSum {
     }
 }
 
+/// The largest number of 38 digits.
+const LARGEST: u128 = 10_u128.pow(PRECISION as u32) - 1;
+
+fn too_large() -> DataFusionError {
+    let message = format!("the sum has more than {PRECISION} digits");
+    DataFusionError::from(ArrowError::ArithmeticOverflow(message))
+}
+
 /// Sums as a column of type `result`.
 fn sums_as(sums: Vec<i128>, nulls: Option<NullBuffer>, result: &DataType) -> Result<ArrayRef> {
+    if sums.iter().any(|sum| sum.unsigned_abs() > LARGEST) {
+        return Err(too_large());
+    }
     match result {
         // A sum of integers of 32 bits fits: there are no 2³² of them.
         DataType::Int64 => {
@@ -187,14 +209,14 @@ struct Sum {
 impl Accumulator for Sum {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let (sum, count) = sum_of(values)?;
-        self.sum += sum;
+        self.sum = self.sum.checked_add(sum).ok_or_else(too_large)?;
         self.count += count;
         Ok(())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let (sum, count) = sum_of(values)?;
-        self.sum -= sum;
+        self.sum = self.sum.checked_sub(sum).ok_or_else(too_large)?;
         self.count -= count;
         Ok(())
     }
@@ -213,7 +235,7 @@ impl Accumulator for Sum {
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         let (sum, count) = sum_of(states)?;
-        self.sum += sum;
+        self.sum = self.sum.checked_add(sum).ok_or_else(too_large)?;
         self.count += count;
         Ok(())
     }
@@ -223,35 +245,34 @@ impl Accumulator for Sum {
     }
 }
 
-/// Sum and number of the values that are not NULL; of integers, or of sums.
+/// Sum and number of the values that are not NULL; of what is summed, or of sums.
 fn sum_of(values: &[ArrayRef]) -> Result<(i128, i64)> {
     let [values] = take_function_args("sum", values)?;
     let sum = match values.data_type() {
         DataType::Int32 => sum_of_runs(values.as_primitive::<Int32Type>(), |run| {
-            run.chunks(BLOCK)
-                .map(|block| i128::from(block.iter().copied().map(i64::from).sum::<i64>()))
-                .sum()
+            let blocks = run.chunks(BLOCK);
+            Some(blocks.map(|b| i128::from(b.iter().copied().map(i64::from).sum::<i64>())).sum())
         }),
-        DataType::Int64 => sum_of_runs(values.as_primitive::<Int64Type>(), sum_of_bigints),
-        DataType::Decimal128(..) => {
-            sum_of_runs(values.as_primitive::<Decimal128Type>(), |run| run.iter().sum())
+        DataType::Int64 => {
+            sum_of_runs(values.as_primitive::<Int64Type>(), |run| Some(sum_of_bigints(run)))
         }
-        other => return internal_err!("an integer sum is given a column of type {other}"),
+        DataType::Decimal128(..) => sum_of_runs(values.as_primitive::<Decimal128Type>(), |run| {
+            run.iter().try_fold(0_i128, |sum, value| sum.checked_add(*value))
+        }),
+        other => return internal_err!("an exact sum is given a column of type {other}"),
     };
+    let sum = sum.ok_or_else(too_large)?;
     Ok((sum, i64::try_from(values.len() - values.null_count()).unwrap_or(i64::MAX)))
 }
 
 fn sum_of_runs<T: ArrowPrimitiveType>(
     values: &PrimitiveArray<T>,
-    sum: impl Fn(&[T::Native]) -> i128,
-) -> i128 {
+    sum: impl Fn(&[T::Native]) -> Option<i128>,
+) -> Option<i128> {
     let all = values.values().as_ref();
-    match values.nulls() {
-        None => sum(all),
-        Some(nulls) => {
-            nulls.valid_slices().filter_map(|(start, end)| all.get(start..end)).map(sum).sum()
-        }
-    }
+    let Some(nulls) = values.nulls() else { return sum(all) };
+    let mut runs = nulls.valid_slices().filter_map(|(start, end)| all.get(start..end));
+    runs.try_fold(0_i128, |total, run| total.checked_add(sum(run)?))
 }
 
 /// So many numbers of 32 bits do not overflow 64.
@@ -332,16 +353,20 @@ impl GroupSums {
         groups: &[usize],
         filter: Option<&BooleanArray>,
         group_count: usize,
-    ) where
+    ) -> Result<()>
+    where
         i128: From<T::Native>,
     {
         self.sums.resize(group_count, 0);
-        let sums = &mut self.sums;
+        let (sums, mut fits) = (&mut self.sums, true);
         self.nulls.accumulate(groups, values, filter, group_count, |group, value| {
             if let Some(sum) = sums.get_mut(group) {
-                *sum += i128::from(value);
+                let (new, overflowed) = sum.overflowing_add(i128::from(value));
+                *sum = new;
+                fits &= !overflowed;
             }
         });
+        if fits { Ok(()) } else { Err(too_large()) }
     }
 }
 
@@ -356,17 +381,16 @@ impl GroupsAccumulator for GroupSums {
         let [values] = take_function_args("sum", values)?;
         match values.data_type() {
             DataType::Int32 => {
-                self.add(values.as_primitive::<Int32Type>(), groups, filter, group_count);
+                self.add(values.as_primitive::<Int32Type>(), groups, filter, group_count)
             }
             DataType::Int64 => {
-                self.add(values.as_primitive::<Int64Type>(), groups, filter, group_count);
+                self.add(values.as_primitive::<Int64Type>(), groups, filter, group_count)
             }
             DataType::Decimal128(..) => {
-                self.add(values.as_primitive::<Decimal128Type>(), groups, filter, group_count);
+                self.add(values.as_primitive::<Decimal128Type>(), groups, filter, group_count)
             }
-            other => return internal_err!("an integer sum is given a column of type {other}"),
+            other => internal_err!("an exact sum is given a column of type {other}"),
         }
-        Ok(())
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
@@ -446,6 +470,22 @@ mod tests {
         assert_eq!(sum.evaluate().unwrap(), number(Some(i128::from(i64::MAX) + 5)));
         sum.retract_batch(&[array(&[Some(5), None, Some(i64::MAX)])]).unwrap();
         assert_eq!(sum.evaluate().unwrap(), number(None));
+    }
+
+    #[test]
+    fn sums_of_numerics_do_not_wrap_around() {
+        let largest = i128::try_from(LARGEST).unwrap();
+        let values: ArrayRef =
+            Arc::new(Decimal128Array::from(vec![largest, 1]).with_data_type(NUMERIC));
+        let mut sum = Sum { sum: 0, count: 0, result: NUMERIC };
+        sum.update_batch(&[Arc::clone(&values)]).unwrap();
+        assert!(sum.evaluate().unwrap_err().to_string().contains("38 digits"));
+        let mut groups = GroupSums { sums: Vec::new(), nulls: NullState::new(), result: NUMERIC };
+        groups.update_batch(&[Arc::clone(&values)], &[0, 0], None, 1).unwrap();
+        assert!(groups.evaluate(EmitTo::All).is_err());
+        let mut many = Sum { sum: 0, count: 0, result: NUMERIC };
+        many.update_batch(&[Arc::clone(&values)]).unwrap();
+        assert!(many.update_batch(&[values]).is_err());
     }
 
     #[test]

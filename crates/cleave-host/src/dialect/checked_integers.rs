@@ -2,16 +2,16 @@
 
 use cleave_fragment::functions::{checked_add, checked_multiply, checked_subtract};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::rewrite_expressions;
 
-/// Replaces `+`, `-` and `*` of integers by functions that check; types are settled by then.
+/// Replaces `+`, `-` and `*` of integers, and the minus before one, by functions that check; types are settled by then.
 #[derive(Debug)]
 pub struct CheckedIntegers;
 
@@ -27,22 +27,43 @@ impl AnalyzerRule for CheckedIntegers {
 }
 
 fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let Expr::BinaryExpr(binary) = &expr else { return Transformed::no(expr) };
-    let function = match binary.op {
-        Operator::Plus => checked_add(),
-        Operator::Minus => checked_subtract(),
-        Operator::Multiply => checked_multiply(),
+    let function = match &expr {
+        Expr::BinaryExpr(binary) => match binary.op {
+            Operator::Plus => checked_add(),
+            Operator::Minus => checked_subtract(),
+            Operator::Multiply => checked_multiply(),
+            _ => return Transformed::no(expr),
+        },
+        Expr::Negative(_) => checked_subtract(),
         _ => return Transformed::no(expr),
     };
-    let is_integer = |side: &Expr| {
-        matches!(
-            side.get_type(schema),
-            Ok(DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64)
-        )
-    };
-    if !is_integer(&binary.left) || !is_integer(&binary.right) {
-        return Transformed::no(expr);
+    match expr {
+        Expr::BinaryExpr(binary)
+            if is_integer(&binary.left, schema) && is_integer(&binary.right, schema) =>
+        {
+            Transformed::yes(function.call(vec![*binary.left, *binary.right]))
+        }
+        Expr::Negative(number) if is_integer(&number, schema) => {
+            let zero = number.get_type(schema).and_then(|own| ScalarValue::new_zero(&own));
+            match zero {
+                Ok(zero) => Transformed::yes(function.call(vec![lit(zero), *number])),
+                Err(_) => Transformed::no(Expr::Negative(number)),
+            }
+        }
+        expr => Transformed::no(expr),
     }
-    let Expr::BinaryExpr(binary) = expr else { return Transformed::no(expr) };
-    Transformed::yes(function.call(vec![*binary.left, *binary.right]))
+}
+
+fn is_integer(expr: &Expr, schema: &DFSchema) -> bool {
+    // A chain of them is asked once a link: its type is that of its last operand.
+    if let Expr::ScalarFunction(function) = expr
+        && function.name().starts_with("checked_")
+        && let Some(last) = function.args.last()
+    {
+        return is_integer(last, schema);
+    }
+    matches!(
+        expr.get_type(schema),
+        Ok(DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64)
+    )
 }

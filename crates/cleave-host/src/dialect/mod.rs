@@ -1,6 +1,6 @@
 //! Where PostgreSQL means something else than the engine does: corrections to plans as they are made.
 //!
-//! 1. [`cut_sized_text`]: casts to `varchar(n)` cut.
+//! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up.
@@ -13,14 +13,14 @@
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 
 mod checked_integers;
+mod lower_syntax;
 mod operators;
 mod rewrite;
-mod sized_text;
 mod typed_literals;
 mod types;
 
 pub use checked_integers::CheckedIntegers;
+pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
-pub use sized_text::cut_sized_text;
 pub use typed_literals::TypedLiterals;
 pub use types::PostgresTypes;

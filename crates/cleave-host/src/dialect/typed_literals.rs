@@ -3,12 +3,14 @@
 //! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times by way
 //! of nanoseconds, which end in 2262.
 
+use cleave_fragment::functions::round_to_even;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
@@ -67,20 +69,56 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::yes(Expr::Case(case)))
         }
-        Expr::BinaryExpr(mut binary) if compares(binary.op) => {
+        Expr::BinaryExpr(mut binary) if compares(binary.op) || calculates(binary.op) => {
             let types = (binary.left.get_type(schema), binary.right.get_type(schema));
             if let (Ok(left), Ok(right)) = types {
-                replace(&mut binary.left, &right, schema)?;
-                replace(&mut binary.right, &left, schema)?;
+                if compares(binary.op) {
+                    replace(&mut binary.left, &right, schema)?;
+                    replace(&mut binary.right, &left, schema)?;
+                } else {
+                    *binary.left = aligned(*binary.left, &left, &right);
+                    *binary.right = aligned(*binary.right, &right, &left);
+                }
             }
             Ok(Transformed::yes(Expr::BinaryExpr(binary)))
         }
         Expr::Cast(cast) => Ok(match cast_literal(&cast.expr, cast.field.data_type())? {
             Some(literal) => Transformed::yes(literal),
-            None => Transformed::no(Expr::Cast(cast)),
+            None => rounded(cast, schema),
         }),
+        Expr::ScalarFunction(mut function) if ["ceil", "floor"].contains(&function.name()) => {
+            // The next whole number may have a digit more.
+            for arg in &mut function.args {
+                if let Ok(DataType::Decimal128(digits @ ..38, scale)) = arg.get_type(schema) {
+                    let wider = DataType::Decimal128(digits + 1, scale);
+                    *arg = cast(std::mem::replace(arg, lit(ScalarValue::Null)), wider);
+                }
+            }
+            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
         expr => Ok(Transformed::no(expr)),
     }
+}
+
+/// A cast to an integer rounds: numerics away from zero, floats to even.
+fn rounded(to_integer: Cast, schema: &DFSchema) -> Transformed<Expr> {
+    let target = to_integer.field.data_type();
+    let inner = match (target, to_integer.expr.get_type(schema)) {
+        (DataType::Int16 | DataType::Int32 | DataType::Int64, Ok(DataType::Decimal128(_, 1..))) => {
+            cast(*to_integer.expr, DataType::Decimal128(38, 0))
+        }
+        (
+            DataType::Int16 | DataType::Int32 | DataType::Int64,
+            Ok(DataType::Float32 | DataType::Float64),
+        ) => round_to_even().call(vec![cast(*to_integer.expr, DataType::Float64)]),
+        _ => return Transformed::no(Expr::Cast(to_integer)),
+    };
+    Transformed::yes(Expr::Cast(Cast { expr: Box::new(inner), field: to_integer.field }))
+}
+
+fn calculates(operator: Operator) -> bool {
+    use Operator as Op;
+    matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
 }
 
 fn compares(operator: Operator) -> bool {
@@ -104,18 +142,22 @@ fn replace(expr: &mut Expr, other: &DataType, schema: &DFSchema) -> Result<()> {
         *expr = typed;
     } else if let Ok(own) = expr.get_type(schema) {
         let taken = std::mem::replace(expr, lit(ScalarValue::Null));
-        *expr = in_microseconds(taken, &own, other);
+        *expr = aligned(taken, &own, other);
     }
     Ok(())
 }
 
-/// `expr` of type `own`, in microseconds where the other side is: nanoseconds reach from 1677 to 2262 only.
-fn in_microseconds(expr: Expr, own: &DataType, other: &DataType) -> Expr {
+/// `expr` of type `own` as the other side needs it: in microseconds, as nanoseconds reach from 1677 to 2262 only;
+/// a numeric beside a float as a float, as most floats are no numeric.
+fn aligned(expr: Expr, own: &DataType, other: &DataType) -> Expr {
     use TimeUnit::{Microsecond, Nanosecond};
     match (own, other) {
         (DataType::Timestamp(Nanosecond, zone), DataType::Timestamp(Microsecond, _))
         | (DataType::Date32, DataType::Timestamp(Microsecond, zone)) => {
             cast(expr, DataType::Timestamp(Microsecond, zone.clone()))
+        }
+        (DataType::Decimal128(..), DataType::Float32 | DataType::Float64) => {
+            cast(expr, DataType::Float64)
         }
         _ => expr,
     }

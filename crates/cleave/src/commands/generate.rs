@@ -31,7 +31,7 @@ pub(crate) struct GenerateOptions {
     /// Which database
     #[arg(value_enum)]
     benchmark: Benchmark,
-    /// Its size: imdb at 1 has 74 million rows, tpch at 1 has 8.7 million (1 GB of text)
+    /// Its size: imdb at 1 has 74 million rows, tpch at 1 has 8.7 million (1 GB of text) and starts at 0.01
     #[arg(long)]
     scale: f64,
     /// Other seeds give other rows of the same kind (imdb only)

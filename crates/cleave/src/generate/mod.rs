@@ -42,6 +42,14 @@ pub(crate) enum GenerateError {
         /// What was asked for.
         scale: f64,
     },
+    /// TPC-H below 0.01, or at one of a few scales above it where keys of `partsupp` repeat.
+    #[error(
+        "tpch cannot be made at scale {scale}: its generator repeats keys of `partsupp` at some scales below 0.025; take 0.01, 0.02, or 0.025 and more"
+    )]
+    RepeatedKeys {
+        /// What was asked for.
+        scale: f64,
+    },
     /// A table would have more rows than an `integer` key can number.
     #[error("at this scale `{table}` has {rows} rows, more than an integer key can number")]
     TooManyRows {

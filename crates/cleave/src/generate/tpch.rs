@@ -26,15 +26,20 @@ pub(crate) struct Tpch {
 /// The tables in load order.
 const TABLES: [&str; 8] =
     ["region", "nation", "supplier", "part", "partsupp", "customer", "orders", "lineitem"];
+/// Below it there are so few suppliers that a part often gets one of them twice.
+const SCALE_MIN: f64 = 0.01;
 /// About so many rows make a part, and exactly so many a batch.
 const PART_ROWS: u64 = 200_000;
 const BATCH_ROWS: usize = 16_384;
 
 impl Tpch {
-    /// The tables at `scale`; 1 is about a gigabyte of text.
+    /// The tables at `scale`, from 0.01; 1 is about a gigabyte of text.
     pub(crate) fn new(scale: f64) -> Result<Self, GenerateError> {
         if !(scale > 0.0 && scale <= 100.0) {
             return Err(GenerateError::Scale { scale });
+        }
+        if scale < SCALE_MIN || repeats_suppliers(scale) {
+            return Err(GenerateError::RepeatedKeys { scale });
         }
         // An order says how many lines it has; the number of lines is the sum.
         let mut line_counts = OrderGenerator::create_line_count_random();
@@ -134,6 +139,18 @@ impl Tpch {
             _ => return None,
         })
     }
+}
+
+/// Whether a part gets the same supplier twice, and so `partsupp` the same key.
+///
+/// Of S suppliers, part p gets those numbered p + i (S/4 + (p - 1)/S) modulo S, for i from 0 to 3, where /
+/// drops the rest. Two of them are the same where a multiple of the step, up to its triple, is one of S.
+fn repeats_suppliers(scale: f64) -> bool {
+    let suppliers = SupplierGenerator::calculate_row_count(scale, 1, 1).max(1);
+    let parts = PartGenerator::calculate_row_count(scale, 1, 1);
+    (0..=(parts - 1) / suppliers)
+        .map(|round| suppliers / 4 + round)
+        .any(|step| (1..4).any(|multiple| (multiple * step) % suppliers == 0))
 }
 
 /// The schema with texts as `Utf8`, the only form of text that tables have.

@@ -217,8 +217,10 @@ impl Shell {
         };
         match result {
             Ok(outcomes) => {
+                let has_tags = self.layout.format == Format::Table
+                    && !statements::copies_to_client(statement.text);
                 for outcome in outcomes {
-                    self.show(outcome)?;
+                    self.show(outcome, has_tags)?;
                 }
             }
             Err(error) => {
@@ -235,15 +237,14 @@ impl Shell {
         Ok(())
     }
 
-    fn show(&mut self, outcome: Outcome) -> io::Result<()> {
+    /// CSV and JSON are for programs, which want the rows and nothing else; so are the rows that COPY … TO
+    /// STDOUT has written: what was done is told where `has_tags`.
+    fn show(&mut self, outcome: Outcome, has_tags: bool) -> io::Result<()> {
         match outcome {
             Outcome::Rows { schema, batches } => {
                 write_rows(&mut self.out, self.layout, &schema, &batches)
             }
-            // CSV and JSON are for programs, which want the rows and nothing else.
-            Outcome::Done { tag } if self.layout.format == Format::Table => {
-                writeln!(self.out, "{tag}")
-            }
+            Outcome::Done { tag } if has_tags => writeln!(self.out, "{tag}"),
             Outcome::Done { .. } => Ok(()),
         }
     }

@@ -48,22 +48,30 @@ pub(crate) fn is_open(text: &str) -> bool {
 
 /// Whether a statement reads rows from its client.
 pub(crate) fn copies_from_client(text: &str) -> bool {
-    // All others are parsed once, when they run.
-    let is_copy = text.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("copy"));
-    is_copy
-        && parse_script(text).is_ok_and(|statements| {
-            statements.iter().any(|statement| match &statement.statement {
-                parsed::Statement::Copy(copy) => {
-                    matches!(**copy, parsed::Copy::From { end: parsed::CopyEnd::Client, .. })
-                }
-                _ => false,
-            })
-        })
+    is_copy(text, |copy| matches!(copy, parsed::Copy::From { end: parsed::CopyEnd::Client, .. }))
+}
+
+/// Whether a statement writes rows to its client.
+pub(crate) fn copies_to_client(text: &str) -> bool {
+    is_copy(text, |copy| matches!(copy, parsed::Copy::To { end: parsed::CopyEnd::Client, .. }))
 }
 
 /// Takes the lines of a script that are rows, and the line `\.` behind them, or all that are left.
 pub(crate) fn take_rows<'a>(lines: &mut impl Iterator<Item = &'a str>) -> String {
     lines.take_while(|line| line.trim_end_matches(['\r', '\n']) != "\\.").collect()
+}
+
+/// Whether a statement is a COPY of which `is_meant` is true.
+fn is_copy(text: &str, is_meant: impl Fn(&parsed::Copy) -> bool) -> bool {
+    // All others are parsed once, when they run.
+    let begins_so = text.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("copy"));
+    begins_so
+        && parse_script(text).is_ok_and(|statements| {
+            statements.iter().any(|statement| match &statement.statement {
+                parsed::Statement::Copy(copy) => is_meant(copy.as_ref()),
+                _ => false,
+            })
+        })
 }
 
 fn statement(text: &str, start: usize, end: usize) -> Statement<'_> {

@@ -75,6 +75,24 @@ fn rows_of_copy_stand_in_the_script() {
 }
 
 #[test]
+fn copy_to_stdout_is_nothing_but_rows() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let copy = "COPY (SELECT id, name FROM people ORDER BY id) TO STDOUT";
+    assert_eq!(sql(place.path(), &["-c", copy]).ok(), "1\tAda\n2\t\\N\n");
+    let file = place.path().join("people.txt");
+    let copy = format!("COPY people TO '{}'", file.display());
+    assert_eq!(sql(place.path(), &["-c", &copy]).ok(), "COPY 2\n", "the rows are elsewhere");
+}
+
+#[test]
+fn settings_say_what_was_done() {
+    let place = tempdir().unwrap();
+    let script = "SET split = h0; RESET split; RESET ALL";
+    assert_eq!(sql(place.path(), &["-c", script]).ok(), "SET\nRESET\nRESET\n");
+}
+
+#[test]
 fn scripts_stop_at_the_first_error() {
     let place = tempdir().unwrap();
     let run = sql(place.path(), &["-c", "SELECT 1 AS one; SELECT nothing; SELECT 3 AS three"]);

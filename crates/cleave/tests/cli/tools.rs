@@ -56,6 +56,20 @@ fn tpch_is_generated_too() {
 }
 
 #[test]
+fn tpch_that_would_repeat_keys_is_refused_before_anything_is_made() {
+    let place = tempdir().unwrap();
+    let folder = place.path().join("new");
+    for scale in ["0.001", "0.015"] {
+        for option in ["--db", "--out"] {
+            let folder = folder.to_str().unwrap();
+            let error = cleave(&["generate", "tpch", "--scale", scale, option, folder]).fails(1);
+            assert!(error.contains(scale) && error.contains("take 0.01"), "{error}");
+        }
+        assert!(!folder.exists());
+    }
+}
+
+#[test]
 fn a_wrong_file_is_told_by_line_and_column_and_loads_nothing() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");

@@ -17,13 +17,19 @@ use datafusion::execution::SessionStateDefaults;
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
 use super::first_words;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::statement::names::{fold, position_of};
 
 /// Refuses what the crate reads in a query and DataFusion would drop or not understand.
 pub(crate) fn refuse_in_query(query: &ast::Query) -> Result<()> {
     match query.visit(&mut Refuse) {
         ControlFlow::Continue(()) => Ok(()),
+        // The span of a long chain would call itself as often as the chain is long.
+        ControlFlow::Break(error)
+            if matches!(*error, Error::Invalid { fault: Fault::TooComplex, .. }) =>
+        {
+            Err(*error)
+        }
         ControlFlow::Break(error) => Err(error.at(position_of(query.span().start))),
     }
 }
@@ -36,6 +42,7 @@ impl Visitor for Refuse {
     type Break = Box<Error>;
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> Flow {
+        refuse_long_union(&query.body)?;
         if let Some(lock) = query.locks.first() {
             return refuse(format!("SELECT ... FOR {}", lock.lock_type), query);
         }
@@ -133,6 +140,15 @@ impl Visitor for Refuse {
         match expression {
             ast::Expr::Function(function) => refuse_in_function(function),
             ast::Expr::AtTimeZone { .. } => refuse("AT TIME ZONE", expression),
+            // The engine's patterns are regular expressions.
+            ast::Expr::SimilarTo { .. } => refuse("SIMILAR TO", expression),
+            // The engine mixes up the columns of the two sides.
+            ast::Expr::AnyOp { right, .. } | ast::Expr::AllOp { right, .. }
+                if matches!(without_brackets(right), ast::Expr::Subquery(_)) =>
+            {
+                refuse("a comparison with ANY or ALL of a subquery", expression)
+            }
+            ast::Expr::BinaryOp { .. } => refuse_long_chain(expression),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -185,10 +201,63 @@ fn refuse_in_recursive(query: &ast::Query) -> Flow {
 }
 
 fn refuse_in_joins(tables: &ast::TableWithJoins) -> Flow {
-    match tables.joins.iter().find(|join| join.global) {
-        Some(join) => refuse("GLOBAL JOIN", &join.relation),
-        None => ControlFlow::Continue(()),
+    use ast::JoinOperator as Op;
+    for join in &tables.joins {
+        if join.global {
+            return refuse("GLOBAL JOIN", &join.relation);
+        }
+        // The engine shows the left side's column where it ought to show the one that is there.
+        let merges = match &join.join_operator {
+            Op::Right(constraint) | Op::RightOuter(constraint) | Op::FullOuter(constraint) => {
+                matches!(constraint, ast::JoinConstraint::Using(_) | ast::JoinConstraint::Natural)
+            }
+            _ => false,
+        };
+        if merges {
+            return refuse("RIGHT or FULL JOIN with USING or NATURAL", &join.relation);
+        }
     }
+    ControlFlow::Continue(())
+}
+
+fn without_brackets(expression: &ast::Expr) -> &ast::Expr {
+    match expression {
+        ast::Expr::Nested(inner) => without_brackets(inner),
+        other => other,
+    }
+}
+
+/// Most operators in a row, and most parts of a UNION: the engine calls itself once for each.
+const CHAIN_LENGTH_MAX: usize = 2000;
+
+/// Operators in a row hang to the left of each other; nothing calls itself here.
+fn refuse_long_chain(expression: &ast::Expr) -> Flow {
+    let (mut length, mut next) = (0, expression);
+    while let ast::Expr::BinaryOp { left, .. } = next {
+        length += 1;
+        next = left;
+    }
+    refuse_length(length, "operators in a row")
+}
+
+fn refuse_long_union(body: &ast::SetExpr) -> Flow {
+    let (mut length, mut next) = (0, body);
+    while let ast::SetExpr::SetOperation { left, .. } = next {
+        length += 1;
+        next = left;
+    }
+    refuse_length(length, "set operations in a row")
+}
+
+fn refuse_length(length: usize, what: &str) -> Flow {
+    if length <= CHAIN_LENGTH_MAX {
+        return ControlFlow::Continue(());
+    }
+    ControlFlow::Break(Box::new(Error::Invalid {
+        message: format!("the statement has {length} {what}, more than {CHAIN_LENGTH_MAX}"),
+        fault: Fault::TooComplex,
+        position: None,
+    }))
 }
 
 fn refuse_in_alias(alias: Option<&ast::TableAlias>, place: &ast::TableFactor) -> Flow {

@@ -40,7 +40,7 @@ pub use statement_context::{StatementContext, StatementInput};
 
 use crate::cooperative::figures::QueryFigures;
 use crate::database::Database;
-use crate::dialect::cut_sized_text;
+use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::settings::Settings;
@@ -86,7 +86,7 @@ pub async fn plan_query(
     let state = engine::statement_state(settings, partitions, database.query_runtime(), catalog);
     let mut query = query.clone();
     let names = ResultNames::take(&mut query);
-    cut_sized_text(&mut query);
+    lower_syntax(&mut query);
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     check_tables(&state, &context, &statement)?;

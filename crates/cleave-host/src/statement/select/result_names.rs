@@ -114,7 +114,8 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
                     column == other_column
                         && (table.is_none() || other_table.is_none() || table == other_table)
                 }
-                _ => one.to_string() == other.to_string(),
+                // The engine leaves casts out of names: what has one name here may have one there.
+                _ => expression_name(one) == expression_name(other),
             }
         }
         (SelectItem::ExprWithAlias { alias, .. }, SelectItem::UnnamedExpr(expression))

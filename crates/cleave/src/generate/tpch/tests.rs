@@ -1,6 +1,37 @@
 //! Tests of the eight tables.
 
+use std::collections::HashSet;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+
 use super::*;
+
+#[test]
+fn scales_at_which_keys_repeat_are_refused() {
+    for scale in [0.0001, 0.001, 0.005, 0.0099, 0.012, 0.015, 0.021, 0.0228] {
+        let refused = Tpch::new(scale);
+        assert!(matches!(refused, Err(GenerateError::RepeatedKeys { .. })), "{scale}");
+    }
+    for scale in [0.0, -1.0, f64::NAN, 101.0] {
+        assert!(matches!(Tpch::new(scale), Err(GenerateError::Scale { .. })), "{scale}");
+    }
+    assert!((25..1_000_i32).all(|thousandths| !repeats_suppliers(f64::from(thousandths) / 1e3)));
+    for scale in [0.01, 0.011, 0.02, 0.025] {
+        let tpch = Tpch::new(scale).unwrap();
+        let mut keys = HashSet::new();
+        for part in 0..tpch.parts("partsupp") {
+            for batch in tpch.part("partsupp", part) {
+                let parts = batch.column(0).as_primitive::<Int64Type>().values();
+                let suppliers = batch.column(1).as_primitive::<Int64Type>().values();
+                for key in parts.iter().copied().zip(suppliers.iter().copied()) {
+                    assert!(keys.insert(key), "{key:?} comes twice at {scale}");
+                }
+            }
+        }
+        assert!(!keys.is_empty());
+    }
+}
 
 #[test]
 fn parts_have_as_many_rows_as_their_table() {
@@ -21,7 +52,7 @@ fn parts_have_as_many_rows_as_their_table() {
 
 #[test]
 fn the_statements_create_the_columns_that_come() {
-    for table in Tpch::new(0.001).unwrap().tables() {
+    for table in Tpch::new(0.01).unwrap().tables() {
         let head = format!("CREATE TABLE {} (\n", table.name);
         let body = Tpch::schema_sql().split_once(&head).unwrap().1.split_once("\n);").unwrap().0;
         let created: Vec<(&str, DataType)> = body

@@ -1,4 +1,5 @@
-//! Casts to text of a length, which the engine would read as casts to text.
+//! What is said otherwise before it is planned: casts to text of a length, which the engine would read as casts
+//! to text, and numbers like `1e300`, which it would read as numerics.
 
 use std::ops::ControlFlow;
 
@@ -6,9 +7,9 @@ use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
 };
 
-/// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does; `char(n)` without its
-/// trailing blanks, as it is stored.
-pub fn cut_sized_text(query: &mut ast::Query) {
+/// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` without its
+/// trailing blanks, as it is stored; and makes doubles of numbers that no numeric holds.
+pub fn lower_syntax(query: &mut ast::Query) {
     let flow: ControlFlow<()> = visit_expressions_mut(query, |expression| {
         if let Expr::Cast { data_type, .. } = expression
             && let Some((length, is_char)) = text_length(data_type)
@@ -28,9 +29,27 @@ pub fn cut_sized_text(query: &mut ast::Query) {
             };
             *expression = if is_char { without_trailing_blanks(cut) } else { cut };
         }
+        if is_beyond_numeric(expression) {
+            let number = std::mem::replace(expression, Expr::value(ast::Value::Null));
+            *expression = Expr::Cast {
+                kind: ast::CastKind::DoubleColon,
+                expr: Box::new(Expr::value(ast::Value::SingleQuotedString(number.to_string()))),
+                data_type: DataType::DoublePrecision,
+                array: false,
+                format: None,
+            };
+        }
         ControlFlow::Continue(())
     });
     debug_assert!(flow.is_continue(), "nothing stops the visit");
+}
+
+/// Whether a number is written with a power of ten that no numeric of 38 digits has.
+fn is_beyond_numeric(expression: &Expr) -> bool {
+    let Expr::Value(value) = expression else { return false };
+    let ast::Value::Number(text, _) = &value.value else { return false };
+    let exponent = text.split_once(['e', 'E']).map(|(_, exponent)| exponent.parse::<i64>());
+    exponent.is_some_and(|exponent| !exponent.is_ok_and(|exponent| exponent.abs() <= 30))
 }
 
 fn without_trailing_blanks(text: Expr) -> Expr {
