@@ -28,6 +28,9 @@ pub(crate) use refuse::refuse_in_query;
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
 
+/// Most operators and keywords between two commas.
+const CHAIN_TOKENS_MAX: usize = 20_000;
+
 /// One statement of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedStatement {
@@ -131,6 +134,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             position: position_of(error.location),
         }
     })?;
+    check_chains(&tokens)?;
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
@@ -159,6 +163,31 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
         statements.push(ParsedStatement { statement, text, position });
     }
+}
+
+/// Refuses chains of operators so long that their tree could not even be dropped: dropping calls itself once
+/// for each. What is shorter and still too long for the engine is refused by [`refuse_in_query`].
+fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut length = 0_usize;
+    for token in tokens {
+        match &token.token {
+            Token::Comma | Token::SemiColon => length = 0,
+            Token::Whitespace(_) | Token::LParen | Token::RParen | Token::Period => {}
+            Token::Number(..) | Token::SingleQuotedString(_) => {}
+            Token::Word(word) if word.keyword == Keyword::NoKeyword => {}
+            _ => length += 1,
+        }
+        if length > CHAIN_TOKENS_MAX {
+            return Err(Error::Invalid {
+                message: format!(
+                    "the statement has more than {CHAIN_TOKENS_MAX} operators in a row"
+                ),
+                fault: Fault::TooComplex,
+                position: position_of(token.span.start),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Whether an expression in VALUES is the bare word DEFAULT, which the parser reads as a name.
