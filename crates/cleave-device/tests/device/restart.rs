@@ -58,15 +58,20 @@ async fn a_device_that_dies_gives_a_clear_error_and_works_when_it_is_back() {
     assert_eq!(drain(&mut stream).await.unwrap(), (0..ROW_COUNT).collect::<Vec<_>>());
 }
 
-#[tokio::test]
-async fn a_run_goes_on_over_a_new_connection() {
+/// A device with pages of its own, reached over a wire that can be cut.
+async fn bench_over_a_wire() -> (Bench, Wire, Server) {
     let media = memory();
     let device = Runtime::new(Arc::clone(&media), options()).unwrap();
     let credentials = Credentials::new();
     let server = Server::start(device, any_port(), Some(&credentials)).await;
     let wire = Wire::to(server.address).await;
     let link: Arc<dyn Link> = credentials.connect(wire.address).await.unwrap();
-    let bench = Bench::of(link, Arc::clone(&media), None);
+    (Bench::of(link, media, None), wire, server)
+}
+
+#[tokio::test]
+async fn a_run_goes_on_over_a_new_connection() {
+    let (bench, wire, _server) = bench_over_a_wire().await;
     let morsels = bench.load().await;
     let mut request = bench.request(1, &scan(None), &morsels);
     (request.slot_count, request.slot_bytes) = (4, 4096);
@@ -99,13 +104,7 @@ async fn a_run_goes_on_over_a_new_connection() {
 
 #[tokio::test]
 async fn a_run_abandoned_with_its_connection_is_released_over_the_next() {
-    let media = memory();
-    let device = Runtime::new(Arc::clone(&media), options()).unwrap();
-    let credentials = Credentials::new();
-    let server = Server::start(device, any_port(), Some(&credentials)).await;
-    let wire = Wire::to(server.address).await;
-    let link: Arc<dyn Link> = credentials.connect(wire.address).await.unwrap();
-    let bench = Bench::of(link, Arc::clone(&media), None);
+    let (bench, wire, _server) = bench_over_a_wire().await;
     let morsels = bench.load().await;
     let mut request = bench.request(1, &scan(None), &morsels);
     request.slot_count = 1;

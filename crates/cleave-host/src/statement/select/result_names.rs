@@ -74,7 +74,7 @@ fn take_list(items: &mut [SelectItem], in_set: bool) -> ResultNames {
     };
     let names: Vec<Option<String>> = items.iter().map(item_name).collect();
     let has_star = items.iter().any(is_star);
-    for place in 1..items.len().max(1) {
+    for place in 0..items.len() {
         let (before, rest) = items.split_at_mut(place);
         let Some(item) = rest.first_mut() else { break };
         let hide = match item {
@@ -85,15 +85,6 @@ fn take_list(items: &mut [SelectItem], in_set: bool) -> ResultNames {
         };
         if hide {
             hide_name(item, place);
-        }
-    }
-    if has_star && !in_set {
-        // A column before its `*` clashes as well.
-        let star = items.iter().position(is_star).unwrap_or(0);
-        for (place, item) in items.iter_mut().enumerate().take(star) {
-            if matches!(item, SelectItem::UnnamedExpr(e) if column_parts(e).is_some()) {
-                hide_name(item, place);
-            }
         }
     }
     let known = |names: &mut dyn Iterator<Item = &Option<String>>| -> Vec<String> {
