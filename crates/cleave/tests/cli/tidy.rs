@@ -243,10 +243,12 @@ fn all_text_files() -> Vec<(PathBuf, String)> {
         for entry in std::fs::read_dir(&directory).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name();
+            // In a second working tree `.git` is a file.
+            if ["target", ".git", "bench-results"].iter().any(|skipped| name == *skipped) {
+                continue;
+            }
             if entry.file_type().unwrap().is_dir() {
-                if !["target", ".git", "bench-results"].iter().any(|skipped| name == *skipped) {
-                    pending.push(entry.path());
-                }
+                pending.push(entry.path());
             } else if name != "Cargo.lock"
                 && let Ok(text) = std::fs::read_to_string(entry.path())
             {
