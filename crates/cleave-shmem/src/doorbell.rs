@@ -1,0 +1,61 @@
+//! Wakes the other side: a counter of the system that becomes readable when it is rung.
+//!
+//! A bell is rung only when the ring says that its owner sleeps, so that two sides that are busy make no
+//! system call. Ringing for nothing is harmless: who wakes looks and sleeps again.
+
+#![expect(
+    unsafe_code,
+    reason = "the counter is made by a call that the standard library does not have"
+)]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// A bell: one side waits until its descriptor is readable, the other rings.
+#[derive(Debug)]
+pub struct Doorbell(File);
+
+impl Doorbell {
+    /// A bell that was not rung.
+    ///
+    /// # Errors
+    /// What the system says, for example that too many files are open.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: the call touches no memory.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call above made it, and nobody else has it.
+        Ok(Self(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    /// The bell that a peer made.
+    pub fn from_descriptor(descriptor: OwnedFd) -> Self {
+        Self(File::from(descriptor))
+    }
+
+    /// Wakes whoever waits.
+    pub fn ring(&self) {
+        // Fails where the counter is full: then it was rung already.
+        drop((&self.0).write(&1_u64.to_le_bytes()));
+    }
+
+    /// Forgets how often it was rung; whether it was.
+    pub fn clear(&self) -> bool {
+        (&self.0).read(&mut [0; 8]).is_ok()
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Doorbell {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}

@@ -1,0 +1,43 @@
+//! Memory that two processes on one machine map: bytes in on one side, out on the other, no system call while
+//! both are awake.
+//!
+//! ```text
+//!        process A                    Region                    process B
+//!  bytes ─▶ Producer ─▶ control │ data of the ring A ▶ B ─▶ Consumer ─▶ bytes
+//!  bytes ◀─ Consumer ◀─ control │ data of the ring B ▶ A ◀─ Producer ◀─ bytes
+//!             │                                                │
+//!             └── Doorbell: wakes a side that sleeps ──────────┘
+//! ```
+//!
+//! 1. `region`: [`Region`], a memory file that both map, or heap bytes where one process is both sides.
+//! 2. `slot_ring`: [`Producer`] and [`Consumer`], one ring of bytes with one of each, and [`RingPair`], the two
+//!    rings of a region.
+//! 3. `doorbell`: [`Doorbell`], by which a side that found nothing to do is woken.
+//! 4. `descriptors`: file descriptors over a Unix socket, which is how the other side gets region and bells.
+//!
+//! Invariants: this crate holds all the `unsafe` of shared memory. Nothing in the region is believed: positions
+//! are read once, checked, and kept in private memory, and bytes are copied out before anybody looks at them, so
+//! that a peer can spoil what it says and nothing else. A side that stops, at whatever instruction, leaves the
+//! other one waiting and never misled; that it is gone is told by other means (the socket's end).
+//!
+//! Deliberately absent: tokio (whoever waits does it with the bell's file descriptor), messages and checksums
+//! (the bytes are a stream, as TCP's are), names in a file system (memory goes with its last process).
+
+#[cfg(not(loom))]
+mod descriptors;
+#[cfg(not(loom))]
+mod doorbell;
+#[cfg(not(loom))]
+mod region;
+mod ring_memory;
+mod slot_ring;
+
+#[cfg(not(loom))]
+pub use descriptors::{receive_descriptors, send_descriptors};
+#[cfg(not(loom))]
+pub use doorbell::Doorbell;
+#[cfg(not(loom))]
+pub use region::{Region, RegionError};
+#[cfg(not(loom))]
+pub use slot_ring::pair::{RING_BYTES_MAX, RING_BYTES_MIN, RingPair, Side};
+pub use slot_ring::{Consumer, Moved, Producer, RingError};
