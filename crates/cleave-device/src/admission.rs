@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
+use cleave_fragment::waiting::timeout;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of one permit.
@@ -64,8 +65,8 @@ impl Admission {
             return Err(self.does_not_fit(bytes, "which is more than the device has"));
         }
         let permit = Arc::clone(&self.granules).acquire_many_owned(granules);
-        match tokio::time::timeout(self.wait, permit).await {
-            Ok(Ok(permit)) => Ok(Admitted { _granules: permit }),
+        match timeout(self.wait, permit).await {
+            Some(Ok(permit)) => Ok(Admitted { _granules: permit }),
             _ => Err(self.does_not_fit(bytes, "and other runs did not end in time")),
         }
     }

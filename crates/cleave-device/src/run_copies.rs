@@ -63,6 +63,7 @@ pub(crate) async fn run_copies(work: RunWork) {
         copies.spawn(Measured { work: Box::pin(copy), cpu: Arc::clone(&work.cpu) });
     }
     let ended = tokio::select! {
+        biased;
         () = work.run.cancellation() => Err(work.run.cancelled_error()),
         ended = all_ended(&mut copies) => ended,
     };

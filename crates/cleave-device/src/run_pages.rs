@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, thread_cpu_time};
 use cleave_store::{
     MediaPages, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
@@ -109,7 +110,7 @@ impl RunPages {
     ) -> BoxFuture<'_, Result<Vec<T>, StoreError>> {
         let pages = self.pages.clone();
         let (cpu, pages_read) = (Arc::clone(&self.cpu), Arc::clone(&self.pages_read));
-        let reading = self.threads.spawn_blocking(move || {
+        let reading = spawn_blocking_on(&self.threads, move || {
             cpu.measure(|| {
                 pages_read.fetch_add(items.len() as u64, Ordering::Relaxed);
                 items.into_iter().map(|item| read(&pages, item)).collect()

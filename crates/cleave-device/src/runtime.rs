@@ -25,9 +25,10 @@ use cleave_fragment::command::{
     ReadItem, ReadPayload, Reply, Request, WriteItem,
 };
 use cleave_fragment::link::{DeviceService, SlotSender};
-use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes};
+use cleave_fragment::waiting::spawn_blocking_on;
+use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes, simulation};
 use cleave_store::{MediaPages, PageRead};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::admission::Admission;
@@ -113,16 +114,34 @@ struct Owner {
 type RunKey = ([u8; 16], u64, u64);
 type Ownership = OwnedRwLockReadGuard<Option<Owner>>;
 
-/// The two sets of threads; dropped without waiting, because the caller may be asynchronous.
+/// The two sets of threads.
 #[derive(Debug)]
 struct Threads {
-    io: Option<tokio::runtime::Runtime>,
-    fragments: Option<tokio::runtime::Runtime>,
+    io: ThreadSet,
+    fragments: ThreadSet,
 }
 
-impl Drop for Threads {
+/// Threads of this device, or in a simulation the one thread that all share; dropped without waiting, because the
+/// caller may be asynchronous.
+#[derive(Debug)]
+struct ThreadSet {
+    handle: Handle,
+    owned: Option<tokio::runtime::Runtime>,
+}
+
+impl ThreadSet {
+    fn start(builder: &mut Builder) -> Result<Self, std::io::Error> {
+        if simulation::is_active() {
+            return Ok(Self { handle: Handle::current(), owned: None });
+        }
+        let owned = builder.build()?;
+        Ok(Self { handle: owned.handle().clone(), owned: Some(owned) })
+    }
+}
+
+impl Drop for ThreadSet {
     fn drop(&mut self) {
-        for threads in [self.io.take(), self.fragments.take()].into_iter().flatten() {
+        if let Some(threads) = self.owned.take() {
             threads.shutdown_background();
         }
     }
@@ -132,18 +151,20 @@ impl Runtime {
     /// A device over `media`.
     pub fn new(media: Arc<dyn Media>, options: RuntimeOptions) -> Result<Arc<Self>, RuntimeError> {
         let cores = options.cores.max(1) as usize;
-        let io = Builder::new_multi_thread()
-            .worker_threads(1)
-            .max_blocking_threads(options.io_threads.max(1) as usize)
-            .thread_name("cleave-device-io")
-            .build()?;
-        let fragments = Builder::new_multi_thread()
-            .worker_threads(cores)
-            .max_blocking_threads(2 * cores)
-            .thread_name("cleave-fragment")
-            .thread_stack_size(FRAGMENT_STACK_BYTES)
-            .enable_time()
-            .build()?;
+        let io = ThreadSet::start(
+            Builder::new_multi_thread()
+                .worker_threads(1)
+                .max_blocking_threads(options.io_threads.max(1) as usize)
+                .thread_name("cleave-device-io"),
+        )?;
+        let fragments = ThreadSet::start(
+            Builder::new_multi_thread()
+                .worker_threads(cores)
+                .max_blocking_threads(2 * cores)
+                .thread_name("cleave-fragment")
+                .thread_stack_size(FRAGMENT_STACK_BYTES)
+                .enable_time(),
+        )?;
         Ok(Arc::new(Self {
             media,
             incarnation: u64::from_le_bytes(random_bytes::<8>()?),
@@ -152,7 +173,7 @@ impl Runtime {
             ending: Mutex::default(),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
             sequence_max: AtomicU64::new(0),
-            threads: Threads { io: Some(io), fragments: Some(fragments) },
+            threads: Threads { io, fragments },
             options,
         }))
     }
@@ -216,13 +237,13 @@ impl Runtime {
         &self,
         work: impl FnOnce(&dyn Media) -> Result<T, DeviceError> + Send + 'static,
     ) -> Result<T, DeviceError> {
-        let closed = || DeviceError::new(DeviceErrorCause::Io, "the device is shutting down");
-        let io = self.threads.io.as_ref().ok_or_else(closed)?;
         let media = Arc::clone(&self.media);
-        io.spawn_blocking(move || work(media.as_ref())).await.unwrap_or_else(|error| {
-            let message = format!("the device failed internally: {error}");
-            Err(DeviceError::new(DeviceErrorCause::Io, message))
-        })
+        spawn_blocking_on(&self.threads.io.handle, move || work(media.as_ref()))
+            .await
+            .unwrap_or_else(|error| {
+                let message = format!("the device failed internally: {error}");
+                Err(DeviceError::new(DeviceErrorCause::Io, message))
+            })
     }
 
     async fn read(&self, items: Vec<ReadItem>) -> Result<Reply, DeviceError> {

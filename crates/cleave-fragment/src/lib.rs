@@ -11,6 +11,7 @@
 //! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3).
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
+//! 6. [`waiting`]: for time, and for work that blocks.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
@@ -22,6 +23,7 @@ pub mod functions;
 pub mod link;
 pub mod morsel;
 pub mod operators;
+pub mod waiting;
 
 pub use codec::{build_id, decode_fragment, encode_fragment};
 pub use fragment::{FragmentContext, FragmentCounters, fragment_task_context, with_copies};

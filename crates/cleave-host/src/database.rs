@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use cleave_fragment::link::Link;
+use cleave_fragment::waiting;
 use cleave_media::MediaError;
 use cleave_store::PageSource;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -462,7 +463,7 @@ pub(crate) async fn retry_while_in_use<T>(mut attempt: impl FnMut() -> Result<T>
             Err(error) if is_in_use(&error) => {}
             outcome => return outcome,
         }
-        tokio::time::sleep(LOCK_PAUSE).await;
+        waiting::sleep(LOCK_PAUSE).await;
     }
     attempt()
 }

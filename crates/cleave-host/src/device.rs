@@ -22,7 +22,7 @@ use cleave_fragment::command::{
 };
 use cleave_fragment::link::{
     AbandonedRuns, AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress,
-    RemoteLink, Token,
+    RemoteLink, Token, dial_simulated,
 };
 use cleave_media::{BlockAddress, Extent, SpaceMap};
 use tokio::sync::oneshot;
@@ -681,8 +681,11 @@ async fn connect(
             Ok(EmbeddedLink::new(service, None))
         }
         DeviceKind::Remote(remote) => {
-            let token = read_token(&entry.name, remote)?;
             let address = RemoteAddress { host: remote.host.clone(), port: remote.port };
+            if let Some(link) = dial_simulated(&address) {
+                return link.map_err(|error| fault(entry, "connect", error));
+            }
+            let token = read_token(&entry.name, remote)?;
             let ca_pem = remote.ca_pem.as_ref().map(String::as_bytes);
             let link = RemoteLink::reconnect(address, token, ca_pem, remote.rate_cap, abandoned)
                 .await

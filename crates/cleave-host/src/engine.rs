@@ -6,7 +6,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use cleave_media::simulation;
 use datafusion::catalog::CatalogProviderList;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::config::Dialect;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -88,6 +90,17 @@ pub fn host_partitions(settings: &Settings) -> usize {
     match usize::try_from(settings.threads) {
         Ok(threads) if threads > 0 => threads,
         _ => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// `work` on a thread that may be busy or wait; dropped with the statement if it has not begun.
+pub(crate) fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> SpawnedTask<T> {
+    if simulation::is_active() {
+        SpawnedTask::spawn(async move { work() })
+    } else {
+        SpawnedTask::spawn_blocking(work)
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::simulation;
+
 /// A source of time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Time since an arbitrary moment; never goes back.
@@ -18,16 +20,22 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     fn wall(&self) -> i64;
 }
 
-/// The operating system's clocks.
+/// The operating system's clocks, or those of the simulation that owns the thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
-        duration(clock_gettime(ClockId::Monotonic))
+        match simulation::current() {
+            Some(world) => world.now(),
+            None => duration(clock_gettime(ClockId::Monotonic)),
+        }
     }
 
     fn wall(&self) -> i64 {
+        if let Some(world) = simulation::current() {
+            return world.wall();
+        }
         let time = clock_gettime(ClockId::Realtime);
         time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1000)
     }
@@ -64,13 +72,18 @@ impl Stopwatch {
 /// CPU time that the calling thread has used since it began, in user and kernel mode.
 #[must_use]
 pub fn thread_cpu_time() -> Duration {
-    duration(clock_gettime(ClockId::ThreadCPUTime))
+    cpu_time(ClockId::ThreadCPUTime)
 }
 
 /// CPU time that all threads of this process have used since it began, in user and kernel mode.
 #[must_use]
 pub fn process_cpu_time() -> Duration {
-    duration(clock_gettime(ClockId::ProcessCPUTime))
+    cpu_time(ClockId::ProcessCPUTime)
+}
+
+/// In a simulation nothing takes CPU time.
+fn cpu_time(clock: ClockId) -> Duration {
+    if simulation::is_active() { Duration::ZERO } else { duration(clock_gettime(clock)) }
 }
 
 /// These clocks start at 0 and have nanoseconds below one second.

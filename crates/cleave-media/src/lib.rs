@@ -12,6 +12,8 @@
 //! 7. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
 //! 8. [`space`]: [`SpaceMap`], the free space of one device; owned by the host, never stored here.
 //! 9. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
+//! 10. [`files`]: the changes that a host makes to its own files.
+//! 11. [`simulation`]: where a simulator takes the place of time, randomness and files.
 //!
 //! Invariant: this crate knows nothing of rows, pages or tables, starts no thread and sees no async runtime.
 //! Source: `design.md`, "Native storage" and "Parts".
@@ -22,10 +24,12 @@ pub mod clock;
 pub mod direct_file;
 mod error;
 pub mod faults;
+pub mod files;
 pub mod identity;
 pub mod media;
 pub mod memory;
 pub mod random;
+pub mod simulation;
 pub mod space;
 
 pub use address::{BLOCK_SIZE, BlockAddress, Extent};

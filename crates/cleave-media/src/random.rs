@@ -6,14 +6,18 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::MediaError;
+use crate::{MediaError, simulation};
 
-/// `N` unpredictable bytes from the operating system.
+/// `N` unpredictable bytes from the operating system, or from the simulation that owns the thread.
 ///
 /// # Errors
 /// [`MediaError::Open`] where the operating system has none to give; no Linux since 3.17 does that.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], MediaError> {
     let mut bytes = [0; N];
+    if let Some(world) = simulation::current() {
+        world.fill_random(&mut bytes);
+        return Ok(bytes);
+    }
     let mut filled = 0;
     while filled < N {
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {

@@ -64,6 +64,7 @@ impl Runtime {
         let mut entered = Entered { runtime: self, run: &run, done: false };
         self.reclaim_detached(memory_bytes, &run);
         let admitted = tokio::select! {
+            biased;
             admitted = self.admission.admit(memory_bytes) => admitted,
             () = run.cancellation() => Err(run.cancelled_error()),
         };
@@ -132,17 +133,13 @@ impl Runtime {
         request: &Arc<Execute>,
         mut admitted: Admitted,
     ) -> Result<SchemaRef, DeviceError> {
-        let closed = || DeviceError::new(DeviceErrorCause::Io, "the device is shutting down");
-        let threads = self.threads.fragments.as_ref().ok_or_else(closed)?;
+        let threads = &self.threads.fragments.handle;
         let limit_bytes = usize::try_from(request.memory_bytes).unwrap_or(usize::MAX);
         let budget = Arc::new(MemoryBudget::new(limit_bytes));
         let cpu = Arc::new(CpuTime::default());
         let counters = Arc::new(FragmentCounters::default());
-        let pages = Arc::new(RunPages::new(
-            Arc::clone(&self.media),
-            threads.handle().clone(),
-            Arc::clone(&cpu),
-        ));
+        let pages =
+            Arc::new(RunPages::new(Arc::clone(&self.media), threads.clone(), Arc::clone(&cpu)));
         let preparing = {
             let (request, pages, cores) =
                 (Arc::clone(request), Arc::clone(&pages), self.options.cores);
@@ -154,7 +151,7 @@ impl Runtime {
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
         let Prepared { plan, schema, copies, task } =
-            threads.handle().spawn(preparing).await.unwrap_or_else(broke_off)?;
+            threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         run.hold(admitted.split(ring_bytes(request)));
         let work = RunWork {
             run: Arc::clone(run),
@@ -169,7 +166,7 @@ impl Runtime {
             admitted,
         };
         // Detached on purpose: the run is ended through its cancellation, and waited for.
-        let _detached = threads.handle().spawn(run_copies(work));
+        let _detached = threads.spawn(run_copies(work));
         Ok(schema)
     }
 }

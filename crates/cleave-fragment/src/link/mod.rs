@@ -19,6 +19,7 @@ pub mod link;
 pub mod metered;
 pub mod remote;
 mod remote_connection;
+pub mod simulated;
 pub mod tls;
 pub mod token_bucket;
 
@@ -28,4 +29,5 @@ pub use link::{
     Traffic,
 };
 pub use remote::{AbandonedRuns, RemoteAddress, RemoteLink};
+pub use simulated::{Dial, SimulatedNetwork, dial_simulated, simulate_network};
 pub use tls::{DeviceIdentity, TlsFileError, Token};

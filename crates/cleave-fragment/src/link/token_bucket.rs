@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use cleave_media::{Clock, SystemClock};
 
+use crate::waiting::sleep;
+
 /// How far a link that was idle, or whose timer fired late, may run ahead of its rate.
 pub const BURST: Duration = Duration::from_millis(10);
 
@@ -85,7 +87,7 @@ impl RateCap {
 
 async fn wait(time: Duration) {
     if !time.is_zero() {
-        tokio::time::sleep(time).await;
+        sleep(time).await;
     }
 }
 

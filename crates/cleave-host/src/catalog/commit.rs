@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cleave_fragment::waiting;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId};
 use tokio::sync::OwnedMutexGuard;
@@ -141,7 +142,7 @@ impl Transaction {
             }
         }
         let database = Arc::clone(&self.database);
-        let swapped = tokio::task::spawn_blocking(move || self.swap_root()).await;
+        let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.
             database.stop();

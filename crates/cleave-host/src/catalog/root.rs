@@ -13,11 +13,12 @@
 //! Deliberately absent: a log. Each statement that writes is one root replacement (issue 2, part 2).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cleave_media::files;
 use cleave_store::{
     Format, FrameError, SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap,
 };
@@ -90,14 +91,14 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
 pub fn replace(directory: &Path, state: &CatalogState) -> Result<(), ReplaceError> {
     let (new, path) = (directory.join(ROOT_NEW), directory.join(ROOT));
     let bytes = ROOT_FORMAT.seal(&encode(state));
-    write_durably(&new, &bytes).map_err(|error| {
+    files::write_durably(&new, &bytes).map_err(|error| {
         // Best effort: the next replacement or the next opening removes it otherwise.
-        drop(fs::remove_file(&new));
+        drop(files::remove(&new));
         ReplaceError::Unchanged(file_error(&new, "write", error))
     })?;
-    fs::rename(&new, &path)
+    files::rename(&new, &path)
         .map_err(|error| ReplaceError::Unchanged(file_error(&path, "replace", error)))?;
-    sync_directory(directory)
+    files::sync_directory(directory)
         .map_err(|error| ReplaceError::Unknown(file_error(directory, "sync", error)))
 }
 
@@ -117,12 +118,12 @@ pub enum ReplaceError {
 pub fn create_directory(directory: &Path) -> Result<()> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
-    fs::create_dir_all(directory).map_err(|error| file_error(directory, "create", error))?;
+    files::create_directories(directory).map_err(|error| file_error(directory, "create", error))?;
     for path in missing {
         // The name of each stands in the one above it.
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         for synced in [path, above.unwrap_or(Path::new("."))] {
-            sync_directory(synced).map_err(|error| file_error(synced, "sync", error))?;
+            files::sync_directory(synced).map_err(|error| file_error(synced, "sync", error))?;
         }
     }
     Ok(())
@@ -134,8 +135,8 @@ pub fn create_directory(directory: &Path) -> Result<()> {
 /// [`Error::Io`].
 pub fn create_directories(directory: &Path) -> Result<()> {
     let segments = directory.join(SEGMENTS);
-    fs::create_dir_all(&segments).map_err(|error| file_error(&segments, "create", error))?;
-    sync_directory(directory).map_err(|error| file_error(directory, "sync", error))
+    files::create_directories(&segments).map_err(|error| file_error(&segments, "create", error))?;
+    files::sync_directory(directory).map_err(|error| file_error(directory, "sync", error))
 }
 
 /// Writes the directory of a sealed segment, durably but for the entry in `segments/`, which
@@ -146,7 +147,7 @@ pub fn create_directories(directory: &Path) -> Result<()> {
 pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<SegmentFile> {
     let bytes = segment.encode();
     let path = segment_path(directory, segment.segment);
-    write_durably(&path, &bytes).map_err(|error| file_error(&path, "write", error))?;
+    files::write_durably(&path, &bytes).map_err(|error| file_error(&path, "write", error))?;
     Ok(SegmentFile { checksum: crc32c::crc32c(&bytes), bytes: bytes.len() as u64 })
 }
 
@@ -156,13 +157,13 @@ pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<Seg
 /// [`Error::Io`].
 pub fn sync_segments(directory: &Path) -> Result<()> {
     let segments = directory.join(SEGMENTS);
-    sync_directory(&segments).map_err(|error| file_error(&segments, "sync", error))
+    files::sync_directory(&segments).map_err(|error| file_error(&segments, "sync", error))
 }
 
 /// Removes the file of a segment that no root names any more. A file that cannot be removed is
 /// left for the next opening.
 pub fn remove_segment(directory: &Path, segment: SegmentId) {
-    drop(fs::remove_file(segment_path(directory, segment)));
+    drop(files::remove(&segment_path(directory, segment)));
 }
 
 /// Removes what a crash left behind: a `root.new`, and segment files that `state` does not name.
@@ -171,7 +172,7 @@ pub fn remove_segment(directory: &Path, segment: SegmentId) {
 /// [`Error::Io`].
 pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
     let new = directory.join(ROOT_NEW);
-    match fs::remove_file(&new) {
+    match files::remove(&new) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(file_error(&new, "remove", error)),
@@ -183,7 +184,7 @@ pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
         let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
         // A name that is no number is none of ours, and stays.
         if id.is_some_and(|id| !state.files.contains_key(&SegmentId(id))) {
-            fs::remove_file(entry.path())
+            files::remove(&entry.path())
                 .map_err(|error| file_error(&entry.path(), "remove", error))?;
         }
     }
@@ -451,16 +452,6 @@ fn read_segment(path: &Path, expected: SegmentFile) -> Result<Vec<u8>> {
 
 fn segment_path(directory: &Path, segment: SegmentId) -> PathBuf {
     directory.join(SEGMENTS).join(segment.0.to_string())
-}
-
-fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {

@@ -26,8 +26,8 @@ use tokio::sync::mpsc;
 
 use super::{Outcome, Session, now_us};
 use crate::copy::{
-    Chunk, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns, ParquetReader,
-    ParquetWriter, RecordSplitter,
+    ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns, ParquetReader, ParquetWriter,
+    RecordSplitter,
 };
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
@@ -89,15 +89,8 @@ impl Session {
             (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
                 let (columns, now_us) = (columns.to_vec(), now_us());
                 let schema: Arc<TableSchema> = Arc::clone(&schema);
-                produced(move |give| {
-                    let mut reader = ParquetReader::open(&path, &schema, &columns, now_us)?;
-                    while let Some(batch) = reader.next_batch()? {
-                        if !give(batch) {
-                            break;
-                        }
-                    }
-                    Ok(())
-                })
+                let open = move || ParquetReader::open(&path, &schema, &columns, now_us);
+                produced(open, ParquetReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::Client) => {
                 return Err(Error::Unsupported {
@@ -131,22 +124,15 @@ impl Session {
         columns: InputColumns,
         options: CsvOptions,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let mut splitter = RecordSplitter::new(input, name, &options);
+        let splitter = RecordSplitter::new(input, name, &options);
         let parser = Arc::new(ChunkParser::new(name, columns, options)?);
-        let chunks = produced(move |give: &mut dyn FnMut(Chunk) -> bool| {
-            while let Some(chunk) = splitter.next_chunk()? {
-                if !give(chunk) {
-                    break;
-                }
-            }
-            Ok(())
-        });
+        let chunks = produced(move || Ok(splitter), RecordSplitter::next_chunk);
         let batches = chunks
             .map(move |chunk| {
                 let parser = Arc::clone(&parser);
                 async move {
                     let chunk = chunk?;
-                    SpawnedTask::spawn_blocking(move || parser.parse(&chunk))
+                    engine::blocking(move || parser.parse(&chunk))
                         .await
                         .map_err(|error| task_error(&error))?
                 }
@@ -304,28 +290,47 @@ fn write_rows(
     }
 }
 
-/// What `make` gives on a blocking thread, as a stream that ends with its error. `make` is told by
-/// `false` that nobody listens any more.
-fn produced<T: Send + 'static>(
-    make: impl FnOnce(&mut dyn FnMut(T) -> bool) -> Result<()> + Send + 'static,
+/// What `next` takes out of what `open` opened, step by step on threads that may block, as a stream that ends with
+/// its error. A few items are made ahead.
+fn produced<S: Send + 'static, T: Send + 'static>(
+    open: impl FnOnce() -> Result<S> + Send + 'static,
+    next: impl Fn(&mut S) -> Result<Option<T>> + Clone + Send + 'static,
 ) -> BoxStream<'static, Result<T>> {
     let (give, take) = mpsc::channel(WAITING);
-    let task = SpawnedTask::spawn_blocking(move || {
-        let mut hand_over = |item: T| give.blocking_send(Ok(item)).is_ok();
-        if let Err(error) = make(&mut hand_over) {
-            // Nobody listens where the statement was given up.
-            drop(give.blocking_send(Err(error)));
+    let task = SpawnedTask::spawn(async move {
+        let mut source = step(open).await?;
+        loop {
+            let next = next.clone();
+            let taken = step(move || {
+                let item = next(&mut source)?;
+                Ok((source, item))
+            });
+            let (back, item) = taken.await?;
+            source = back;
+            let Some(item) = item else { return Ok(()) };
+            if give.send(item).await.is_err() {
+                // The statement was given up.
+                return Ok(());
+            }
         }
     });
     stream::unfold((take, Some(task)), |(mut take, mut task)| async move {
         if let Some(item) = take.recv().await {
-            return Some((item, (take, task)));
+            return Some((Ok(item), (take, task)));
         }
-        // The channel closes when the task ends; one that panicked has not said so.
-        let ended = task.take()?.await;
-        ended.err().map(|error| (Err(task_error(&error)), (take, None)))
+        // The channel closes when the task ends.
+        let ended: Result<()> = match task.take()?.await {
+            Ok(ended) => ended,
+            Err(error) => Err(task_error(&error)),
+        };
+        ended.err().map(|error| (Err(error), (take, None)))
     })
     .boxed()
+}
+
+/// `work` on a thread that may block.
+async fn step<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    engine::blocking(work).await.map_err(|error| task_error(&error))?
 }
 
 fn task_error(error: &tokio::task::JoinError) -> Error {

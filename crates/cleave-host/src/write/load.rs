@@ -17,7 +17,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use cleave_store::{
     EncodedPage, IndexKey, MergeSource, PageClass, PageEntry, PageSource, Run, SegmentDirectory,
-    SegmentKind, SegmentRef, SegmentWriter, StoreError, TableSchema, VersionRun,
+    SegmentKind, SegmentRef, SegmentWriter, TableSchema, VersionRun,
 };
 use datafusion::common::runtime::SpawnedTask;
 use futures::StreamExt;
@@ -31,6 +31,7 @@ use super::segment_sink::{AHEAD_BULK, SegmentSink};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState, segment_extents};
 use crate::database::Database;
+use crate::engine::blocking;
 use crate::error::{Error, Fault, Result};
 use crate::host_pages::HostPages;
 use crate::index::{TabletIndex, check_unique};
@@ -77,7 +78,7 @@ pub(crate) struct BulkLoad {
     pages: Arc<HostPages>,
     /// `None` once all rows have been given away.
     rows: Option<mpsc::Sender<RecordBatch>>,
-    encoder: SpawnedTask<Result<(), StoreError>>,
+    encoder: SpawnedTask<Result<()>>,
     sink: SpawnedTask<Result<SegmentSink>>,
     keys: Option<(IndexKey, KeyRunWriter)>,
     key_columns: Vec<usize>,
@@ -117,7 +118,7 @@ impl BulkLoad {
             segment,
             pages,
             rows: Some(rows),
-            encoder: SpawnedTask::spawn_blocking(move || encode(writer, rows_received, &encoded)),
+            encoder: SpawnedTask::spawn(encode(writer, rows_received, encoded)),
             sink: SpawnedTask::spawn(write(sink, encoded_received)),
             keys,
             row_count: 0,
@@ -282,21 +283,27 @@ pub(crate) async fn compact(
     Ok(vec![Arc::new(merged)])
 }
 
-/// Encodes batches until there are no more, or nobody wants their pages.
-fn encode(
+/// Encodes batches until there are no more, or nobody wants their pages: batch by batch on a thread that may be busy.
+async fn encode(
     mut writer: SegmentWriter,
     mut rows: mpsc::Receiver<RecordBatch>,
-    encoded: &mpsc::Sender<EncodedPage>,
-) -> Result<(), StoreError> {
-    while let Some(batch) = rows.blocking_recv() {
-        for page in writer.push(&batch)? {
-            if encoded.blocking_send(page).is_err() {
+    encoded: mpsc::Sender<EncodedPage>,
+) -> Result<()> {
+    while let Some(batch) = rows.recv().await {
+        let push = move || {
+            let pages = writer.push(&batch);
+            (writer, pages)
+        };
+        let (back, pages) = joined(blocking(push).await)?;
+        writer = back;
+        for page in pages? {
+            if encoded.send(page).await.is_err() {
                 return Ok(());
             }
         }
     }
-    for page in writer.finish()? {
-        if encoded.blocking_send(page).is_err() {
+    for page in joined(blocking(move || writer.finish()).await)?? {
+        if encoded.send(page).await.is_err() {
             return Ok(());
         }
     }

@@ -1,0 +1,83 @@
+//! The seam at which a simulator takes over a thread: its time, its randomness, its waiting and its files.
+//!
+//! [`enter`] hands a [`World`] in; from then on [`crate::SystemClock`], [`crate::random_bytes`] and [`crate::files`] ask
+//! it, on this thread and until the guard is dropped. Crates with a runtime look at [`is_active`]: what they
+//! would start threads for runs on the one thread that there is, and what waits for time asks [`wake_at`].
+//!
+//! Invariant: a thread that never entered is not affected, and pays one look at a thread-local cell.
+//! Source: house style, "One seed replays everything".
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::files::Files;
+
+/// What a simulated thread has instead of a machine.
+pub trait World {
+    /// Time since the world began; never goes back.
+    fn now(&self) -> Duration;
+
+    /// Microseconds since 1970-01-01T00:00:00Z.
+    fn wall(&self) -> i64;
+
+    /// Fills `bytes` with what the seed says.
+    fn fill_random(&self, bytes: &mut [u8]);
+
+    /// Wakes `waker` once it is `at`.
+    fn wake_at(&self, at: Duration, waker: Waker);
+
+    /// The files of the host.
+    fn files(&self) -> &dyn Files;
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<Rc<dyn World>>> = const { RefCell::new(None) };
+}
+
+/// Lets `world` own this thread until the guard is dropped.
+#[must_use]
+pub fn enter(world: Rc<dyn World>) -> Entered {
+    Entered { before: WORLD.replace(Some(world)) }
+}
+
+/// Whether a simulator owns this thread.
+#[must_use]
+pub fn is_active() -> bool {
+    WORLD.with_borrow(Option::is_some)
+}
+
+/// Wakes `waker` once it is `at` in the world that owns this thread; at once where none does.
+pub fn wake_at(at: Duration, waker: Waker) {
+    match current() {
+        Some(world) => world.wake_at(at, waker),
+        None => waker.wake(),
+    }
+}
+
+/// The world that owns this thread.
+pub(crate) fn current() -> Option<Rc<dyn World>> {
+    WORLD.with_borrow(Option::clone)
+}
+
+/// Gives the thread back when dropped.
+pub struct Entered {
+    before: Option<Rc<dyn World>>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        WORLD.set(self.before.take());
+    }
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entered")
+    }
+}
+
+#[cfg(test)]
+mod tests;
