@@ -4,6 +4,8 @@
 //! literals are exact; text is `Utf8`, which is how pages hold it; joins collect their (smaller) build
 //! side once, so that the keys they want are known before the probe side is asked for its first row.
 
+mod share_sums;
+
 use std::sync::{Arc, OnceLock};
 
 use cleave_media::simulation;
@@ -18,9 +20,11 @@ use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingF
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
 
-use crate::dialect::{CheckedIntegers, PostgresOperators, PostgresTypes, TypedLiterals};
+use crate::dialect::{CheckedArithmetic, PostgresOperators, PostgresTypes, TypedLiterals};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
+
+use share_sums::ShareSums;
 
 /// Most keys of a join's build side that go down to the probe side's scan as a list.
 const KEY_LIST_COUNT_MAX: usize = 100_000;
@@ -62,8 +66,9 @@ fn base_state() -> SessionState {
             Arc::new(ResolveGroupingFunction::new()),
             Arc::new(TypedLiterals),
             Arc::new(TypeCoercion::new()),
-            Arc::new(CheckedIntegers),
+            Arc::new(CheckedArithmetic),
         ])
+        .with_optimizer_rule(Arc::new(ShareSums))
         .build()
 }
 

@@ -338,6 +338,19 @@ impl Accumulator for DistinctSum {
     }
 }
 
+/// Few groups are summed in so many places each, in turn: one addition need not wait for the one before.
+const LANE_COUNT: usize = 4;
+/// Most groups for which that is done.
+const LANE_GROUPS_MAX: usize = 32;
+
+/// False where the sum does not fit 128 bits.
+#[inline]
+fn add_to(sum: &mut i128, value: i128) -> bool {
+    let (new, overflowed) = sum.overflowing_add(value);
+    *sum = new;
+    !overflowed
+}
+
 /// A sum for each group.
 #[derive(Debug)]
 struct GroupSums {
@@ -358,14 +371,30 @@ impl GroupSums {
         i128: From<T::Native>,
     {
         self.sums.resize(group_count, 0);
-        let (sums, mut fits) = (&mut self.sums, true);
-        self.nulls.accumulate(groups, values, filter, group_count, |group, value| {
-            if let Some(sum) = sums.get_mut(group) {
-                let (new, overflowed) = sum.overflowing_add(i128::from(value));
-                *sum = new;
-                fits &= !overflowed;
+        let mut fits = true;
+        if group_count > LANE_GROUPS_MAX {
+            let sums = &mut self.sums;
+            self.nulls.accumulate(groups, values, filter, group_count, |group, value| {
+                if let Some(sum) = sums.get_mut(group) {
+                    fits &= add_to(sum, i128::from(value));
+                }
+            });
+        } else {
+            let mut lanes = [[0_i128; LANE_GROUPS_MAX]; LANE_COUNT];
+            let mut turn = 0_usize;
+            self.nulls.accumulate(groups, values, filter, group_count, |group, value| {
+                turn = turn.wrapping_add(1);
+                let lane = lanes.get_mut(turn % LANE_COUNT);
+                if let Some(sum) = lane.and_then(|lane| lane.get_mut(group)) {
+                    fits &= add_to(sum, i128::from(value));
+                }
+            });
+            for lane in &lanes {
+                for (sum, part) in self.sums.iter_mut().zip(lane) {
+                    fits &= add_to(sum, *part);
+                }
             }
-        });
+        }
         if fits { Ok(()) } else { Err(too_large()) }
     }
 }

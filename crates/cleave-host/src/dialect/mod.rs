@@ -5,21 +5,21 @@
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up.
 //! 4. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
-//! 5. [`CheckedIntegers`]: integers overflow with an error.
+//! 5. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit.
 //!
 //! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 before the engine settles types, 5 after. What a
 //! device runs has been through all of it, so both sides mean the same.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 
-mod checked_integers;
+mod checked_arithmetic;
 mod lower_syntax;
 mod operators;
 mod rewrite;
 mod typed_literals;
 mod types;
 
-pub use checked_integers::CheckedIntegers;
+pub use checked_arithmetic::CheckedArithmetic;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
 pub use typed_literals::TypedLiterals;

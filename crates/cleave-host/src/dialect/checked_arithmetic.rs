@@ -1,4 +1,4 @@
-//! Integer arithmetic that fails instead of wrapping around.
+//! Arithmetic of integers that fails instead of wrapping around, and of numerics that is fast where they are narrow.
 
 use cleave_fragment::functions::{checked_add, checked_multiply, checked_subtract};
 use datafusion::arrow::datatypes::DataType;
@@ -11,13 +11,14 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::rewrite_expressions;
 
-/// Replaces `+`, `-` and `*` of integers, and the minus before one, by functions that check; types are settled by then.
+/// Replaces `+`, `-` and `*` of integers and of numerics, and the minus before an integer, by functions that check; types
+/// are settled by then.
 #[derive(Debug)]
-pub struct CheckedIntegers;
+pub struct CheckedArithmetic;
 
-impl AnalyzerRule for CheckedIntegers {
+impl AnalyzerRule for CheckedArithmetic {
     fn name(&self) -> &'static str {
-        "checked_integers"
+        "checked_arithmetic"
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
@@ -39,11 +40,12 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     };
     match expr {
         Expr::BinaryExpr(binary)
-            if is_integer(&binary.left, schema) && is_integer(&binary.right, schema) =>
+            if kind_of(&binary.left, schema)
+                .is_some_and(|left| Some(left) == kind_of(&binary.right, schema)) =>
         {
             Transformed::yes(function.call(vec![*binary.left, *binary.right]))
         }
-        Expr::Negative(number) if is_integer(&number, schema) => {
+        Expr::Negative(number) if kind_of(&number, schema) == Some(Kind::Integer) => {
             let zero = number.get_type(schema).and_then(|own| ScalarValue::new_zero(&own));
             match zero {
                 Ok(zero) => Transformed::yes(function.call(vec![lit(zero), *number])),
@@ -54,16 +56,24 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-fn is_integer(expr: &Expr, schema: &DFSchema) -> bool {
-    // A chain of them is asked once a link: its type is that of its last operand.
+/// What both operands of an operator are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Integer,
+    Numeric,
+}
+
+fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
+    // A chain of them is asked once a link: it is of the kind of its last operand.
     if let Expr::ScalarFunction(function) = expr
         && function.name().starts_with("checked_")
         && let Some(last) = function.args.last()
     {
-        return is_integer(last, schema);
+        return kind_of(last, schema);
     }
-    matches!(
-        expr.get_type(schema),
-        Ok(DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64)
-    )
+    match expr.get_type(schema).ok()? {
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Some(Kind::Integer),
+        DataType::Decimal128(..) => Some(Kind::Numeric),
+        _ => None,
+    }
 }

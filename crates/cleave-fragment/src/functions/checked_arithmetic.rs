@@ -1,0 +1,110 @@
+//! `+`, `-` and `*` of integers and of numerics that fail with
+//! [`ArrowError::ArithmeticOverflow`](arrow::error::ArrowError) where the result does not fit.
+//!
+//! Types and results are the engine's own for these operators. Numerics lie as 128 bits and mostly fit 64:
+//! [`narrow_numerics`] computes those without a check a value.
+
+mod narrow_numerics;
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{ArrayRef, Datum};
+use arrow::compute::kernels::numeric::{add, mul, sub};
+use arrow::datatypes::DataType;
+use arrow::error::ArrowError;
+use datafusion_common::utils::take_function_args;
+use datafusion_common::{Result, ScalarValue};
+use datafusion_expr::binary::BinaryTypeCoercer;
+use datafusion_expr::{
+    ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+/// `a + b` of integers of one type, or of numerics.
+pub fn checked_add() -> Arc<ScalarUDF> {
+    static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
+    Arc::clone(FUNCTION.get_or_init(|| Checked::function("checked_add", Operator::Plus)))
+}
+
+/// `a - b` of integers of one type, or of numerics.
+pub fn checked_subtract() -> Arc<ScalarUDF> {
+    static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
+    Arc::clone(FUNCTION.get_or_init(|| Checked::function("checked_subtract", Operator::Minus)))
+}
+
+/// `a * b` of integers of one type, or of numerics.
+pub fn checked_multiply() -> Arc<ScalarUDF> {
+    static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
+    Arc::clone(FUNCTION.get_or_init(|| Checked::function("checked_multiply", Operator::Multiply)))
+}
+
+/// An operator as a function of two numbers.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    name: &'static str,
+    signature: Signature,
+    operator: Operator,
+}
+
+impl Checked {
+    fn function(name: &'static str, operator: Operator) -> Arc<ScalarUDF> {
+        Arc::new(ScalarUDF::from(Self::new(name, operator)))
+    }
+
+    fn new(name: &'static str, operator: Operator) -> Self {
+        // Types are settled before an operator is replaced by its function.
+        let signature = Signature::any(2, Volatility::Immutable);
+        Self { name, signature, operator }
+    }
+
+    fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
+        if let Some(result) = narrow_numerics::compute(self.operator, left, right)? {
+            return Ok(result);
+        }
+        match self.operator {
+            Operator::Plus => add(left, right),
+            Operator::Minus => sub(left, right),
+            _ => mul(left, right),
+        }
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        let [left, right] = take_function_args(self.name, arg_types)?;
+        if left == right && left.is_integer() {
+            return Ok(left.clone());
+        }
+        BinaryTypeCoercer::new(left, &self.operator, right).get_result_type()
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [left, right] = take_function_args(self.name, args.args)?;
+        let result = match (&left, &right) {
+            (ColumnarValue::Array(left), ColumnarValue::Array(right)) => {
+                self.compute(left, right)?
+            }
+            (ColumnarValue::Array(left), ColumnarValue::Scalar(right)) => {
+                self.compute(left, &right.to_scalar()?)?
+            }
+            (ColumnarValue::Scalar(left), ColumnarValue::Array(right)) => {
+                self.compute(&left.to_scalar()?, right)?
+            }
+            (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) => {
+                let result = self.compute(&left.to_scalar()?, &right.to_scalar()?)?;
+                return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
+            }
+        };
+        Ok(ColumnarValue::Array(result))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! `+`, `-` and `*` of numerics whose unscaled values all fit 64 bits: nothing can overflow 128, so nothing is
+//! checked a value.
+//!
+//! Invariant: a result is what Arrow's own kernel gives, value and type; where one of the values is larger,
+//! or a scale is out of reach, there is none, and Arrow's is asked.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Datum, Decimal128Array};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, Decimal128Type};
+use arrow::error::ArrowError;
+use datafusion_expr::Operator;
+
+/// Digits by which a value may be scaled up: 10¹⁸ × 2⁶³, twice, is below 2¹²⁷.
+const SHIFT_MAX: u8 = 18;
+
+/// The result, or none where the operands are not for here.
+pub(super) fn compute(
+    operator: Operator,
+    left: &dyn Datum,
+    right: &dyn Datum,
+) -> Result<Option<ArrayRef>, ArrowError> {
+    let ((a, a_is_scalar), (b, b_is_scalar)) = (left.get(), right.get());
+    let (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) =
+        (a.data_type(), b.data_type())
+    else {
+        return Ok(None);
+    };
+    let Some(plan) = Plan::of(operator, (*p1, *s1), (*p2, *s2)) else { return Ok(None) };
+    let (a, b) = (a.as_primitive::<Decimal128Type>(), b.as_primitive::<Decimal128Type>());
+    if !fit_64_bits(a.values()) || !fit_64_bits(b.values()) {
+        return Ok(None);
+    }
+    let (values, nulls) = match (a_is_scalar, b_is_scalar) {
+        (false, false) if a.len() == b.len() => {
+            let values = a.values().iter().zip(b.values()).map(|(a, b)| plan.apply(*a, *b));
+            (values.collect(), NullBuffer::union(a.nulls(), b.nulls()))
+        }
+        (false, true) if b.len() == 1 && b.null_count() == 0 => {
+            let b = b.value(0);
+            (a.values().iter().map(|a| plan.apply(*a, b)).collect(), a.nulls().cloned())
+        }
+        (true, false) if a.len() == 1 && a.null_count() == 0 => {
+            let a = a.value(0);
+            (b.values().iter().map(|b| plan.apply(a, *b)).collect(), b.nulls().cloned())
+        }
+        // Two constants, and a constant NULL.
+        _ => return Ok(None),
+    };
+    let array = Decimal128Array::try_new(values, nulls)?;
+    Ok(Some(Arc::new(array.with_precision_and_scale(plan.precision, plan.scale)?)))
+}
+
+/// What is done to each pair of values.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    kind: Kind,
+    precision: u8,
+    scale: i8,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Product,
+    /// A sum of the operands, each times its factor.
+    Sum(i64, i64),
+}
+
+impl Plan {
+    /// With the type that Arrow gives the result: as SQL has it, cut to what 128 bits hold.
+    fn of(operator: Operator, left: (u8, i8), right: (u8, i8)) -> Option<Self> {
+        let ((p1, s1), (p2, s2)) = (left, right);
+        if operator == Operator::Multiply {
+            let precision = p1.saturating_add(p2).saturating_add(1).min(DECIMAL128_MAX_PRECISION);
+            let scale = s1.checked_add(s2).filter(|scale| *scale <= DECIMAL128_MAX_SCALE)?;
+            return Some(Self { kind: Kind::Product, precision, scale });
+        }
+        let scale = s1.max(s2);
+        let digits = i16::from(p1) - i16::from(s1);
+        let digits = digits.max(i16::from(p2) - i16::from(s2)) + i16::from(scale) + 1;
+        let precision = u8::try_from(digits).ok()?.min(DECIMAL128_MAX_PRECISION);
+        let factor = |own: i8| {
+            let shift = u8::try_from(i16::from(scale) - i16::from(own)).ok()?;
+            (shift <= SHIFT_MAX).then(|| 10_i64.pow(u32::from(shift)))
+        };
+        let (a, b) = (factor(s1)?, factor(s2)?);
+        let kind = match operator {
+            Operator::Plus => Kind::Sum(a, b),
+            Operator::Minus => Kind::Sum(a, -b),
+            _ => return None,
+        };
+        Some(Self { kind, precision, scale })
+    }
+}
+
+impl Plan {
+    /// Of two values that fit 64 bits.
+    #[expect(clippy::cast_possible_truncation, reason = "they were seen to fit")]
+    #[inline]
+    fn apply(self, a: i128, b: i128) -> i128 {
+        let (a, b) = (i128::from(a as i64), i128::from(b as i64));
+        match self.kind {
+            Kind::Product => a * b,
+            Kind::Sum(x, y) => a * i128::from(x) + b * i128::from(y),
+        }
+    }
+}
+
+/// Whether each value, those under NULLs too, is that of its lower half.
+#[expect(clippy::cast_possible_truncation, reason = "halves are what is compared")]
+fn fit_64_bits(values: &[i128]) -> bool {
+    let unlike = |value: &i128| ((*value >> 64) as i64) ^ ((*value as i64) >> 63);
+    values.chunks(1024).all(|chunk| chunk.iter().fold(0, |all, value| all | unlike(value)) == 0)
+}

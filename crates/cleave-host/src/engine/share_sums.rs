@@ -1,0 +1,135 @@
+//! Averages of numerics become their sum and their count, which other aggregates of the statement may have made
+//! already, and a division above the aggregate.
+//!
+//! ```text
+//!   Aggregate [sum(x), avg(x)]   ─▶   Projection [sum, average_of(sum, count)] ◀─ Aggregate [sum(x), count(x)]
+//! ```
+//!
+//! The partial half of such an aggregate, which a device may run, then keeps and sends one sum where it had two.
+//! Runs after subqueries were joined in, since their treatment of aggregates without rows looks for counts.
+//! Deliberately left to the engine: averages of floats and integers, and DISTINCT ones.
+
+use std::sync::Arc;
+
+use cleave_fragment::functions::{average_of, exact_sum};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema};
+use datafusion::error::Result;
+use datafusion::functions_aggregate::average::avg_udaf;
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
+use datafusion::logical_expr::{
+    Aggregate, AggregateUDF, Expr, ExprSchemable, LogicalPlan, Projection, cast, lit,
+};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct ShareSums;
+
+impl OptimizerRule for ShareSums {
+    fn name(&self) -> &'static str {
+        "share_sums"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Aggregate(aggregate)
+                if aggregate.aggr_expr.iter().any(|expr| averaged(expr, &aggregate).is_some()) =>
+            {
+                Ok(Transformed::yes(shared(aggregate)?))
+            }
+            plan => Ok(Transformed::no(plan)),
+        }
+    }
+}
+
+/// The parameters of an average of numerics.
+fn averaged<'a>(expr: &'a Expr, aggregate: &Aggregate) -> Option<&'a AggregateFunctionParams> {
+    let Expr::AggregateFunction(function) = unaliased(expr) else { return None };
+    let params = &function.params;
+    let [value] = params.args.as_slice() else { return None };
+    let is_plain =
+        !params.distinct && params.order_by.is_empty() && params.null_treatment.is_none();
+    let numeric = matches!(value.get_type(aggregate.input.schema()), Ok(DataType::Decimal128(..)));
+    (function.func == avg_udaf() && is_plain && numeric).then_some(params)
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        expr => expr,
+    }
+}
+
+fn shared(aggregate: Aggregate) -> Result<LogicalPlan> {
+    let schema = Arc::clone(&aggregate.schema);
+    let group_count = schema.fields().len() - aggregate.aggr_expr.len();
+    let mut aggregates: Vec<Expr> = Vec::new();
+    let mut place = |expr: Expr| {
+        let known = aggregates.iter().position(|other| *other == expr);
+        known.unwrap_or_else(|| {
+            aggregates.push(expr);
+            aggregates.len() - 1
+        })
+    };
+    // Places of a sum and a count, or of an aggregate that stays.
+    let places: Vec<(usize, Option<usize>)> = aggregate
+        .aggr_expr
+        .iter()
+        .map(|expr| {
+            let Some(params) = averaged(expr, &aggregate) else {
+                return (place(expr.clone()), None);
+            };
+            let value = params.args.first().cloned().into_iter().collect();
+            let counted = counted(params, aggregate.input.schema());
+            let sum = place(function(exact_sum(), value, params));
+            (sum, Some(place(function(count_udaf(), counted, params))))
+        })
+        .collect();
+    let new = Aggregate::try_new(aggregate.input, aggregate.group_expr, aggregates)?;
+    let column = |index: usize| Expr::Column(Column::from(new.schema.qualified_field(index)));
+    let mut columns: Vec<Expr> = (0..group_count).map(column).collect();
+    for (index, (first, count)) in places.into_iter().enumerate() {
+        let first = column(group_count + first);
+        let (qualifier, field) = schema.qualified_field(group_count + index);
+        let value = match count {
+            None => first,
+            Some(count) => {
+                let average = average_of().call(vec![first, column(group_count + count)]);
+                cast(average, field.data_type().clone())
+            }
+        };
+        columns.push(match &value {
+            Expr::Column(own) if *own == Column::from((qualifier, field)) => value,
+            _ => value.alias_qualified(qualifier.cloned(), field.name()),
+        });
+    }
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        columns,
+        Arc::new(LogicalPlan::Aggregate(new)),
+    )?))
+}
+
+/// What is counted: rows, where no value is NULL, as `count(*)` does.
+fn counted(params: &AggregateFunctionParams, input: &DFSchema) -> Vec<Expr> {
+    let value = params.args.first();
+    if value.is_some_and(|value| matches!(value.nullable(input), Ok(false))) {
+        return vec![lit(1_i64)];
+    }
+    value.cloned().into_iter().collect()
+}
+
+fn function(func: Arc<AggregateUDF>, args: Vec<Expr>, params: &AggregateFunctionParams) -> Expr {
+    let params = AggregateFunctionParams { args, ..params.clone() };
+    Expr::AggregateFunction(AggregateFunction { func, params })
+}
