@@ -109,17 +109,8 @@ def scan(scale):
     scale = scale or 1.0
     place = WORK / f"tpch-{scale}"
     generate(place, scale)
-    file = WORK / f"tpch-{scale}.duckdb"
-    if not file.exists():
-        csv_folder = WORK / f"tpch-{scale}-csv"
-        run([CLEAVE, "generate", "tpch", "--scale", scale, "--out", csv_folder])
-        connection = duckdb.connect(str(file))
-        connection.execute((csv_folder / "schema.sql").read_text())
-        connection.execute(f"COPY lineitem FROM '{csv_folder}/lineitem.csv' (HEADER false)")
-        connection.close()
-        shutil.rmtree(csv_folder)
     threads = os.cpu_count()
-    connection = duckdb.connect(str(file), read_only=True)
+    connection = duckdb.connect(str(duckdb_file(scale)), read_only=True)
     connection.execute(f"SET threads = {threads}")
     settings = ["stack=native", "split=host", f"threads={threads}"]
     print(f"TPC-H {scale}, lineitem, warm, host-only, {threads} threads, DuckDB {duckdb.__version__}; "
@@ -140,6 +131,22 @@ def scan(scale):
         a, b = statistics.median(ours), statistics.median(theirs)
         (al, ah), (bl, bh) = interval(sorted(ours)), interval(sorted(theirs))
         print(f"{name:44} {a:10.2f} {al:7.2f}..{ah:7.2f} {b:10.2f} {bl:7.2f}..{bh:7.2f} {b / a:6.2f}x")
+
+
+def duckdb_file(scale):
+    """DuckDB's own file with the same rows in lineitem."""
+    import duckdb
+
+    file = WORK / f"tpch-{scale}.duckdb"
+    if not file.exists():
+        csv_folder = WORK / f"tpch-{scale}-csv"
+        run([CLEAVE, "generate", "tpch", "--scale", scale, "--out", csv_folder])
+        connection = duckdb.connect(str(file))
+        connection.execute((csv_folder / "schema.sql").read_text())
+        connection.execute(f"COPY lineitem FROM '{csv_folder}/lineitem.csv' (HEADER false)")
+        connection.close()
+        shutil.rmtree(csv_folder)
+    return file
 
 
 def warm_times(place, query, settings):
