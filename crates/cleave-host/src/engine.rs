@@ -23,6 +23,7 @@ use datafusion::prelude::SessionConfig;
 use crate::dialect::{CheckedArithmetic, PostgresOperators, PostgresTypes, TypedLiterals};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
+use crate::statement::select::PackGroupKeys;
 
 use share_sums::ShareSums;
 
@@ -69,6 +70,7 @@ fn base_state() -> SessionState {
             Arc::new(CheckedArithmetic),
         ])
         .with_optimizer_rule(Arc::new(ShareSums))
+        .with_optimizer_rule(Arc::new(PackGroupKeys))
         .build()
 }
 

@@ -5,10 +5,12 @@
 //! 2. [`round_to_even`]: what a cast from a double to an integer does first.
 //! 3. [`exact_sum`]: the sum, with PostgreSQL's types: that of bigints is numeric.
 //! 4. [`average_of`]: an average from a sum and a count.
+//! 5. [`pack_key`], [`part_of_key`]: several narrow group keys as one integer.
 
 mod average_of;
 mod checked_arithmetic;
 mod exact_sum;
+mod packed_key;
 mod round_to_even;
 
 use std::sync::Arc;
@@ -17,11 +19,20 @@ pub use average_of::average_of;
 pub use checked_arithmetic::{checked_add, checked_multiply, checked_subtract};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
 pub use exact_sum::exact_sum;
+pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
 pub use round_to_even::round_to_even;
 
 /// All that make one value of one row.
-pub(crate) fn scalar() -> [Arc<ScalarUDF>; 5] {
-    [checked_add(), checked_subtract(), checked_multiply(), round_to_even(), average_of()]
+pub(crate) fn scalar() -> [Arc<ScalarUDF>; 7] {
+    [
+        checked_add(),
+        checked_subtract(),
+        checked_multiply(),
+        round_to_even(),
+        average_of(),
+        pack_key(),
+        part_of_key(),
+    ]
 }
 
 /// All that make one value of many rows; each takes the place of the engine's function that it has the name of.

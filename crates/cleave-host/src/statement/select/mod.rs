@@ -29,12 +29,14 @@ use futures::StreamExt;
 
 mod explain;
 mod host_cuts;
+mod pack_group_keys;
 mod planned_input;
 mod result_names;
 mod statement_context;
 mod table_provider;
 
 pub use explain::explain;
+pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
 

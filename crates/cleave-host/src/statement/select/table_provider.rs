@@ -41,6 +41,11 @@ impl CleaveTable {
         Self { arrow: table.schema.arrow(), table, context }
     }
 
+    /// The table.
+    pub(super) fn table_state(&self) -> &TableState {
+        &self.table
+    }
+
     fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
         projection(&self.table.schema, &self.arrow, indices)
     }
