@@ -15,16 +15,19 @@ use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
 use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode};
 
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
-use crate::serve::{ListenOptions, Listener, Log, ServeError};
+use crate::serve::{ListenOptions, Listener, LocalListener, LocalOptions, Log, ServeError};
 
 const HELP: &str = "\
 cleaved: a Cleave device: serves the blocks of one media, and runs fragments of queries beside them
 
 Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env NAME) [options]
+       cleaved --media FILE --local SOCKET [options]
 
   --media FILE            file or block device that holds the pages; a file is made if it is not there
   --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id)
   --listen HOST:PORT      where hosts connect; port 0 takes a free one
+  --local SOCKET          where this user's hosts on this machine connect, through shared memory; may stand
+                          beside --listen
   --token-file FILE       file with the token that hosts must show (16 characters or more)
   --token-env NAME        environment variable with the token, instead of a file
   --tls-cert FILE         certificate (PEM) to show; required where other machines can connect
@@ -70,6 +73,7 @@ struct Options {
     media: Option<PathBuf>,
     id_file: Option<PathBuf>,
     listen: Option<String>,
+    local: Option<PathBuf>,
     token_file: Option<PathBuf>,
     token_env: Option<String>,
     tls_cert: Option<PathBuf>,
@@ -144,6 +148,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
             "--media" => options.media = Some(value().ok_or_else(missing)?.into()),
             "--id-file" => options.id_file = Some(value().ok_or_else(missing)?.into()),
             "--listen" => options.listen = Some(text_of(&name, value().ok_or_else(missing)?)?),
+            "--local" => options.local = Some(value().ok_or_else(missing)?.into()),
             "--token-file" => options.token_file = Some(value().ok_or_else(missing)?.into()),
             "--token-env" => {
                 options.token_env = Some(text_of(&name, value().ok_or_else(missing)?)?)
@@ -197,27 +202,26 @@ fn bytes_of(name: &str, value: OsString) -> Result<u64, Failure> {
 fn run(options: &Options) -> Result<(), Failure> {
     let needs = |name: &str| Failure::Usage(format!("{name} is needed"));
     let media_path = options.media.as_deref().ok_or_else(|| needs("--media"))?;
-    let listen = options.listen.as_deref().ok_or_else(|| needs("--listen"))?;
-    let address = resolve(listen)?;
-    let token = match (&options.token_file, &options.token_env) {
-        (Some(path), None) => Token::from_file(path)?,
-        (None, Some(name)) => Token::from_env(name)?,
-        (None, None) => return Err(needs("--token-file or --token-env")),
-        (Some(_), Some(_)) => {
-            let message = "--token-file and --token-env exclude each other";
-            return Err(Failure::Usage(message.to_owned()));
+    let log: Log = Arc::new(say);
+    let remote = match &options.listen {
+        Some(listen) => Some(listen_options(options, listen, &log)?),
+        None if options.local.is_none() => return Err(needs("--listen or --local")),
+        None => {
+            let given = [
+                (options.token_file.is_some(), "--token-file"),
+                (options.token_env.is_some(), "--token-env"),
+                (options.tls_cert.is_some(), "--tls-cert"),
+                (options.tls_key.is_some(), "--tls-key"),
+                (options.port_file.is_some(), "--port-file"),
+            ];
+            match given.iter().find(|(is_given, _)| *is_given) {
+                Some((_, name)) => {
+                    return Err(Failure::Usage(format!("{name} goes with --listen")));
+                }
+                None => None,
+            }
         }
     };
-    let identity = match (&options.tls_cert, &options.tls_key) {
-        (Some(cert), Some(key)) => Some(Arc::new(DeviceIdentity::from_files(cert, key)?)),
-        (None, None) => None,
-        _ => {
-            return Err(Failure::Usage("--tls-cert and --tls-key go together".to_owned()));
-        }
-    };
-    if identity.is_none() && !address.ip().is_loopback() {
-        return Err(ServeError::Unprotected { address }.into());
-    }
     let media = open_media(media_path)?;
     if let Some(path) = &options.port_file
         && path.exists()
@@ -241,10 +245,6 @@ fn run(options: &Options) -> Result<(), Failure> {
         runtime_options.fragment_memory_bytes
     );
     let runtime = Runtime::new(Arc::new(media), runtime_options)?;
-    let log: Log = Arc::new(say);
-    let with_tls = if identity.is_some() { "with TLS" } else { "without TLS" };
-    let listen_options =
-        ListenOptions { address, identity, token, rate_cap: options.rate_cap, log };
     // The sockets' own thread; fragments and media have theirs.
     let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -253,23 +253,84 @@ fn run(options: &Options) -> Result<(), Failure> {
         .build()
         .map_err(Failure::Threads)?;
     threads.block_on(async {
-        let listener = Listener::bind(runtime, listen_options).await?;
-        let address = listener.local_address();
-        say(&format!("listening on {address} {with_tls}; {summary}"));
-        if let Some(path) = &options.port_file {
-            write_port(path, address.port())?;
+        // Both before anything is said: what can be reached is all there.
+        let local = match &options.local {
+            Some(socket) => {
+                let socket = socket.clone();
+                let local_options = LocalOptions { socket, rate_cap: options.rate_cap, log };
+                Some(LocalListener::bind(Arc::clone(&runtime) as _, local_options).await?)
+            }
+            None => None,
+        };
+        let remote = match remote {
+            Some(listen_options) => {
+                let with_tls =
+                    if listen_options.identity.is_some() { "with TLS" } else { "without TLS" };
+                Some((Listener::bind(runtime, listen_options).await?, with_tls))
+            }
+            None => None,
+        };
+        if let Some(socket) = &options.local {
+            say(&format!("listening on {} for this user; {summary}", socket.display()));
         }
+        if let Some((listener, with_tls)) = &remote {
+            let address = listener.local_address();
+            say(&format!("listening on {address} {with_tls}; {summary}"));
+            if let Some(path) = &options.port_file {
+                write_port(path, address.port())?;
+            }
+        }
+        let serving = async {
+            let serve_remote = async {
+                if let Some((listener, _)) = remote {
+                    listener.serve().await;
+                }
+            };
+            let serve_local = async {
+                if let Some(listener) = local {
+                    listener.serve().await;
+                }
+            };
+            futures::future::join(serve_remote, serve_local).await;
+        };
         if options.until_stdin_closes {
             let closed = stdin_closed()?;
             tokio::select! {
-                () = listener.serve() => {}
+                () = serving => {}
                 _ = closed => {}
             }
         } else {
-            listener.serve().await;
+            serving.await;
         }
         Ok(())
     })
+}
+
+/// Where and how hosts on other machines connect.
+fn listen_options(options: &Options, listen: &str, log: &Log) -> Result<ListenOptions, Failure> {
+    let address = resolve(listen)?;
+    let token = match (&options.token_file, &options.token_env) {
+        (Some(path), None) => Token::from_file(path)?,
+        (None, Some(name)) => Token::from_env(name)?,
+        (None, None) => {
+            return Err(Failure::Usage("--token-file or --token-env is needed".to_owned()));
+        }
+        (Some(_), Some(_)) => {
+            let message = "--token-file and --token-env exclude each other";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+    };
+    let identity = match (&options.tls_cert, &options.tls_key) {
+        (Some(cert), Some(key)) => Some(Arc::new(DeviceIdentity::from_files(cert, key)?)),
+        (None, None) => None,
+        _ => {
+            return Err(Failure::Usage("--tls-cert and --tls-key go together".to_owned()));
+        }
+    };
+    if identity.is_none() && !address.ip().is_loopback() {
+        return Err(ServeError::Unprotected { address }.into());
+    }
+    Ok(ListenOptions { address, identity, token, rate_cap: options.rate_cap, log: Arc::clone(log) })
 }
 
 fn resolve(listen: &str) -> Result<SocketAddr, Failure> {

@@ -2,7 +2,7 @@
 //!
 //! What enters are commands, over a link; what leaves are replies and slots of rows.
 //!
-//! 1. [`serve`]: a listener, TLS, the token; commands and runs of one connection side by side.
+//! 1. [`serve`]: a listener, TLS and the token, or shared memory; commands and runs of one connection side by side.
 //! 2. [`runtime`]: [`Runtime`], what every command does; ownership by database and epoch.
 //! 3. `reservations`: where the host may write.
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
@@ -26,4 +26,4 @@ pub mod serve;
 
 pub use command_line::main_with_args;
 pub use runtime::{Runtime, RuntimeError, RuntimeOptions};
-pub use serve::{ListenOptions, Listener, ServeError};
+pub use serve::{ListenOptions, Listener, LocalListener, LocalOptions, ServeError};

@@ -1,19 +1,24 @@
 //! A device on a socket: connections in, commands and runs served side by side.
 //!
 //! ```text
-//! listener ─▶ TLS ─▶ hello, token ─▶ reader ─ one task a command ─▶ writer
-//!                                       └──── one task a run ─ slots ─▶ ┘
+//! Listener ──────▶ TLS ─▶ hello, token ──────────┐
+//! LocalListener ─▶ user ─▶ hello ─▶ shared memory ┴─▶ reader ─ one task a command ─▶ writer
+//!                                                       └──── one task a run ─ slots ─▶ ┘
 //! ```
 //!
-//! Invariants: nothing is read of a peer before it has shown the token, except the token. What a peer
+//! Invariants: nothing is read of a peer before it has shown the token, except the token (through shared memory:
+//! before the system has said that it is the same user's, or root's). What a peer
 //! does wrong costs it its own connection, with a word of why where it can still be said, and nobody
 //! else's. What waits in memory on behalf of one connection is bounded, whatever the peer sends and
 //! however little it reads. Off this machine there is no listener without TLS ([`Listener::bind`]).
+
+mod local;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -44,6 +49,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+
+pub use local::{LocalListener, LocalOptions};
 
 /// How long a peer may take to show its token, TLS included.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
@@ -102,6 +109,26 @@ pub enum ServeError {
         /// The address.
         address: SocketAddr,
     },
+    /// Another device listens at the Unix socket.
+    #[error("{} is in use by another device: give this one another --local", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// There is something at the Unix socket's path that is none.
+    #[error("{} is there and is no socket: give another --local, or move it away", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system gave no Unix socket.
+    #[error("cannot listen on {}: {source}", path.display())]
+    BindLocal {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The certificate or key cannot be used.
     #[error(transparent)]
     Credentials(#[from] TlsFileError),
@@ -127,7 +154,8 @@ pub struct Listener {
 #[derive(Clone)]
 struct Gate {
     acceptor: Option<TlsAcceptor>,
-    token: Token,
+    /// Not asked for where the system says who the peer is.
+    token: Option<Token>,
     cap: Option<Arc<RateCap>>,
     log: Log,
 }
@@ -160,7 +188,7 @@ impl Listener {
             socket,
             gate: Gate {
                 acceptor,
-                token: options.token,
+                token: Some(options.token),
                 cap: options.rate_cap.map(RateCap::new),
                 log: options.log,
             },
@@ -174,36 +202,59 @@ impl Listener {
 
     /// Serves until dropped, which closes all connections.
     pub async fn serve(self) {
-        let doors = Arc::new(Semaphore::new(STRANGERS_MAX));
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let mut connections = JoinSet::new();
-        loop {
-            let door = tokio::select! {
-                door = Arc::clone(&doors).acquire_owned() => door,
-                Some(_) = connections.join_next() => continue,
-            };
-            let Ok(door) = door else { return };
-            let accepted = tokio::select! {
-                accepted = self.socket.accept() => accepted,
-                Some(_) = connections.join_next() => continue,
-            };
-            let (socket, peer) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors, most likely: others have to close first.
-                    (self.gate.log)(&format!("cannot accept a connection: {error}"));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let entry = Entry { door, places: Arc::clone(&places) };
-            let (device, gate) = (Arc::clone(&self.device), self.gate.clone());
-            connections.spawn(async move {
-                if let Err(why) = serve_connection(device, &gate, entry, socket).await {
-                    (gate.log)(&format!("{peer}: {why}"));
-                }
-            });
-        }
+        serve_all(self.device, self.gate, self.socket).await;
+    }
+}
+
+/// Where peers come in.
+trait Entrance {
+    /// A peer before its greeting.
+    type Stranger: Send + 'static;
+
+    /// The next one, and what to call it. Cancel-safe.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stranger, String)>> + Send;
+
+    /// Serves one; the error is for the log.
+    fn serve(
+        device: Arc<dyn DeviceService>,
+        gate: Gate,
+        entry: Entry,
+        stranger: Self::Stranger,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Serves whoever comes in at `entrance` until dropped.
+async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entrance: E) {
+    let doors = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let door = tokio::select! {
+            door = Arc::clone(&doors).acquire_owned() => door,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Ok(door) = door else { return };
+        let accepted = tokio::select! {
+            accepted = entrance.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let (stranger, name) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: others have to close first.
+                (gate.log)(&format!("cannot accept a connection: {error}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let entry = Entry { door, places: Arc::clone(&places) };
+        let (device, gate) = (Arc::clone(&device), gate.clone());
+        connections.spawn(async move {
+            let log = Arc::clone(&gate.log);
+            if let Err(why) = E::serve(device, gate, entry, stranger).await {
+                log(&format!("{name}: {why}"));
+            }
+        });
     }
 }
 
@@ -214,55 +265,75 @@ struct Entry {
     places: Arc<Semaphore>,
 }
 
-/// Serves one connection; the error is for the log.
-async fn serve_connection(
-    device: Arc<dyn DeviceService>,
-    gate: &Gate,
-    entry: Entry,
-    socket: TcpStream,
-) -> Result<(), String> {
-    socket.set_nodelay(true).map_err(|error| error.to_string())?;
-    let bytes: Arc<ByteCounters> = Arc::default();
-    let socket = Metered::new(socket, Arc::clone(&bytes), gate.cap.clone());
-    let since = Stopwatch::start();
-    match &gate.acceptor {
-        None => serve_socket(device, gate, entry, &since, &bytes, socket).await,
-        Some(acceptor) => {
-            let socket = timeout(GREETING_LIMIT, acceptor.accept(socket))
-                .await
-                .map_err(|_| "no TLS handshake in time".to_owned())?
-                .map_err(|error| format!("no TLS: {error}"))?;
-            serve_socket(device, gate, entry, &since, &bytes, socket).await
+impl Entrance for TcpListener {
+    type Stranger = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+        let (socket, peer) = TcpListener::accept(self).await?;
+        Ok((socket, peer.to_string()))
+    }
+
+    async fn serve(
+        device: Arc<dyn DeviceService>,
+        gate: Gate,
+        entry: Entry,
+        socket: TcpStream,
+    ) -> Result<(), String> {
+        socket.set_nodelay(true).map_err(|error| error.to_string())?;
+        let bytes: Arc<ByteCounters> = Arc::default();
+        let mut socket = Metered::new(socket, Arc::clone(&bytes), gate.cap.clone());
+        let since = Stopwatch::start();
+        match &gate.acceptor {
+            None => {
+                greet(&gate, &since, &mut socket).await?;
+                serve_greeted(device, entry, &bytes, socket).await
+            }
+            Some(acceptor) => {
+                let mut socket = timeout(GREETING_LIMIT, acceptor.accept(socket))
+                    .await
+                    .map_err(|_| "no TLS handshake in time".to_owned())?
+                    .map_err(|error| format!("no TLS: {error}"))?;
+                greet(&gate, &since, &mut socket).await?;
+                serve_greeted(device, entry, &bytes, socket).await
+            }
         }
     }
 }
 
-async fn serve_socket<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    device: Arc<dyn DeviceService>,
+/// Reads the hello and answers it; an error where the peer may not go on.
+async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     gate: &Gate,
-    entry: Entry,
     since: &Stopwatch,
-    bytes: &ByteCounters,
-    mut socket: S,
+    socket: &mut S,
 ) -> Result<(), String> {
     let greeting = async {
-        let hello = read_hello(&mut socket, &gate.token).await?;
-        write_welcome(&mut socket, hello.status()).await?;
+        let hello = read_hello(socket, gate.token.as_ref()).await?;
+        write_welcome(socket, hello.status()).await?;
         Ok::<_, WireError>(hello)
     };
     let hello = timeout(GREETING_LIMIT.saturating_sub(since.elapsed()), greeting)
         .await
         .map_err(|_| "no token in time".to_owned())?
         .map_err(|error| format!("no hello: {error}"))?;
-    if hello != Hello::Accepted {
-        // Lets the peer read the answer before the connection is reset over what it still sends.
-        let _closing = timeout(Duration::from_secs(1), socket.shutdown()).await;
-        return Err(match hello {
-            Hello::WrongToken => "refused: wrong token".to_owned(),
-            Hello::OtherVersion { version } => format!("refused: protocol version {version}"),
-            _ => "refused: it does not speak this protocol".to_owned(),
-        });
+    if hello == Hello::Accepted {
+        return Ok(());
     }
+    // Lets the peer read the answer before the connection is reset over what it still sends.
+    let _closing = timeout(Duration::from_secs(1), socket.shutdown()).await;
+    Err(match hello {
+        Hello::WrongToken => "refused: wrong token".to_owned(),
+        Hello::OtherVersion { version } => format!("refused: protocol version {version}"),
+        _ => "refused: it does not speak this protocol".to_owned(),
+    })
+}
+
+/// Serves a peer that was greeted; the error is for the log.
+async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    device: Arc<dyn DeviceService>,
+    entry: Entry,
+    bytes: &ByteCounters,
+    mut socket: S,
+) -> Result<(), String> {
     let Ok(_place) = entry.places.try_acquire_owned() else {
         let why = format!("{CONNECTIONS_MAX} connections are open");
         let goodbye = DeviceError::new(DeviceErrorCause::Refused, why.clone());

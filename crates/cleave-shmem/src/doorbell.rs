@@ -44,7 +44,7 @@ impl Doorbell {
 
     /// Forgets how often it was rung; whether it was.
     pub fn clear(&self) -> bool {
-        (&self.0).read(&mut [0; 8]).is_ok()
+        (&self.0).read(&mut [0; 8]).is_ok_and(|count| count == 8)
     }
 }
 

@@ -44,6 +44,9 @@ pub enum RingError {
     /// The region is not laid out as this version does: end the connection.
     #[error("the shared memory {0}")]
     Header(&'static str),
+    /// A side of a region was asked for twice: a defect of this program.
+    #[error("this side of the shared memory is taken")]
+    Taken,
 }
 
 /// What a write or read did.

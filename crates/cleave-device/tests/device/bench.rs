@@ -2,20 +2,23 @@
 //! and fragments that scan it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::array::{Array, AsArray, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
-use cleave_device::{ListenOptions, Listener, Runtime, RuntimeOptions};
+use cleave_device::{
+    ListenOptions, Listener, LocalListener, LocalOptions, Runtime, RuntimeOptions,
+};
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Payload,
     ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
 };
 use cleave_fragment::link::{
-    AbandonedRuns, DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress,
-    RemoteLink, RunStream, Token,
+    AbandonedRuns, DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError, LocalLink,
+    RemoteAddress, RemoteLink, RunStream, Token,
 };
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_fragment::{Morsel, MorselPage, TableScanExec, build_id, encode_fragment};
@@ -44,6 +47,7 @@ pub(crate) struct Bench {
     pub(crate) epoch: u64,
     next: AtomicU64,
     _server: Option<Server>,
+    _local: Option<LocalServer>,
 }
 
 pub(crate) fn options() -> RuntimeOptions {
@@ -70,8 +74,15 @@ impl Bench {
         Self::of(link, media, Some(server))
     }
 
+    pub(crate) async fn local(media: Arc<dyn Media>, options: RuntimeOptions) -> Self {
+        let device = Runtime::new(Arc::clone(&media), options).unwrap();
+        let server = LocalServer::start(device).await;
+        let link = server.connect().await.unwrap();
+        Self { _local: Some(server), ..Self::of(link, media, None) }
+    }
+
     pub(crate) fn of(link: Arc<dyn Link>, media: Arc<dyn Media>, server: Option<Server>) -> Self {
-        Self { link, media, epoch: 1, next: AtomicU64::new(1), _server: server }
+        Self { link, media, epoch: 1, next: AtomicU64::new(1), _server: server, _local: None }
     }
 
     pub(crate) fn header(&self) -> CommandHeader {
@@ -287,6 +298,56 @@ impl Server {
 }
 
 impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A Unix socket in a folder of its own, served until dropped.
+pub(crate) struct LocalServer {
+    pub(crate) socket: PathBuf,
+    runtime: Option<tokio::runtime::Runtime>,
+    folder: Option<tempfile::TempDir>,
+}
+
+impl LocalServer {
+    pub(crate) async fn start(device: Arc<dyn DeviceService>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Self::start_at(device, folder.path().join("device.sock")).await;
+        server.folder = Some(folder);
+        server
+    }
+
+    pub(crate) async fn start_at(device: Arc<dyn DeviceService>, socket: PathBuf) -> Self {
+        let options =
+            LocalOptions { socket: socket.clone(), rate_cap: None, log: Arc::new(|_| ()) };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.spawn(LocalListener::bind(device, options)).await.unwrap().unwrap();
+        runtime.spawn(listener.serve());
+        Self { socket, runtime: Some(runtime), folder: None }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Arc<LocalLink>, LinkError> {
+        LocalLink::connect(&self.socket, None, AbandonedRuns::default()).await
+    }
+
+    /// Closes the listener and all connections before it returns; the folder stays while what is returned does.
+    pub(crate) async fn stop_listening(mut self) -> Option<tempfile::TempDir> {
+        let runtime = self.runtime.take().unwrap();
+        tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10)))
+            .await
+            .unwrap();
+        self.folder.take()
+    }
+}
+
+impl Drop for LocalServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

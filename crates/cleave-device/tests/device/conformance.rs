@@ -28,6 +28,11 @@ macro_rules! over_every_link {
                 super::$name(super::Bench::embedded(super::memory(), super::options()).await).await;
             })*
         }
+        mod local {
+            $(#[tokio::test] async fn $name() {
+                super::$name(super::Bench::local(super::memory(), super::options()).await).await;
+            })*
+        }
         mod remote {
             $(#[tokio::test] async fn $name() {
                 super::$name(super::Bench::remote(super::memory(), super::options()).await).await;
@@ -537,6 +542,7 @@ async fn host_reads_do_not_wait_behind_fragments(bench: Bench) {
     let media = Arc::clone(&gate) as Arc<dyn Media>;
     let bench = match bench.link.mode() {
         AttachMode::Embedded => Bench::embedded(media, options()).await,
+        AttachMode::Local => Bench::local(media, options()).await,
         AttachMode::Remote => Bench::remote(media, options()).await,
     };
     let morsels = bench.load().await;

@@ -245,7 +245,7 @@ async fn a_hello_of_another_version_is_answered_with_ours() {
 /// A socket that has shown the token.
 async fn greeted(server: &Server) -> TcpStream {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
-    write_hello(&mut socket, &token()).await.unwrap();
+    write_hello(&mut socket, Some(&token())).await.unwrap();
     read_welcome(&mut socket).await.unwrap().unwrap();
     socket
 }

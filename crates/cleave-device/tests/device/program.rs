@@ -154,6 +154,8 @@ fn misuse_is_explained() {
     for (arguments, expected) in [
         (&["--media"][..], "--media needs a value"),
         (&["--media", "x", "--listen", "127.0.0.1:0"], "--token-file or --token-env is needed"),
+        (&["--media", "x"], "--listen or --local is needed"),
+        (&["--media", "x", "--local", "s", "--token-env", "X"], "--token-env goes with --listen"),
         (&["--listen", "127.0.0.1:0"], "--media is needed"),
         (&["--media", "x", "--listen", "nonsense", "--token-env", "X"], "HOST:PORT"),
         (&["--cores", "0"], "from 1 to 1024"),

@@ -348,25 +348,26 @@ impl Hello {
     }
 }
 
-/// Writes a hello.
+/// Writes a hello; without a token where the system says who the host is.
 pub async fn write_hello<W: AsyncWrite + Unpin>(
     writer: &mut W,
-    token: &Token,
+    token: Option<&Token>,
 ) -> Result<(), WireError> {
-    let token_length = u16::try_from(token.bytes().len()).map_err(|_| WireError::Lengths)?;
+    let token = token.map(Token::bytes).unwrap_or_default();
+    let token_length = u16::try_from(token.len()).map_err(|_| WireError::Lengths)?;
     let mut bytes = MAGIC.to_vec();
     bytes.extend(PROTOCOL_VERSION.to_le_bytes());
     bytes.extend(token_length.to_le_bytes());
-    bytes.extend(token.bytes());
+    bytes.extend(token);
     writer.write_all(&bytes).await?;
     writer.flush().await?;
     Ok(())
 }
 
-/// Reads a hello and compares its token with `token`.
+/// Reads a hello and compares its token with `token`; without one, any will do.
 pub async fn read_hello<R: AsyncRead + Unpin>(
     reader: &mut R,
-    token: &Token,
+    token: Option<&Token>,
 ) -> Result<Hello, WireError> {
     let mut start = [0; 8];
     reader.read_exact(&mut start).await?;
@@ -379,7 +380,11 @@ pub async fn read_hello<R: AsyncRead + Unpin>(
     }
     let token_length = reader.read_u16_le().await?;
     let shown = read_bytes(reader, u32::from(token_length)).await?;
-    Ok(if token.matches(&shown) { Hello::Accepted } else { Hello::WrongToken })
+    Ok(if token.is_none_or(|token| token.matches(&shown)) {
+        Hello::Accepted
+    } else {
+        Hello::WrongToken
+    })
 }
 
 /// Writes a welcome of `status`.

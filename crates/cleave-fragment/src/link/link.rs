@@ -63,6 +63,8 @@ pub trait DeviceService: Send + Sync + fmt::Debug {
 pub enum AttachMode {
     /// In the host's own process.
     Embedded,
+    /// In another process on this machine, through shared memory.
+    Local,
     /// Over TCP.
     Remote,
 }
@@ -71,6 +73,7 @@ impl fmt::Display for AttachMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Embedded => "embedded",
+            Self::Local => "local",
             Self::Remote => "remote",
         })
     }
@@ -120,7 +123,9 @@ pub enum LinkError {
         detail: String,
     },
     /// No connection: start the device, or correct its address.
-    #[error("cannot reach device {address}: {source}; is cleaved running there and the port open?")]
+    #[error(
+        "cannot reach device {address}: {source}; is cleaved running there, and its port or socket open to this host?"
+    )]
     Connect {
         /// Where.
         address: String,
@@ -176,6 +181,17 @@ pub enum LinkError {
         address: String,
         /// What is wrong with it.
         detail: String,
+    },
+    /// Another user's process listens at the Unix socket.
+    #[error(
+        "what listens at {address} belongs to user {user}, who is neither this one nor root; start cleaved as \
+         the user of this host"
+    )]
+    ForeignProcess {
+        /// Where.
+        address: String,
+        /// The user's number.
+        user: u32,
     },
     /// TLS did not come about.
     #[error("no TLS with device {address}: {detail}")]

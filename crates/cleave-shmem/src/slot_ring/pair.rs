@@ -15,6 +15,7 @@
 #![expect(unsafe_code, reason = "the header lies in shared memory")]
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::{Consumer, Producer, RingError, ends};
 use crate::region::{Region, RegionError};
@@ -54,6 +55,8 @@ pub enum Side {
 pub struct RingPair {
     region: Arc<Region>,
     ring_bytes: usize,
+    /// Whether the ends of the maker and of the guest were handed out.
+    taken: Arc<[AtomicBool; 2]>,
 }
 
 impl RingPair {
@@ -89,7 +92,7 @@ impl RingPair {
         header.version.store(VERSION, Ordering::Relaxed);
         header.ring_bytes.store(ring_bytes as u64, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
-        Ok(Self { region: Arc::new(region), ring_bytes })
+        Ok(Self { region: Arc::new(region), ring_bytes, taken: Arc::default() })
     }
 
     /// The rings in a region that a peer made.
@@ -109,7 +112,7 @@ impl RingPair {
             .ok()
             .filter(|bytes| fits(*bytes) && Self::region_bytes(*bytes) == region.bytes())
             .ok_or(RingError::Header("has rings that do not fill it"))?;
-        Ok(Self { region: Arc::new(region), ring_bytes })
+        Ok(Self { region: Arc::new(region), ring_bytes, taken: Arc::default() })
     }
 
     /// The region, to be sent to the other side.
@@ -117,16 +120,23 @@ impl RingPair {
         &self.region
     }
 
-    /// The ends that `side` holds, at the beginning of empty rings. Once for each side: two producers of one ring
-    /// would overwrite each other's bytes.
+    /// The ends that `side` holds, at the beginning of empty rings.
     ///
     /// # Errors
-    /// [`RingError::Header`]; none for a pair that was made or opened.
+    /// [`RingError::Taken`] the second time: two producers of one ring would overwrite each other's bytes.
     pub fn ends(&self, side: Side) -> Result<(Producer, Consumer), RingError> {
         let ring = |control, data| {
             RingMemory::in_region(&self.region, control, data, self.ring_bytes)
                 .ok_or(RingError::Header("does not hold its rings"))
         };
+        let [of_maker, of_guest] = self.taken.as_ref();
+        let taken = match side {
+            Side::Maker => of_maker,
+            Side::Guest => of_guest,
+        };
+        if taken.swap(true, Ordering::Relaxed) {
+            return Err(RingError::Taken);
+        }
         let (to_guest, at_guest) = ends(ring(TO_GUEST_CONTROL, DATA)?);
         let (to_maker, at_maker) = ends(ring(TO_MAKER_CONTROL, DATA + self.ring_bytes)?);
         Ok(match side {

@@ -25,6 +25,9 @@ fn bytes_come_out_as_they_went_in_both_ways() {
     let pair = heap();
     let (mut to_guest, mut at_maker) = pair.ends(Side::Maker).unwrap();
     let (mut to_maker, mut at_guest) = pair.ends(Side::Guest).unwrap();
+    for side in [Side::Maker, Side::Guest] {
+        assert_eq!(pair.clone().ends(side).unwrap_err(), RingError::Taken);
+    }
     assert_eq!(to_guest.write(b"question").unwrap(), Moved { bytes: 8, wake: false });
     assert_eq!(to_maker.write(b"answer").unwrap().bytes, 6);
     assert_eq!(read_all(&mut at_guest), b"question");
@@ -164,8 +167,16 @@ fn two_mappings_are_one_ring() {
     assert_eq!(read_all(&mut at_guest), b"last words");
 }
 
+/// Miri is slow, and lets nobody look for the folder of failures.
+fn config() -> ProptestConfig {
+    if cfg!(miri) {
+        return ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() };
+    }
+    ProptestConfig::default()
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     /// Against a queue of bytes, and with a hostile side that overwrites what it can reach.
     #[test]

@@ -116,20 +116,24 @@ fn unknown_kinds_are_named() {
 fn hello_and_welcome() {
     let token = Token::new("a-token-of-some-length", "a test").unwrap();
     let mut hello = Vec::new();
-    now(write_hello(&mut hello, &token)).unwrap();
-    assert_eq!(now(read_hello(&mut hello.as_slice(), &token)).unwrap(), Hello::Accepted);
+    now(write_hello(&mut hello, Some(&token))).unwrap();
+    assert_eq!(now(read_hello(&mut hello.as_slice(), Some(&token))).unwrap(), Hello::Accepted);
     let other = Token::new("b-token-of-some-length", "a test").unwrap();
-    assert_eq!(now(read_hello(&mut hello.as_slice(), &other)).unwrap(), Hello::WrongToken);
+    assert_eq!(now(read_hello(&mut hello.as_slice(), Some(&other))).unwrap(), Hello::WrongToken);
+    assert_eq!(now(read_hello(&mut hello.as_slice(), None)).unwrap(), Hello::Accepted);
     for length in 0..hello.len() {
-        assert!(now(read_hello(&mut &hello[..length], &token)).is_err(), "cut off at {length}");
+        assert!(
+            now(read_hello(&mut &hello[..length], Some(&token))).is_err(),
+            "cut off at {length}"
+        );
     }
     let mut version = hello.clone();
     version[8] = 9;
-    let found = now(read_hello(&mut version.as_slice(), &token)).unwrap();
+    let found = now(read_hello(&mut version.as_slice(), Some(&token))).unwrap();
     assert_eq!(found, Hello::OtherVersion { version: 9 });
     hello[0] = b'G';
     assert!(matches!(
-        now(read_hello(&mut hello.as_slice(), &token)).unwrap(),
+        now(read_hello(&mut hello.as_slice(), Some(&token))).unwrap(),
         Hello::Garbage { .. }
     ));
     for status in [

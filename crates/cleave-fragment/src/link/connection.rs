@@ -1,8 +1,8 @@
-//! One connection to a remote device: the handshake, a task that writes, a task that reads and hands
+//! One connection to a device, after its handshake: a task that writes, a task that reads and hands
 //! out, and a watch over silence.
 //!
 //! ```text
-//! callers ─ frames ─▶ writer ─▶ TLS ─▶ socket ─▶ TLS ─▶ reader ─▶ waiting callers and runs, by request
+//! callers ─ frames ─▶ writer ─▶ TLS, or a ring ─▶ reader ─▶ waiting callers and runs, by request
 //! ```
 //!
 //! Invariants: once a connection is dead it stays dead, and everybody who waited for it has been told
@@ -10,57 +10,28 @@
 //! host has granted: a device that sends more loses the connection.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, timeout};
-use tokio_rustls::TlsConnector;
+use tokio::time::MissedTickBehavior;
 
 use super::link::{LinkError, SlotSender};
-use super::metered::{ByteCounters, Metered};
-use super::remote::RemoteAddress;
-use super::tls::Token;
-use super::token_bucket::RateCap;
+use super::metered::ByteCounters;
 use crate::command::message::{Reply, RunEvent};
 use crate::command::proto::MalformedMessage;
 use crate::command::proto::answer::{decode_error, decode_reply, decode_report, decode_slot};
 use crate::command::slot::decode_schema;
-use crate::command::wire::{
-    Frame, FrameKind, PROTOCOL_VERSION, WelcomeStatus, WireError, read_frame, read_welcome,
-    write_frame, write_hello,
-};
+use crate::command::wire::{Frame, FrameKind, WireError, read_frame, write_frame};
 
-/// How long a handshake may take, unless a test is in a hurry.
-pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of frames that may wait to be written.
 const OUTBOUND_BYTES_MAX: usize = 64 << 20;
-/// How often a connection is looked at, unless a test is in a hurry. A device gives up a host that it has
-/// not heard for a minute, so an idle connection says something more often than that.
-pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Looks without a sign of life after which the device counts as lost.
 const SILENT_LOOKS_MAX: u32 = 4;
-
-/// What a connection is made of.
-#[derive(Debug, Clone)]
-pub(crate) struct Dial {
-    pub(crate) address: RemoteAddress,
-    pub(crate) token: Token,
-    pub(crate) tls: Option<Arc<ClientConfig>>,
-    pub(crate) cap: Option<Arc<RateCap>>,
-    pub(crate) bytes: Arc<ByteCounters>,
-    /// How long a device may take to accept a connection, and then to answer the handshake.
-    pub(crate) handshake_limit: Duration,
-    pub(crate) watch_interval: Duration,
-}
 
 /// A connection after its handshake.
 #[derive(Debug)]
@@ -109,74 +80,11 @@ enum Waiting {
 }
 
 impl Connection {
-    /// Connects, shows the token and starts the connection's tasks on the current runtime.
-    pub(crate) async fn open(dial: Dial) -> Result<Arc<Self>, LinkError> {
-        let address = dial.address.to_string();
-        let limit = dial.handshake_limit;
-        let connect = TcpStream::connect((dial.address.host.as_str(), dial.address.port));
-        let connected = timeout(limit, connect)
-            .await
-            .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
-            .and_then(|socket| socket.set_nodelay(true).map(|()| socket));
-        let socket =
-            connected.map_err(|source| LinkError::Connect { address: address.clone(), source })?;
-        if dial.tls.is_none() && !socket.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()) {
-            return Err(LinkError::Tls {
-                address,
-                detail: "the token is sent in clear to this machine only; pin the device's \
-                         certificate"
-                    .to_owned(),
-            });
-        }
-        let socket = Metered::new(socket, Arc::clone(&dial.bytes), dial.cap.clone());
-        let handshake = async {
-            match dial.tls.clone() {
-                None => Self::greet(&dial, address.clone(), socket).await,
-                Some(config) => {
-                    let socket = secure(&dial, &address, config, socket).await?;
-                    Self::greet(&dial, address.clone(), socket).await
-                }
-            }
-        };
-        let seconds = limit.as_secs();
-        timeout(limit, handshake)
-            .await
-            .unwrap_or(Err(LinkError::HandshakeTimeout { address, seconds }))
-    }
-
-    async fn greet<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-        dial: &Dial,
+    /// Starts the connection's tasks over `socket` on the current runtime. `bytes` counts what crosses.
+    pub(crate) fn start<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         address: String,
-        mut socket: S,
-    ) -> Result<Arc<Self>, LinkError> {
-        // A device that refuses may close before all was read; what it said is what counts.
-        let written = write_hello(&mut socket, &dial.token).await;
-        let answer = read_welcome(&mut socket).await;
-        let welcome = match (written, answer) {
-            (_, Ok(Ok(welcome))) => welcome,
-            (_, Ok(Err(start))) => return Err(no_welcome(address, dial, &start)),
-            (Err(error), _) | (_, Err(error)) => {
-                let detail = format!("the handshake broke off: {error}");
-                return Err(LinkError::NotADevice { address, detail });
-            }
-        };
-        if welcome.version != PROTOCOL_VERSION {
-            let (ours, theirs) = (PROTOCOL_VERSION, welcome.version);
-            return Err(LinkError::Version { address, ours, theirs });
-        }
-        match welcome.status {
-            Some(WelcomeStatus::Welcome) => Ok(Self::start(address, dial, socket)),
-            Some(WelcomeStatus::WrongToken) => Err(LinkError::Unauthenticated { address }),
-            other => Err(LinkError::NotADevice {
-                address,
-                detail: format!("it answered the handshake with {other:?}"),
-            }),
-        }
-    }
-
-    fn start<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-        address: String,
-        dial: &Dial,
+        bytes: Arc<ByteCounters>,
+        watch_interval: Duration,
         socket: S,
     ) -> Arc<Self> {
         let (outbound, frames) = mpsc::unbounded_channel();
@@ -189,10 +97,9 @@ impl Connection {
             died: Notify::new(),
         });
         let (reader, writer) = tokio::io::split(socket);
-        let bytes = Arc::clone(&dial.bytes);
         let mut tasks = JoinSet::new();
         tasks.spawn(write_frames(Arc::clone(&connection), frames, writer));
-        tasks.spawn(watch(Arc::clone(&connection), bytes, dial.watch_interval));
+        tasks.spawn(watch(Arc::clone(&connection), bytes, watch_interval));
         let death = DeathGuard(Arc::clone(&connection));
         // The reader owns the other two: when it ends, they do.
         let reading = read_frames(Arc::clone(&connection), reader, tasks);
@@ -492,40 +399,5 @@ async fn watch(connection: Arc<Connection>, bytes: Arc<ByteCounters>, interval: 
     }
 }
 
-async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
-    dial: &Dial,
-    address: &str,
-    config: Arc<ClientConfig>,
-    socket: S,
-) -> Result<tokio_rustls::client::TlsStream<S>, LinkError> {
-    let failed = |detail: String| LinkError::Tls { address: address.to_owned(), detail };
-    let name = ServerName::try_from(dial.address.host.clone())
-        .map_err(|_| failed(format!("{} is no host name", dial.address.host)))?;
-    TlsConnector::from(config).connect(name, socket).await.map_err(|error| {
-        let cause = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
-        match cause {
-            Some(rustls::Error::InvalidCertificate(why)) => LinkError::Certificate {
-                address: address.to_owned(),
-                detail: why.to_string(),
-            },
-            Some(rustls::Error::InvalidMessage(_)) => failed(
-                "what answers there does not speak TLS; start cleaved with --tls-cert and --tls-key"
-                    .to_owned(),
-            ),
-            _ => failed(error.to_string()),
-        }
-    })
-}
-
-fn no_welcome(address: String, dial: &Dial, start: &[u8]) -> LinkError {
-    const TLS_ALERT: [u8; 2] = [21, 3];
-    if dial.tls.is_none() && start.starts_with(&TLS_ALERT) {
-        let detail = "it speaks TLS; pin its certificate".to_owned();
-        return LinkError::Tls { address, detail };
-    }
-    let detail = match start {
-        [] => "it closed the connection during the handshake".to_owned(),
-        _ => format!("it answered the handshake with \"{}\"", start.escape_ascii()),
-    };
-    LinkError::NotADevice { address, detail }
-}
+#[cfg(test)]
+mod tests;

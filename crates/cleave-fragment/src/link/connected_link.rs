@@ -1,0 +1,376 @@
+//! A link over a connection, whatever that is made of: commands and runs out, answers and slots in.
+//!
+//! All commands and runs of a link share one connection, told apart by their request numbers. The
+//! connection's tasks run on a thread of their own, because on the host's workers a link starves.
+//! A connection that breaks fails everything under way with [`LinkError::Lost`]; the next use opens a
+//! new one, and releases the runs that were abandoned with the old.
+//!
+//! Invariant: every connection begins with the question who answers, and nothing else is said before
+//! the answer. Another device than before is [`LinkError::OtherDevice`]; a device of another build gets
+//! no fragments over that connection (rule 2).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
+
+use super::attempts::{Attempt, Attempts};
+use super::connection::{Connection, Credit};
+use super::dial::Dial;
+use super::link::{
+    AcceptedRun, AttachMode, EndGuard, LinkError, RunControl, RunStream, SlotForm, SlotSender,
+    Traffic,
+};
+use crate::command::message::TRANSFER_BYTES_MAX;
+use crate::command::proto::{encode_command, encode_execute};
+use crate::command::wire::{FRAME_BYTES_MAX, Frame, WireError};
+use crate::command::{
+    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, Identity, ReadItem, Reply,
+    Request,
+};
+
+/// Runs whose streams ended while their device could not be told. The links over which one device is
+/// reached, one after the other, share a list of them: the next connection releases what is on it.
+#[derive(Debug, Clone, Default)]
+pub struct AbandonedRuns(Arc<Mutex<Vec<CommandHeader>>>);
+
+impl AbandonedRuns {
+    fn add(&self, run: CommandHeader) {
+        self.lock().push(run);
+    }
+
+    /// Takes `run` off the list: it goes on.
+    fn resume(&self, run: &CommandHeader) {
+        self.lock().retain(|abandoned| !abandoned.is_same_run(run));
+    }
+
+    fn take(&self) -> Vec<CommandHeader> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<CommandHeader>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What every link over a connection is.
+#[derive(Debug)]
+pub(crate) struct ConnectedLink {
+    shared: Arc<Shared>,
+    /// Taken when the link is dropped.
+    runtime: Option<Runtime>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dial: Dial,
+    commands: AtomicU64,
+    attempts: Attempts,
+    /// Held while a connection is opened, so that only one is.
+    opening: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+    abandoned: AbandonedRuns,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connection: Option<Arc<Connection>>,
+    /// Who answered on it.
+    identity: Option<Identity>,
+}
+
+impl ConnectedLink {
+    /// A link that connects when it is first used. `abandoned` is what earlier links to the same device left
+    /// behind.
+    pub(crate) fn new(dial: Dial, abandoned: AbandonedRuns) -> Result<Self, LinkError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("cleave-link")
+            .enable_all()
+            .build()
+            .map_err(|source| LinkError::Connect { address: dial.address(), source })?;
+        let shared = Arc::new(Shared {
+            dial,
+            commands: AtomicU64::new(0),
+            attempts: Attempts::default(),
+            opening: tokio::sync::Mutex::new(()),
+            state: Mutex::default(),
+            abandoned,
+        });
+        Ok(Self { shared, runtime: Some(runtime) })
+    }
+
+    /// Connects, unless that is done, and releases what was abandoned.
+    pub(crate) async fn open(&self) -> Result<(), LinkError> {
+        self.connection().await.map(|_| ())
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>, LinkError> {
+        let connection = self.alive_or_new().await?;
+        self.shared.release_abandoned(&connection);
+        Ok(connection)
+    }
+
+    async fn alive_or_new(&self) -> Result<Arc<Connection>, LinkError> {
+        if let Some(connection) = self.shared.alive() {
+            return Ok(connection);
+        }
+        let _opening = self.shared.opening.lock().await;
+        if let Some(connection) = self.shared.alive() {
+            return Ok(connection);
+        }
+        let closed =
+            || LinkError::Lost { address: self.device(), detail: "the link was closed".to_owned() };
+        let handle: &Handle = self.runtime.as_ref().map(Runtime::handle).ok_or_else(closed)?;
+        // On the link's own runtime: its sockets belong there. It goes on if the caller goes away.
+        let opening = handle.spawn(open_connection(Arc::clone(&self.shared)));
+        opening.await.map_err(|_| closed())?
+    }
+
+    fn check_size(&self, frame: &Frame, what: &str) -> Result<(), LinkError> {
+        match frame.length() {
+            Ok(_) => Ok(()),
+            Err(WireError::TooLong { length }) => Err(LinkError::TooLarge {
+                what: what.to_owned(),
+                bytes: length,
+                bytes_max: u64::from(FRAME_BYTES_MAX),
+            }),
+            Err(WireError::HeadTooLong { length, bytes_max }) => Err(LinkError::TooLarge {
+                what: what.to_owned(),
+                bytes: length,
+                bytes_max: u64::from(bytes_max),
+            }),
+            Err(error) => {
+                Err(LinkError::Protocol { device: self.device(), detail: error.to_string() })
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn alive(&self) -> Option<Arc<Connection>> {
+        self.lock().connection.as_ref().filter(|connection| !connection.is_dead()).map(Arc::clone)
+    }
+
+    /// Makes `connection`, on which `identity` answered, the current one, unless that is another device
+    /// than before.
+    fn adopt(&self, connection: &Arc<Connection>, identity: Identity) -> Result<(), LinkError> {
+        let before = {
+            let mut state = self.lock();
+            if let Some(known) = state.identity.as_ref().map(|known| known.device)
+                && known != identity.device
+            {
+                let address = self.dial.address();
+                let found = identity.device;
+                return Err(LinkError::OtherDevice { address, expected: known, found });
+            }
+            state.identity = Some(identity);
+            state.connection.replace(Arc::clone(connection))
+        };
+        if let Some(before) = before {
+            before.fail("another connection took its place");
+        }
+        Ok(())
+    }
+
+    /// Tells the device of runs that nobody wants any more.
+    fn release_abandoned(&self, connection: &Connection) {
+        for run in self.abandoned.take() {
+            if !connection.post(encode_command(0, Command::new(run, Request::Release))) {
+                self.abandoned.add(run);
+            }
+        }
+    }
+
+    /// Why the device gets no fragments, where its build is not this one.
+    fn refusal_of_fragments(&self) -> Option<LinkError> {
+        let state = self.lock();
+        let (ours, theirs) = (crate::build_id(), &state.identity.as_ref()?.build);
+        if *theirs == ours {
+            return None;
+        }
+        let message = format!("it is another build ({theirs}) than this host ({ours})");
+        let source = DeviceError::new(DeviceErrorCause::Unsupported, message);
+        Some(LinkError::Device { device: self.dial.address(), source })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectedLink {
+    /// As [`Link::call`](super::Link::call).
+    pub(crate) async fn call(&self, command: Command) -> Result<Reply, LinkError> {
+        check_transfer(&command.request)?;
+        let frame = encode_command(self.shared.attempts.next_number(), command);
+        self.check_size(&frame, "a command")?;
+        let connection = self.connection().await?;
+        self.shared.commands.fetch_add(1, Ordering::Relaxed);
+        connection.call(frame).await
+    }
+
+    /// As [`Link::execute`](super::Link::execute).
+    pub(crate) async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
+        let (header, first_slot) = (request.header, request.first_slot);
+        let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
+        self.shared.abandoned.resume(&header);
+        let mut frame = encode_execute(0, request);
+        self.check_size(&frame, "a fragment with its morsels")?;
+        let connection = self.connection().await?;
+        if let Some(refusal) = self.shared.refusal_of_fragments() {
+            return Err(refusal);
+        }
+        let attempt = self.shared.attempts.begin(&header);
+        frame.request = attempt.number;
+        self.shared.commands.fetch_add(1, Ordering::Relaxed);
+        let (slots, events) = SlotSender::channel(SlotForm::Encoded);
+        let control = Arc::new(ConnectionControl {
+            shared: Arc::clone(&self.shared),
+            connection: Arc::clone(&connection),
+            header,
+            attempt,
+            slot_count,
+        });
+        // A caller that goes away before the run is accepted ends it, as dropping the stream does.
+        let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
+        let credit = Credit {
+            received: first_slot,
+            granted: first_slot.saturating_add(u64::from(slot_count)),
+        };
+        let accepted = connection.execute(frame, slots, credit).await;
+        if let Err(LinkError::Device { .. }) = &accepted {
+            // Refused: there is nothing of this attempt to end.
+            end_guard.0 = None;
+            self.shared.attempts.withdraw(&header, attempt);
+        }
+        let schema = accepted?;
+        end_guard.0 = None;
+        Ok(RunStream::new(AcceptedRun {
+            device: self.device(),
+            schema,
+            events,
+            control,
+            first_slot,
+            slot_count,
+            slot_bytes,
+            received: None,
+        }))
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.shared.dial.bytes.traffic(&self.shared.commands)
+    }
+
+    pub(crate) fn mode(&self) -> AttachMode {
+        self.shared.dial.mode()
+    }
+
+    pub(crate) fn device(&self) -> String {
+        self.shared.dial.address()
+    }
+}
+
+impl Drop for ConnectedLink {
+    fn drop(&mut self) {
+        if let Some(connection) = self.shared.lock().connection.take() {
+            connection.fail("the link was closed");
+        }
+        if let Some(runtime) = self.runtime.take() {
+            // Dropping a runtime waits, which an async caller may not do.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Opens a connection, asks who answers, and makes it the current one.
+async fn open_connection(shared: Arc<Shared>) -> Result<Arc<Connection>, LinkError> {
+    let connection = shared.dial.open().await?;
+    let adopted = match identify(&shared, &connection).await {
+        Ok(identity) => shared.adopt(&connection, identity),
+        Err(error) => Err(error),
+    };
+    match adopted {
+        Ok(()) => Ok(connection),
+        Err(error) => {
+            connection.fail("it was not let in");
+            Err(error)
+        }
+    }
+}
+
+/// Asks on behalf of no database, which changes nothing on the device.
+async fn identify(shared: &Shared, connection: &Connection) -> Result<Identity, LinkError> {
+    let command = Command::new(CommandHeader::default(), Request::Identify);
+    let frame = encode_command(shared.attempts.next_number(), command);
+    let (address, limit) = (shared.dial.address(), shared.dial.handshake_limit);
+    match timeout(limit, connection.call(frame)).await {
+        Ok(Ok(Reply::Identity(identity))) => Ok(identity),
+        Ok(Ok(_)) => Err(LinkError::Protocol {
+            device: address,
+            detail: "it was asked who it is and answered something else".to_owned(),
+        }),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(LinkError::HandshakeTimeout { address, seconds: limit.as_secs() }),
+    }
+}
+
+/// Refuses what the device would: before it crosses the link.
+fn check_transfer(request: &Request) -> Result<(), LinkError> {
+    let (what, bytes) = match request {
+        Request::Write(items) => {
+            ("a write", items.iter().map(|item| item.payload.bytes.len() as u64).sum::<u64>())
+        }
+        Request::Read(items) => {
+            let blocks = items.iter().map(|item| match item {
+                ReadItem::Blocks(extent) => extent.bytes() as u64,
+                // The page may be larger than what is read of it; the device looks.
+                ReadItem::Columns { .. } => 0,
+            });
+            ("a read", blocks.fold(0, u64::saturating_add))
+        }
+        _ => return Ok(()),
+    };
+    if bytes > TRANSFER_BYTES_MAX {
+        let what = what.to_owned();
+        return Err(LinkError::TooLarge { what, bytes, bytes_max: TRANSFER_BYTES_MAX });
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct ConnectionControl {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    header: CommandHeader,
+    attempt: Attempt,
+    slot_count: u32,
+}
+
+impl RunControl for ConnectionControl {
+    fn consumed(&self, slots: u64) {
+        // What a stream reads that was taken over grants nothing to the one that took it over.
+        if !self.shared.attempts.speaks(&self.header, self.attempt) {
+            return;
+        }
+        let granted = slots.saturating_add(u64::from(self.slot_count));
+        self.connection.grant(self.attempt.number, granted);
+        let command = Command::new(self.header, Request::Fetch { consumed: slots });
+        self.connection.post(encode_command(0, command));
+    }
+
+    fn end(&self) {
+        self.connection.forget(self.attempt.number);
+        if !self.shared.attempts.end(&self.header, self.attempt) {
+            return;
+        }
+        let release = encode_command(0, Command::new(self.header, Request::Release));
+        if !self.connection.post(release) {
+            self.shared.abandoned.add(self.header);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! From the way to a device to a connection: TCP, or a Unix socket and shared memory; then the same handshake.
+//!
+//! ```text
+//! Way::Tcp ───▶ TcpStream, counted ─▶ TLS ─▶ hello, welcome ─────────────────▶ Connection
+//! Way::Local ─▶ UnixStream ─▶ whose is it? ─▶ hello, welcome ─▶ LocalStream, counted ─▶ Connection
+//! ```
+//!
+//! Invariant: a token is sent over TLS or to this machine only, and over shared memory not at all: there the
+//! system says who is on the other side.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::connection::Connection;
+use super::link::{AttachMode, LinkError};
+use super::local::address_of;
+use super::local_stream::{LocalStream, foreign_user};
+use super::metered::{ByteCounters, Metered};
+use super::remote::RemoteAddress;
+use super::tls::Token;
+use super::token_bucket::RateCap;
+use crate::command::wire::{PROTOCOL_VERSION, WelcomeStatus, read_welcome, write_hello};
+
+/// How long a handshake may take, unless a test is in a hurry.
+pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// How often a connection is looked at, unless a test is in a hurry. A device gives up a host that it has
+/// not heard for a minute, so an idle connection says something more often than that.
+const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What a connection is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Dial {
+    pub(crate) way: Way,
+    pub(crate) cap: Option<Arc<RateCap>>,
+    pub(crate) bytes: Arc<ByteCounters>,
+    /// How long a device may take to accept a connection, and then to answer the handshake.
+    pub(crate) handshake_limit: Duration,
+    pub(crate) watch_interval: Duration,
+}
+
+/// How a device is reached.
+#[derive(Debug, Clone)]
+pub(crate) enum Way {
+    /// On any machine.
+    Tcp { address: RemoteAddress, token: Token, tls: Option<Arc<ClientConfig>> },
+    /// On this machine.
+    Local { socket: PathBuf },
+}
+
+impl Dial {
+    /// The way `way`, held to `rate_cap` bytes a second in each direction.
+    pub(crate) fn new(way: Way, rate_cap: Option<u64>) -> Self {
+        Self {
+            way,
+            cap: rate_cap.map(RateCap::new),
+            bytes: Arc::default(),
+            handshake_limit: HANDSHAKE_LIMIT,
+            watch_interval: WATCH_INTERVAL,
+        }
+    }
+
+    /// Where the device is, for people.
+    pub(crate) fn address(&self) -> String {
+        match &self.way {
+            Way::Tcp { address, .. } => address.to_string(),
+            Way::Local { socket } => address_of(socket),
+        }
+    }
+
+    /// Which kind of link this makes.
+    pub(crate) fn mode(&self) -> AttachMode {
+        match &self.way {
+            Way::Tcp { .. } => AttachMode::Remote,
+            Way::Local { .. } => AttachMode::Local,
+        }
+    }
+
+    /// Connects, shakes hands and starts the connection's tasks on the current runtime.
+    pub(crate) async fn open(&self) -> Result<Arc<Connection>, LinkError> {
+        match &self.way {
+            Way::Tcp { address, token, tls } => self.open_tcp(address, token, tls.clone()).await,
+            Way::Local { socket } => {
+                let socket = self.connect(UnixStream::connect(socket)).await?;
+                self.within_limit(self.open_local(socket)).await
+            }
+        }
+    }
+
+    async fn connect<S>(
+        &self,
+        connecting: impl Future<Output = io::Result<S>>,
+    ) -> Result<S, LinkError> {
+        timeout(self.handshake_limit, connecting)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
+            .map_err(|source| LinkError::Connect { address: self.address(), source })
+    }
+
+    async fn within_limit(
+        &self,
+        handshake: impl Future<Output = Result<Arc<Connection>, LinkError>>,
+    ) -> Result<Arc<Connection>, LinkError> {
+        let (address, seconds) = (self.address(), self.handshake_limit.as_secs());
+        timeout(self.handshake_limit, handshake)
+            .await
+            .unwrap_or(Err(LinkError::HandshakeTimeout { address, seconds }))
+    }
+
+    async fn open_tcp(
+        &self,
+        address: &RemoteAddress,
+        token: &Token,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<Arc<Connection>, LinkError> {
+        let connecting = async {
+            let socket = TcpStream::connect((address.host.as_str(), address.port)).await?;
+            socket.set_nodelay(true)?;
+            Ok(socket)
+        };
+        let socket = self.connect(connecting).await?;
+        if tls.is_none() && !socket.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()) {
+            return Err(LinkError::Tls {
+                address: self.address(),
+                detail: "the token is sent in clear to this machine only; pin the device's \
+                         certificate"
+                    .to_owned(),
+            });
+        }
+        let mut socket = Metered::new(socket, Arc::clone(&self.bytes), self.cap.clone());
+        let handshake = async {
+            match tls {
+                None => {
+                    self.greet(&mut socket, Some(token)).await?;
+                    Ok(self.start(socket))
+                }
+                Some(config) => {
+                    let mut socket = self.secure(&address.host, config, socket).await?;
+                    self.greet(&mut socket, Some(token)).await?;
+                    Ok(self.start(socket))
+                }
+            }
+        };
+        self.within_limit(handshake).await
+    }
+
+    async fn open_local(&self, mut socket: UnixStream) -> Result<Arc<Connection>, LinkError> {
+        if let Some(user) = foreign_user(&socket) {
+            return Err(LinkError::ForeignProcess { address: self.address(), user });
+        }
+        self.greet(&mut socket, None).await?;
+        let stream = LocalStream::accept(socket).await.map_err(|error| LinkError::NotADevice {
+            address: self.address(),
+            detail: format!("the shared memory that it offered cannot be used: {error}"),
+        })?;
+        Ok(self.start(Metered::new(stream, Arc::clone(&self.bytes), self.cap.clone())))
+    }
+
+    fn start<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        &self,
+        socket: S,
+    ) -> Arc<Connection> {
+        Connection::start(self.address(), Arc::clone(&self.bytes), self.watch_interval, socket)
+    }
+
+    async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        socket: &mut S,
+        token: Option<&Token>,
+    ) -> Result<(), LinkError> {
+        let address = self.address();
+        // A device that refuses may close before all was read; what it said is what counts.
+        let written = write_hello(socket, token).await;
+        let answer = read_welcome(socket).await;
+        let welcome = match (written, answer) {
+            (_, Ok(Ok(welcome))) => welcome,
+            (_, Ok(Err(start))) => return Err(self.no_welcome(&start)),
+            (Err(error), _) | (_, Err(error)) => {
+                let detail = format!("the handshake broke off: {error}");
+                return Err(LinkError::NotADevice { address, detail });
+            }
+        };
+        if welcome.version != PROTOCOL_VERSION {
+            let (ours, theirs) = (PROTOCOL_VERSION, welcome.version);
+            return Err(LinkError::Version { address, ours, theirs });
+        }
+        match welcome.status {
+            Some(WelcomeStatus::Welcome) => Ok(()),
+            Some(WelcomeStatus::WrongToken) => Err(LinkError::Unauthenticated { address }),
+            other => Err(LinkError::NotADevice {
+                address,
+                detail: format!("it answered the handshake with {other:?}"),
+            }),
+        }
+    }
+
+    async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        host: &str,
+        config: Arc<ClientConfig>,
+        socket: S,
+    ) -> Result<tokio_rustls::client::TlsStream<S>, LinkError> {
+        let failed = |detail: String| LinkError::Tls { address: self.address(), detail };
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| failed(format!("{host} is no host name")))?;
+        TlsConnector::from(config).connect(name, socket).await.map_err(|error| {
+            let cause = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
+            match cause {
+                Some(rustls::Error::InvalidCertificate(why)) => {
+                    LinkError::Certificate { address: self.address(), detail: why.to_string() }
+                }
+                Some(rustls::Error::InvalidMessage(_)) => failed(
+                    "what answers there does not speak TLS; start cleaved with --tls-cert and --tls-key"
+                        .to_owned(),
+                ),
+                _ => failed(error.to_string()),
+            }
+        })
+    }
+
+    fn no_welcome(&self, start: &[u8]) -> LinkError {
+        const TLS_ALERT: [u8; 2] = [21, 3];
+        let address = self.address();
+        let without_tls = matches!(&self.way, Way::Tcp { tls: None, .. });
+        if without_tls && start.starts_with(&TLS_ALERT) {
+            let detail = "it speaks TLS; pin its certificate".to_owned();
+            return LinkError::Tls { address, detail };
+        }
+        let detail = match start {
+            [] => "it closed the connection during the handshake".to_owned(),
+            _ => format!("it answered the handshake with \"{}\"", start.escape_ascii()),
+        };
+        LinkError::NotADevice { address, detail }
+    }
+}
