@@ -35,7 +35,7 @@ use tokio::sync::OwnedMutexGuard;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
 use crate::catalog::root::{self, ReplaceError};
-use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::device::{self, Device, EmbeddedFactory};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
@@ -260,7 +260,7 @@ impl Database {
     pub async fn add_device(
         self: &Arc<Self>,
         name: &str,
-        remote: RemoteDevice,
+        way: impl Into<DeviceKind>,
     ) -> Result<Arc<Device>> {
         let mut transaction = Transaction::begin(self).await?;
         if name.is_empty() {
@@ -277,7 +277,7 @@ impl Database {
             id: transaction.device_id()?,
             name: name.to_owned(),
             identity: [0; 16],
-            kind: DeviceKind::Remote(remote),
+            kind: way.into(),
         };
         let (_, identity) = device::identify(&entry, &self.directory, &self.embedded).await?;
         entry.identity = identity.device;

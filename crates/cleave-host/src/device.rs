@@ -21,8 +21,8 @@ use cleave_fragment::command::{
     Command, CommandHeader, Identity, Payload, ReadItem, ReadPayload, Reply, Request, WriteItem,
 };
 use cleave_fragment::link::{
-    AbandonedRuns, AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress,
-    RemoteLink, Token, dial_simulated,
+    AbandonedRuns, AttachMode, DeviceService, EmbeddedLink, Link, LinkError, LocalLink,
+    RemoteAddress, RemoteLink, Token, dial_simulated,
 };
 use cleave_media::{BlockAddress, Extent, SpaceMap};
 use tokio::sync::oneshot;
@@ -137,6 +137,7 @@ impl Device {
     pub fn mode(&self) -> AttachMode {
         match self.entry.kind {
             DeviceKind::Embedded => AttachMode::Embedded,
+            DeviceKind::Local(_) => AttachMode::Local,
             DeviceKind::Remote(_) => AttachMode::Remote,
         }
     }
@@ -679,6 +680,12 @@ async fn connect(
             // The media, like the directory, may be held for a moment longer than its holder lives.
             let service = retry_while_in_use(|| embedded(media)).await?;
             Ok(EmbeddedLink::new(service, None))
+        }
+        DeviceKind::Local(local) => {
+            let link = LocalLink::connect(&local.socket, local.rate_cap, abandoned)
+                .await
+                .map_err(|error| fault(entry, "connect", error))?;
+            Ok(link)
         }
         DeviceKind::Remote(remote) => {
             let address = RemoteAddress { host: remote.host.clone(), port: remote.port };

@@ -37,7 +37,8 @@ pub mod value;
 pub mod write;
 
 pub use catalog::{
-    CatalogState, DeviceEntry, DeviceId, DeviceKind, RemoteDevice, TableState, TabletState,
+    CatalogState, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice, TableState,
+    TabletState,
 };
 pub use database::{Database, OpenOptions};
 pub use device::{Device, EmbeddedFactory};

@@ -37,7 +37,6 @@ pub use link::{
     AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm, SlotSender,
     Traffic,
 };
-
 pub use local::LocalLink;
 pub use remote::{RemoteAddress, RemoteLink};
 pub use simulated::{Dial, SimulatedNetwork, dial_simulated, simulate_network};

@@ -25,6 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cleave_fragment::link::local::address_of;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
 
@@ -69,8 +70,31 @@ pub struct DeviceEntry {
 pub enum DeviceKind {
     /// In this process, over a media file of the database directory.
     Embedded,
+    /// A `cleaved` process on this machine, through shared memory.
+    Local(LocalDevice),
     /// A `cleaved` process over TCP.
     Remote(RemoteDevice),
+}
+
+impl From<LocalDevice> for DeviceKind {
+    fn from(local: LocalDevice) -> Self {
+        Self::Local(local)
+    }
+}
+
+impl From<RemoteDevice> for DeviceKind {
+    fn from(remote: RemoteDevice) -> Self {
+        Self::Remote(remote)
+    }
+}
+
+/// The way to a device on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalDevice {
+    /// Unix socket at which it listens.
+    pub socket: PathBuf,
+    /// Bytes per second that the link may carry in each direction; `None`: no cap.
+    pub rate_cap: Option<u64>,
 }
 
 /// The way to a remote device.
@@ -89,10 +113,11 @@ pub struct RemoteDevice {
 }
 
 impl DeviceEntry {
-    /// `host:port`, or `embedded`.
+    /// `host:port`, `local:` and a socket's path, or `embedded`.
     pub fn address(&self) -> String {
         match &self.kind {
             DeviceKind::Embedded => "embedded".to_owned(),
+            DeviceKind::Local(local) => address_of(&local.socket),
             DeviceKind::Remote(remote) => format!("{}:{}", remote.host, remote.port),
         }
     }

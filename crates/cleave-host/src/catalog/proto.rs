@@ -48,9 +48,23 @@ pub struct Device {
     /// 16 bytes.
     #[prost(bytes = "vec", tag = "3")]
     pub identity: Vec<u8>,
-    /// Absent: embedded.
+    /// Present: over TCP.
     #[prost(message, optional, tag = "4")]
     pub remote: Option<Remote>,
+    /// Present: on this machine. Neither: embedded.
+    #[prost(message, optional, tag = "5")]
+    pub local: Option<Local>,
+}
+
+/// The way to a device on this machine.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Local {
+    /// Path of its Unix socket.
+    #[prost(string, tag = "1")]
+    pub socket: String,
+    /// Bytes per second.
+    #[prost(uint64, optional, tag = "2")]
+    pub rate_cap: Option<u64>,
 }
 
 /// The way to a remote device.

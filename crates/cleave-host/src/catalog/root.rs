@@ -25,8 +25,8 @@ use cleave_store::{
 use prost::Message;
 
 use super::{
-    CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice, TableState,
-    TabletState, proto,
+    CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
+    TableState, TabletState, proto,
 };
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
@@ -34,7 +34,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 1..=1 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 1..=2 };
 
 const ROOT: &str = "root";
 const ROOT_NEW: &str = "root.new";
@@ -225,7 +225,7 @@ fn encode(state: &CatalogState) -> Vec<u8> {
 
 fn encode_device(device: &DeviceEntry) -> proto::Device {
     let remote = match &device.kind {
-        DeviceKind::Embedded => None,
+        DeviceKind::Embedded | DeviceKind::Local(_) => None,
         DeviceKind::Remote(remote) => Some(proto::Remote {
             host: remote.host.clone(),
             port: u32::from(remote.port),
@@ -234,11 +234,19 @@ fn encode_device(device: &DeviceEntry) -> proto::Device {
             rate_cap: remote.rate_cap,
         }),
     };
+    let local = match &device.kind {
+        DeviceKind::Local(local) => Some(proto::Local {
+            socket: local.socket.to_string_lossy().into_owned(),
+            rate_cap: local.rate_cap,
+        }),
+        DeviceKind::Embedded | DeviceKind::Remote(_) => None,
+    };
     proto::Device {
         id: device.id.0,
         name: device.name.clone(),
         identity: device.identity.to_vec(),
         remote,
+        local,
     }
 }
 
@@ -320,9 +328,16 @@ impl Decoder<'_> {
     }
 
     fn device(&self, device: proto::Device) -> Result<DeviceEntry> {
-        let kind = match device.remote {
-            None => DeviceKind::Embedded,
-            Some(remote) => DeviceKind::Remote(RemoteDevice {
+        let kind = match (device.remote, device.local) {
+            (None, None) => DeviceKind::Embedded,
+            (None, Some(local)) => DeviceKind::Local(LocalDevice {
+                socket: PathBuf::from(local.socket),
+                rate_cap: local.rate_cap,
+            }),
+            (Some(_), Some(_)) => {
+                return Err(self.damaged("a device is both on this machine and elsewhere"));
+            }
+            (Some(remote), None) => DeviceKind::Remote(RemoteDevice {
                 host: remote.host,
                 port: u16::try_from(remote.port)
                     .map_err(|_| self.damaged(&format!("{} is no port", remote.port)))?,

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cleave_fragment::command::RunReport;
+use cleave_fragment::link::AttachMode;
 
 /// What one fragment reported.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct FragmentFigures {
     pub table: String,
     /// Name of the device.
     pub device: String,
+    /// How the device is attached.
+    pub mode: AttachMode,
     /// What the device measured; `None` if it did not finish there.
     pub report: Option<RunReport>,
     /// Why the host ran it after all.

@@ -198,6 +198,7 @@ impl FragmentExec {
             number: self.number,
             table: self.fragment.scan.scan().table.clone(),
             device: self.device.name().to_owned(),
+            mode: self.device.mode(),
             report: None,
             refused: None,
             pages: (input.page_count, input.pages_left()),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use cleave_host::RemoteDevice;
+use cleave_host::{DeviceKind, LocalDevice, RemoteDevice};
 
 use crate::arguments::{Place, rate};
 use crate::failure::Failure;
@@ -30,8 +30,11 @@ struct AddOptions {
     /// The name by which this database calls the device
     name: String,
     /// Where it listens, as in storage1:7700 or `[::1]:7700`
-    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
-    address: (String, u16),
+    #[arg(long, value_name = "HOST:PORT", value_parser = address, required_unless_present = "local")]
+    address: Option<(String, u16)>,
+    /// The Unix socket at which it listens on this machine, instead of an address
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["address", "token_file", "ca"])]
+    local: Option<PathBuf>,
     /// A file that holds the device's token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -52,6 +55,25 @@ pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Fa
 }
 
 async fn add(options: &AddOptions, place: &Place) -> Result<(), Failure> {
+    let way = match (&options.local, &options.address) {
+        (Some(socket), _) => {
+            // The database may be opened from another folder next time.
+            let socket = std::path::absolute(socket).map_err(Failure::file(socket))?;
+            DeviceKind::Local(LocalDevice { socket, rate_cap: options.rate_cap })
+        }
+        (None, Some(address)) => DeviceKind::Remote(remote(options, address.clone())?),
+        (None, None) => {
+            return Err(Failure::Usage("--address or --local is needed".to_owned()));
+        }
+    };
+    let (database, _session) = open::open(place, Create::IfAbsent).await?;
+    let device = database.add_device(&options.name, way).await.map_err(Failure::Open)?;
+    let address = device.entry().address();
+    writeln!(std::io::stdout(), "device \"{}\" at {address} is attached", device.name())?;
+    Ok(())
+}
+
+fn remote(options: &AddOptions, (host, port): (String, u16)) -> Result<RemoteDevice, Failure> {
     let ca_pem = match &options.ca {
         Some(path) => Some(std::fs::read_to_string(path).map_err(Failure::file(path))?),
         None => None,
@@ -61,13 +83,7 @@ async fn add(options: &AddOptions, place: &Place) -> Result<(), Failure> {
         Some(path) => Some(path.canonicalize().map_err(Failure::file(path))?),
         None => None,
     };
-    let (host, port) = options.address.clone();
-    let remote = RemoteDevice { host, port, token_file, ca_pem, rate_cap: options.rate_cap };
-    let (database, _session) = open::open(place, Create::IfAbsent).await?;
-    let device = database.add_device(&options.name, remote).await.map_err(Failure::Open)?;
-    let address = device.entry().address();
-    writeln!(std::io::stdout(), "device \"{}\" at {address} is attached", device.name())?;
-    Ok(())
+    Ok(RemoteDevice { host, port, token_file, ca_pem, rate_cap: options.rate_cap })
 }
 
 async fn list(place: &Place) -> Result<(), Failure> {

@@ -8,10 +8,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_device::{ListenOptions, Listener, Runtime, RuntimeOptions};
+use cleave_device::{
+    ListenOptions, Listener, LocalListener, LocalOptions, Runtime, RuntimeOptions,
+};
 use cleave_fragment::link::tls::Token;
 use cleave_host::value::text::value_text;
-use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session};
+use cleave_host::{
+    Database, EmbeddedFactory, Error, LocalDevice, OpenOptions, Outcome, RemoteDevice, Session,
+};
 use cleave_media::Memory;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
 use tempfile::TempDir;
@@ -20,21 +24,30 @@ use tokio::task::JoinSet;
 /// Settings by name and value.
 type SettingList = &'static [(&'static str, &'static str)];
 
-/// Name, settings, and whether the tables lie on a device across TCP.
-const CONFIGURATIONS: [(&str, SettingList, bool); 9] = [
-    ("blk", &[("stack", "blk")], false),
-    ("native", &[("stack", "native")], false),
-    ("host", &[("split", "host")], false),
-    ("h0", &[("split", "h0")], false),
-    ("auto", &[("split", "auto")], false),
+/// Where the tables of a configuration lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum On {
+    Embedded,
+    Local,
+    Remote,
+}
+
+/// Name, settings, and on what kind of device the tables lie.
+const CONFIGURATIONS: [(&str, SettingList, On); 10] = [
+    ("blk", &[("stack", "blk")], On::Embedded),
+    ("native", &[("stack", "native")], On::Embedded),
+    ("host", &[("split", "host")], On::Embedded),
+    ("h0", &[("split", "h0")], On::Embedded),
+    ("auto", &[("split", "auto")], On::Embedded),
     (
         "small_slots",
         &[("split", "h0"), ("slot_bytes", "4kB"), ("slot_count", "1"), ("batch_size", "7")],
-        false,
+        On::Embedded,
     ),
-    ("remote_blk", &[("stack", "blk")], true),
-    ("remote_native", &[("stack", "native"), ("threads", "1")], true),
-    ("remote_h0", &[("split", "h0")], true),
+    ("local_h0", &[("split", "h0")], On::Local),
+    ("remote_blk", &[("stack", "blk")], On::Remote),
+    ("remote_native", &[("stack", "native"), ("threads", "1")], On::Remote),
+    ("remote_h0", &[("split", "h0")], On::Remote),
 ];
 
 #[test]
@@ -49,8 +62,8 @@ fn cases_give_the_same_rows_in_every_configuration() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let mut failures = Vec::new();
     for file in &files {
-        for (name, settings, remote) in CONFIGURATIONS {
-            let place = Arc::new(runtime.block_on(Place::new(remote)));
+        for (name, settings, on) in CONFIGURATIONS {
+            let place = Arc::new(runtime.block_on(Place::new(on)));
             let mut runner = Runner::new(|| {
                 let place = Arc::clone(&place);
                 async move { Ok(place.connection(settings)) }
@@ -74,13 +87,21 @@ struct Place {
 }
 
 impl Place {
-    async fn new(remote: bool) -> Self {
+    async fn new(on: On) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let embedded: EmbeddedFactory = Arc::new(|_| Ok(device(1) as _));
         let options = OpenOptions::new(embedded).create(true);
         let mut listeners = JoinSet::new();
         let database = Database::open(&directory.path().join("db"), options).await.unwrap();
-        if remote {
+        if on == On::Local {
+            let socket = directory.path().join("device.sock");
+            let options =
+                LocalOptions { socket: socket.clone(), rate_cap: None, log: Arc::new(|_| ()) };
+            listeners.spawn(LocalListener::bind(device(2), options).await.unwrap().serve());
+            let near = LocalDevice { socket, rate_cap: None };
+            database.add_device("beside", near).await.unwrap();
+        }
+        if on == On::Remote {
             let token_file = directory.path().join("token");
             std::fs::write(&token_file, "0123456789abcdef0123456789abcdef").unwrap();
             let options = ListenOptions {
@@ -101,7 +122,7 @@ impl Place {
             listeners.spawn(listener.serve());
             database.add_device("beside", remote).await.unwrap();
         }
-        let device = if remote { "beside" } else { "embedded" };
+        let device = if on == On::Embedded { "embedded" } else { "beside" };
         Self { database, device, _listener: listeners, _directory: directory }
     }
 

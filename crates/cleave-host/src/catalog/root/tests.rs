@@ -84,6 +84,7 @@ fn state(directory: &Path) -> CatalogState {
         ca_pem: Some("-----BEGIN CERTIFICATE-----".to_owned()),
         rate_cap: Some(125_000_000),
     };
+    let local = LocalDevice { socket: PathBuf::from("/run/cleaved.sock"), rate_cap: Some(1 << 30) };
     CatalogState {
         database: DatabaseId([9; 16]),
         epoch: 4,
@@ -91,10 +92,11 @@ fn state(directory: &Path) -> CatalogState {
         commit: 12,
         next_table: 8,
         next_segment: 3,
-        next_device: 2,
+        next_device: 3,
         devices: BTreeMap::from([
             device(0, "embedded", DeviceKind::Embedded),
             device(1, "nas", DeviceKind::Remote(remote)),
+            device(2, "beside", DeviceKind::Local(local)),
         ]),
         tables: BTreeMap::from([("title".to_owned(), Arc::new(table))]),
         files,
@@ -120,7 +122,7 @@ fn what_is_written_is_read() {
     let read = read(directory.path()).unwrap();
     assert_eq!(read.database, state.database);
     assert_eq!((read.epoch, read.generation, read.commit), (4, 17, 12));
-    assert_eq!((read.next_table, read.next_segment, read.next_device), (8, 3, 2));
+    assert_eq!((read.next_table, read.next_segment, read.next_device), (8, 3, 3));
     assert_eq!(read.devices, state.devices);
     assert_eq!(read.files, state.files);
     let (read, wrote) = (read.table("title").unwrap(), state.table("title").unwrap());

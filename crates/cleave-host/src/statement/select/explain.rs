@@ -132,7 +132,10 @@ fn fragment_lines(
 ) -> Vec<(String, String)> {
     let line = |name: &str, value: String| (name.to_owned(), value);
     let mut lines = vec![
-        line("scans", format!("{} on device \"{}\"", fragment.table, fragment.device)),
+        line(
+            "scans",
+            format!("{} on device \"{}\", {}", fragment.table, fragment.device, fragment.mode),
+        ),
         line("pages sent", format!("{} of {}", fragment.pages.1, fragment.pages.0)),
         line("plan", bytes(fragment.fragment_bytes as u64)),
         line("rows", fragment.rows.to_string()),

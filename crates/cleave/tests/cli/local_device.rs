@@ -1,0 +1,138 @@
+//! A device process beside its hosts: shared memory, and the death of either side by the signal that nobody hears.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::tempdir;
+
+use crate::program::{cleave, sql};
+
+/// A process that is killed, as by `kill -9`, when this is dropped.
+struct Process(Child);
+
+impl Process {
+    fn device(folder: &Path) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_cleave"))
+            .arg("device-process")
+            .arg("--media")
+            .arg(folder.join("media"))
+            .arg("--local")
+            .arg(folder.join("device.sock"))
+            .stderr(File::create(folder.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut process = Self(child);
+        // A socket that a dead device left refuses.
+        while std::os::unix::net::UnixStream::connect(folder.join("device.sock")).is_err() {
+            assert!(process.0.try_wait().unwrap().is_none(), "{}", log(folder));
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        process
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Shared memory that the process has mapped.
+    fn region_count(&self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0.id())).unwrap();
+        maps.lines().filter(|line| line.contains("memfd:cleave")).count()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn log(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("log")).unwrap()
+}
+
+/// A host that has run one statement and waits for the next.
+struct Host {
+    process: Process,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Host {
+    fn counting(database: &Path, expected: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cleave"))
+            .args(["sql", "--format", "csv", "--set", "split=h0", "--db"])
+            .arg(database)
+            .args(["-c", "SELECT count(*) AS n FROM t", "-f", "/dev/stdin"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut host = Self { process: Process(child), input, output: BufReader::new(output) };
+        for expected in ["n", expected] {
+            let mut line = String::new();
+            host.output.read_line(&mut line).unwrap();
+            assert_eq!(line.trim_end(), expected);
+        }
+        host
+    }
+
+    /// Runs `statement`, which must fail; what the host says.
+    fn fail(self, statement: &str) -> String {
+        let Self { mut process, mut input, .. } = self;
+        input.write_all(statement.as_bytes()).unwrap();
+        drop(input);
+        let mut said = String::new();
+        process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(process.0.wait().unwrap().code(), Some(3), "{said}");
+        said
+    }
+}
+
+#[test]
+fn hosts_and_devices_survive_each_other() {
+    let place = tempdir().unwrap();
+    let database = place.path().join("db");
+    let socket = place.path().join("device.sock");
+    let rows: String = (1..=1000).map(|id| format!("{id},name {id}\n")).collect();
+    std::fs::write(place.path().join("t.csv"), rows).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+
+    let (folder, at) = (text(&database), text(&socket));
+    let add = ["device", "add", "near", "--db", &folder, "--local", &at];
+    let address = format!("local:{at}");
+    let refusal = cleave(&add).fails(2);
+    assert!(refusal.contains(&address), "{refusal}");
+    let mut device = Process::device(place.path());
+    let attached = cleave(&add).ok();
+    assert!(attached.contains(&address), "{attached}");
+    let table = "CREATE TABLE t (id integer PRIMARY KEY, name text)";
+    sql(&database, &["--set", "default_device=near", "-c", table]).ok();
+    cleave(&["load", "--db", &text(&database), "t", &text(&place.path().join("t.csv"))]).ok();
+    let listed = cleave(&["device", "list", "--db", &text(&database)]).ok();
+    assert!(listed.contains(&address) && listed.contains("1 tables"), "{listed}");
+
+    // A host dies: the device lets go of what it shared with it, and serves the next one.
+    let mut host = Host::counting(&database, "1000");
+    assert!(device.region_count() > 0, "{}", log(place.path()));
+    host.process.kill();
+    while device.region_count() > 0 {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+
+    // The device dies: the statement that needs it fails, and works when it is back at the same socket.
+    let host = Host::counting(&database, "1000");
+    device.kill();
+    let said = host.fail("SELECT sum(id) AS s FROM t;\n");
+    assert!(said.contains("58030") && said.contains(&address), "{said}");
+    let _device = Process::device(place.path());
+    let sum = sql(&database, &["--format", "csv", "-c", "SELECT sum(id) AS s FROM t"]).ok();
+    assert_eq!(sum, "s\n500500\n");
+}
