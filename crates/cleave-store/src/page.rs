@@ -31,6 +31,7 @@ pub(crate) mod encoding;
 #[cfg(test)]
 mod fuzz;
 pub mod header;
+pub mod inspection;
 pub mod overflow;
 #[cfg(test)]
 pub(crate) mod testing;

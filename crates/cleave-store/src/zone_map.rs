@@ -14,6 +14,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::types::{
@@ -86,6 +87,20 @@ impl ZoneEntry {
         // A page has at most 65,536 rows; a longer array keeps a count that still says "some are NULL".
         let null_count = u32::try_from(array.null_count()).unwrap_or(u32::MAX);
         Self { column, null_count, min, max }
+    }
+
+    /// Whether bounds and NULLs of a page whose values have the bounds `found` may be these.
+    #[must_use]
+    pub fn covers(&self, found: &Self) -> bool {
+        let outside = |own: &Option<ZoneValue>, found: &Option<ZoneValue>, wrong| match (own, found)
+        {
+            (Some(own), Some(found)) => own.compare(found).is_none_or(|order| order == wrong),
+            // An unknown bound promises nothing; one of a page without values cuts off nothing.
+            _ => false,
+        };
+        self.null_count == found.null_count
+            && !outside(&self.min, &found.min, Ordering::Greater)
+            && !outside(&self.max, &found.max, Ordering::Less)
     }
 }
 
@@ -296,6 +311,18 @@ where
 }
 
 impl ZoneValue {
+    /// The order of two bounds of one column; None for bounds of different kinds.
+    fn compare(&self, other: &Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Boolean(a), Self::Boolean(b)) => Some(a.cmp(b)),
+            (Self::Integer(a), Self::Integer(b)) => Some(a.cmp(b)),
+            (Self::Decimal(a), Self::Decimal(b)) => Some(a.cmp(b)),
+            (Self::Float(a), Self::Float(b)) => a.partial_cmp(b),
+            (Self::Bytes(a), Self::Bytes(b)) => Some(a.cmp(b)),
+            _ => None,
+        }
+    }
+
     fn boolean(&self) -> Option<bool> {
         if let Self::Boolean(value) = self { Some(*value) } else { None }
     }

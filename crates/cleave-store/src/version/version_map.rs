@@ -140,6 +140,13 @@ impl VersionMap {
         })
     }
 
+    /// The overlay: VIDs, ascending, and the places of their newest versions.
+    pub fn overlay(&self) -> impl Iterator<Item = (u64, RecId)> + '_ {
+        self.overlay.iter().flat_map(|(number, chunk)| {
+            chunk.iter().map(|(offset, record)| (join_vid(*number, *offset), *record))
+        })
+    }
+
     /// Entries in the overlay.
     #[must_use]
     pub fn overlay_count(&self) -> usize {

@@ -206,3 +206,15 @@ fn unknown_and_ill_typed_entries_are_null() {
         assert_eq!(zone.mins.len(), 3);
     }
 }
+
+#[test]
+fn bounds_cover_what_lies_between_them() {
+    let of = |values: Vec<Option<i64>>| ZoneEntry::of(1, &Int64Array::from(values));
+    let zone = of(vec![Some(3), None, Some(9)]);
+    assert!(zone.covers(&of(vec![Some(4), None, Some(5)])));
+    assert!(!zone.covers(&of(vec![Some(2), None, Some(5)])), "below the lower bound");
+    assert!(!zone.covers(&of(vec![Some(4), None, Some(10)])), "above the upper bound");
+    assert!(!zone.covers(&of(vec![Some(4), Some(5)])), "another number of NULLs");
+    let unknown = ZoneEntry { min: None, max: None, ..zone.clone() };
+    assert!(unknown.covers(&zone), "an unknown bound promises nothing");
+}
