@@ -118,6 +118,8 @@ pub enum ExplainFormat {
     Text,
     /// JSON.
     Json,
+    /// The fragments as they would be sent, a row each, in hexadecimal digits.
+    Fragment,
 }
 
 /// Reads a whole script: statements separated by semicolons, empty ones left out.
@@ -334,8 +336,10 @@ impl Reader<'_> {
             Ok(ExplainFormat::Text)
         } else if self.take("json") {
             Ok(ExplainFormat::Json)
+        } else if self.take("fragment") {
+            Ok(ExplainFormat::Fragment)
         } else {
-            Err(self.expected("TEXT or JSON"))
+            Err(self.expected("TEXT, JSON or FRAGMENT"))
         }
     }
 

@@ -41,6 +41,7 @@ pub async fn explain(
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let planned = plan_query(database, settings, query).await?;
+    let planned_plan = Arc::clone(&planned.cuts.plan);
     let (nodes, tail) = if analyze {
         let mut running = planned.run(true).await?;
         while running.next().await?.is_some() {}
@@ -53,11 +54,25 @@ pub async fn explain(
     let lines = match format {
         ExplainFormat::Text => text_lines(&nodes, &tail),
         ExplainFormat::Json => vec![json(&nodes, &tail)],
+        ExplainFormat::Fragment => {
+            let mut lines = Vec::new();
+            fragments(&planned_plan, &mut lines)?;
+            lines
+        }
     };
     let schema = Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]));
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])
         .map_err(datafusion::error::DataFusionError::from)?;
     Ok((schema, vec![batch]))
+}
+
+/// The fragments of `plan` as they are sent, in hexadecimal digits.
+fn fragments(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<String>) -> Result<()> {
+    if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
+        let bytes = cleave_fragment::encode_fragment(fragment.device_plan())?;
+        lines.push(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+    }
+    plan.children().into_iter().try_for_each(|child| fragments(child, lines))
 }
 
 /// What is said below the plan, as titled groups of name and value.
