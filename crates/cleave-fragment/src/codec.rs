@@ -7,6 +7,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -31,6 +33,7 @@ use datafusion_proto::physical_plan::{
 };
 use datafusion_proto::protobuf;
 use datafusion_proto::protobuf::physical_expr_node::ExprType;
+use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use prost::Message;
 
 use crate::expressions::key_set::KeySetExpr;
@@ -155,9 +158,15 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
             bytes.len()
         )));
     }
-    let converter = BoundedDecoder::default();
-    let plan =
-        physical_plan_from_bytes_with_proto_converter(bytes, task, &FragmentCodec, &converter)?;
+    // The engine trusts what it wrote, and panics at some messages that it never writes. Nothing that is left half
+    // done is seen by anyone.
+    let decode = || {
+        let converter = BoundedDecoder::default();
+        physical_plan_from_bytes_with_proto_converter(bytes, task, &FragmentCodec, &converter)
+    };
+    let plan = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+        Err(DataFusionError::Plan("fragment refused: no engine writes a plan like it".into()))
+    })?;
     check_operators(&plan)?;
     Ok(plan)
 }
@@ -167,6 +176,45 @@ fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
         return Err(DataFusionError::Plan(format!("fragment refused: {reason}")));
     }
     plan.children().into_iter().try_for_each(check_operators)
+}
+
+/// Refuses an operator that no device runs before it is decoded: some hold data, whose decoders trust lengths.
+fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
+    match plan_type {
+        // What is missing is the decoder's to tell.
+        None
+        | Some(
+            PhysicalPlanType::Extension(_)
+            | PhysicalPlanType::Filter(_)
+            | PhysicalPlanType::Projection(_)
+            | PhysicalPlanType::Aggregate(_)
+            | PhysicalPlanType::Sort(_)
+            | PhysicalPlanType::GlobalLimit(_)
+            | PhysicalPlanType::LocalLimit(_)
+            | PhysicalPlanType::CoalesceBatches(_)
+            | PhysicalPlanType::Cooperative(_),
+        ) => Ok(()),
+        Some(other) => {
+            let mut name = FirstWord(String::new());
+            // Ends with an error where the word does.
+            let _ = write!(name, "{other:?}");
+            Err(DataFusionError::Plan(format!(
+                "fragment refused: {}Exec does not run on a device",
+                name.0
+            )))
+        }
+    }
+}
+
+/// Takes text up to its first parenthesis.
+struct FirstWord(String);
+
+impl fmt::Write for FirstWord {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let (word, behind) = text.split_once('(').map_or((text, None), |(w, b)| (w, Some(b)));
+        self.0.push_str(word);
+        if behind.is_some() { Err(fmt::Error) } else { Ok(()) }
+    }
 }
 
 /// Decodes as [`DeduplicatingProtoConverter`] encodes, and no expression deeper than
@@ -187,6 +235,7 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
         proto: &protobuf::PhysicalPlanNode,
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        check_plan_type(proto.physical_plan_type.as_ref())?;
         self.default_proto_to_execution_plan(proto, context)
     }
 

@@ -94,6 +94,36 @@ fn operator_off_the_list_is_refused_by_name() {
 }
 
 #[test]
+fn operator_that_holds_data_is_refused_before_it_is_decoded() {
+    // A stream of Arrow that promises more schema than there is memory.
+    let mut data = vec![0xff; 4];
+    data.extend(i32::MAX.to_le_bytes());
+    let scan = protobuf::MemoryScanExecNode { partitions: vec![data], ..Default::default() };
+    let plan =
+        protobuf::PhysicalPlanNode { physical_plan_type: Some(PhysicalPlanType::MemoryScan(scan)) };
+    let error = decode_fragment(&plan.encode_to_vec(), &task()).unwrap_err().to_string();
+    assert!(error.contains("MemoryScanExec does not run on a device"), "{error}");
+}
+
+#[test]
+fn plan_that_the_engine_panics_at_is_refused() {
+    // Grouping sets of no expressions.
+    let scan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan(), 1));
+    let scan = encode_fragment(&scan).unwrap();
+    let aggregate = protobuf::AggregateExecNode {
+        groups: vec![true],
+        input: Some(Box::new(protobuf::PhysicalPlanNode::decode(scan.as_slice()).unwrap())),
+        input_schema: Some((&*schema(&["id"])).try_into().unwrap()),
+        ..Default::default()
+    };
+    let plan = protobuf::PhysicalPlanNode {
+        physical_plan_type: Some(PhysicalPlanType::Aggregate(Box::new(aggregate))),
+    };
+    let error = decode_fragment(&plan.encode_to_vec(), &task()).unwrap_err().to_string();
+    assert!(error.contains("no engine writes a plan like it"), "{error}");
+}
+
+#[test]
 fn operator_off_the_list_is_refused_below_others() {
     let empty: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(schema(&["x"])));
     let predicate: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(true.into()));

@@ -208,7 +208,7 @@ struct SettingProto {
 }
 
 /// `command` as a frame.
-pub(crate) fn encode_command(request: u64, command: Command) -> Frame {
+pub fn encode_command(request: u64, command: Command) -> Frame {
     let mut parts = Vec::new();
     let body = match command.request {
         Request::Identify => RequestProto::Identify(EmptyProto {}),
@@ -265,7 +265,7 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
 }
 
 /// `execute` as a frame.
-pub(crate) fn encode_execute(request: u64, execute: Execute) -> Frame {
+pub fn encode_execute(request: u64, execute: Execute) -> Frame {
     let head = ExecuteProto {
         header: Some(header_to_proto(execute.header)),
         snapshot: execute.snapshot,

@@ -5,6 +5,7 @@
 //! compacted first: a view array or a slice otherwise carries all of the page that it was cut from.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -72,7 +73,7 @@ pub fn decode_schema(bytes: Bytes) -> Result<SchemaRef, ArrowError> {
     let metadata = take_metadata(&mut rest)?;
     let schema = parse(&metadata)?.header_as_schema();
     match schema {
-        Some(schema) if rest.is_empty() => Ok(Arc::new(fb_to_schema(schema))),
+        Some(schema) if rest.is_empty() => guarded(|| Ok(Arc::new(fb_to_schema(schema)))),
         _ => Err(malformed("not one schema message")),
     }
 }
@@ -132,6 +133,10 @@ impl SlotDecoder {
 
     /// The batch that [`encode_batch`] wrote as `bytes`. The buffers of the batch share them.
     pub fn decode(&self, bytes: Bytes) -> Result<RecordBatch, ArrowError> {
+        guarded(|| self.decode_messages(bytes))
+    }
+
+    fn decode_messages(&self, bytes: Bytes) -> Result<RecordBatch, ArrowError> {
         let schema = self.schema.as_ref().map_err(|error| malformed(error))?;
         let mut rest = Buffer::from(bytes);
         let mut dictionaries = HashMap::new();
@@ -156,6 +161,14 @@ impl SlotDecoder {
             }
         }
     }
+}
+
+/// Arrow's reader panics at some messages that no writer makes, such as integers of 17 bits. A peer that sends one
+/// shall end no more than its own run.
+fn guarded<T>(decode: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowError> {
+    // Nothing that a decoder leaves half done is seen by anyone.
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err(malformed("a message that Arrow's reader cannot take")))
 }
 
 fn malformed(what: &str) -> ArrowError {

@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
 ];
-const LEAVES: &[&str] = &["cleave", "cleave-python", "cleave-sim", "cleave-bench"];
+const LEAVES: &[&str] = &["cleave", "cleave-python", "cleave-sim", "cleave-bench", "cleave-fuzz"];
 
 /// Sync crates: they step under a simulator, so they know no runtime and no sockets.
 const WITHOUT_TOKIO: &[&str] =

@@ -208,7 +208,7 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
 }
 
 /// The reply in a frame of kind [`FrameKind::Reply`], its payloads compared with their checksums.
-pub(crate) fn decode_reply(frame: Frame) -> Decoded<Reply> {
+pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
     let message = ReplyProto::decode(frame.head)?;
     let mut parts = frame.parts.into_iter();
     let mut next_part = || {
@@ -266,7 +266,7 @@ pub fn encode_error(kind: FrameKind, request: u64, error: &DeviceError) -> Frame
 }
 
 /// The error in a frame of kind [`FrameKind::Error`] or [`FrameKind::Goodbye`].
-pub(crate) fn decode_error(frame: Frame) -> Decoded<DeviceError> {
+pub fn decode_error(frame: Frame) -> Decoded<DeviceError> {
     let message = ErrorProto::decode(frame.head)?;
     let cause =
         DeviceErrorCause::from_code(message.cause).ok_or(MalformedMessage::Field("cause"))?;
@@ -281,7 +281,7 @@ pub fn encode_slot(request: u64, slot: Slot) -> Option<Frame> {
 }
 
 /// The slot in a frame of kind [`FrameKind::Slot`]; its payload is compared by whoever decodes it.
-pub(crate) fn decode_slot(frame: Frame) -> Decoded<Slot> {
+pub fn decode_slot(frame: Frame) -> Decoded<Slot> {
     let message = SlotProto::decode(frame.head)?;
     let mut parts = frame.parts.into_iter();
     let payload = parts.next().ok_or(MalformedMessage::Parts)?;
@@ -324,7 +324,7 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
 }
 
 /// The report in a frame of kind [`FrameKind::Report`].
-pub(crate) fn decode_report(frame: Frame) -> Decoded<RunReport> {
+pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
     let message = ReportProto::decode(frame.head)?;
     let operators = message.operators.into_iter().map(|metric| {
         Ok(OperatorMetric {

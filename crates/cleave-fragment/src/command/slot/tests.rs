@@ -96,3 +96,20 @@ fn what_is_not_one_batch_is_an_error() {
         assert!(decode(good[..length].to_vec()).is_err(), "cut off at {length}");
     }
 }
+
+#[test]
+fn a_schema_that_arrow_panics_at_is_an_error() {
+    let schema = Schema::new(vec![Field::new("id", DataType::Int64, true)]);
+    let bytes = encode_schema(&schema).unwrap();
+    let mut refused = 0;
+    for place in 0..bytes.len() - 4 {
+        if bytes[place..place + 4] == [64, 0, 0, 0] {
+            // Integers of 17 bits, if this is the number of bits.
+            let mut odd = bytes.clone();
+            odd[place] = 17;
+            let decoded = decode_schema(odd.into());
+            refused += usize::from(decoded.is_err_and(|e| e.to_string().contains("cannot take")));
+        }
+    }
+    assert_eq!(refused, 1);
+}

@@ -1,0 +1,110 @@
+//! Input after input through one target: in a child process, which a defect may kill, and its parent.
+//!
+//! 1. The child ([`child`]) says at which number it stands, and what it found: a panic, with the input in a file.
+//! 2. The parent reads that ([`Said::parse`]). A child that died without a word took too much memory, too much time
+//!    or too much stack. The parent runs it again from where it last stood, each input saved before it is tried, and
+//!    so the last one saved is the culprit.
+//!
+//! Limits on memory and time are the caller's, who starts the child: they take a call of the operating system.
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cleave_media::Stopwatch;
+
+use crate::mutate::input;
+use crate::targets::Target;
+
+/// Inputs between two words of a child.
+const STEP: u64 = 64;
+
+/// What a child does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// First number.
+    pub from: u64,
+    /// Most inputs.
+    pub count: u64,
+    /// Most time.
+    pub time: Duration,
+    /// Where inputs that fail are put.
+    pub failures: PathBuf,
+    /// Save each input before it is tried.
+    pub careful: bool,
+}
+
+/// One line of a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// All inputs below this number passed.
+    At(u64),
+    /// It ended as it should, before this number.
+    Done(u64),
+    /// An input failed, and lies there.
+    Failed(PathBuf),
+}
+
+/// Runs inputs, and tells `out` about it.
+///
+/// # Errors
+/// Where `out` or the folder of failures cannot be written.
+pub fn child(target: &Target, order: &Order, out: &mut dyn Write) -> std::io::Result<()> {
+    std::fs::create_dir_all(&order.failures)?;
+    let seeds = (target.seeds)();
+    // Some panics are caught below the decoders; the others are told when their input is tried again.
+    std::panic::set_hook(Box::new(|_| {}));
+    let stopwatch = Stopwatch::start();
+    let end = order.from.saturating_add(order.count);
+    let mut number = order.from;
+    while number < end {
+        if (number - order.from).is_multiple_of(STEP) {
+            Said::At(number).say(out)?;
+            if stopwatch.elapsed() >= order.time {
+                break;
+            }
+        }
+        let bytes = input(&seeds, target.shape, number);
+        if order.careful {
+            std::fs::write(careful_path(&order.failures, target), &bytes)?;
+        }
+        if catch_unwind(AssertUnwindSafe(|| (target.run)(&bytes))).is_err() {
+            let path = order.failures.join(format!("{}-{number}", target.name));
+            std::fs::write(&path, &bytes)?;
+            return Said::Failed(path).say(out);
+        }
+        number = number.saturating_add(1);
+    }
+    Said::Done(number).say(out)
+}
+
+/// Where a careful child saves the input that it is about to try.
+#[must_use]
+pub fn careful_path(failures: &Path, target: &Target) -> PathBuf {
+    failures.join(format!("{}-fatal", target.name))
+}
+
+impl Said {
+    /// What a line says; None where it is no child's.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
+        let (_, said) = line.split_once("child: ")?;
+        let (what, rest) = said.split_once(' ')?;
+        match what {
+            "at" => rest.parse().ok().map(Self::At),
+            "done" => rest.parse().ok().map(Self::Done),
+            "failed" => Some(Self::Failed(rest.into())),
+            _ => None,
+        }
+    }
+
+    fn say(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        match self {
+            Self::At(number) => writeln!(out, "child: at {number}"),
+            Self::Done(number) => writeln!(out, "child: done {number}"),
+            Self::Failed(path) => writeln!(out, "child: failed {}", path.display()),
+        }?;
+        out.flush()
+    }
+}

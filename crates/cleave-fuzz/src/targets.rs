@@ -1,0 +1,50 @@
+//! What is fuzzed: the decoders of all that comes from media or from a peer.
+
+pub mod command;
+pub mod fragment;
+pub mod page;
+pub mod stored;
+
+use crate::mutate::Shape;
+
+/// A decoder under test.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, as the test that runs it has it.
+    pub name: &'static str,
+    /// How its inputs are built.
+    pub shape: Shape,
+    /// Inputs made by the real encoders.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Decodes one input; panics where anything is wrong.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const TARGETS: [Target; 4] = [page::TARGET, stored::TARGET, command::TARGET, fragment::TARGET];
+
+impl Target {
+    /// The target called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        TARGETS.into_iter().find(|target| target.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Every seed passes, and reaches what it is a seed of.
+
+    use super::TARGETS;
+
+    #[test]
+    fn seeds_of_every_target_pass() {
+        for target in TARGETS {
+            let seeds = (target.seeds)();
+            assert!(seeds.len() > 5, "{} has {} seeds", target.name, seeds.len());
+            for seed in seeds {
+                (target.run)(&seed);
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Commands and answers: frames, their heads, and the batches in slots.
+//!
+//! The first byte says which decoder. Heads are messages; the rest of the bytes of a stream are as a peer would send
+//! them, with a checksum that fits where there is a frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, DictionaryArray, Int64Array, ListArray, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use bytes::Bytes;
+use cleave_fragment::command::proto::answer::{
+    decode_error, decode_reply, decode_report, decode_slot, encode_error, encode_reply,
+    encode_report, encode_slot,
+};
+use cleave_fragment::command::proto::{
+    decode_command, decode_execute, encode_command, encode_execute,
+};
+use cleave_fragment::command::slot::{SlotDecoder, decode_schema, encode_batch, encode_schema};
+use cleave_fragment::command::wire::{
+    Frame, FrameKind, read_frame, read_hello, read_welcome, write_frame, write_hello,
+};
+use cleave_fragment::command::{
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity,
+    MetricKind, OperatorMetric, Payload, ReadItem, ReadPayload, Reply, Request, RunReport,
+    RunState, RunStatus, Slot, SlotPayload, WriteItem,
+};
+use cleave_fragment::link::Token;
+use cleave_fragment::{Morsel, MorselPage};
+use cleave_media::{BlockAddress, Extent};
+use cleave_store::{ColumnRef, PageRef, SegmentId, SegmentRef};
+use futures::executor::block_on;
+
+use super::Target;
+use crate::mutate::Shape;
+
+/// Commands, answers, and the frames that carry them.
+pub const TARGET: Target = Target { name: "commands", shape: Shape::Message, seeds, run };
+
+/// The token that a device wants.
+const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
+
+/// What the first byte of an input says.
+const HEADS: u8 = 0;
+const STREAM: u8 = 1;
+const SLOT: u8 = 2;
+const SCHEMA: u8 = 3;
+
+/// Decodes one input.
+fn run(input: &[u8]) {
+    let Some((kind, bytes)) = input.split_first() else { return };
+    match kind % 4 {
+        HEADS => heads(bytes),
+        STREAM => stream(bytes),
+        SLOT => {
+            for batch in batches() {
+                let decoder = SlotDecoder::new(&batch.schema());
+                let decoded = decoder.decode(Bytes::copy_from_slice(bytes));
+                if let Ok(batch) = decoded {
+                    check(&batch);
+                }
+            }
+        }
+        _ => drop(decode_schema(Bytes::copy_from_slice(bytes))),
+    }
+}
+
+/// Every decoder of a head, with as many parts as a reply may want.
+fn heads(head: &[u8]) {
+    let part = Payload::new(Bytes::from_static(b"a part"));
+    for parts in [0, 1, 3] {
+        let frame = || Frame {
+            kind: FrameKind::Command,
+            request: 1,
+            head: Bytes::copy_from_slice(head),
+            parts: vec![part.clone(); parts],
+        };
+        // What is accepted is written as it was read.
+        if let Ok(command) = decode_command(frame()) {
+            let again = decode_command(encode_command(1, command.clone()));
+            assert_eq!(again.as_ref(), Ok(&command), "a command changes on its way");
+        }
+        if let Ok(execute) = decode_execute(frame()) {
+            let again = decode_execute(encode_execute(1, execute.clone()));
+            assert_eq!(again.as_ref(), Ok(&execute), "an execute changes on its way");
+        }
+        if let Ok(reply) = decode_reply(frame()) {
+            let again = decode_reply(encode_reply(1, reply.clone()));
+            assert_eq!(again.as_ref(), Ok(&reply), "a reply changes on its way");
+        }
+        drop(decode_error(frame()));
+        drop(decode_slot(frame()));
+        drop(decode_report(frame()));
+    }
+}
+
+/// What comes over a connection: handshakes, then frames to the end.
+fn stream(bytes: &[u8]) {
+    if let Ok(token) = Token::new(TOKEN, "the fuzzer") {
+        drop(block_on(read_hello(&mut &*bytes, Some(&token))));
+    }
+    drop(block_on(read_welcome(&mut &*bytes)));
+    let mut fitting = bytes.to_vec();
+    fit_checksum(&mut fitting);
+    for mut rest in [bytes, fitting.as_slice()] {
+        while let Ok(Some(frame)) = block_on(read_frame(&mut rest)) {
+            drop(frame.length());
+            match frame.kind {
+                FrameKind::Execute => drop(decode_execute(frame)),
+                FrameKind::Reply => drop(decode_reply(frame)),
+                FrameKind::Slot => drop(decode_slot(frame)),
+                FrameKind::Report => drop(decode_report(frame)),
+                FrameKind::Error | FrameKind::Goodbye => drop(decode_error(frame)),
+                _ => drop(decode_command(frame)),
+            }
+        }
+    }
+}
+
+/// Makes the checksum of the first frame fit: it covers the frame up to the end of the head, itself left out.
+fn fit_checksum(bytes: &mut [u8]) {
+    let number = |at: usize| {
+        let field = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
+        field.map_or(0, |field| usize::try_from(u32::from_le_bytes(*field)).unwrap_or(0))
+    };
+    let end = 25_usize.saturating_add(number(21).saturating_mul(8)).saturating_add(number(17));
+    let (Some(before), Some(behind)) = (bytes.get(..13), bytes.get(17..end.min(bytes.len())))
+    else {
+        return;
+    };
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(before), behind);
+    if let Some(place) = bytes.get_mut(13..17) {
+        place.copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+fn check(batch: &RecordBatch) {
+    for array in batch.columns() {
+        if let Err(error) = array.to_data().validate_full() {
+            panic!("a slot holds an array that is not sound: {error}");
+        }
+    }
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let mut frames: Vec<Frame> =
+        requests().into_iter().map(|r| encode_command(1, Command::new(header(), r))).collect();
+    frames.push(encode_execute(2, execute()));
+    frames.extend(replies().into_iter().map(|reply| encode_reply(3, reply)));
+    let error = DeviceError::new(DeviceErrorCause::Corrupt, "what happened");
+    frames.push(encode_error(FrameKind::Error, 4, &error));
+    frames.push(encode_report(5, report()));
+    let slots = batches().iter().filter_map(|batch| encode_batch(batch).ok()).collect::<Vec<_>>();
+    let payload = slots.first().cloned().unwrap_or_default();
+    let payload = SlotPayload::Encoded(Payload::new(payload.into()));
+    frames.extend(encode_slot(6, Slot { number: 5, row_count: 6, payload }));
+    frames.push(Frame::of_head(FrameKind::Ping, 0, Vec::new()));
+
+    let mut seeds: Vec<Vec<u8>> = frames.iter().map(|frame| tagged(HEADS, &frame.head)).collect();
+    for frame in &frames {
+        let mut bytes = Vec::new();
+        if block_on(write_frame(&mut bytes, frame)).is_ok() {
+            seeds.push(tagged(STREAM, &bytes));
+        }
+    }
+    if let Ok(token) = Token::new(TOKEN, "the fuzzer") {
+        let mut hello = Vec::new();
+        if block_on(write_hello(&mut hello, Some(&token))).is_ok() {
+            seeds.push(tagged(STREAM, &hello));
+        }
+    }
+    seeds.extend(slots.iter().map(|slot| tagged(SLOT, slot)));
+    let schemas = batches().into_iter().filter_map(|batch| encode_schema(&batch.schema()).ok());
+    seeds.extend(schemas.map(|schema| tagged(SCHEMA, &schema)));
+    seeds
+}
+
+fn tagged(kind: u8, bytes: &[u8]) -> Vec<u8> {
+    std::iter::once(kind).chain(bytes.iter().copied()).collect()
+}
+
+/// Batches of the shapes that fragments return: numbers and texts, dictionaries, lists.
+fn batches() -> Vec<RecordBatch> {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("one"), None, Some("→ three")]));
+    let dictionary: DictionaryArray<Int32Type> = vec!["a", "b", "a"].into_iter().collect();
+    let list = ListArray::from_iter_primitive::<Int32Type, _, _>(vec![
+        Some(vec![Some(1), Some(2)]),
+        None,
+        Some(vec![]),
+    ]);
+    let batch = |columns: Vec<ArrayRef>| {
+        let fields = columns.iter().enumerate().map(|(number, column)| {
+            Field::new(format!("c{number}"), column.data_type().clone(), true)
+        });
+        RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).ok()
+    };
+    let views = arrow::compute::cast(&texts, &DataType::Utf8View).ok();
+    [
+        batch(vec![numbers, Arc::clone(&texts)]),
+        batch(vec![Arc::new(dictionary)]),
+        batch(vec![Arc::new(list)]),
+        views.and_then(|views| batch(vec![views])),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn header() -> CommandHeader {
+    CommandHeader { database: [7; 16], epoch: 1, run: u64::MAX, sequence: 3, interaction: 4 }
+}
+
+fn extent(start: u64, block_count: u32) -> Extent {
+    Extent { start: BlockAddress(start), block_count }
+}
+
+fn page(page: u32) -> PageRef {
+    PageRef { page, extent: extent(77, 9), row_count: 5, checksum: 0xdead_beef }
+}
+
+fn segment() -> SegmentRef {
+    SegmentRef { table_id: 1, segment: SegmentId(2), schema_version: 3, commit: 4 }
+}
+
+fn requests() -> Vec<Request> {
+    let columns =
+        vec![ColumnRef::User(0), ColumnRef::User(9), ColumnRef::Vid, ColumnRef::Tombstone];
+    let write = |start: u64, bytes: &'static [u8]| WriteItem {
+        start: BlockAddress(start),
+        payload: Payload::new(Bytes::from_static(bytes)),
+    };
+    vec![
+        Request::Identify,
+        Request::Read(vec![
+            ReadItem::Blocks(extent(5, 2)),
+            ReadItem::Columns { page: page(1), segment: segment(), columns },
+        ]),
+        Request::Write(vec![write(0, b"one"), write(u64::MAX, b"")]),
+        Request::Sync,
+        Request::Reserve { extents: vec![extent(0, 4), extent(9, u32::MAX)] },
+        Request::Fetch { consumed: 12 },
+        Request::Cancel,
+        Request::Release,
+        Request::Status,
+    ]
+}
+
+fn execute() -> Execute {
+    let morsel = |number: u32| Morsel {
+        number,
+        segment: segment(),
+        pages: vec![
+            MorselPage { page: page(number), vid_first: 77, overflow: vec![page(5)] },
+            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new() },
+        ],
+    };
+    Execute {
+        header: header(),
+        build: "a build".into(),
+        fragment: Bytes::from_static(b"a part"),
+        snapshot: 12,
+        inputs: vec![(3, vec![morsel(0), morsel(1)]), (0, Vec::new())],
+        copies: 4,
+        memory_bytes: 1 << 20,
+        slot_count: 6,
+        slot_bytes: 4096,
+        settings: vec![("name".into(), "value".into())],
+        first_slot: 8,
+    }
+}
+
+fn replies() -> Vec<Reply> {
+    let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+    vec![
+        Reply::Done,
+        Reply::Read(vec![
+            ReadPayload::Blocks(bytes("blocks")),
+            ReadPayload::Columns { header: bytes("header"), chunks: vec![Some(bytes("1")), None] },
+        ]),
+        Reply::Identity(Identity {
+            device: [9; 16],
+            build: "build".into(),
+            protocol_version: 2,
+            capabilities: vec!["columns".into()],
+            block_size: 4096,
+            block_count: 5,
+            cores: 6,
+            fragment_memory_bytes: 7,
+            slot_bytes_max: 8,
+            transfer_bytes_max: 9,
+        }),
+        Reply::Status(DeviceStatus {
+            incarnation: 3,
+            fragment_memory_bytes: 1,
+            fragment_memory_bytes_free: 2,
+            block_count: 3,
+            reserved_block_count: 4,
+            media_bytes_read: 5,
+            media_bytes_written: 6,
+            runs: vec![RunStatus {
+                run: 1,
+                state: RunState::Running,
+                slots: 2,
+                consumed: 1,
+                memory_bytes: 9,
+            }],
+        }),
+    ]
+}
+
+fn report() -> RunReport {
+    RunReport {
+        rows: 1,
+        slots: 2,
+        slot_bytes: 3,
+        media_bytes: 4,
+        pages_read: 5,
+        morsels: 6,
+        rows_scanned: 7,
+        cpu: Duration::from_nanos(8),
+        stall: Duration::from_nanos(9),
+        wall: Duration::from_secs(10),
+        peak_memory_bytes: 11,
+        copies: 12,
+        operators: vec![OperatorMetric {
+            node: 0,
+            name: "output_rows".into(),
+            value: 3,
+            kind: MetricKind::OutputRows,
+        }],
+    }
+}

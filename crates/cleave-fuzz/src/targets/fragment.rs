@@ -1,0 +1,190 @@
+//! Fragments: the plans that a device runs, as bytes.
+//!
+//! Seeds are the fragments of real statements. What decodes must be printable and encode again.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::{DataType, Field, Schema};
+use bytes::Bytes;
+use cleave_device::{Runtime, RuntimeOptions};
+use cleave_fragment::expressions::key_set::compact_keys;
+use cleave_fragment::link::DeviceService;
+use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::{
+    FragmentContext, TableScanExec, decode_fragment, encode_fragment, fragment_task_context,
+};
+use cleave_host::{Database, Error, OpenOptions, Outcome};
+use cleave_media::{Memory, random_bytes};
+use cleave_store::{
+    ColumnRef, PageColumns, PageRead, PageRef, PageSource, Projection, SegmentRef, Snapshot,
+    StoreError,
+};
+use datafusion_common::DataFusionError;
+use datafusion_common::cast::as_string_array;
+use datafusion_execution::TaskContext;
+use datafusion_execution::runtime_env::RuntimeEnv;
+use datafusion_physical_expr::expressions::{Column, in_list, lit};
+use datafusion_physical_plan::{ExecutionPlan, displayable};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::Target;
+use crate::mutate::Shape;
+
+/// Fragments.
+pub const TARGET: Target = Target { name: "fragments", shape: Shape::BareMessage, seeds, run };
+
+/// Decodes one input.
+fn run(input: &[u8]) {
+    let Some(task) = task() else { return };
+    let Ok(plan) = decode_fragment(input, task) else { return };
+    let shown = displayable(plan.as_ref()).indent(true).to_string();
+    assert!(!shown.is_empty(), "a plan without operators");
+    // Some plans that can be read cannot be written; none may panic.
+    drop(encode_fragment(&plan));
+}
+
+fn task() -> Option<&'static TaskContext> {
+    static TASK: OnceLock<Option<Arc<TaskContext>>> = OnceLock::new();
+    let task = TASK.get_or_init(|| {
+        let context = Arc::new(FragmentContext {
+            pages: Arc::new(NoPages),
+            snapshot: Snapshot { commit: 1 },
+            inputs: Default::default(),
+            read_ahead: 1,
+            counters: Arc::default(),
+        });
+        fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[]).ok()
+    });
+    task.as_deref()
+}
+
+/// A page source that is never asked: fragments are decoded here, not run.
+#[derive(Debug)]
+struct NoPages;
+
+impl PageSource for NoPages {
+    fn read(&self, _reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        futures::future::ready(Ok(Vec::new())).boxed()
+    }
+
+    fn read_overflow(
+        &self,
+        _segment: SegmentRef,
+        _pages: Vec<PageRef>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
+        futures::future::ready(Ok(Vec::new())).boxed()
+    }
+}
+
+const TABLES: &str = "
+    CREATE TABLE title (id integer PRIMARY KEY, title text NOT NULL, year integer, note varchar(40),
+        price numeric(12, 2), rating double precision, seen date, at timestamp, tagged bytea, done boolean);
+    CREATE TABLE keyword (id integer PRIMARY KEY, movie_id integer NOT NULL, word text, weight real);
+    INSERT INTO title VALUES (1, 'one', 1999, NULL, 2.50, 7.5, '2001-02-03', '2001-02-03 04:05:06', NULL, true),
+        (2, 'two', NULL, 'x', 3, NULL, NULL, NULL, '\\x00ff', NULL);
+    INSERT INTO keyword VALUES (1, 1, 'murder', 0.5), (2, 2, NULL, NULL);";
+
+/// Statements whose leaves, filters, projections, aggregates and orders are of many kinds.
+const QUERIES: [&str; 18] = [
+    "SELECT * FROM title",
+    "SELECT title FROM title WHERE year BETWEEN 1990 AND 2000 AND title LIKE '%one%'",
+    "SELECT id FROM title WHERE note IS NULL OR note NOT IN ('a', 'b', 'c')",
+    "SELECT id FROM title WHERE price * 2 > 4.5 AND rating / 3 < 2.5",
+    "SELECT count(*), sum(year), min(title), max(price), avg(rating) FROM title",
+    "SELECT year, count(*), count(note) FROM title GROUP BY year",
+    "SELECT year, count(DISTINCT note) FROM title GROUP BY year",
+    "SELECT substr(title, 1, 3), upper(note) FROM title WHERE length(title) > 2",
+    "SELECT id, title FROM title ORDER BY rating DESC NULLS LAST, id LIMIT 3",
+    "SELECT id FROM title LIMIT 1 OFFSET 1",
+    "SELECT extract(year FROM seen), count(*) FROM title GROUP BY 1",
+    "SELECT id FROM title WHERE at > '2000-01-01' AND seen < date '2020-01-01' - interval '3 days'",
+    "SELECT CASE WHEN done THEN 'yes' ELSE coalesce(note, 'no') END FROM title",
+    "SELECT id FROM title WHERE tagged = '\\x00ff' OR cast(year AS text) ~ '^19'",
+    "SELECT t.id FROM title t, keyword k WHERE t.id = k.movie_id AND k.word = 'murder'",
+    "SELECT t.year, count(*) FROM title t JOIN keyword k ON t.id = k.movie_id GROUP BY t.year",
+    "SELECT id FROM title WHERE id IN (SELECT movie_id FROM keyword WHERE weight > 0.1)",
+    "SELECT id FROM title WHERE year IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)",
+];
+
+fn seeds() -> Vec<Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_stack_size(32 << 20)
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else { return Vec::new() };
+    match runtime.block_on(fragments()) {
+        Ok(fragments) => fragments,
+        Err(error) => panic!("no fragments to begin with: {error}"),
+    }
+}
+
+/// The fragments of all queries, from a database of its own over media in memory.
+async fn fragments() -> Result<Vec<Vec<u8>>, Error> {
+    let name: [u8; 8] = random_bytes().map_err(|error| {
+        Error::io("draw", std::path::Path::new("a name"), std::io::Error::other(error))
+    })?;
+    let name = format!("cleave-fuzz-{:016x}", u64::from_le_bytes(name));
+    let directory = std::env::temp_dir().join(name);
+    let found = fragments_in(&directory).await;
+    drop(std::fs::remove_dir_all(&directory));
+    found
+}
+
+async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error> {
+    let options = OpenOptions::new(Arc::new(|path| {
+        let options = RuntimeOptions { cores: 1, io_threads: 1, ..RuntimeOptions::new([7; 16]) };
+        let runtime = Runtime::new(Arc::new(Memory::new()), options)
+            .map_err(|error| Error::io("start", path, std::io::Error::other(error)))?;
+        Ok(runtime as Arc<dyn DeviceService>)
+    }));
+    let database = Database::open(directory, options.create(true)).await?;
+    let mut session = database.session();
+    session.run(TABLES).await?;
+    let mut fragments = Vec::new();
+    for split in ["ndp", "h0"] {
+        session.set("split", split)?;
+        for query in QUERIES {
+            // Some of them cannot run on a device as a whole.
+            let outcomes = session.run(&format!("EXPLAIN (FORMAT FRAGMENT) {query}")).await;
+            for outcome in outcomes.unwrap_or_default() {
+                let Outcome::Rows { batches, .. } = outcome else { continue };
+                for batch in batches {
+                    let lines = as_string_array(batch.column(0))?;
+                    fragments.extend(lines.iter().flatten().map(bytes_of));
+                }
+            }
+        }
+    }
+    fragments.push(scan_for_keys()?);
+    fragments.sort();
+    fragments.dedup();
+    Ok(fragments)
+}
+
+/// A scan for the rows that a join wants, as its build side sends it down.
+fn scan_for_keys() -> Result<Vec<u8>, DataFusionError> {
+    let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]));
+    let keys = (0..40).map(|key: i32| lit(key * key)).collect();
+    let wanted = in_list(Arc::new(Column::new("id", 0)), keys, &false, &schema)?;
+    let columns = Projection { schema, columns: vec![ColumnRef::User(1)] };
+    let scan = TableScan {
+        table: "title".into(),
+        table_id: 1,
+        output: columns.clone(),
+        filter: columns,
+        predicate: Some(compact_keys(wanted)?),
+        input: 0,
+        fetch: None,
+    };
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan, 1));
+    encode_fragment(&plan)
+}
+
+/// The bytes that hexadecimal digits mean.
+fn bytes_of(digits: &str) -> Vec<u8> {
+    let pairs = digits.as_bytes().chunks_exact(2);
+    let pairs = pairs.filter_map(|pair| str::from_utf8(pair).ok());
+    pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+}
