@@ -50,6 +50,9 @@ pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 /// chain of a thousand terms would be a thousand deep, however flat it crossed the link.
 pub const EXPRESSION_DEPTH_MAX: usize = 512;
 
+/// Most expressions of one operator that are decoded. Each holds the schema of all, so memory grows with the square.
+pub const EXPRESSION_COUNT_MAX: usize = 1024;
+
 /// Operators of the engine that a device runs, by the name they give themselves.
 const DEVICE_OPERATORS: [&str; 10] = [
     "TableScanExec",
@@ -180,6 +183,19 @@ fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
 
 /// Refuses an operator that no device runs before it is decoded: some hold data, whose decoders trust lengths.
 fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
+    let expression_count = match plan_type {
+        Some(PhysicalPlanType::Aggregate(node)) => {
+            node.aggr_expr.len().max(node.group_expr.len()).max(node.groups.len())
+        }
+        Some(PhysicalPlanType::Projection(node)) => node.expr.len(),
+        Some(PhysicalPlanType::Sort(node)) => node.expr.len(),
+        _ => 0,
+    };
+    if expression_count > EXPRESSION_COUNT_MAX {
+        return Err(DataFusionError::Plan(format!(
+            "fragment refused: an operator has more than {EXPRESSION_COUNT_MAX} expressions"
+        )));
+    }
     match plan_type {
         // What is missing is the decoder's to tell.
         None

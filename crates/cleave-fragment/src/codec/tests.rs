@@ -106,6 +106,19 @@ fn operator_that_holds_data_is_refused_before_it_is_decoded() {
 }
 
 #[test]
+fn operator_of_more_expressions_than_memory_is_refused() {
+    let aggregate = protobuf::AggregateExecNode {
+        aggr_expr: vec![protobuf::PhysicalExprNode::default(); EXPRESSION_COUNT_MAX + 1],
+        ..Default::default()
+    };
+    let plan = protobuf::PhysicalPlanNode {
+        physical_plan_type: Some(PhysicalPlanType::Aggregate(Box::new(aggregate))),
+    };
+    let error = decode_fragment(&plan.encode_to_vec(), &task()).unwrap_err().to_string();
+    assert!(error.contains("more than 1024 expressions"), "{error}");
+}
+
+#[test]
 fn plan_that_the_engine_panics_at_is_refused() {
     // Grouping sets of no expressions.
     let scan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan(), 1));
