@@ -9,6 +9,8 @@
 //!
 //! Deliberately absent: I/O, clocks, catalogs. Facts about tables come in through [`TableFacts`].
 
+use datafusion_common::ScalarValue;
+
 pub mod cardinality;
 pub mod join_order;
 pub mod split;
@@ -19,4 +21,19 @@ pub trait TableFacts {
     fn row_count(&self, table: &str) -> Option<f64>;
     /// Different values in `column`, an estimate.
     fn distinct_count(&self, table: &str, column: &str) -> Option<f64>;
+    /// What is known of the values of `column`.
+    fn column(&self, _table: &str, _column: &str) -> ColumnFacts {
+        ColumnFacts::default()
+    }
+}
+
+/// What is known of the values of a column; `None`: nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ColumnFacts {
+    /// Share of rows that are NULL.
+    pub null_fraction: Option<f64>,
+    /// No value is less.
+    pub min: Option<ScalarValue>,
+    /// No value is greater.
+    pub max: Option<ScalarValue>,
 }

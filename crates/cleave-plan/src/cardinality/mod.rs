@@ -1,13 +1,14 @@
 //! Estimates of how many rows a leaf keeps: table sizes and the shape of the predicate in, rows out.
 //!
-//! There are no value statistics yet, so each kind of comparison has a fixed selectivity (System R's
-//! approach; the constants for equality and patterns are PostgreSQL's defaults). An equality on a
-//! column with a known number of distinct values uses that number instead.
+//! What is known of a column's values is used: its number of distinct values for equality, its least and greatest
+//! for [`range`]s, its NULLs. Otherwise each kind of comparison has a fixed selectivity (System R's approach; the
+//! constants for equality and patterns are PostgreSQL's defaults).
 
-use datafusion_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator};
 
 use crate::TableFacts;
 
+mod range;
 #[cfg(test)]
 mod tests;
 
@@ -78,7 +79,9 @@ pub fn selectivity(predicate: &Expr, table: &str, row_count: f64, facts: &dyn Ta
             }
             Operator::Eq | Operator::IsNotDistinctFrom => equality(left).min(equality(right)),
             Operator::NotEq | Operator::IsDistinctFrom => 1.0 - equality(left).min(equality(right)),
-            Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => RANGE,
+            Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => {
+                range::comparison(left, *op, right, table, facts).unwrap_or(RANGE)
+            }
             Operator::RegexMatch
             | Operator::RegexIMatch
             | Operator::LikeMatch
@@ -90,12 +93,14 @@ pub fn selectivity(predicate: &Expr, table: &str, row_count: f64, facts: &dyn Ta
             _ => UNKNOWN,
         },
         Expr::Not(inner) => 1.0 - of(inner),
-        Expr::IsNull(_) => IS_NULL,
-        Expr::IsNotNull(_) => 1.0 - IS_NULL,
+        Expr::IsNull(inner) => nulls(inner, table, facts),
+        Expr::IsNotNull(inner) => 1.0 - nulls(inner, table, facts),
         Expr::Like(like) if like.negated => 1.0 - PATTERN,
         Expr::Like(_) => PATTERN,
-        Expr::Between(between) if between.negated => 1.0 - RANGE * RANGE,
-        Expr::Between(_) => RANGE * RANGE,
+        Expr::Between(Between { expr, negated, low, high }) => {
+            let share = range::between(expr, low, high, table, facts).unwrap_or(RANGE * RANGE);
+            if *negated { 1.0 - share } else { share }
+        }
         Expr::InList(list) => {
             let share = (equality(&list.expr) * list.list.len() as f64).min(UNKNOWN);
             if list.negated { 1.0 - share } else { share }
@@ -103,6 +108,12 @@ pub fn selectivity(predicate: &Expr, table: &str, row_count: f64, facts: &dyn Ta
         _ => UNKNOWN,
     };
     share.clamp(0.0, 1.0)
+}
+
+/// Share of rows in which `expr` is NULL.
+fn nulls(expr: &Expr, table: &str, facts: &dyn TableFacts) -> f64 {
+    let known = range::column(expr).and_then(|column| facts.column(table, column).null_fraction);
+    known.unwrap_or(IS_NULL)
 }
 
 /// Share of rows in which `expr` has one given value.

@@ -3,19 +3,24 @@
 //!
 //! Holding the state is the claim on the pages that the statement reads (rule 30).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_fragment::{FragmentContext, FragmentCounters, MorselList, MorselSource};
-use cleave_plan::TableFacts;
-use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError};
+use cleave_plan::{ColumnFacts, TableFacts};
+use cleave_store::{
+    Column, PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError,
+};
+use datafusion::arrow::array::Array;
+use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::planned_input::PlannedInput;
-use crate::catalog::{CatalogState, DeviceId};
+use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
 use crate::settings::Settings;
@@ -154,6 +159,54 @@ impl TableFacts for StatementContext {
         let column = table.schema.columns.iter().find(|candidate| candidate.name == column)?;
         (table.schema.primary_key == [column.id]).then(|| table.row_count() as f64)
     }
+
+    /// What zone maps say: the bounds and NULLs of all pages together.
+    fn column(&self, table: &str, column: &str) -> ColumnFacts {
+        let facts = || {
+            let table = self.state.table(table)?;
+            let column = table.schema.columns.iter().find(|candidate| candidate.name == column)?;
+            Some(column_facts(table, column))
+        };
+        facts().unwrap_or_default()
+    }
+}
+
+fn column_facts(table: &TableState, column: &Column) -> ColumnFacts {
+    let data_type = column.column_type.arrow();
+    let (mut mins, mut maxs) = (Vec::new(), Vec::new());
+    let (mut nulls, mut rows) = (0_u64, 0_u64);
+    for segment in table.tablets.iter().flat_map(|tablet| &tablet.heap) {
+        let zones = segment.zone_arrays(column.id, &data_type);
+        let known = |place: &usize| zones.null_counts.is_valid(*place);
+        for place in (0..segment.pages.len()).filter(known) {
+            let (page_nulls, page_rows) =
+                (zones.null_counts.value(place), zones.row_counts.value(place));
+            nulls += page_nulls;
+            rows += page_rows;
+            // A page of NULLs only has no bounds, and needs none.
+            if page_nulls < page_rows {
+                mins.push(ScalarValue::try_from_array(&zones.mins, place).ok());
+                maxs.push(ScalarValue::try_from_array(&zones.maxs, place).ok());
+            }
+        }
+    }
+    ColumnFacts {
+        null_fraction: (rows > 0).then(|| nulls as f64 / rows as f64),
+        min: end(mins, Ordering::Less),
+        max: end(maxs, Ordering::Greater),
+    }
+}
+
+/// The least or the greatest of bounds; None where one of them is not known.
+fn end(bounds: Vec<Option<ScalarValue>>, wanted: Ordering) -> Option<ScalarValue> {
+    let mut end: Option<ScalarValue> = None;
+    for bound in bounds {
+        let bound = bound.filter(|bound| !bound.is_null())?;
+        if end.as_ref().is_none_or(|end| bound.partial_cmp(end) == Some(wanted)) {
+            end = Some(bound);
+        }
+    }
+    end
 }
 
 /// Sends each read to the device that its segment lies on.
