@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use cleave_fragment::link::Link;
 use cleave_fragment::waiting;
-use cleave_media::MediaError;
+use cleave_media::{MediaError, SpaceMap};
 use cleave_store::PageSource;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
@@ -34,7 +34,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
-use crate::catalog::root::{self, ReplaceError};
+use crate::catalog::root::{self, PartFault, ReplaceError};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::device::{self, Device, EmbeddedFactory};
 use crate::engine;
@@ -147,9 +147,47 @@ impl Database {
         } else {
             create(directory, &options.embedded).await?
         };
+        Self::start(directory, lock, state, options, true).await
+    }
+
+    /// Opens as much of the database in `directory` as its files allow. Where a part is damaged, tables that have
+    /// it are left out, and nothing can be written: nobody knows which space is free.
+    ///
+    /// # Errors
+    /// As [`Database::open`], where the root itself is at fault.
+    pub(crate) async fn open_sound(
+        directory: &Path,
+        options: OpenOptions,
+    ) -> Result<(Arc<Self>, Vec<PartFault>)> {
+        if !root::exists(directory) {
+            check_place(directory, false)?;
+        }
+        let lock = lock(directory).await?;
+        let (mut state, faults) = root::read_sound(directory)?;
+        let is_consistent =
+            |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
+        let writable = faults.is_empty() && state.devices().all(is_consistent);
+        if writable {
+            state = reopen(directory)?;
+        } else {
+            state.epoch += 1;
+        }
+        Ok((Self::start(directory, lock, state, options, writable).await?, faults))
+    }
+
+    async fn start(
+        directory: &Path,
+        lock: File,
+        state: CatalogState,
+        options: OpenOptions,
+        writable: bool,
+    ) -> Result<Arc<Self>> {
+        // Where nothing is written, no space is taken either.
+        let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
+        let named = if writable { &state } else { &nothing };
         let mut devices = BTreeMap::new();
         for entry in state.devices() {
-            let device = attach(&state, entry.clone(), directory, &options.embedded)?;
+            let device = attach(named, entry.clone(), directory, &options.embedded)?;
             devices.insert(entry.id, Arc::new(device));
         }
         let database = Arc::new(Self {
@@ -161,7 +199,7 @@ impl Database {
             pool: Arc::new(BufferPool::new(options.buffer_pool_bytes)),
             runtime: engine::query_runtime(options.query_memory_bytes)?,
             writer: Arc::default(),
-            stopped: AtomicBool::new(false),
+            stopped: AtomicBool::new(!writable),
             _lock: lock,
         });
         database.note_published(&database.catalog());
@@ -317,6 +355,11 @@ impl Database {
             return Err(StorageError::Stopped { path: self.directory.clone() }.into());
         }
         Ok(())
+    }
+
+    /// Whether statements may write.
+    pub(crate) fn may_write(&self) -> bool {
+        !self.stopped.load(Ordering::Acquire)
     }
 
     /// Refuses further writing: which state is on disk is not known.

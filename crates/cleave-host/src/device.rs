@@ -370,6 +370,17 @@ impl Device {
         }
     }
 
+    /// Blocks that its media has now.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub(crate) async fn block_count(&self) -> Result<u64> {
+        match self.call("tell its status", Request::Status).await? {
+            Reply::Status(status) => Ok(status.block_count),
+            other => Err(self.strange(&other, "status")),
+        }
+    }
+
     /// Makes all that was written durable.
     ///
     /// # Errors

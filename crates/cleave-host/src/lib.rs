@@ -12,12 +12,14 @@
 //! 7. [`mod@write`]: rows in: INSERT and bulk loads. [`index`]: primary keys.
 //! 8. [`database`]: one directory, open: all of the above together.
 //! 9. [`value`] and [`copy`]: values to and from text, COPY's files.
+//! 10. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
 //!
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
 //! whoever builds a program hands one in ([`OpenOptions::embedded`]).
 
 pub mod buffer_pool;
 pub mod catalog;
+pub mod check;
 pub mod cooperative;
 pub mod copy;
 pub mod database;
@@ -27,6 +29,7 @@ pub mod engine;
 pub mod error;
 pub mod host_pages;
 pub mod index;
+pub mod inspect;
 pub mod point_path;
 pub mod session;
 pub mod settings;

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
 use crate::commands::generate::GenerateOptions;
+use crate::commands::inspect::InspectCommand;
 use crate::commands::load::LoadOptions;
 use crate::demo::DemoOptions;
 use crate::shell::Source;
@@ -72,6 +74,10 @@ pub(crate) enum Command {
     Generate(GenerateOptions),
     /// `cleave load`.
     Load(LoadOptions),
+    /// `cleave check`.
+    Check(CheckCommand),
+    /// `cleave inspect`.
+    Inspect(InspectCommand),
     /// `cleave device`.
     Device(DeviceOptions),
     /// `cleave device-process`: what `cleaved` is, in this program.
@@ -96,6 +102,8 @@ pub(crate) fn parse(
         }
         Subcommands::Generate(options) => Command::Generate(options),
         Subcommands::Load(options) => Command::Load(options),
+        Subcommands::Check(options) => Command::Check(options),
+        Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
         Subcommands::DeviceProcess { arguments } => Command::DeviceProcess { arguments },
     };
@@ -127,6 +135,10 @@ enum Subcommands {
     Generate(GenerateOptions),
     /// Load CSV or Parquet files into a table
     Load(LoadOptions),
+    /// Verify every page, map and index entry of a database
+    Check(CheckCommand),
+    /// Print a page, a segment, a map, a fragment or the catalog
+    Inspect(InspectCommand),
     /// Attach and list storage devices
     Device(DeviceOptions),
     /// Be a storage device (what `cleaved` is)

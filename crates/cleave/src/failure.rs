@@ -29,6 +29,9 @@ pub(crate) enum Failure {
     /// A statement, or a load, failed.
     #[error("ERROR {state}: {0}", state = .0.sqlstate())]
     Sql(#[source] cleave_host::Error),
+    /// A check found faults, which are on standard output.
+    #[error("{0} faults were found")]
+    Faults(u64),
     /// Two ways to run one query gave different rows: a defect of this program.
     #[error("{0}")]
     Disagreement(String),
@@ -41,7 +44,7 @@ impl Failure {
     /// The exit code: 1 usage, 2 cannot open or connect, 3 a statement failed, 4 results disagree.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Usage(_) | Failure::File { .. } | Failure::Output(_) => 1,
+            Failure::Usage(_) | Failure::File { .. } | Failure::Output(_) | Failure::Faults(_) => 1,
             Failure::Open(_) | Failure::Device(_) => 2,
             Failure::Reported | Failure::Sql(_) => 3,
             Failure::Disagreement(_) => 4,

@@ -31,12 +31,7 @@ pub(crate) async fn open(
     place: &Place,
     create: Create,
 ) -> Result<(Arc<Database>, Session), Failure> {
-    let directory = place.directory.as_deref().ok_or_else(|| {
-        Failure::Usage(
-            "which database? Name its folder with --db DIR, or in the environment as CLEAVE_DB"
-                .to_owned(),
-        )
-    })?;
+    let directory = directory(place)?;
     let is_new = !directory.join("root").exists();
     let database = open_directory(directory, create, place.memory()).await?;
     if is_new {
@@ -46,12 +41,30 @@ pub(crate) async fn open(
     Ok((database, session))
 }
 
+/// How a database is opened to be checked, and where it is.
+pub(crate) fn options(place: &Place) -> Result<(&Path, OpenOptions), Failure> {
+    Ok((directory(place)?, open_options(Create::Never, place.memory())))
+}
+
+fn directory(place: &Place) -> Result<&Path, Failure> {
+    place.directory.as_deref().ok_or_else(|| {
+        Failure::Usage(
+            "which database? Name its folder with --db DIR, or in the environment as CLEAVE_DB"
+                .to_owned(),
+        )
+    })
+}
+
 /// Opens the database in `directory`.
 pub(crate) async fn open_directory(
     directory: &Path,
     create: Create,
     memory: MemoryBudgets,
 ) -> Result<Arc<Database>, Failure> {
+    Database::open(directory, open_options(create, memory)).await.map_err(Failure::Open)
+}
+
+fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions {
     let mut options = OpenOptions::new(embedded_device()).create(create == Create::IfAbsent);
     if let Some(bytes) = memory.buffer_pool {
         options = options.buffer_pool_bytes(bytes);
@@ -59,7 +72,7 @@ pub(crate) async fn open_directory(
     if let Some(bytes) = memory.query {
         options = options.query_memory_bytes(bytes);
     }
-    Database::open(directory, options).await.map_err(Failure::Open)
+    options
 }
 
 /// A session with `settings`; one that is wrong is misuse of the command line.

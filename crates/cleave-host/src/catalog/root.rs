@@ -60,6 +60,29 @@ pub fn exists(directory: &Path) -> bool {
 /// [`StorageError::NotADatabase`] where there is no root or another kind of file; [`StorageError::NewerFormat`];
 /// [`StorageError::Damaged`] naming the file that is truncated, altered or missing; [`Error::Io`].
 pub fn read(directory: &Path) -> Result<CatalogState> {
+    let (state, faults) = read_sound(directory)?;
+    match faults.into_iter().next() {
+        Some(fault) => Err(fault.error),
+        None => Ok(state),
+    }
+}
+
+/// A part of a root that is damaged, while the root is not.
+#[derive(Debug)]
+pub(crate) struct PartFault {
+    /// The table that it belongs to.
+    pub(crate) table: Option<String>,
+    /// The segment, where it is one's directory.
+    pub(crate) segment: Option<SegmentId>,
+    /// What is wrong.
+    pub(crate) error: Error,
+}
+
+/// As [`read`], but tables with damaged parts are left out, and the parts told.
+///
+/// # Errors
+/// As [`read`], where the root itself is at fault.
+pub(crate) fn read_sound(directory: &Path) -> Result<(CatalogState, Vec<PartFault>)> {
     let path = directory.join(ROOT);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
@@ -80,7 +103,26 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
         path: path.clone(),
         reason: format!("its content cannot be read: {error}"),
     })?;
-    Decoder { directory, path: &path, files: BTreeMap::new() }.state(root)
+    let mut decoder =
+        Decoder { directory, path: &path, files: BTreeMap::new(), faults: Vec::new() };
+    let state = decoder.state(root)?;
+    Ok((state, decoder.faults))
+}
+
+/// Reads the file of a segment again, and compares it with what the root says.
+///
+/// # Errors
+/// [`StorageError::Damaged`], [`Error::Io`].
+pub(crate) fn verify_segment(
+    directory: &Path,
+    segment: SegmentId,
+    file: SegmentFile,
+) -> Result<()> {
+    let path = segment_path(directory, segment);
+    let bytes = read_segment(&path, file)?;
+    SegmentDirectory::decode(&bytes)
+        .map(drop)
+        .map_err(|error| StorageError::Damaged { path, reason: error.to_string() }.into())
 }
 
 /// Replaces the root by `state`. Sealed segments must have been written before.
@@ -290,10 +332,12 @@ struct Decoder<'a> {
     directory: &'a Path,
     path: &'a Path,
     files: BTreeMap<SegmentId, SegmentFile>,
+    /// Parts that are damaged; the tables that they belong to are left out.
+    faults: Vec<PartFault>,
 }
 
 impl Decoder<'_> {
-    fn state(mut self, root: proto::Root) -> Result<CatalogState> {
+    fn state(&mut self, root: proto::Root) -> Result<CatalogState> {
         let database =
             root.database.try_into().map_err(|_| self.damaged("a database id is not 16 bytes"))?;
         let mut devices = BTreeMap::new();
@@ -303,15 +347,18 @@ impl Decoder<'_> {
         }
         let mut tables = BTreeMap::new();
         for table in root.tables {
-            let table = self.table(table)?;
-            if let Some(tablet) = table.tablets.iter().find(|t| !devices.contains_key(&t.device)) {
-                let device = tablet.device;
-                return Err(self.damaged(&format!(
-                    "table \"{}\" lies on device {device}, which it does not list",
-                    table.schema.name
-                )));
+            let sound = self.faults.len();
+            let name = TableSchema::decode(&table.schema).ok().map(|schema| schema.name);
+            match self.table(table).and_then(|table| self.placed(table, &devices)) {
+                Ok(table) if self.faults.len() == sound => {
+                    tables.insert(table.schema.name.clone(), Arc::new(table));
+                }
+                Ok(_) => {}
+                Err(error) => self.faults.push(PartFault { table: None, segment: None, error }),
             }
-            tables.insert(table.schema.name.clone(), Arc::new(table));
+            for fault in self.faults.iter_mut().skip(sound) {
+                fault.table.clone_from(&name);
+            }
         }
         Ok(CatalogState {
             database: DatabaseId(database),
@@ -323,8 +370,23 @@ impl Decoder<'_> {
             next_device: root.next_device,
             devices,
             tables,
-            files: self.files,
+            files: std::mem::take(&mut self.files),
         })
+    }
+
+    /// `table`, all of whose tablets lie on `devices`.
+    fn placed(
+        &self,
+        table: TableState,
+        devices: &BTreeMap<DeviceId, DeviceEntry>,
+    ) -> Result<TableState> {
+        match table.tablets.iter().find(|tablet| !devices.contains_key(&tablet.device)) {
+            None => Ok(table),
+            Some(tablet) => Err(self.damaged(&format!(
+                "table \"{}\" lies on device {}, which it does not list",
+                table.schema.name, tablet.device
+            ))),
+        }
     }
 
     fn device(&self, device: proto::Device) -> Result<DeviceEntry> {
@@ -399,7 +461,15 @@ impl Decoder<'_> {
         places: Vec<proto::SegmentPlace>,
         table: u32,
     ) -> Result<Vec<Arc<SegmentDirectory>>> {
-        places.into_iter().map(|place| self.segment(place, table).map(Arc::new)).collect()
+        let mut segments = Vec::with_capacity(places.len());
+        for place in places {
+            let segment = Some(SegmentId(place.segment));
+            match self.segment(place, table) {
+                Ok(directory) => segments.push(Arc::new(directory)),
+                Err(error) => self.faults.push(PartFault { table: None, segment, error }),
+            }
+        }
+        Ok(segments)
     }
 
     fn segment(&mut self, place: proto::SegmentPlace, table: u32) -> Result<SegmentDirectory> {

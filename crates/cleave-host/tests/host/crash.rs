@@ -13,6 +13,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use cleave_host::Database;
+use cleave_host::check::CheckOptions;
 use cleave_media::{DirectFile, Media, OpenMode, SplitMix64};
 
 use crate::support::{assert_no_leak, batches, note, numbered, open, row, run};
@@ -62,9 +63,11 @@ fn say(line: &str) {
     out.flush().unwrap();
 }
 
-/// Every block of media that is named can be read, and no file in `segments/` is superfluous.
-fn assert_sound(database: &Database, directory: &Path) {
+/// `check` finds nothing, and no file in `segments/` is superfluous.
+async fn assert_sound(database: &Database, directory: &Path) {
     assert_no_leak(database);
+    let report = database.check(&CheckOptions::default()).await.unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
     let catalog = database.catalog();
     let sealed = catalog
         .tables()
@@ -111,7 +114,7 @@ async fn a_load_killed_at_any_instant_is_there_or_not() {
                 assert_eq!(row(&mut session, &sql).await, note(id));
             }
         }
-        assert_sound(&database, directory.path());
+        assert_sound(&database, directory.path()).await;
         before = count;
     }
     assert!(before > 0, "some load was finished");
@@ -157,7 +160,7 @@ async fn an_insert_killed_at_any_instant_is_there_or_not() {
             let sql = format!("SELECT note FROM t WHERE id = {id}");
             assert_eq!(row(&mut session, &sql).await, format!("inserted {id}"));
         }
-        assert_sound(&database, directory.path());
+        assert_sound(&database, directory.path()).await;
         before = count;
     }
 }

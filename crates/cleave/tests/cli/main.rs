@@ -7,5 +7,6 @@ mod agreement;
 mod local_device;
 mod program;
 mod shell;
+mod soundness;
 mod tidy;
 mod tools;

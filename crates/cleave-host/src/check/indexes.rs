@@ -1,0 +1,399 @@
+//! Indexes against their tables, in both directions, in bounded memory.
+//!
+//! ```text
+//!   VIDs a..b:  rows ──key──▶ hash of the entry that each must have ─┐
+//!               runs ──every entry whose VID is in a..b──────────────┴─ equal? each once?
+//! ```
+//!
+//! A window of VIDs takes nine bytes a row, and the runs are read once for each window: once in all, for most tables.
+//! Hashes stand for entries; two of them are taken for one with a chance of 1 in 2^64.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+
+use cleave_store::index::run::KEY_COLUMN;
+use cleave_store::{
+    ColumnRef, IndexKey, KeyMerge, MergeSource, PageClass, PageRead, Projection, Run,
+    SegmentDirectory, StoreError, TableSchema,
+};
+use datafusion::arrow::array::{ArrayRef, AsArray, BinaryArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
+use datafusion::common::runtime::SpawnedTask;
+use futures::StreamExt;
+use futures::stream;
+use tokio::task::JoinError;
+
+use super::maps::judge;
+use super::pages::{Damaged, DevicePages, read_rows};
+use super::{CheckOptions, CheckReport, Fault, Place, Work};
+use crate::error::{Error, Result};
+use crate::index::TabletIndex;
+
+/// Bytes of one row of a window.
+const ROW_BYTES: u64 = 9;
+
+/// Entries of one page that are told one by one.
+const TOLD_COUNT_MAX: usize = 5;
+
+/// What is known of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There is none, or no run has its entry.
+    None,
+    /// It lies on a page that does not hold.
+    Unknown,
+    /// It must have an entry.
+    Wanted,
+    /// It has one.
+    Found,
+}
+
+/// Rows of a range of VIDs.
+struct Window {
+    first: u64,
+    hashes: Vec<u64>,
+    states: Vec<State>,
+}
+
+/// Compares every index of a tablet with its rows.
+pub(super) async fn check(
+    work: &Arc<Work>,
+    damaged: &Damaged,
+    options: &CheckOptions,
+    report: &mut CheckReport,
+) {
+    for index in work.indexes() {
+        let place = Place { index: Some(index.name.clone()), ..work.place() };
+        if let Err(error) = check_index(work, &index, damaged, options, report).await {
+            report.findings.add(place, Fault::Index(error.to_string()));
+        }
+    }
+}
+
+/// One index of a tablet.
+pub(super) struct Index {
+    name: String,
+    columns: Vec<usize>,
+    index: Arc<TabletIndex>,
+}
+
+impl Work {
+    /// The tablet's indexes.
+    fn indexes(&self) -> Vec<Index> {
+        let columns = self.table.schema.primary_key_indices();
+        let index = self.tablet.index.as_ref().map(|index| Index {
+            name: self.index_name(0),
+            columns,
+            index: Arc::clone(index),
+        });
+        index.into_iter().collect()
+    }
+
+    /// How people call the index `id`.
+    pub(super) fn index_name(&self, id: u32) -> String {
+        match id {
+            0 => "primary key".to_owned(),
+            id => format!("number {id}"),
+        }
+    }
+}
+
+/// The entries that rows with these key columns, and VIDs from `vid_first` on, have.
+fn entries(schema: &TableSchema, columns: &[ArrayRef]) -> Result<Option<BinaryArray>> {
+    let Some(key) = IndexKey::of_primary_key(schema)? else { return Ok(None) };
+    Ok(Some(key.encode(columns)?))
+}
+
+async fn check_index(
+    work: &Arc<Work>,
+    index: &Index,
+    damaged: &Damaged,
+    options: &CheckOptions,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let runs: Vec<Arc<SegmentDirectory>> = index.index.runs().map(Arc::clone).collect();
+    // An entry that is not there may lie on a page that does not hold.
+    let all_runs = !runs.iter().any(|run| damaged.in_segment(run.segment));
+    let room = (options.memory_bytes / ROW_BYTES).max(1024);
+    let end = work.tablet.next_vid;
+    let mut first = 0;
+    while first < end {
+        let length = room.min(end - first);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut window =
+            Window { first, hashes: vec![0; length], states: vec![State::None; length] };
+        fill(work, index, damaged, options, &mut window).await?;
+        compare(work, index, &runs, damaged, options, &mut window, report).await?;
+        if all_runs {
+            missing(work, index, &window, report);
+        }
+        first = first.saturating_add(length as u64);
+    }
+    if all_runs { check_order(work, index, &runs, report).await } else { Ok(()) }
+}
+
+/// Entries of all runs together: they ascend in each, and none comes twice.
+async fn check_order(
+    work: &Work,
+    index: &Index,
+    runs: &[Arc<SegmentDirectory>],
+    report: &mut CheckReport,
+) -> Result<()> {
+    let mut sources = Vec::with_capacity(runs.len());
+    for run in runs {
+        sources.push(MergeSource::Run(Run::new(Arc::clone(run))?.scan(None)));
+    }
+    let pages = DevicePages(Arc::clone(&work.device));
+    let mut merge = KeyMerge::new(sources, true);
+    loop {
+        let fault = match merge.next(&pages).await {
+            Ok(Some(_)) => continue,
+            Ok(None) => return Ok(()),
+            Err(StoreError::DuplicateKey { first, second, .. }) => {
+                format!("the rows of VIDs {first} and {second} have the same key")
+            }
+            Err(error) => error.to_string(),
+        };
+        let place = Place { index: Some(index.name.clone()), ..work.place() };
+        report.findings.add(place, Fault::Index(fault));
+        return Ok(());
+    }
+}
+
+/// Rows of the window, from the heap.
+async fn fill(
+    work: &Arc<Work>,
+    index: &Index,
+    damaged: &Damaged,
+    options: &CheckOptions,
+    window: &mut Window,
+) -> Result<()> {
+    let mut pages = Vec::new();
+    for segment in &work.tablet.heap {
+        for (place, entry) in segment.pages.iter().enumerate() {
+            let (from, count) = entry.vids();
+            let is_sequence = work.tablet.version_map.run_of(from).is_some();
+            if is_sequence && !window.overlaps(from, count) {
+                continue;
+            }
+            if damaged.has(segment.segment, entry.page.page) {
+                for vid in from..from.saturating_add(count) {
+                    window.put(vid, State::Unknown, 0);
+                }
+                continue;
+            }
+            pages.push((Arc::clone(segment), place));
+        }
+    }
+    let columns = Arc::new(index.columns.clone());
+    let covered = index.index.vid_covered;
+    let rows = stream::iter(pages).map(|(segment, place)| {
+        let (work, columns) = (Arc::clone(work), Arc::clone(&columns));
+        SpawnedTask::spawn(async move { rows(&work, &segment, place, &columns).await }).join()
+    });
+    let mut rows = std::pin::pin!(rows.buffered(options.threads.max(1) * 2));
+    while let Some(rows) = rows.next().await {
+        let rows = joined(rows)??;
+        for (vid, hash) in rows.entries {
+            // Younger rows of hot segments are in the memtable, which is made of the rows themselves.
+            if !rows.is_hot || vid < covered {
+                window.put(vid, State::Wanted, hash);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// VIDs of a page's newest versions, and the hashes of their entries.
+struct Rows {
+    is_hot: bool,
+    entries: Vec<(u64, u64)>,
+}
+
+async fn rows(
+    work: &Work,
+    segment: &SegmentDirectory,
+    place: usize,
+    columns: &[usize],
+) -> Result<Rows> {
+    let is_hot = segment.class == PageClass::HOT;
+    let Some(entry) = segment.pages.get(place) else {
+        return Ok(Rows { is_hot, entries: Vec::new() });
+    };
+    let schema = &work.table.schema;
+    let projection = Projection::of_table(schema, columns).with_version(ColumnRef::Vid);
+    let read = PageRead {
+        segment: segment.segment_ref(),
+        page: entry.page,
+        columns: projection.columns.clone(),
+    };
+    let batch = read_rows(&work.device, &read, entry, &projection).await?;
+    let (vids, keys) = match batch.columns().split_last() {
+        Some((vids, keys)) => (vids.as_primitive_opt::<UInt64Type>(), keys),
+        None => (None, [].as_slice()),
+    };
+    let (Some(vids), Some(keys)) = (vids, entries(schema, keys)?) else {
+        return Ok(Rows { is_hot, entries: Vec::new() });
+    };
+    let mut found = Vec::with_capacity(vids.len());
+    for (slot, (vid, key)) in vids.values().iter().zip(keys.iter()).enumerate() {
+        let slot = u16::try_from(slot).unwrap_or(u16::MAX);
+        let newest = judge(work, segment.segment, entry.page.page, slot, *vid);
+        if let (Ok(true), Some(key)) = (newest, key) {
+            found.push((*vid, hash(key)));
+        }
+    }
+    Ok(Rows { is_hot, entries: found })
+}
+
+/// Entries of all runs, against the window.
+async fn compare(
+    work: &Arc<Work>,
+    index: &Index,
+    runs: &[Arc<SegmentDirectory>],
+    damaged: &Damaged,
+    options: &CheckOptions,
+    window: &mut Window,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let mut pages = Vec::new();
+    for run in runs {
+        for (place, entry) in run.pages.iter().enumerate() {
+            if !damaged.has(run.segment, entry.page.page) {
+                pages.push((Arc::clone(run), place));
+            }
+        }
+    }
+    let found = stream::iter(pages).map(|(run, place)| {
+        let work = Arc::clone(work);
+        async move {
+            let read = Arc::clone(&run);
+            let entries = SpawnedTask::spawn(async move { run_entries(&work, &read, place).await });
+            (run, place, entries.join().await)
+        }
+    });
+    let mut found = std::pin::pin!(found.buffered(options.threads.max(1) * 2));
+    let end = work.tablet.next_vid;
+    while let Some((run, place, entries)) = found.next().await {
+        let entries = joined(entries)??;
+        let mut wrong = Vec::new();
+        let mut more = 0;
+        for (vid, hash) in entries {
+            // Entries of no VID at all are told in the first window.
+            let fault = if vid >= end && window.first == 0 {
+                Some(format!("it has an entry for VID {vid}, which no row ever had"))
+            } else {
+                window.meet(vid, hash)
+            };
+            if wrong.len() < TOLD_COUNT_MAX {
+                wrong.extend(fault);
+            } else {
+                more += u64::from(fault.is_some());
+            }
+        }
+        let Some(entry) = run.pages.get(place) else { continue };
+        let place = Place {
+            index: Some(index.name.clone()),
+            segment: Some(run.segment),
+            page: Some(entry.page.page),
+            address: Some(entry.page.extent.start),
+            ..work.place()
+        };
+        if more > 0 {
+            wrong.push(format!("{more} more of its entries do not hold"));
+        }
+        for fault in wrong {
+            report.findings.add(place.clone(), Fault::Index(fault));
+        }
+    }
+    Ok(())
+}
+
+/// VIDs of the entries of a page, and their hashes.
+async fn run_entries(work: &Work, run: &SegmentDirectory, place: usize) -> Result<Vec<(u64, u64)>> {
+    let Some(entry) = run.pages.get(place) else { return Ok(Vec::new()) };
+    let projection = Projection {
+        schema: Schema::new(vec![Field::new("key", DataType::Binary, false)]).into(),
+        columns: vec![ColumnRef::User(KEY_COLUMN)],
+    }
+    .with_version(ColumnRef::Vid);
+    let read = PageRead {
+        segment: run.segment_ref(),
+        page: entry.page,
+        columns: projection.columns.clone(),
+    };
+    let batch = read_rows(&work.device, &read, entry, &projection).await?;
+    let keys = batch.column(0).as_binary_opt::<i32>();
+    let vids = batch.column(1).as_primitive_opt::<UInt64Type>();
+    let (Some(keys), Some(vids)) = (keys, vids) else { return Ok(Vec::new()) };
+    let entries = keys.iter().flatten().zip(vids.values());
+    Ok(entries.map(|(key, vid)| (*vid, hash(key))).collect())
+}
+
+/// Rows of the window without an entry.
+fn missing(work: &Work, index: &Index, window: &Window, report: &mut CheckReport) {
+    let mut wanted = (window.first..)
+        .zip(&window.states)
+        .filter(|(_, state)| **state == State::Wanted)
+        .map(|(vid, _)| vid);
+    let Some(first) = wanted.next() else { return };
+    let more = wanted.count();
+    let more = if more > 0 { format!(" (and {more} more rows)") } else { String::new() };
+    let place = Place { index: Some(index.name.clone()), ..work.place() };
+    let fault = format!("the row of VID {first} has no entry{more}");
+    report.findings.add(place, Fault::Index(fault));
+}
+
+impl Window {
+    fn place(&self, vid: u64) -> Option<usize> {
+        usize::try_from(vid.checked_sub(self.first)?).ok().filter(|at| *at < self.states.len())
+    }
+
+    fn overlaps(&self, first: u64, count: u64) -> bool {
+        let end = self.first.saturating_add(self.states.len() as u64);
+        first < end && first.saturating_add(count) > self.first
+    }
+
+    fn put(&mut self, vid: u64, state: State, hash: u64) {
+        let Some(at) = self.place(vid) else { return };
+        if let (Some(own), Some(own_hash)) = (self.states.get_mut(at), self.hashes.get_mut(at)) {
+            *own = state;
+            *own_hash = hash;
+        }
+    }
+
+    /// Compares an entry with its row; what is wrong with it.
+    fn meet(&mut self, vid: u64, hash: u64) -> Option<String> {
+        let at = self.place(vid)?;
+        let wanted = self.hashes.get(at).copied();
+        let state = self.states.get_mut(at)?;
+        match *state {
+            State::Unknown => None,
+            State::None => Some(format!("it has an entry for VID {vid}, which has no row")),
+            State::Found => Some(format!("it has a second entry for VID {vid}")),
+            State::Wanted if wanted == Some(hash) => {
+                *state = State::Found;
+                None
+            }
+            State::Wanted => {
+                // Told here, and not once more as a row without an entry.
+                *state = State::Unknown;
+                Some(format!("its entry for VID {vid} has another key than the row"))
+            }
+        }
+    }
+}
+
+/// What a task of ours gave, unless it died.
+fn joined<T>(outcome: std::result::Result<T, JoinError>) -> Result<T> {
+    outcome.map_err(|error| {
+        Error::io("run", Path::new("a task of the check"), std::io::Error::other(error))
+    })
+}
+
+fn hash(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,72 @@
+//! A fragment's plan, from its bytes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cleave_fragment::{FragmentContext, decode_fragment, fragment_task_context};
+use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentRef, Snapshot, StoreError};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::displayable;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::error::Result;
+
+/// The lines that show the plan of a fragment: the bytes themselves, or hexadecimal digits as EXPLAIN (FORMAT FRAGMENT)
+/// gives them, one fragment a line. What is none says why.
+#[must_use]
+pub fn fragment(input: &[u8]) -> Vec<String> {
+    let text = str::from_utf8(input).unwrap_or_default();
+    let digits: Vec<Vec<u8>> = text.lines().filter_map(from_digits).collect();
+    let fragments = if digits.is_empty() { vec![input.to_vec()] } else { digits };
+    let mut lines = Vec::new();
+    for (number, bytes) in fragments.iter().enumerate() {
+        lines.push(format!("fragment {number}, {} bytes", bytes.len()));
+        match shown(bytes) {
+            Ok(plan) => lines.extend(plan.lines().map(|line| format!("  {line}"))),
+            Err(error) => lines.push(format!("  NO FRAGMENT of this build: {error}")),
+        }
+    }
+    lines
+}
+
+fn shown(bytes: &[u8]) -> Result<String> {
+    let context = Arc::new(FragmentContext {
+        pages: Arc::new(NoPages),
+        snapshot: Snapshot { commit: 0 },
+        inputs: Default::default(),
+        read_ahead: 1,
+        counters: Arc::default(),
+    });
+    let task = fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[])?;
+    let plan = decode_fragment(bytes, &task)?;
+    Ok(displayable(plan.as_ref()).indent(true).to_string())
+}
+
+/// The bytes of a line of digits; None where it is something else, as the title of a column.
+fn from_digits(line: &str) -> Option<Vec<u8>> {
+    let line = line.trim();
+    if line.is_empty() || !line.len().is_multiple_of(2) {
+        return None;
+    }
+    let pairs = line.as_bytes().chunks_exact(2);
+    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// Fragments are shown here, not run.
+#[derive(Debug)]
+struct NoPages;
+
+impl PageSource for NoPages {
+    fn read(&self, _reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        futures::future::ready(Ok(Vec::new())).boxed()
+    }
+
+    fn read_overflow(
+        &self,
+        _segment: SegmentRef,
+        _pages: Vec<PageRef>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
+        futures::future::ready(Ok(Vec::new())).boxed()
+    }
+}

@@ -1,0 +1,448 @@
+//! `check`: a sound database has no findings, and each kind of damage is named where it is.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use cleave_host::catalog::proto::Root;
+use cleave_host::catalog::root::ROOT_FORMAT;
+use cleave_host::check::{CheckOptions, CheckReport, Fault, Finding, check};
+use cleave_host::{Database, DeviceId, OpenOptions};
+use cleave_media::{BLOCK_SIZE, BlockAddress};
+use cleave_store::{
+    IndexKey, PageEntry, PageRef, RunWriter, SegmentDirectory, SegmentId, VersionMap, VersionRun,
+    ZoneValue,
+};
+use prost::Message;
+
+use crate::support::{batches, embedded, note, numbered, open, rows, run};
+
+/// Tables of every type, bulk and hot, with and without a key, with long values, and one without rows.
+const EVERYTHING: &str = "
+    CREATE TABLE empty (id int PRIMARY KEY);
+    CREATE TABLE hot (id int, part varchar(10), a smallint, b bigint, c real, d double precision, e numeric(12, 2),
+        f boolean, g text, h char(3), i date, j time, k timestamp, l timestamptz, m interval, n bytea, o uuid,
+        PRIMARY KEY (part, id));
+    INSERT INTO hot VALUES
+        (1, 'x', 1, 2, 0.5, 0.25, 9.99, true, 'text', 'abc', '2001-02-03', '04:05:06', '2001-02-03 04:05:06',
+         '2001-02-03 04:05:06+00', '1 day', '\\x00ff', '00112233-4455-6677-8899-aabbccddeeff'),
+        (2, 'x', NULL, NULL, 'NaN', '-0', NULL, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+        (2, 'y', -1, -2, -0.5, NULL, -1, false, 'ß', 'de', NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+    CREATE TABLE long (id int, words text);
+    INSERT INTO long VALUES (1, repeat('a long value ', 60000)), (2, 'short'), (3, repeat('another ', 70000));
+    CREATE TABLE bulk (id int PRIMARY KEY, note text)";
+
+async fn made() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, EVERYTHING).await;
+    session.load("bulk", batches(vec![numbered(0..150_000)]), None).await.unwrap();
+    run(&mut session, "INSERT INTO bulk VALUES (-1, 'before'), (-2, NULL)").await;
+    for id in 10..60 {
+        let insert = format!("INSERT INTO hot (id, part, g) VALUES ({id}, 'z', '{}')", note(id));
+        run(&mut session, &insert).await;
+    }
+    directory
+}
+
+async fn checked(directory: &Path) -> CheckReport {
+    checked_with(directory, &CheckOptions::default()).await
+}
+
+async fn checked_with(directory: &Path, options: &CheckOptions) -> CheckReport {
+    check(directory, OpenOptions::new(embedded()), options).await.unwrap()
+}
+
+/// The only finding.
+fn only(report: &CheckReport) -> &Finding {
+    let [finding] = report.findings.kept() else { panic!("{:#?}", report.findings) };
+    finding
+}
+
+/// A segment of `table`, heap or index, and its first page.
+async fn first_page(
+    directory: &Path,
+    table: &str,
+    heap: bool,
+) -> (Arc<SegmentDirectory>, PageEntry) {
+    let database = open(directory).await;
+    let state = database.catalog();
+    let tablet = &state.table(table).unwrap().tablets[0];
+    let heap_count = tablet.heap.len();
+    let mut segments = tablet.segments();
+    let segment = if heap { segments.next() } else { segments.nth(heap_count) };
+    let segment = Arc::clone(segment.unwrap());
+    let entry = segment.pages[0].clone();
+    (segment, entry)
+}
+
+fn media(directory: &Path) -> File {
+    File::options().read(true).write(true).open(directory.join("device-0.media")).unwrap()
+}
+
+fn flip(directory: &Path, page: &PageRef, at: u64) {
+    let (file, place) = (media(directory), page.extent.start.0 * BLOCK_SIZE as u64 + at);
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], place).unwrap();
+}
+
+/// Changes the root, with checksums that fit.
+fn change_root(directory: &Path, change: impl FnOnce(&mut Root)) {
+    let path = directory.join("root");
+    let bytes = std::fs::read(&path).unwrap();
+    let mut root = Root::decode(ROOT_FORMAT.open(&bytes).unwrap().1).unwrap();
+    change(&mut root);
+    std::fs::write(&path, ROOT_FORMAT.seal(&root.encode_to_vec())).unwrap();
+}
+
+/// Changes the directory of the open segment of the `table`-th table, by name.
+fn change_directory(directory: &Path, table: usize, change: impl FnOnce(&mut SegmentDirectory)) {
+    change_root(directory, |root| {
+        let heap = &mut root.tables[table].tablets[0].heap;
+        let place = heap.iter_mut().find_map(|place| place.directory.as_mut()).unwrap();
+        let mut segment = SegmentDirectory::decode(place).unwrap();
+        change(&mut segment);
+        *place = segment.encode();
+    });
+}
+
+/// Tables in the order of the root.
+const BULK: usize = 0;
+const HOT: usize = 2;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sound_database_has_no_findings() {
+    let directory = made().await;
+    let report = checked(directory.path()).await;
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    let counts = report.counts;
+    assert_eq!((counts.tables, counts.rows), (4, 150_002 + 53 + 3));
+    assert_eq!(counts.map_entries, counts.rows);
+    assert!(counts.index_entries >= 150_000, "{counts:?}");
+    assert!(counts.files > 0 && counts.chunks > counts.pages && counts.blocks > 0, "{counts:?}");
+    // Indexes in several windows, one page at a time; and headers alone.
+    let small = CheckOptions { memory_bytes: 9 * 40_000, threads: 1, ..CheckOptions::default() };
+    assert!(checked_with(directory.path(), &small).await.is_clean());
+    let quick = CheckOptions { quick: true, ..CheckOptions::default() };
+    let quick = checked_with(directory.path(), &quick).await;
+    assert!(quick.is_clean(), "{:#?}", quick.findings);
+    assert_eq!((quick.counts.pages, quick.counts.rows), (counts.pages, 0));
+    // In use, while a statement writes.
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    let write = run(&mut session, "INSERT INTO bulk VALUES (-3, 'meanwhile')");
+    let options = CheckOptions::default();
+    let (report, _) = tokio::join!(database.check(&options), write);
+    assert!(report.unwrap().is_clean());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_header_names_the_page_and_nothing_else() {
+    let directory = made().await;
+    let (segment, entry) = first_page(directory.path(), "bulk", true).await;
+    flip(directory.path(), &entry.page, 30);
+    for quick in [false, true] {
+        let options = CheckOptions { quick, ..CheckOptions::default() };
+        let report = checked_with(directory.path(), &options).await;
+        let finding = only(&report);
+        assert!(matches!(finding.fault, Fault::Page(_)), "{finding:?}");
+        let place = &finding.place;
+        assert_eq!(place.table.as_deref(), Some("bulk"));
+        assert_eq!((place.segment, place.page), (Some(segment.segment), Some(entry.page.page)));
+        assert_eq!(place.address, Some(entry.page.extent.start));
+        assert_eq!(place.device.as_deref(), Some("embedded"));
+        assert_eq!((&place.column, &place.index), (&None, &None));
+        assert_eq!(report.counts.tables, 4, "the others were checked");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_chunks_name_their_columns() {
+    let directory = made().await;
+    let (_, entry) = first_page(directory.path(), "hot", true).await;
+    let mut bytes = vec![0; entry.page.extent.bytes()];
+    let start = entry.page.extent.start;
+    media(directory.path()).read_exact_at(&mut bytes, start.0 * BLOCK_SIZE as u64).unwrap();
+    let found = cleave_store::page::inspection::inspect_page(&bytes.into(), start).unwrap();
+    let chunks = found.chunks.iter().filter(|chunk| chunk.entry.length > 0);
+    let chunks: Vec<_> = chunks.take(2).map(|chunk| chunk.entry).collect();
+    for chunk in &chunks {
+        flip(directory.path(), &entry.page, u64::from(chunk.offset) + 1);
+    }
+    let report = checked(directory.path()).await;
+    assert_eq!(report.findings.count(), 2, "{:#?}", report.findings);
+    for finding in report.findings.kept() {
+        assert!(matches!(finding.fault, Fault::Page(_)), "{finding:?}");
+        let column = finding.place.column.as_deref().unwrap();
+        assert!(column.starts_with("column \""), "{column}");
+        assert_eq!(finding.place.table.as_deref(), Some("hot"));
+    }
+    let quick = CheckOptions { quick: true, ..CheckOptions::default() };
+    assert!(checked_with(directory.path(), &quick).await.is_clean(), "quick reads no chunks");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_page_of_long_values_is_named() {
+    let directory = made().await;
+    let (_, entry) = first_page(directory.path(), "long", true).await;
+    assert!(entry.overflow.len() > 2, "the values are long");
+    flip(directory.path(), &entry.overflow[1], 500);
+    let report = checked(directory.path()).await;
+    let finding = only(&report);
+    assert!(matches!(finding.fault, Fault::Page(_)), "{finding:?}");
+    assert_eq!(finding.place.page, Some(entry.overflow[1].page));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_page_of_an_index_is_named() {
+    let directory = made().await;
+    let (_, entry) = first_page(directory.path(), "bulk", false).await;
+    flip(directory.path(), &entry.page, u64::from(entry.page.extent.block_count) * 2048);
+    let report = checked(directory.path()).await;
+    let finding = only(&report);
+    assert!(matches!(finding.fault, Fault::Page(_)), "{finding:?}");
+    assert!(finding.place.index.is_some() && finding.place.column.is_some(), "{finding:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_changed_places_are_both_named() {
+    let directory = made().await;
+    let (segment, first) = first_page(directory.path(), "bulk", false).await;
+    let second = &segment.pages[1];
+    assert_eq!(first.page.extent.block_count, second.page.extent.block_count);
+    let file = media(directory.path());
+    let at = |page: &PageRef| page.extent.start.0 * BLOCK_SIZE as u64;
+    let mut pages = [vec![0; first.page.extent.bytes()], vec![0; first.page.extent.bytes()]];
+    file.read_exact_at(&mut pages[0], at(&first.page)).unwrap();
+    file.read_exact_at(&mut pages[1], at(&second.page)).unwrap();
+    file.write_all_at(&pages[0], at(&second.page)).unwrap();
+    file.write_all_at(&pages[1], at(&first.page)).unwrap();
+    let report = checked(directory.path()).await;
+    let pages: Vec<_> = report.findings.kept().iter().map(|finding| finding.place.page).collect();
+    assert_eq!(pages, [Some(first.page.page), Some(second.page.page)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_version_of_a_page_is_named() {
+    let directory = made().await;
+    let old = first_page(directory.path(), "hot", true).await.1.page;
+    let mut bytes = vec![0; old.extent.bytes()];
+    let at = |page: &PageRef| page.extent.start.0 * BLOCK_SIZE as u64;
+    media(directory.path()).read_exact_at(&mut bytes, at(&old)).unwrap();
+    {
+        let database = open(directory.path()).await;
+        run(&mut database.session(), "INSERT INTO hot (id, part) VALUES (99, 'late')").await;
+    }
+    let new = first_page(directory.path(), "hot", true).await.1.page;
+    assert_ne!(old, new, "the page was written anew");
+    media(directory.path()).write_all_at(&bytes, at(&new)).unwrap();
+    let report = checked(directory.path()).await;
+    assert!(matches!(only(&report).fault, Fault::Page(_)), "{:?}", report.findings);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn segment_files_that_are_missing_or_damaged_are_named_and_the_rest_is_checked() {
+    let directory = made().await;
+    let (segment, _) = first_page(directory.path(), "bulk", true).await;
+    let path = directory.path().join("segments").join(segment.segment.0.to_string());
+    let whole = std::fs::read(&path).unwrap();
+    let mut flipped = whole.clone();
+    flipped[40] ^= 1;
+    for damage in [None, Some(&flipped[..]), Some(&whole[..whole.len() - 1])] {
+        match damage {
+            None => std::fs::remove_file(&path).unwrap(),
+            Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+        }
+        let report = checked(directory.path()).await;
+        let finding = only(&report);
+        assert!(matches!(finding.fault, Fault::File(_)), "{finding:?}");
+        assert_eq!(finding.place.file.as_ref(), Some(&path));
+        assert_eq!(finding.place.table.as_deref(), Some("bulk"));
+        assert_eq!(finding.place.segment, Some(segment.segment));
+        assert_eq!((report.counts.tables, report.counts.rows), (3, 53 + 3));
+        let open = Database::open(directory.path(), OpenOptions::new(embedded())).await;
+        assert_eq!(open.unwrap_err().sqlstate(), "XX001", "nothing was mended in silence");
+    }
+    std::fs::write(&path, &whole).unwrap();
+    assert!(checked(directory.path()).await.is_clean());
+    let database = open(directory.path()).await;
+    assert_eq!(rows(&mut database.session(), "SELECT count(*) FROM bulk").await, ["150002"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_root_is_named_and_what_is_no_database_is_not_checked() {
+    let directory = made().await;
+    let path = directory.path().join("root");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let report = checked(directory.path()).await;
+    assert_eq!(only(&report).place.file.as_ref(), Some(&path));
+    assert_eq!(report.counts.tables, 0);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let options = CheckOptions::default();
+    let refused = check(elsewhere.path(), OpenOptions::new(embedded()), &options).await;
+    assert_eq!(refused.unwrap_err().sqlstate(), "3D000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn media_that_was_cut_off_is_named_with_the_pages_behind_its_end() {
+    let directory = made().await;
+    let end = {
+        let database = open(directory.path()).await;
+        let extents = database.catalog().extents(DeviceId::EMBEDDED);
+        extents.iter().map(|extent| extent.end().0).max().unwrap()
+    };
+    media(directory.path()).set_len((end - 1) * BLOCK_SIZE as u64).unwrap();
+    let report = checked(directory.path()).await;
+    let kinds: Vec<_> = report.findings.kept().iter().map(|f| f.fault.kind()).collect();
+    assert_eq!(kinds, ["space", "media"], "{:#?}", report.findings);
+    assert!(report.findings.kept()[0].to_string().contains("beyond the media"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_of_two_pages_are_named() {
+    let directory = made().await;
+    let taken = first_page(directory.path(), "bulk", true).await.1.page.extent.start;
+    change_directory(directory.path(), HOT, |segment| {
+        segment.pages[0].page.extent.start = taken;
+    });
+    let report = checked(directory.path()).await;
+    let space = &report.findings.kept()[0];
+    assert!(matches!(space.fault, Fault::Space(_)), "{:#?}", report.findings);
+    assert!(space.to_string().contains("are also those of page"), "{space}");
+    let page = &report.findings.kept()[1];
+    assert!(matches!(page.fault, Fault::Page(_)), "{page}");
+    assert_eq!(page.place.table.as_deref(), Some("hot"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounds_that_do_not_hold_are_named() {
+    let directory = made().await;
+    change_directory(directory.path(), HOT, |segment| {
+        let zone = segment.pages[0].zones.iter_mut().find(|zone| zone.column == 1).unwrap();
+        zone.max = Some(ZoneValue::Integer(5));
+    });
+    let report = checked(directory.path()).await;
+    let finding = only(&report);
+    assert_eq!(finding.fault, Fault::Bounds);
+    assert_eq!(finding.place.column.as_deref(), Some("column \"id\""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn version_maps_that_say_other_things_than_pages_are_named() {
+    let directory = made().await;
+    let whole = std::fs::read(directory.path().join("root")).unwrap();
+    let change_map = |change: &dyn Fn(&VersionMap) -> VersionMap| {
+        std::fs::write(directory.path().join("root"), &whole).unwrap();
+        change_root(directory.path(), |root| {
+            let tablet = &mut root.tables[HOT].tablets[0];
+            let map = VersionMap::decode(&tablet.version_map).unwrap();
+            tablet.version_map = change(&map).encode();
+        });
+    };
+    let with_runs = |runs: &[VersionRun]| {
+        let mut map = VersionMap::new();
+        runs.iter().for_each(|run| map.append_run(*run).unwrap());
+        map
+    };
+    // A row less, a row more, another segment.
+    let cases: [(&str, &dyn Fn(VersionRun) -> VersionRun); 3] = [
+        ("does not know VID", &|run| VersionRun { vid_count: run.vid_count - 1, ..run }),
+        ("and no page has it", &|run| VersionRun { vid_count: run.vid_count + 1, ..run }),
+        ("which the table does not have", &|run| VersionRun { segment: SegmentId(999), ..run }),
+    ];
+    for (said, case) in cases {
+        change_map(&|map| with_runs(&[case(map.runs()[0])]));
+        let report = checked(directory.path()).await;
+        let found = report.findings.kept().iter().find(|f| f.to_string().contains(said));
+        let finding = found.unwrap_or_else(|| panic!("{said}: {:#?}", report.findings));
+        assert!(matches!(finding.fault, Fault::Map(_)), "{finding:?}");
+        assert_eq!(finding.place.table.as_deref(), Some("hot"));
+    }
+    // A chain that leads to another row.
+    change_map(&|map| {
+        let mut map = with_runs(map.runs());
+        let segment = map.runs()[0].segment;
+        map.set(1, cleave_store::RecId::new(segment, 0, 2).unwrap());
+        map
+    });
+    let report = checked(directory.path()).await;
+    let said = report.findings.kept().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(said.iter().any(|said| said.contains("which is of VID 3")), "{said:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() {
+    let directory = made().await;
+    let (segment, _) = first_page(directory.path(), "bulk", false).await;
+    let old = SegmentDirectory::clone(&segment);
+    let schema = Arc::clone(&open(directory.path()).await.catalog().table("bulk").unwrap().schema);
+    // The same run, in which two rows changed places, one is missing and one is nowhere.
+    let key = IndexKey::of_primary_key(&schema).unwrap().unwrap();
+    let ids = arrow::array::Int32Array::from_iter_values(0..150_000);
+    let keys = key.encode(&[Arc::new(ids)]).unwrap();
+    let mut writer = RunWriter::new(old.segment_ref(), 0).unwrap();
+    let mut pages = Vec::new();
+    for (key, vid) in keys.iter().zip(1_u64..) {
+        let vid = match vid {
+            100 => 200,
+            200 => 100,
+            300 => 10_000_000,
+            vid => vid,
+        };
+        pages.extend(writer.push(key.unwrap(), vid).unwrap());
+    }
+    pages.extend(writer.finish().unwrap());
+    // Behind the end of the media, where all of it has room.
+    let file = media(directory.path());
+    let mut start = file.metadata().unwrap().len() / BLOCK_SIZE as u64;
+    let mut placed = Vec::new();
+    for page in &pages {
+        file.write_all_at(&page.bytes, start * BLOCK_SIZE as u64).unwrap();
+        placed.push((page, BlockAddress(start)));
+        start += u64::from(page.block_count());
+    }
+    let mut new = SegmentDirectory { sealed: false, pages: Vec::new(), ..old };
+    new.append(&placed).unwrap();
+    new.sealed = true;
+    let bytes = new.encode();
+    let name = new.segment.0.to_string();
+    std::fs::write(directory.path().join("segments").join(name), &bytes).unwrap();
+    change_root(directory.path(), |root| {
+        let tablet = &mut root.tables[BULK].tablets[0];
+        let index = tablet.index.as_mut().unwrap();
+        index.runs[0].file_checksum = crc32c::crc32c(&bytes);
+        index.runs[0].file_bytes = bytes.len() as u64;
+    });
+    let report = checked(directory.path()).await;
+    let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
+    for part in [
+        "for VID 100 has another key than the row",
+        "for VID 200 has another key than the row",
+        "an entry for VID 10000000, which no row ever had",
+        "the row of VID 300 has no entry",
+    ] {
+        assert!(said.iter().any(|said| said.contains(part)), "{part} is not among {said:#?}");
+    }
+    assert!(report.findings.kept().iter().all(|f| matches!(f.fault, Fault::Index(_))), "{said:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_come_twice_are_named() {
+    let directory = made().await;
+    change_root(directory.path(), |root| {
+        let index = root.tables[BULK].tablets[0].index.as_mut().unwrap();
+        let run = index.runs[0].clone();
+        index.runs.push(run);
+    });
+    let report = checked(directory.path()).await;
+    let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
+    for part in ["are also those of page", "a second entry for VID 1", "have the same key"] {
+        assert!(said.iter().any(|said| said.contains(part)), "{part} is not among {said:#?}");
+    }
+}
