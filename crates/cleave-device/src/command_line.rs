@@ -24,7 +24,9 @@ Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env 
        cleaved --media FILE --local SOCKET [options]
 
   --media FILE            file or block device that holds the pages; a file is made if it is not there
-  --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id)
+  --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id);
+                          a block device keeps its own
+  --overwrite-media       take a block device that holds something else, and lose that
   --listen HOST:PORT      where hosts connect; port 0 takes a free one
   --local SOCKET          where this user's hosts on this machine connect, through shared memory; may stand
                           beside --listen
@@ -72,6 +74,7 @@ enum Failure {
 struct Options {
     media: Option<PathBuf>,
     id_file: Option<PathBuf>,
+    overwrite_media: bool,
     listen: Option<String>,
     local: Option<PathBuf>,
     token_file: Option<PathBuf>,
@@ -137,6 +140,10 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
             "--version" | "-V" => return Ok(Invocation::Version),
             "--until-stdin-closes" if inline.is_none() => {
                 options.until_stdin_closes = true;
+                continue;
+            }
+            "--overwrite-media" if inline.is_none() => {
+                options.overwrite_media = true;
                 continue;
             }
             _ => {}
@@ -222,7 +229,11 @@ fn run(options: &Options) -> Result<(), Failure> {
             }
         }
     };
-    let media = open_media(media_path)?;
+    let id_file = match &options.id_file {
+        Some(path) => path.clone(),
+        None => MediaIdentity::path_beside(media_path),
+    };
+    let media = open_media(media_path, &id_file, options.overwrite_media)?;
     if let Some(path) = &options.port_file
         && path.exists()
     {
@@ -230,8 +241,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         let failed = |source| Failure::File { what: "cannot replace", path: path.clone(), source };
         std::fs::remove_file(path).map_err(failed)?;
     }
-    let mut runtime_options =
-        RuntimeOptions::new(device_id(media_path, options.id_file.as_deref())?);
+    let mut runtime_options = RuntimeOptions::new(device_id(&media, &id_file)?);
     if let Some(cores) = options.cores {
         runtime_options.cores = cores;
     }
@@ -343,28 +353,34 @@ fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
     addresses.next().ok_or_else(|| wrong(""))
 }
 
-fn open_media(path: &Path) -> Result<DirectFile, Failure> {
-    let media = if path.exists() {
-        DirectFile::open(path, OpenMode::Existing)?
+fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile, Failure> {
+    let is_new = !path.exists();
+    let media = if overwrite && !is_new {
+        DirectFile::open(path, OpenMode::Overwrite)?
     } else {
-        say(&format!("{} is not there: making it, empty", path.display()));
-        DirectFile::open(path, OpenMode::Create)?
+        DirectFile::open_or_create(path, id_file)?
     };
+    if is_new {
+        say(&format!("{} was not there: made it, empty", path.display()));
+    }
     if !media.direct() {
         say(&format!(
             "{} lies where direct I/O is refused: going through the page cache",
             path.display()
         ));
     }
+    if !media.reads_at_once() {
+        say("the system grants no io_uring: reading one place after the other");
+    }
     Ok(media)
 }
 
-/// The identity of the media: in `id_file`, or in a file beside the media.
-fn device_id(media: &Path, id_file: Option<&Path>) -> Result<[u8; 16], Failure> {
-    let path = id_file.map_or_else(|| MediaIdentity::path_beside(media), Path::to_path_buf);
-    let identity = MediaIdentity::of_file(&path)?;
+/// The identity of the media: its own, or the one that `id_file` keeps.
+fn device_id(media: &DirectFile, id_file: &Path) -> Result<[u8; 16], Failure> {
+    let identity = MediaIdentity::of_media(media, id_file)?;
     if identity.is_new {
-        say(&format!("gave the media the identity {identity}, kept in {}", path.display()));
+        let place = if media.head().is_some() { media.path() } else { id_file };
+        say(&format!("gave the media the identity {identity}, kept in {}", place.display()));
     }
     Ok(identity.bytes)
 }

@@ -3,6 +3,9 @@
 //! Where the file system refuses direct I/O (some network and memory file systems do) the file is opened without
 //! it, and [`DirectFile::direct`] says so: callers that report figures report that too.
 //!
+//! A whole block device begins with a head that says whose it is ([`block_device`](crate::block_device)); its blocks
+//! are counted from behind that. It has the size that it has: it does not grow.
+//!
 //! Invariants: an exclusive advisory lock is held from open to drop, so two processes never write one media
 //! file; the file's length is a whole number of blocks (a torn tail from a crash while growing is not counted);
 //! a created file's directory entry is durable before [`DirectFile::open`] returns.
@@ -14,11 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use crate::block_device;
 use crate::media::{check_range, written_extent};
-use crate::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError};
+use crate::uring::{ReadPlace, Rings};
+use crate::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, MediaIdentity};
 
 /// Media on a file or a raw block device.
 #[derive(Debug)]
@@ -26,6 +31,10 @@ pub struct DirectFile {
     path: PathBuf,
     file: File,
     direct: bool,
+    /// `None` where the system grants none: reads are then made one after the other.
+    rings: Option<Rings>,
+    /// Whose a block device is; what lies on files says nothing of itself.
+    head: Option<MediaIdentity>,
     block_count: AtomicU64,
     /// Held while the file grows, so that two growers do not undo each other.
     growing: Mutex<()>,
@@ -40,6 +49,8 @@ pub enum OpenMode {
     Existing,
     /// The file must not exist; it is made, empty.
     Create,
+    /// The file or block device must exist; a device that holds something else is taken all the same.
+    Overwrite,
 }
 
 impl DirectFile {
@@ -52,21 +63,11 @@ impl DirectFile {
         let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
         if mode == OpenMode::Create {
             flags |= OFlags::CREATE | OFlags::EXCL;
+        } else if is_block_device(&rustix::fs::stat(path).map_err(|errno| failed(errno.into()))?) {
+            // Without CREATE it refuses a device that is mounted or otherwise in use.
+            flags |= OFlags::EXCL;
         }
-        let permissions = Mode::RUSR | Mode::WUSR;
-        let (descriptor, direct) = match rustix::fs::open(path, flags | OFlags::DIRECT, permissions)
-        {
-            Ok(descriptor) => (descriptor, true),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
-                // Some kernels make the file before they refuse the flag.
-                let plain = flags - OFlags::EXCL;
-                let descriptor = rustix::fs::open(path, plain, permissions)
-                    .map_err(|errno| failed(errno.into()))?;
-                (descriptor, false)
-            }
-            Err(errno) => return Err(failed(errno.into())),
-        };
-        let file = File::from(descriptor);
+        let (file, direct) = open_file(path, flags)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -79,15 +80,55 @@ impl DirectFile {
         }
         // Seeking tells the size of block devices too, where metadata says 0.
         let length = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|e| failed(e.into()))?;
-        Ok(Self {
+        let block_count = length / BLOCK_SIZE as u64;
+        let status = rustix::fs::fstat(&file).map_err(|errno| failed(errno.into()))?;
+        let mut media = Self {
             path: path.to_path_buf(),
             file,
             direct,
-            block_count: AtomicU64::new(length / BLOCK_SIZE as u64),
+            rings: Rings::of_system(),
+            head: None,
+            block_count: AtomicU64::new(block_count),
             growing: Mutex::new(()),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
-        })
+        };
+        if is_block_device(&status) {
+            let may_overwrite = mode == OpenMode::Overwrite;
+            media.head = Some(block_device::claim(path, &media.file, block_count, may_overwrite)?);
+            media.block_count =
+                AtomicU64::new(block_count.saturating_sub(block_device::HEAD_BLOCKS));
+        }
+        Ok(media)
+    }
+
+    /// Opens media that may be there already: a file that is not there is made, unless its identity lies at
+    /// `identity`, which says that there was one.
+    ///
+    /// # Errors
+    /// As [`DirectFile::open`]; [`MediaError::Missing`].
+    pub fn open_or_create(path: &Path, identity: &Path) -> Result<Self, MediaError> {
+        if path.exists() {
+            return Self::open(path, OpenMode::Existing);
+        }
+        // The identity is drawn when the media is there: an empty file is of an interrupted creation.
+        if std::fs::metadata(identity).is_ok_and(|metadata| metadata.len() > 0) {
+            let (path, identity) = (path.to_path_buf(), identity.to_path_buf());
+            return Err(MediaError::Missing { path, identity });
+        }
+        Self::open(path, OpenMode::Create)
+    }
+
+    /// Whose the media is, where it says so itself: on a whole block device.
+    #[must_use]
+    pub fn head(&self) -> Option<MediaIdentity> {
+        self.head
+    }
+
+    /// Whether several reads may be under way at once ([`Media::read_many`]): the system grants io_uring.
+    #[must_use]
+    pub fn reads_at_once(&self) -> bool {
+        self.rings.is_some()
     }
 
     /// False where the file system refused direct I/O, so that reads may come from the page cache.
@@ -116,6 +157,27 @@ impl Media for DirectFile {
         Ok(buffer)
     }
 
+    fn read_many(&self, extents: &[Extent]) -> Result<Vec<AlignedBuffer>, MediaError> {
+        let places: Vec<ReadPlace> = extents
+            .iter()
+            .map(|extent| Ok(ReadPlace { offset: self.offset(*extent)?, length: extent.bytes() }))
+            .collect::<Result<_, MediaError>>()?;
+        let rings = self.rings.as_ref().filter(|_| places.len() > 1);
+        match rings.and_then(|rings| rings.read(&self.file, &places)) {
+            Some(Ok(buffers)) => {
+                let bytes = extents.iter().map(|extent| extent.bytes() as u64).sum();
+                self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+                Ok(buffers)
+            }
+            Some(Err(failure)) => {
+                let extent = extents.get(failure.place).copied();
+                let extent = extent.unwrap_or(Extent { start: BlockAddress(0), block_count: 0 });
+                Err(MediaError::Io { operation: "read", extent, source: failure.source })
+            }
+            None => extents.iter().map(|extent| self.read(*extent)).collect(),
+        }
+    }
+
     fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
         let extent = written_extent(start, data, self.block_count())?;
         let offset = self.offset(extent)?;
@@ -126,7 +188,7 @@ impl Media for DirectFile {
             self.write_through_bounce_buffer(data, offset)
         };
         written.map_err(|source| match source.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOSPC | Errno::DQUOT) => {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
                 MediaError::Full { block_count: self.block_count(), source }
             }
             _ => MediaError::Io { operation: "write", extent, source },
@@ -150,14 +212,28 @@ impl Media for DirectFile {
             return Ok(());
         }
         let full = |source: io::Error| MediaError::Full { block_count, source };
+        if self.head.is_some() {
+            let message = format!("the block device {} has {old_count}", self.path.display());
+            return Err(full(io::Error::new(io::ErrorKind::StorageFull, message)));
+        }
         let old_length = BlockAddress(old_count).byte_offset().ok_or_else(|| full(too_big()))?;
         let length = BlockAddress(block_count).byte_offset().ok_or_else(|| full(too_big()))?;
+        // Beyond it the system would end the process with a signal.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if let Some(limit) = limit.filter(|limit| *limit < length) {
+            let message = format!("this process may make files of {limit} bytes at most");
+            return Err(full(io::Error::new(io::ErrorKind::FileTooLarge, message)));
+        }
         // Reserving space now turns "no space" into an error here and not in the middle of a write.
         let flags = FallocateFlags::empty();
         match rustix::fs::fallocate(&self.file, flags, old_length, length - old_length) {
             Ok(()) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file.set_len(length).map_err(full)?,
-            Err(errno) => return Err(full(errno.into())),
+            Err(errno) => {
+                // What was reserved before space ran out would be nobody's.
+                drop(self.file.set_len(old_length));
+                return Err(full(errno.into()));
+            }
         }
         self.block_count.store(block_count, Ordering::Release);
         Ok(())
@@ -176,7 +252,10 @@ impl DirectFile {
     fn offset(&self, extent: Extent) -> Result<u64, MediaError> {
         let block_count = self.block_count();
         check_range(extent, block_count)?;
-        extent.start.byte_offset().ok_or(MediaError::OutOfRange { extent, block_count })
+        let head_blocks = if self.head.is_some() { block_device::HEAD_BLOCKS } else { 0 };
+        let address = extent.start.0.checked_add(head_blocks).map(BlockAddress);
+        let offset = address.and_then(BlockAddress::byte_offset);
+        offset.ok_or(MediaError::OutOfRange { extent, block_count })
     }
 
     /// Writes in pieces through an aligned copy, since direct I/O takes no other.
@@ -194,6 +273,29 @@ impl DirectFile {
     }
 }
 
+/// The file at `path`, and whether its reads pass by the page cache.
+fn open_file(path: &Path, flags: OFlags) -> Result<(File, bool), MediaError> {
+    let failed = |source: io::Error| MediaError::Open { path: path.to_path_buf(), source };
+    let permissions = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::open(path, flags | OFlags::DIRECT, permissions) {
+        Ok(descriptor) => Ok((File::from(descriptor), true)),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+            // Some kernels make the file before they refuse the flag.
+            let plain = if flags.contains(OFlags::CREATE) { flags - OFlags::EXCL } else { flags };
+            let descriptor =
+                rustix::fs::open(path, plain, permissions).map_err(|errno| failed(errno.into()))?;
+            Ok((File::from(descriptor), false))
+        }
+        // A block device that is mounted, or that another process holds.
+        Err(Errno::BUSY) => Err(MediaError::Locked { path: path.to_path_buf() }),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+fn is_block_device(status: &rustix::fs::Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice
+}
+
 fn too_big() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, "the media would exceed 2^64 bytes")
 }
@@ -205,3 +307,6 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
         _ => File::open(".")?.sync_all(),
     }
 }
+
+#[cfg(test)]
+mod tests;

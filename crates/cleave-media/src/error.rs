@@ -9,7 +9,7 @@ use crate::Extent;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
-    /// Another process has the media open: stop that one first.
+    /// Another process has the media open, or a block device is mounted: end that first.
     #[error("{} is in use by another process", path.display())]
     Locked {
         /// The file.
@@ -22,6 +22,29 @@ pub enum MediaError {
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,
+    },
+    /// The media was there, and its file is gone: bring it back, or restore it from a copy.
+    #[error(
+        "the media {} is missing, though its identity in {} is there; bring it back, or restore it from a copy",
+        path.display(), identity.display()
+    )]
+    Missing {
+        /// The file of the media.
+        path: PathBuf,
+        /// The file of its identity.
+        identity: PathBuf,
+    },
+    /// A block device that holds something which is not Cleave's: name another one, or say that it may be overwritten.
+    #[error(
+        "the block device {} holds {found}, and is left as it is; to lose that and give the device to Cleave, \
+         start `cleaved` once with --overwrite-media",
+        path.display()
+    )]
+    Foreign {
+        /// The device.
+        path: PathBuf,
+        /// What was recognised.
+        found: &'static str,
     },
     /// The file that keeps the media's identity cannot be used: check it, or restore it from a copy.
     #[error("cannot {action} the identity in {}: {source}", path.display())]
@@ -48,7 +71,10 @@ pub enum MediaError {
         length: usize,
     },
     /// No space is left: free some, or add a device.
-    #[error("no space for {block_count} blocks on the media: {source}")]
+    #[error(
+        "no space for {block_count} blocks on the media: {source}; make room there, drop tables, or put new tables \
+         on another device"
+    )]
     Full {
         /// Blocks that the media should have had.
         block_count: u64,

@@ -1,40 +1,171 @@
-//! Media that fails on request: the trait of [`Media`] in, live bytes out, durable bytes kept apart.
+//! Media that fails on request: any media beneath, live bytes out, durable bytes kept apart, faults from a plan.
 //!
-//! 1. A write goes to the live bytes; [`Media::sync`] copies what was written to the durable bytes.
-//! 2. [`FaultyMedia::crash`] gives the media that a restart would find: the durable bytes, plus any subset, in
-//!    any order, of the blocks written since, chosen by a seed.
-//! 3. [`FaultyMedia::fail_after`] makes the media refuse everything after so many operations;
-//!    [`FaultyMedia::flip_bit`] damages a stored bit in both copies.
+//! ```text
+//!   write ──▶ blocks written since the last sync (in memory) ──sync──▶ the media beneath: what is durable
+//!   read  ◀── these first, then the media beneath
+//! ```
 //!
-//! Invariant: the faults named here are the only ones injected; reads between a write and a crash see the write.
+//! 1. [`FaultyMedia::over`] takes the media beneath, a file's as well as memory's, and a [`FaultPlan`]: which operation
+//!    meets which [`Fault`], by its number or at random from a seed.
+//! 2. Dropping it, or killing the process that has it, forgets every write that was not synced, which the page cache
+//!    of a killed process does not. [`FaultyMedia::crash`] gives the media that a loss of power would leave: the durable
+//!    bytes, plus any of the blocks written since, chosen by a seed.
+//! 3. [`FaultyMedia::fail_after`] refuses everything after so many operations; [`FaultyMedia::flip_bit`] damages a
+//!    stored bit; [`FaultyMedia::lose`] takes the whole media away.
+//!
+//! Invariant: the faults named here are the only ones injected; reads between a write and a crash see the write,
+//! unless the plan spoilt it. The same plan over the same operations injects the same faults.
 //! Source: house style, "Crash tests keep live and durable bytes apart".
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::media::{check_range, written_extent};
 use crate::{
     AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, Memory, SplitMix64,
 };
 
-/// Media in memory with a durable copy of its own, for tests.
-#[derive(Debug, Default)]
+/// What a [`Fault`] can meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// [`Media::read`], and each extent of [`Media::read_many`].
+    Read,
+    /// [`Media::write`].
+    Write,
+    /// [`Media::sync`].
+    Sync,
+    /// [`Media::grow_to`].
+    Grow,
+}
+
+/// What goes wrong with one operation. Those that make no sense for it are [`Fault::Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails and has no effect.
+    Error,
+    /// It fails for want of space: a write or a growth.
+    Full,
+    /// A write that is acknowledged, of which only the first part arrives, cut between sectors of 512 bytes.
+    Torn,
+    /// A write that is acknowledged and never arrives.
+    Lost,
+    /// A write that is acknowledged and arrives at another place, over what was there.
+    Misdirected,
+    /// A read that gives one bit otherwise than it is stored.
+    FlippedBit,
+    /// It takes so long; the harness's clock says what that means ([`FaultyMedia::with_wait`]).
+    Slow(Duration),
+    /// The media is gone, from this operation on.
+    Gone,
+}
+
+/// Which operations meet which faults; equal plans repeat.
+#[derive(Debug, Clone, Default)]
+pub struct FaultPlan {
+    seed: u64,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    operation: Operation,
+    when: When,
+    fault: Fault,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum When {
+    /// The operation of this number among those of its kind, counted from 1.
+    Nth(u64),
+    /// One in so many, at random.
+    OneIn(u64),
+}
+
+impl FaultPlan {
+    /// No faults; `seed` decides whatever a fault leaves open, and [`FaultPlan::one_in`].
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, rules: Vec::new() }
+    }
+
+    /// The `number`th `operation`, counted from 1, meets `fault`.
+    #[must_use]
+    pub fn at(mut self, operation: Operation, number: u64, fault: Fault) -> Self {
+        self.rules.push(Rule { operation, when: When::Nth(number), fault });
+        self
+    }
+
+    /// One in `count` of this `operation`, at random, meets `fault`.
+    #[must_use]
+    pub fn one_in(mut self, operation: Operation, count: u64, fault: Fault) -> Self {
+        self.rules.push(Rule { operation, when: When::OneIn(count), fault });
+        self
+    }
+}
+
+/// What is called with the time that a slow operation takes.
+pub type Wait = Arc<dyn Fn(Duration) + Send + Sync>;
+
+/// Media with faults, for tests.
 pub struct FaultyMedia {
-    live: Memory,
-    durable: Memory,
-    /// Blocks written since the last sync.
-    unsynced: Mutex<BTreeSet<u64>>,
+    durable: Arc<dyn Media>,
+    state: Mutex<State>,
     /// Operations still allowed, plus one; 0: without end.
     fuse: AtomicU64,
-    /// Counted here, since copying live blocks to durable ones reads them too.
+    is_lost: AtomicBool,
+    wait: Option<Wait>,
     bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    plan: FaultPlan,
+    random: SplitMix64,
+    /// Operations of each kind so far.
+    counts: BTreeMap<Operation, u64>,
+    /// Blocks written since the last sync.
+    unsynced: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Default for FaultyMedia {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl FaultyMedia {
-    /// Media of no blocks that never fails until told to.
+    /// Media in memory, of no blocks, that never fails until told to.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::over(Arc::new(Memory::new()), FaultPlan::default())
+    }
+
+    /// The faults of `plan` over `durable`, which gets what is synced.
+    #[must_use]
+    pub fn over(durable: Arc<dyn Media>, plan: FaultPlan) -> Self {
+        let random = SplitMix64::new(plan.seed);
+        let (counts, unsynced) = (BTreeMap::new(), BTreeMap::new());
+        Self {
+            durable,
+            state: Mutex::new(State { plan, random, counts, unsynced }),
+            fuse: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
+            wait: None,
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+        }
+    }
+
+    /// Calls `wait` for operations that are [`Fault::Slow`].
+    #[must_use]
+    pub fn with_wait(mut self, wait: Wait) -> Self {
+        self.wait = Some(wait);
+        self
     }
 
     /// Lets `operation_count` more writes, syncs and growths succeed, and then none.
@@ -42,23 +173,45 @@ impl FaultyMedia {
         self.fuse.store(operation_count.saturating_add(1), Ordering::SeqCst);
     }
 
-    /// Lets every operation succeed again.
+    /// Lets every operation succeed again that the plan lets succeed, also on media that was lost.
     pub fn mend(&self) {
         self.fuse.store(0, Ordering::SeqCst);
+        self.is_lost.store(false, Ordering::SeqCst);
+    }
+
+    /// Takes the media away: every operation fails until it is mended.
+    pub fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
     }
 
     /// The media after a loss of power: everything synced, and each block written since with even odds.
     ///
     /// # Errors
-    /// None in practice: both copies are in memory and of one size.
+    /// Those of the media beneath.
     pub fn crash(&self, seed: u64) -> Result<Memory, MediaError> {
-        let unsynced = self.unsynced.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let after = self.durable.snapshot();
         let mut random = SplitMix64::new(seed);
-        for block in unsynced.iter() {
-            if random.next_u64() & 1 == 0 {
-                after.grow_to(block.saturating_add(1))?;
-                after.write(BlockAddress(*block), &self.live.read(one(*block))?)?;
+        self.after_power_loss(|| random.next_u64() & 1 == 0)
+    }
+
+    /// As [`FaultyMedia::crash`], where nothing that was not synced is left.
+    ///
+    /// # Errors
+    /// Those of the media beneath.
+    pub fn forget_unsynced(&self) -> Result<Memory, MediaError> {
+        self.after_power_loss(|| false)
+    }
+
+    fn after_power_loss(&self, mut keeps: impl FnMut() -> bool) -> Result<Memory, MediaError> {
+        let state = self.state();
+        let after = Memory::new();
+        let block_count = self.durable.block_count();
+        after.grow_to(block_count)?;
+        for block in 0..block_count {
+            after.write(BlockAddress(block), &self.durable.read(one(block))?)?;
+        }
+        for (block, bytes) in &state.unsynced {
+            if keeps() {
+                after.write(BlockAddress(*block), bytes)?;
             }
         }
         Ok(after)
@@ -69,63 +222,190 @@ impl FaultyMedia {
     /// # Errors
     /// [`MediaError::OutOfRange`] behind the end.
     pub fn flip_bit(&self, byte: u64, bit: u8) -> Result<(), MediaError> {
+        let mut state = self.state();
         let block = byte / BLOCK_SIZE as u64;
         let within = usize::try_from(byte % BLOCK_SIZE as u64).unwrap_or(0);
-        for copy in [&self.live, &self.durable] {
-            let mut bytes = copy.read(one(block))?;
+        let flip = |bytes: &mut [u8]| {
             if let Some(stored) = bytes.get_mut(within) {
                 *stored ^= 1 << (bit % 8);
             }
-            copy.write(BlockAddress(block), &bytes)?;
+        };
+        let mut durable = self.durable.read(one(block))?;
+        flip(&mut durable);
+        self.durable.write(BlockAddress(block), &durable)?;
+        if let Some(live) = state.unsynced.get_mut(&block) {
+            flip(live);
         }
         Ok(())
     }
 
-    fn burn(&self, operation: &'static str) -> Result<(), MediaError> {
+    /// Blocks that a loss of power may take.
+    #[must_use]
+    pub fn unsynced_block_count(&self) -> usize {
+        self.state().unsynced.len()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an operation; the fault that it goes on with, after those that make it fail.
+    fn meet(&self, operation: Operation) -> Result<Option<Fault>, MediaError> {
+        if operation != Operation::Read {
+            self.burn(operation)?;
+        }
+        let fault = self.state().next_fault(operation);
+        if fault == Some(Fault::Gone) {
+            self.lose();
+        }
+        if self.is_lost.load(Ordering::SeqCst) {
+            return Err(operation.injected());
+        }
+        match (fault, operation) {
+            (Some(Fault::Slow(time)), _) => {
+                if let Some(wait) = &self.wait {
+                    wait(time);
+                }
+                Ok(None)
+            }
+            (Some(Fault::Full), Operation::Write | Operation::Grow) => Err(MediaError::Full {
+                block_count: self.block_count(),
+                source: io::Error::from(io::ErrorKind::StorageFull),
+            }),
+            (Some(Fault::Torn | Fault::Lost | Fault::Misdirected), Operation::Write)
+            | (Some(Fault::FlippedBit), Operation::Read)
+            | (None, _) => Ok(fault),
+            (Some(_), _) => Err(operation.injected()),
+        }
+    }
+
+    fn burn(&self, operation: Operation) -> Result<(), MediaError> {
         let left = self.fuse.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
             0 | 1 => None,
             more => Some(more - 1),
         });
         match left {
             Ok(_) | Err(0) => Ok(()),
-            Err(_) => Err(MediaError::Injected { operation }),
+            Err(_) => Err(operation.injected()),
+        }
+    }
+}
+
+impl Operation {
+    fn injected(self) -> MediaError {
+        let operation = match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Grow => "grow",
+        };
+        MediaError::Injected { operation }
+    }
+}
+
+impl State {
+    fn next_fault(&mut self, operation: Operation) -> Option<Fault> {
+        let count = self.counts.entry(operation).or_default();
+        *count += 1;
+        let number = *count;
+        let mut fault = None;
+        for rule in self.plan.rules.iter().filter(|rule| rule.operation == operation) {
+            let meets = match rule.when {
+                When::Nth(nth) => nth == number,
+                // Drawn for every rule, so that one rule does not change what another one meets.
+                When::OneIn(count) => self.random.below(count.max(1)) == 0,
+            };
+            if meets {
+                fault = fault.or(Some(rule.fault));
+            }
+        }
+        fault
+    }
+
+    /// Puts `data` over the blocks from `start` on.
+    fn put(&mut self, start: BlockAddress, data: &[u8]) {
+        for (block, bytes) in (start.0..).zip(data.chunks(BLOCK_SIZE)) {
+            self.unsynced.insert(block, bytes.into());
         }
     }
 }
 
 impl Media for FaultyMedia {
     fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError> {
-        let buffer = self.live.read(extent)?;
+        check_range(extent, self.block_count())?;
+        let fault = self.meet(Operation::Read)?;
+        let mut state = self.state();
+        let mut buffer = self.durable.read(extent)?;
+        for (block, bytes) in state.unsynced.range(extent.start.0..extent.end().0) {
+            let at = usize::try_from(block - extent.start.0).unwrap_or(0) * BLOCK_SIZE;
+            if let Some(place) = buffer.get_mut(at..at + BLOCK_SIZE) {
+                place.copy_from_slice(bytes);
+            }
+        }
+        if fault == Some(Fault::FlippedBit) {
+            let bit = state.random.below(buffer.len() as u64 * 8);
+            let place = usize::try_from(bit / 8).ok().and_then(|byte| buffer.get_mut(byte));
+            if let Some(byte) = place {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
         self.bytes_read.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
         Ok(buffer)
     }
 
     fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
-        self.burn("write")?;
-        let mut unsynced = self.unsynced.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.live.write(start, data)?;
-        let end = start.0.saturating_add((data.len() / BLOCK_SIZE) as u64);
-        unsynced.extend(start.0..end);
+        let extent = written_extent(start, data, self.block_count())?;
+        let fault = self.meet(Operation::Write)?;
+        let mut state = self.state();
+        match fault {
+            Some(Fault::Lost) => {}
+            Some(Fault::Torn) => {
+                const SECTOR_BYTES: usize = 512;
+                let sectors = state.random.below((data.len() / SECTOR_BYTES) as u64);
+                let kept = usize::try_from(sectors).unwrap_or(0) * SECTOR_BYTES;
+                let whole = kept - kept % BLOCK_SIZE;
+                state.put(start, data.get(..whole).unwrap_or_default());
+                if kept > whole {
+                    let block = start.0 + (whole / BLOCK_SIZE) as u64;
+                    let mut bytes = match state.unsynced.get(&block) {
+                        Some(bytes) => bytes.to_vec(),
+                        None => self.durable.read(one(block))?.to_vec(),
+                    };
+                    for (place, byte) in bytes.iter_mut().zip(&data[whole..kept]) {
+                        *place = *byte;
+                    }
+                    state.put(BlockAddress(block), &bytes);
+                }
+            }
+            Some(Fault::Misdirected) => {
+                let places = self.block_count() - u64::from(extent.block_count) + 1;
+                let elsewhere = state.random.below(places);
+                state.put(BlockAddress(elsewhere), data);
+            }
+            _ => state.put(start, data),
+        }
+        self.bytes_written.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     fn sync(&self) -> Result<(), MediaError> {
-        self.burn("sync")?;
-        let mut unsynced = self.unsynced.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.durable.grow_to(self.live.block_count())?;
-        for block in std::mem::take(&mut *unsynced) {
-            self.durable.write(BlockAddress(block), &self.live.read(one(block))?)?;
+        // A sync that fails keeps what was written in doubt.
+        self.meet(Operation::Sync)?;
+        let mut state = self.state();
+        for (block, bytes) in &state.unsynced {
+            self.durable.write(BlockAddress(*block), bytes)?;
         }
+        self.durable.sync()?;
+        state.unsynced.clear();
         Ok(())
     }
 
     fn block_count(&self) -> u64 {
-        self.live.block_count()
+        self.durable.block_count()
     }
 
     fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
-        self.burn("grow")?;
-        self.live.grow_to(block_count)?;
+        self.meet(Operation::Grow)?;
         self.durable.grow_to(block_count)
     }
 
@@ -134,10 +414,22 @@ impl Media for FaultyMedia {
     }
 
     fn bytes_written(&self) -> u64 {
-        self.live.bytes_written()
+        self.bytes_written.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for FaultyMedia {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyMedia")
+            .field("durable", &self.durable)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
     }
 }
 
 fn one(block: u64) -> Extent {
     Extent { start: BlockAddress(block), block_count: 1 }
 }
+
+#[cfg(test)]
+mod tests;

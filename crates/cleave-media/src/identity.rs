@@ -1,4 +1,5 @@
-//! The identity of media: sixteen bytes in a small file beside it, read, or drawn and kept.
+//! The identity of media: sixteen bytes in a small file beside it, read, or drawn and kept. A whole block device
+//! has its identity in its own head.
 //!
 //! A database knows its devices by this identity: without the file, the pages of the media belong to nobody. So a
 //! new one is written aside, synced, renamed to its place, and its directory synced, before anyone learns of it.
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::direct_file::sync_parent;
-use crate::{MediaError, random_bytes};
+use crate::{DirectFile, MediaError, random_bytes};
 
 /// Who media is, whatever its path. Displayed as 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,14 @@ impl MediaIdentity {
     #[must_use]
     pub fn path_beside(media: &Path) -> PathBuf {
         with_suffix(media, ".id")
+    }
+
+    /// The identity of `media`: on a whole block device in its own head, else as [`Self::of_file`] at `path`.
+    ///
+    /// # Errors
+    /// [`MediaError::Identity`].
+    pub fn of_media(media: &DirectFile, path: &Path) -> Result<Self, MediaError> {
+        media.head().map_or_else(|| Self::of_file(path), Ok)
     }
 
     /// The identity that the file at `path` keeps. Where there is no file, or an empty one, as an interrupted

@@ -6,7 +6,8 @@
 //! 1. [`address`]: [`BlockAddress`] and [`Extent`], the names of places.
 //! 2. [`buffer`]: [`AlignedBuffer`], memory that direct I/O accepts and that becomes `Bytes` without a copy.
 //! 3. [`media`]: the [`Media`] trait, which a device driver implements.
-//! 4. [`direct_file`]: [`DirectFile`], media on a file or block device, past the page cache.
+//! 4. [`direct_file`]: [`DirectFile`], media on a file or block device, past the page cache; many reads at once
+//!    through `uring`; `block_device` is what the head of a whole device says.
 //! 5. [`identity`]: [`MediaIdentity`], by which a database knows the media again.
 //! 6. [`memory`]: [`Memory`], media that lives and dies with the process.
 //! 7. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
@@ -19,6 +20,7 @@
 //! Source: `design.md`, "Native storage" and "Parts".
 
 pub mod address;
+mod block_device;
 pub mod buffer;
 pub mod clock;
 pub mod direct_file;
@@ -31,13 +33,14 @@ pub mod memory;
 pub mod random;
 pub mod simulation;
 pub mod space;
+mod uring;
 
 pub use address::{BLOCK_SIZE, BlockAddress, Extent};
 pub use buffer::AlignedBuffer;
 pub use clock::{Clock, Stopwatch, SystemClock, process_cpu_time, thread_cpu_time};
 pub use direct_file::{DirectFile, OpenMode};
 pub use error::MediaError;
-pub use faults::FaultyMedia;
+pub use faults::{Fault, FaultPlan, FaultyMedia, Operation};
 pub use identity::MediaIdentity;
 pub use media::Media;
 pub use memory::Memory;

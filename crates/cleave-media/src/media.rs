@@ -19,6 +19,15 @@ pub trait Media: Send + Sync + Debug {
     /// [`MediaError::OutOfRange`] behind the end, [`MediaError::Io`] where the media fails.
     fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError>;
 
+    /// Reads several extents, one buffer for each, in their order. Media that can have several reads under way
+    /// at once do; the others read one after the other.
+    ///
+    /// # Errors
+    /// As [`Media::read`], of one of the extents.
+    fn read_many(&self, extents: &[Extent]) -> Result<Vec<AlignedBuffer>, MediaError> {
+        extents.iter().map(|extent| self.read(*extent)).collect()
+    }
+
     /// Writes `data`, a whole number of blocks at any alignment, to the blocks from `start` on.
     /// Durable only after [`Media::sync`].
     ///

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cleave_device::{Runtime, RuntimeOptions};
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Session};
-use cleave_media::{DirectFile, MediaIdentity, OpenMode};
+use cleave_media::{DirectFile, MediaIdentity};
 
 use crate::arguments::{MemoryBudgets, Place};
 use crate::failure::Failure;
@@ -93,11 +93,10 @@ pub(crate) fn session(
 fn embedded_device() -> EmbeddedFactory {
     Arc::new(|media_path: &Path| {
         let failed = |action| move |error| Error::io(action, media_path, io::Error::other(error));
-        let mode = if media_path.exists() { OpenMode::Existing } else { OpenMode::Create };
-        let media = DirectFile::open(media_path, mode).map_err(failed("open"))?;
         // As `cleaved` keeps it: in a file beside the media.
-        let identity = MediaIdentity::of_file(&MediaIdentity::path_beside(media_path))
-            .map_err(failed("identify"))?;
+        let beside = MediaIdentity::path_beside(media_path);
+        let media = DirectFile::open_or_create(media_path, &beside).map_err(failed("open"))?;
+        let identity = MediaIdentity::of_media(&media, &beside).map_err(failed("identify"))?;
         let mut options = RuntimeOptions::new(identity.bytes);
         options.fragment_memory_bytes = FRAGMENT_MEMORY_BYTES;
         let runtime = Runtime::new(Arc::new(media), options)

@@ -19,6 +19,8 @@ fn values_follow_or_are_joined() {
     assert!(!options.until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes"]).unwrap().until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes=yes"]).is_err());
+    assert!(!options.overwrite_media);
+    assert!(parsed(&["--overwrite-media"]).unwrap().overwrite_media);
     assert!(parsed(&["--media="]).is_err());
 }
 

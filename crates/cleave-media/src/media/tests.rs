@@ -53,6 +53,17 @@ fn suite(media: &dyn Media) {
     ));
     assert!(matches!(media.read(extent(u64::MAX, 1)), Err(MediaError::OutOfRange { .. })));
     assert_eq!(&media.read(extent(499, 1)).unwrap()[..], &data[299 * BLOCK_SIZE..]);
+
+    let before = media.bytes_read();
+    let extents: Vec<Extent> = (0..80).map(|at| extent(200 + at * 3, 2)).collect();
+    for (extent, buffer) in extents.iter().zip(media.read_many(&extents).unwrap()) {
+        let at = usize::try_from(extent.start.0 - 200).unwrap() * BLOCK_SIZE;
+        assert_eq!(buffer[..], data[at..at + 2 * BLOCK_SIZE]);
+    }
+    assert_eq!(media.bytes_read(), before + 160 * BLOCK_SIZE as u64);
+    assert!(media.read_many(&[]).unwrap().is_empty());
+    let beyond = media.read_many(&[extent(0, 1), extent(599, 2)]);
+    assert!(matches!(beyond, Err(MediaError::OutOfRange { block_count: 600, .. })));
 }
 
 #[test]

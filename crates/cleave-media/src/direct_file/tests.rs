@@ -1,0 +1,49 @@
+//! What only files do: media that is gone, and reads without io_uring. The suite over all media is in `media/tests.rs`.
+
+use super::*;
+
+#[test]
+fn reads_at_once_give_what_single_reads_give() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut media = DirectFile::open(&directory.path().join("media"), OpenMode::Create).unwrap();
+    media.grow_to(100).unwrap();
+    let data: Vec<u8> = (0..100 * BLOCK_SIZE).map(|at| u8::try_from(at % 241).unwrap()).collect();
+    media.write(BlockAddress(0), &data).unwrap();
+    let extents: Vec<Extent> =
+        (0..70).map(|start| Extent { start: BlockAddress(start), block_count: 3 }).collect();
+    let granted = media.read_many(&extents).unwrap();
+    // As where the system grants none.
+    media.rings = None;
+    assert!(!media.reads_at_once());
+    assert_eq!(media.read_many(&extents).unwrap(), granted);
+    assert_eq!(media.bytes_read(), 2 * 70 * 3 * BLOCK_SIZE as u64);
+}
+
+#[test]
+fn a_file_cut_off_names_the_extent_that_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let media = DirectFile::open(&directory.path().join("media"), OpenMode::Create).unwrap();
+    media.grow_to(8).unwrap();
+    File::options().write(true).open(media.path()).unwrap().set_len(2 * 4096).unwrap();
+    let extents = [0, 4, 1].map(|start| Extent { start: BlockAddress(start), block_count: 1 });
+    let error = media.read_many(&extents).unwrap_err();
+    assert!(matches!(error, MediaError::Io { extent, .. } if extent == extents[1]), "{error}");
+}
+
+#[test]
+fn media_whose_identity_is_left_is_missed_and_not_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("media");
+    let beside = MediaIdentity::path_beside(&path);
+    // An interrupted creation left an empty identity.
+    std::fs::write(&beside, "").unwrap();
+    let media = DirectFile::open_or_create(&path, &beside).unwrap();
+    let identity = MediaIdentity::of_media(&media, &beside).unwrap();
+    drop(media);
+    drop(DirectFile::open_or_create(&path, &beside).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    let error = DirectFile::open_or_create(&path, &beside).unwrap_err();
+    assert!(matches!(error, MediaError::Missing { .. }), "{error}");
+    assert!(!path.exists());
+    assert_eq!(MediaIdentity::of_file(&beside).unwrap().bytes, identity.bytes);
+}
