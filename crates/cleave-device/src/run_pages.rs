@@ -48,6 +48,13 @@ impl Media for CountedMedia {
         Ok(buffer)
     }
 
+    fn read_many(&self, extents: &[Extent]) -> Result<Vec<AlignedBuffer>, MediaError> {
+        let buffers = self.media.read_many(extents)?;
+        let bytes = extents.iter().map(|extent| extent.bytes() as u64).sum();
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+        Ok(buffers)
+    }
+
     fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
         self.media.write(start, data)
     }
@@ -102,19 +109,17 @@ impl RunPages {
         self.pages_read.load(Ordering::Relaxed)
     }
 
-    /// Reads each of `items` where waiting is allowed.
-    fn each<I: Send + 'static, T: Send + 'static>(
+    /// Runs `read` where waiting is allowed; it brings `page_count` pages.
+    fn off_thread<T: Send + 'static>(
         &self,
-        items: Vec<I>,
-        read: impl Fn(&MediaPages, I) -> Result<T, StoreError> + Send + 'static,
-    ) -> BoxFuture<'_, Result<Vec<T>, StoreError>> {
+        page_count: usize,
+        read: impl FnOnce(&MediaPages) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
         let pages = self.pages.clone();
         let (cpu, pages_read) = (Arc::clone(&self.cpu), Arc::clone(&self.pages_read));
         let reading = spawn_blocking_on(&self.threads, move || {
-            cpu.measure(|| {
-                pages_read.fetch_add(items.len() as u64, Ordering::Relaxed);
-                items.into_iter().map(|item| read(&pages, item)).collect()
-            })
+            pages_read.fetch_add(page_count as u64, Ordering::Relaxed);
+            cpu.measure(|| read(&pages))
         });
         reading
             .map(|joined| match joined {
@@ -127,7 +132,7 @@ impl RunPages {
 
 impl PageSource for RunPages {
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        self.each(reads, |pages, read| pages.read_page(&read))
+        self.off_thread(reads.len(), move |pages| pages.read_pages(&reads))
     }
 
     fn read_overflow(
@@ -135,6 +140,6 @@ impl PageSource for RunPages {
         segment: SegmentRef,
         pages: Vec<PageRef>,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
-        self.each(pages, move |source, page| source.read_overflow_page(&segment, &page))
+        self.off_thread(pages.len(), move |source| source.read_overflow_pages(&segment, &pages))
     }
 }

@@ -40,6 +40,8 @@ mod execute;
 
 /// Most runs that may be kept unreleased.
 const RUNS_MAX: usize = 1024;
+/// Most bytes of pages that one command to the media reads, unless one page is larger.
+const READ_BATCH_BYTES: u64 = 16 << 20;
 /// Stack of a thread that runs fragments: operators walk expressions by recursion, as deep as
 /// [`EXPRESSION_DEPTH_MAX`](cleave_fragment::codec::EXPRESSION_DEPTH_MAX).
 const FRAGMENT_STACK_BYTES: usize = 16 << 20;
@@ -521,6 +523,7 @@ fn check_writes(owner: Option<&Owner>, items: &[WriteItem]) -> Result<(), Device
     Ok(())
 }
 
+/// Answers `items` in their order, several with one command to the media: as many as may be held at once.
 fn read_items(
     media: &dyn Media,
     pages: &MediaPages,
@@ -528,22 +531,49 @@ fn read_items(
 ) -> Result<Vec<ReadPayload>, DeviceError> {
     let mut payloads = Vec::with_capacity(items.len());
     let mut bytes: u64 = 0;
-    for item in items {
-        let payload = match item {
-            ReadItem::Blocks(extent) => {
-                let blocks = media.read(extent).map_err(|error| of_media(&error))?;
-                ReadPayload::Blocks(blocks.into_bytes())
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        let mut extents = Vec::new();
+        let mut reads = Vec::new();
+        let mut is_blocks = Vec::new();
+        let mut batch_bytes: u64 = 0;
+        while let Some(item) = items.next_if(|item| {
+            let size = item_bytes(item);
+            let fits = is_blocks.is_empty() || batch_bytes + size <= READ_BATCH_BYTES;
+            batch_bytes = batch_bytes.saturating_add(size);
+            fits
+        }) {
+            is_blocks.push(matches!(item, ReadItem::Blocks(_)));
+            match item {
+                ReadItem::Blocks(extent) => extents.push(extent),
+                ReadItem::Columns { page, segment, columns } => {
+                    check_transfer("page", page.extent.bytes() as u64)?;
+                    reads.push(PageRead { segment, page, columns });
+                }
             }
-            ReadItem::Columns { page, segment, columns } => {
-                check_transfer("page", page.extent.bytes() as u64)?;
-                let read = PageRead { segment, page, columns };
-                let raw = pages.read_raw(&read).map_err(|error| of_store(&error))?;
-                ReadPayload::Columns { header: raw.header, chunks: raw.chunks }
-            }
-        };
-        bytes = bytes.saturating_add(payload.byte_count() as u64);
-        check_transfer("read", bytes)?;
-        payloads.push(payload);
+        }
+        let blocks = media.read_many(&extents).map_err(|error| of_media(&error))?;
+        let mut blocks = blocks.into_iter().map(|buffer| ReadPayload::Blocks(buffer.into_bytes()));
+        let raw = pages.read_raw_pages(&reads).map_err(|error| of_store(&error))?;
+        let mut columns = raw
+            .into_iter()
+            .map(|raw| ReadPayload::Columns { header: raw.header, chunks: raw.chunks });
+        let batch = is_blocks
+            .into_iter()
+            .filter_map(|is_blocks| if is_blocks { blocks.next() } else { columns.next() });
+        for payload in batch {
+            bytes = bytes.saturating_add(payload.byte_count() as u64);
+            check_transfer("read", bytes)?;
+            payloads.push(payload);
+        }
     }
     Ok(payloads)
+}
+
+/// The most that `item` brings into memory.
+fn item_bytes(item: &ReadItem) -> u64 {
+    match item {
+        ReadItem::Blocks(extent) => extent.bytes() as u64,
+        ReadItem::Columns { page, .. } => page.extent.bytes() as u64,
+    }
 }

@@ -4,6 +4,9 @@
 //! 2. Of a larger page the first block is read, then the rest of the header where it is longer than that.
 //! 3. Then the blocks of the chunks asked for; chunks that are neighbours come in one read.
 //!
+//! Each step is one [`Media::read_many`] for all pages asked for at once, so that media has as many reads to work on
+//! as there are pages, and waits for none of them by itself.
+//!
 //! What a fragment decodes at once stays in the memory that it was read to. What goes to a host may be kept there,
 //! chunk by chunk, so each chunk of [`MediaPages::read_raw`] has memory of about its own size.
 //!
@@ -14,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, Media};
+use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media};
 use futures::future::{self, BoxFuture, FutureExt};
 
 use super::{ColumnRef, PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef};
@@ -36,138 +39,265 @@ impl MediaPages {
         Self(media)
     }
 
-    /// Columns of one page, verified.
+    /// Columns of pages, verified, in the order of `reads`.
     ///
     /// # Errors
     /// [`StoreError::Media`], [`StoreError::Corrupt`], [`StoreError::NewerFormat`].
-    pub fn read_page(&self, read: &PageRead) -> Result<PageColumns, StoreError> {
-        let (start, header) = self.read_header(&read.segment, &read.page)?;
-        let chunks = self.read_chunks(read, &start, &header, |block, place| block.slice(place))?;
-        PageColumns::verify_with_header(read, Arc::new(header), chunks)
+    pub fn read_pages(&self, reads: &[PageRead]) -> Result<Vec<PageColumns>, StoreError> {
+        let pages = self.read_parts(reads, |block, place| block.slice(place))?;
+        reads
+            .iter()
+            .zip(pages)
+            .map(|(read, (_, header, chunks))| {
+                PageColumns::verify_with_header(read, Arc::new(header), chunks)
+            })
+            .collect()
     }
 
-    /// Columns of one page as bytes for a peer, which verifies them itself; verified here as well, so that damage
+    /// As [`MediaPages::read_pages`], of one page.
+    ///
+    /// # Errors
+    /// As [`MediaPages::read_pages`].
+    pub fn read_page(&self, read: &PageRead) -> Result<PageColumns, StoreError> {
+        single(self.read_pages(std::slice::from_ref(read))?)
+    }
+
+    /// As [`MediaPages::read_pages`]; chunks do not keep their neighbours in memory, so that they may be kept for long.
+    ///
+    /// # Errors
+    /// As [`MediaPages::read_pages`].
+    pub fn read_apart(&self, reads: &[PageRead]) -> Result<Vec<PageColumns>, StoreError> {
+        let pages = self.read_parts(reads, apart)?;
+        reads
+            .iter()
+            .zip(pages)
+            .map(|(read, (_, header, chunks))| {
+                PageColumns::verify_with_header(read, Arc::new(header), chunks)
+            })
+            .collect()
+    }
+
+    /// Columns of pages as bytes for a peer, which verifies them itself; verified here as well, so that damage
     /// is reported where it is. A chunk does not keep its neighbours in memory.
     ///
     /// # Errors
-    /// As [`MediaPages::read_page`].
+    /// As [`MediaPages::read_pages`].
+    pub fn read_raw_pages(&self, reads: &[PageRead]) -> Result<Vec<RawColumns>, StoreError> {
+        let pages = self.read_parts(reads, apart)?;
+        reads
+            .iter()
+            .zip(pages)
+            .map(|(read, (start, header, chunks))| {
+                for (column, chunk) in read.columns.iter().zip(&chunks) {
+                    header.verify_chunk(read, *column, chunk.as_deref())?;
+                }
+                let length = usize::try_from(header.header_length).unwrap_or(usize::MAX);
+                Ok(RawColumns { header: start.slice(..length.min(start.len())), chunks })
+            })
+            .collect()
+    }
+
+    /// As [`MediaPages::read_raw_pages`], of one page.
+    ///
+    /// # Errors
+    /// As [`MediaPages::read_pages`].
     pub fn read_raw(&self, read: &PageRead) -> Result<RawColumns, StoreError> {
-        let (start, header) = self.read_header(&read.segment, &read.page)?;
-        let chunks = self.read_chunks(read, &start, &header, apart)?;
-        for (column, chunk) in read.columns.iter().zip(&chunks) {
-            header.verify_chunk(read, *column, chunk.as_deref())?;
-        }
-        let length = usize::try_from(header.header_length).unwrap_or(usize::MAX);
-        Ok(RawColumns { header: start.slice(..length.min(start.len())), chunks })
+        single(self.read_raw_pages(std::slice::from_ref(read))?)
     }
 
     /// The payload of one overflow page, verified.
     ///
     /// # Errors
-    /// As [`MediaPages::read_page`].
+    /// As [`MediaPages::read_pages`].
     pub fn read_overflow_page(
         &self,
         segment: &SegmentRef,
         page: &PageRef,
     ) -> Result<Bytes, StoreError> {
-        let bytes = self.blocks(segment, page, 0, page.extent.block_count)?;
-        overflow_payload(segment, page, &bytes)
+        single(self.read_overflow_pages(segment, std::slice::from_ref(page))?)
     }
 
-    /// The first bytes of the page, all of them for a small one, and its header.
-    fn read_header(
+    /// Payloads of overflow pages of one segment, verified, in the order of `pages`.
+    ///
+    /// # Errors
+    /// As [`MediaPages::read_pages`].
+    pub fn read_overflow_pages(
         &self,
         segment: &SegmentRef,
-        page: &PageRef,
-    ) -> Result<(Bytes, PageHeader), StoreError> {
-        let whole = page.extent.block_count <= WHOLE_BLOCKS_MAX;
-        let first_count = if whole { page.extent.block_count } else { 1 };
-        let mut start = self.blocks(segment, page, 0, first_count)?;
-        let length =
-            header_length(&start, page).map_err(|reason| corrupt(page, segment, None, reason))?;
-        if length > start.len() {
-            let block_count = u32::try_from(length.div_ceil(BLOCK_SIZE)).unwrap_or(u32::MAX);
-            start = self.blocks(segment, page, 0, block_count)?;
-        }
-        let header = parse_header(&start, page, segment)?;
-        Ok((start, header))
-    }
-
-    /// The chunks asked for; `take` makes one of the blocks that it was read with and its place in them.
-    fn read_chunks(
-        &self,
-        read: &PageRead,
-        start: &Bytes,
-        header: &PageHeader,
-        take: impl Fn(&Bytes, Range<usize>) -> Bytes,
-    ) -> Result<Vec<Option<Bytes>>, StoreError> {
-        let place = |column: &ColumnRef| {
-            let entry = header.entry(*column).filter(|entry| entry.length > 0)?;
-            let from = usize::try_from(entry.offset).ok()?;
-            Some(from..from.saturating_add(usize::try_from(entry.length).ok()?))
-        };
-        // Blocks of the chunks that are not there yet, neighbours joined.
-        let mut wanted: Vec<(usize, usize)> = read
-            .columns
+        pages: &[PageRef],
+    ) -> Result<Vec<Bytes>, StoreError> {
+        let places: Vec<Place<'_>> = pages.iter().map(|page| Place::whole(segment, page)).collect();
+        let blocks = self.blocks(&places)?;
+        pages
             .iter()
-            .filter_map(place)
-            .filter(|bytes| bytes.end > start.len())
-            .map(|bytes| (bytes.start / BLOCK_SIZE, bytes.end.div_ceil(BLOCK_SIZE)))
-            .collect();
-        wanted.sort_unstable();
-        let mut runs: Vec<(usize, usize)> = Vec::new();
-        for (from, to) in wanted {
-            match runs.last_mut() {
-                Some((_, end)) if from <= *end => *end = to.max(*end),
-                _ => runs.push((from, to)),
-            }
-        }
-        let mut blocks: Vec<(usize, Bytes)> = vec![(0, start.clone())];
-        for (from, to) in runs {
-            let first = u32::try_from(from).unwrap_or(u32::MAX);
-            let count = u32::try_from(to - from).unwrap_or(u32::MAX);
-            let bytes = self.blocks(&read.segment, &read.page, first, count)?;
-            blocks.push((from * BLOCK_SIZE, bytes));
-        }
-        read.columns
-            .iter()
-            .map(|column| {
-                let Some(bytes) = place(column) else {
-                    return Ok(None);
-                };
-                let found = blocks.iter().find_map(|(at, block)| {
-                    let from = bytes.start.checked_sub(*at)?;
-                    let to = bytes.end.checked_sub(*at).filter(|to| *to <= block.len())?;
-                    Some(take(block, from..to))
-                });
-                let missing = Corruption::Truncated {
-                    expected: bytes.end as u64,
-                    found: read.page.extent.bytes() as u64,
-                };
-                found
-                    .map(Some)
-                    .ok_or_else(|| corrupt(&read.page, &read.segment, Some(*column), missing))
-            })
+            .zip(blocks)
+            .map(|(page, bytes)| overflow_payload(segment, page, &bytes))
             .collect()
     }
 
-    /// Blocks of a page, counted from its first.
-    fn blocks(
+    /// What was read of each page: its first bytes, its header, and its chunks as `take` makes them of the blocks
+    /// that they were read with and their place in them.
+    fn read_parts(
         &self,
-        segment: &SegmentRef,
-        page: &PageRef,
-        first: u32,
-        count: u32,
-    ) -> Result<Bytes, StoreError> {
-        let start = BlockAddress(page.extent.start.0.saturating_add(u64::from(first)));
-        let extent = Extent { start, block_count: count };
-        match self.0.read(extent) {
-            Ok(buffer) => Ok(buffer.into_bytes()),
-            Err(source) => {
-                Err(StoreError::Media { segment: segment.segment, page: page.page, source })
+        reads: &[PageRead],
+        take: impl Fn(&Bytes, Range<usize>) -> Bytes,
+    ) -> Result<Vec<PageParts>, StoreError> {
+        let starts = self.read_headers(reads)?;
+        let mut places = Vec::new();
+        let mut counts = Vec::with_capacity(reads.len());
+        for (read, (start, header)) in reads.iter().zip(&starts) {
+            let runs = runs_of(read, start, header);
+            counts.push(runs.len());
+            places.extend(runs.into_iter().map(|(from, to)| Place::run(read, from, to)));
+        }
+        let mut blocks = places.iter().map(|place| place.at()).zip(self.blocks(&places)?);
+        let mut pages = Vec::with_capacity(reads.len());
+        for ((read, (start, header)), count) in reads.iter().zip(starts).zip(counts) {
+            let mut parts: Vec<(usize, Bytes)> = vec![(0, start.clone())];
+            parts.extend(blocks.by_ref().take(count));
+            let chunks = chunks_of(read, &parts, &header, &take)?;
+            pages.push((start, header, chunks));
+        }
+        Ok(pages)
+    }
+
+    /// The first bytes of each page, all of them for a small one, and its header.
+    fn read_headers(&self, reads: &[PageRead]) -> Result<Vec<(Bytes, PageHeader)>, StoreError> {
+        let firsts = reads.iter().map(|read| {
+            let block_count = read.page.extent.block_count;
+            Place::run(read, 0, if block_count <= WHOLE_BLOCKS_MAX { block_count } else { 1 })
+        });
+        let starts = self.blocks(&firsts.collect::<Vec<_>>())?;
+        let mut headers = Vec::with_capacity(reads.len());
+        for (read, mut start) in reads.iter().zip(starts) {
+            let (page, segment) = (&read.page, &read.segment);
+            let length = header_length(&start, page)
+                .map_err(|reason| corrupt(page, segment, None, reason))?;
+            if length > start.len() {
+                let block_count = u32::try_from(length.div_ceil(BLOCK_SIZE)).unwrap_or(u32::MAX);
+                let longer = self.blocks(&[Place::run(read, 0, block_count)])?;
+                start = longer.into_iter().next().unwrap_or_default();
             }
+            let header = parse_header(&start, page, segment)?;
+            headers.push((start, header));
+        }
+        Ok(headers)
+    }
+
+    /// The blocks at each of `places`.
+    fn blocks(&self, places: &[Place<'_>]) -> Result<Vec<Bytes>, StoreError> {
+        let extents: Vec<Extent> = places.iter().map(Place::extent).collect();
+        let fault = |place: &Place<'_>, source| StoreError::Media {
+            segment: place.segment.segment,
+            page: place.page.page,
+            source,
+        };
+        match (self.0.read_many(&extents), places) {
+            (Ok(buffers), _) => Ok(buffers.into_iter().map(AlignedBuffer::into_bytes).collect()),
+            (Err(source), [place]) => Err(fault(place, source)),
+            // One by one, to name the page that is at fault.
+            (Err(_), _) => places
+                .iter()
+                .zip(extents)
+                .map(|(place, extent)| {
+                    let read = self.0.read(extent).map(AlignedBuffer::into_bytes);
+                    read.map_err(|source| fault(place, source))
+                })
+                .collect(),
         }
     }
+}
+
+/// The first bytes of a page, its header, and the chunks asked for.
+type PageParts = (Bytes, PageHeader, Vec<Option<Bytes>>);
+
+/// The one answer to one read.
+fn single<T>(answers: Vec<T>) -> Result<T, StoreError> {
+    answers.into_iter().next().ok_or(StoreError::Mismatch {
+        what: "a page read",
+        reason: "no answer to one read".to_owned(),
+    })
+}
+
+/// Blocks of one page, counted from its first.
+struct Place<'a> {
+    segment: &'a SegmentRef,
+    page: &'a PageRef,
+    from: u32,
+    to: u32,
+}
+
+impl<'a> Place<'a> {
+    fn run(read: &'a PageRead, from: u32, to: u32) -> Self {
+        Self { segment: &read.segment, page: &read.page, from, to }
+    }
+
+    fn whole(segment: &'a SegmentRef, page: &'a PageRef) -> Self {
+        Self { segment, page, from: 0, to: page.extent.block_count }
+    }
+
+    /// The first byte, counted from that of the page.
+    fn at(&self) -> usize {
+        self.from as usize * BLOCK_SIZE
+    }
+
+    fn extent(&self) -> Extent {
+        let start = self.page.extent.start.0.saturating_add(u64::from(self.from));
+        Extent { start: BlockAddress(start), block_count: self.to.saturating_sub(self.from) }
+    }
+}
+
+/// Where the chunk of `column` lies in its page; `None` where the page stores no bytes for it.
+fn chunk_place(header: &PageHeader, column: ColumnRef) -> Option<Range<usize>> {
+    let entry = header.entry(column).filter(|entry| entry.length > 0)?;
+    let from = usize::try_from(entry.offset).ok()?;
+    Some(from..from.saturating_add(usize::try_from(entry.length).ok()?))
+}
+
+/// Blocks, from and to, of the chunks that `read` asks for and `start` does not hold; neighbours joined.
+fn runs_of(read: &PageRead, start: &Bytes, header: &PageHeader) -> Vec<(u32, u32)> {
+    let block = |byte: usize| u32::try_from(byte).unwrap_or(u32::MAX);
+    let mut wanted: Vec<(u32, u32)> = read
+        .columns
+        .iter()
+        .filter_map(|column| chunk_place(header, *column))
+        .filter(|bytes| bytes.end > start.len())
+        .map(|bytes| (block(bytes.start / BLOCK_SIZE), block(bytes.end.div_ceil(BLOCK_SIZE))))
+        .collect();
+    wanted.sort_unstable();
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for (from, to) in wanted {
+        match runs.last_mut() {
+            Some((_, end)) if from <= *end => *end = to.max(*end),
+            _ => runs.push((from, to)),
+        }
+    }
+    runs
+}
+
+/// The chunks that `read` asks for, out of `parts` of its page, each with the place of its first byte.
+fn chunks_of(
+    read: &PageRead,
+    parts: &[(usize, Bytes)],
+    header: &PageHeader,
+    take: impl Fn(&Bytes, Range<usize>) -> Bytes,
+) -> Result<Vec<Option<Bytes>>, StoreError> {
+    let chunk = |column: &ColumnRef| {
+        let Some(bytes) = chunk_place(header, *column) else {
+            return Ok(None);
+        };
+        let found = parts.iter().find_map(|(at, part)| {
+            let from = bytes.start.checked_sub(*at)?;
+            let to = bytes.end.checked_sub(*at).filter(|to| *to <= part.len())?;
+            Some(take(part, from..to))
+        });
+        let missing = Corruption::Truncated {
+            expected: bytes.end as u64,
+            found: read.page.extent.bytes() as u64,
+        };
+        found.map(Some).ok_or_else(|| corrupt(&read.page, &read.segment, Some(*column), missing))
+    };
+    read.columns.iter().map(chunk).collect()
 }
 
 /// The chunk at `place` of `block`, in memory of about its own size: a share of `block` where that holds little else,
@@ -182,7 +312,7 @@ fn apart(block: &Bytes, place: Range<usize>) -> Bytes {
 
 impl PageSource for MediaPages {
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        future::lazy(move |_| reads.iter().map(|read| self.read_page(read)).collect()).boxed()
+        future::lazy(move |_| self.read_pages(&reads)).boxed()
     }
 
     fn read_overflow(
@@ -190,10 +320,7 @@ impl PageSource for MediaPages {
         segment: SegmentRef,
         pages: Vec<PageRef>,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
-        future::lazy(move |_| {
-            pages.iter().map(|page| self.read_overflow_page(&segment, page)).collect()
-        })
-        .boxed()
+        future::lazy(move |_| self.read_overflow_pages(&segment, &pages)).boxed()
     }
 }
 
