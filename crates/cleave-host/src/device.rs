@@ -24,7 +24,7 @@ use cleave_fragment::link::{
     AbandonedRuns, AttachMode, DeviceService, EmbeddedLink, Link, LinkError, LocalLink,
     RemoteAddress, RemoteLink, Token, dial_simulated,
 };
-use cleave_media::{BlockAddress, Extent, SpaceMap};
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap};
 use tokio::sync::oneshot;
 
 use crate::catalog::{DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
@@ -52,6 +52,8 @@ pub struct Device {
     epoch: u64,
     sequence: AtomicU64,
     run: AtomicU64,
+    /// Blocks that the media had at least when the database was opened: the root names pages on them.
+    block_count_min: u64,
     space: Mutex<Space>,
     connection: Mutex<Option<Connection>>,
     /// Held while connecting, so that one attempt is made at a time; why the last one failed.
@@ -114,6 +116,7 @@ impl Device {
             epoch,
             sequence: AtomicU64::new(1),
             run: AtomicU64::new(1),
+            block_count_min: map.high_water(),
             space: Mutex::new(Space { map, retired: Vec::new(), doubtful_blocks: 0 }),
             connection: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(None),
@@ -231,6 +234,18 @@ impl Device {
         self.compare(&self.identify(&*link, CommandHeader::default()).await?)?;
         let identity = self.identify(&*link, self.header()).await?;
         self.compare(&identity)?;
+        if identity.block_count < self.block_count_min {
+            return Err(StorageError::CutOff {
+                device: self.entry.name.clone(),
+                place: match self.entry.kind {
+                    DeviceKind::Embedded => self.media.display().to_string(),
+                    DeviceKind::Remote(_) => self.entry.address(),
+                },
+                expected_bytes: self.block_count_min.saturating_mul(BLOCK_SIZE as u64),
+                found_bytes: identity.block_count.saturating_mul(BLOCK_SIZE as u64),
+            }
+            .into());
+        }
         Ok(Connection { link, identity: Arc::new(identity) })
     }
 

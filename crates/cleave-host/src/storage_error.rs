@@ -114,6 +114,20 @@ pub enum StorageError {
         /// Identity that answered.
         found: [u8; 16],
     },
+    /// The media is shorter than the root says: bring the whole of it back.
+    #[error(
+        "the media of device \"{device}\" at {place} was cut off: it has {found_bytes} bytes, and pages are stored in the first {expected_bytes}; restore it from a copy"
+    )]
+    CutOff {
+        /// Name of the device.
+        device: String,
+        /// Its file, or its address.
+        place: String,
+        /// Bytes that it must have.
+        expected_bytes: u64,
+        /// Bytes that it has.
+        found_bytes: u64,
+    },
     /// A device answered with something that is no answer to what was asked.
     #[error("device \"{device}\" at {address} answered {what}; is it of another version?")]
     Answer {
@@ -204,6 +218,7 @@ impl StorageError {
             | Self::DeviceLost { .. }
             | Self::Link { .. }
             | Self::OtherDevice { .. }
+            | Self::CutOff { .. }
             | Self::Restarted { .. }
             | Self::Answer { .. } => "58030",
         }

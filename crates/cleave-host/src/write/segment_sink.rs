@@ -22,6 +22,8 @@ use crate::storage_error::StorageError;
 
 /// Blocks claimed and reserved ahead, for segments that will grow large: 64 MiB.
 pub(crate) const AHEAD_BULK: u32 = 16 << 10;
+/// SQLSTATE of a device without space.
+const DISK_FULL: &str = "53100";
 /// Writes that may be under way.
 const WRITES_MAX: usize = 4;
 
@@ -114,8 +116,17 @@ impl SegmentSink {
         if let Some(rest) = self.free.take() {
             self.claim.give_back(rest);
         }
-        let taken = self.claim.take(block_count.max(self.ahead_blocks));
-        self.claim.reserve(taken).await?;
+        let mut taken = self.claim.take(block_count.max(self.ahead_blocks));
+        match self.claim.reserve(taken).await {
+            Err(error) if taken.block_count > block_count && error.sqlstate() == DISK_FULL => {
+                // Not that much any more: from now on only what each page needs.
+                self.claim.give_back(taken);
+                self.ahead_blocks = 0;
+                taken = self.claim.take(block_count);
+                self.claim.reserve(taken).await?;
+            }
+            outcome => outcome?,
+        }
         self.free = Some(taken);
         Box::pin(self.place(block_count)).await
     }

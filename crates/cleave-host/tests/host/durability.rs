@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use cleave_host::{Database, EmbeddedFactory, OpenOptions};
-use cleave_media::{FaultyMedia, Media};
+use cleave_media::{Fault, FaultPlan, FaultyMedia, Media, Memory, Operation};
 
 use crate::support::{DEVICE, assert_no_leak, batches, note, numbered, over, refused, row, run};
 
@@ -62,6 +62,135 @@ async fn what_was_acknowledged_survives_a_loss_of_power() {
         }
         assert_no_leak(&database);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_was_not_synced_is_needed() {
+    // Power is lost after each of the operations in turn, and takes all that was not synced.
+    for operations in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        let media = Arc::new(FaultyMedia::new());
+        let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+        let database = slot.open(directory.path()).await;
+        let mut session = database.session();
+        run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+        media.fail_after(operations);
+        let mut end = 0;
+        let loaded = session.load("t", batches(vec![numbered(0..3000)]), None).await;
+        if loaded.is_ok() {
+            end = 3000;
+            while end < 3003 {
+                let sql = format!("INSERT INTO t VALUES ({end}, '{}')", note(end));
+                if session.run(&sql).await.is_err() {
+                    break;
+                }
+                end += 1;
+            }
+        }
+        drop((session, database));
+        *slot.0.lock().unwrap() = Arc::new(media.forget_unsynced().unwrap());
+
+        let database = slot.open(directory.path()).await;
+        let mut session = database.session();
+        let found =
+            row(&mut session, "SELECT count(*), count(DISTINCT id), count(note) FROM t").await;
+        assert_eq!(found, format!("{end},{end},{end}"), "after {operations} operations");
+        if end > 0 {
+            let sql = format!("SELECT note FROM t WHERE id = {}", end - 1);
+            assert_eq!(row(&mut session, &sql).await, note(end - 1), "after {operations}");
+        }
+        assert_no_leak(&database);
+        if end == 3003 {
+            assert!(operations > 6, "{operations} operations were made to fail");
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn media_that_lie_are_found_out() {
+    for fault in [Fault::Lost, Fault::Torn, Fault::Misdirected] {
+        let mut found = 0;
+        for seed in 0..6 {
+            let directory = tempfile::tempdir().unwrap();
+            let plan = FaultPlan::new(seed).one_in(Operation::Write, 2, fault);
+            let media = FaultyMedia::over(Arc::new(Memory::new()), plan);
+            let slot = Slot::new(Arc::new(media));
+            let database = slot.open(directory.path()).await;
+            let mut session = database.session();
+            run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+            let load = session.load("t", batches(vec![numbered(0..20_000)]), None).await;
+            let Ok(_) = load else { continue };
+            database.buffer_pool().clear();
+            // Either nothing that the query reads was hit, or the page is named; never other rows.
+            let sql = "SELECT count(*), sum(length(note)) FROM t";
+            let expected: usize = (0..20_000).map(|id| note(id).len()).sum();
+            match session.run(sql).await {
+                Ok(_) => {
+                    assert_eq!(row(&mut session, sql).await, format!("20000,{expected}"));
+                }
+                Err(error) => {
+                    assert_eq!(error.sqlstate(), "XX001", "{fault:?}, seed {seed}: {error}");
+                    assert!(error.to_string().contains("page"), "{error}");
+                    found += 1;
+                }
+            }
+        }
+        assert!(found > 0, "{fault:?} hit no page that was read");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_fails_or_lies_is_the_statement_s_and_not_the_next_one_s() {
+    let directory = tempfile::tempdir().unwrap();
+    let beneath: Arc<dyn Media> = Arc::new(Memory::new());
+    let slot = Slot::new(Arc::clone(&beneath));
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    drop((session, database));
+    // A database each, so that nothing is in the buffer pool.
+    for (is_lost, sqlstate) in [(true, "58030"), (false, "XX001")] {
+        let plan = FaultPlan::new(3);
+        let plan = if is_lost { plan } else { plan.at(Operation::Read, 1, Fault::FlippedBit) };
+        let media = Arc::new(FaultyMedia::over(Arc::clone(&beneath), plan));
+        *slot.0.lock().unwrap() = Arc::clone(&media) as Arc<dyn Media>;
+        let database = slot.open(directory.path()).await;
+        let mut session = database.session();
+        if is_lost {
+            media.lose();
+        }
+        let error = refused(&mut session, "SELECT sum(length(note)) FROM t").await;
+        assert_eq!(error.sqlstate(), sqlstate, "{error}");
+        media.mend();
+        assert_eq!(row(&mut session, ALL).await, "20000,20000,0,19999");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_device_fails_the_statement_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let plan =
+        FaultPlan::new(1).at(Operation::Grow, 2, Fault::Full).at(Operation::Grow, 3, Fault::Full);
+    let plan = plan.at(Operation::Grow, 4, Fault::Full);
+    let slot = Slot::new(Arc::new(FaultyMedia::over(Arc::new(Memory::new()), plan)));
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO t VALUES (-1, 'there before')").await;
+    let space = database.devices()[0].space();
+    let error = session.load("t", batches(vec![numbered(0..50_000)]), None).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "53100", "{error}");
+    let message = error.to_string();
+    for part in ["device \"embedded\"", "no space for", "drop tables"] {
+        assert!(message.contains(part), "{part} is not said: {message}");
+    }
+    assert_eq!(database.devices()[0].space(), space, "its space came back");
+    assert_eq!(row(&mut session, ALL).await, "1,1,-1,-1");
+    session.load("t", batches(vec![numbered(0..50_000)]), None).await.unwrap();
+    assert_eq!(row(&mut session, ALL).await, "50001,50001,-1,49999");
+    assert_no_leak(&database);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,7 @@ use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::link::DeviceService;
 use cleave_host::value::value_text;
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session};
-use cleave_media::{DirectFile, Media, OpenMode};
+use cleave_media::{DirectFile, FaultPlan, FaultyMedia, Media, OpenMode};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
@@ -33,6 +33,16 @@ pub(crate) fn embedded_as(device_id: [u8; 16]) -> EmbeddedFactory {
         let media = DirectFile::open(path, mode)
             .map_err(|error| Error::io("open", path, std::io::Error::other(error)))?;
         over(Arc::new(media), device_id)
+    })
+}
+
+/// The device over a file that keeps only what was synced: a process that is killed loses the rest, as a machine
+/// that loses power does.
+pub(crate) fn forgetful() -> EmbeddedFactory {
+    Arc::new(|path: &Path| {
+        let file = DirectFile::open_or_create(path, &path.with_extension("no-identity"))
+            .map_err(|error| Error::io("open", path, std::io::Error::other(error)))?;
+        over(Arc::new(FaultyMedia::over(Arc::new(file), FaultPlan::default())), DEVICE)
     })
 }
 

@@ -204,3 +204,43 @@ fn what_is_no_database_is_exit_code_2() {
     cleave(&arguments).fails(2);
     assert!(!missing.exists(), "load makes no database");
 }
+
+#[test]
+fn media_that_is_gone_is_missed_and_not_made_anew() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let media = place.path().join("device-0.media");
+    let aside = place.path().join("aside");
+    std::fs::rename(&media, &aside).unwrap();
+    let said = sql(place.path(), &["-c", "SELECT 1"]).fails(2);
+    assert!(said.contains("device-0.media is missing"), "{said}");
+    assert!(!media.exists());
+    std::fs::rename(&aside, &media).unwrap();
+    sql(place.path(), &["-c", "SELECT * FROM people"]).ok();
+}
+
+#[test]
+fn a_limit_of_file_sizes_fails_the_statement_and_nothing_else() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let program = env!("CARGO_BIN_EXE_cleave");
+    let insert = |first: u32, count: u32| {
+        let last = first + count - 1;
+        format!(
+            "INSERT INTO people SELECT i, repeat('x', 900), NULL FROM generate_series({first}, {last}) AS g(i)"
+        )
+    };
+    // In blocks of 512 bytes; the data of the statement needs more.
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 8192; exec \"$@\"", "sh", program, "sql", "--db"])
+        .arg(place.path())
+        .args(["-c", &insert(10, 10), "-c", &insert(1000, 20_000)])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("ERROR 53100") && said.contains("drop tables"), "{said}");
+    let count = ["--format", "csv", "-c", "SELECT count(*) AS n FROM people"];
+    assert_eq!(sql(place.path(), &count).ok(), "n\n12\n", "{said}");
+    sql(place.path(), &["-c", &insert(1000, 20_000)]).ok();
+    assert_eq!(sql(place.path(), &count).ok(), "n\n20012\n");
+}
