@@ -234,18 +234,6 @@ impl Device {
         self.compare(&self.identify(&*link, CommandHeader::default()).await?)?;
         let identity = self.identify(&*link, self.header()).await?;
         self.compare(&identity)?;
-        if identity.block_count < self.block_count_min {
-            return Err(StorageError::CutOff {
-                device: self.entry.name.clone(),
-                place: match self.entry.kind {
-                    DeviceKind::Embedded => self.media.display().to_string(),
-                    DeviceKind::Remote(_) => self.entry.address(),
-                },
-                expected_bytes: self.block_count_min.saturating_mul(BLOCK_SIZE as u64),
-                found_bytes: identity.block_count.saturating_mul(BLOCK_SIZE as u64),
-            }
-            .into());
-        }
         Ok(Connection { link, identity: Arc::new(identity) })
     }
 
@@ -277,7 +265,7 @@ impl Device {
             }
             (Err(Error::Storage(error)), _) if matches!(*error, StorageError::Refused { .. }) => {
                 self.check_identity().await?;
-                Err(Error::Storage(error))
+                Err(self.cut_off().unwrap_or(Error::Storage(error)))
             }
             (outcome, _) => outcome,
         }
@@ -310,6 +298,22 @@ impl Device {
             Ok(identity) => self.compare(&identity),
             Err(_) => Ok(()),
         }
+    }
+
+    /// What is wrong with a device whose media is shorter than the root says. Pages that are left can be read.
+    fn cut_off(&self) -> Option<Error> {
+        let found = self.connected().as_ref()?.identity.block_count;
+        let is_cut_off = found < self.block_count_min;
+        is_cut_off.then(|| {
+            let place = match self.entry.kind {
+                DeviceKind::Embedded => self.media.display().to_string(),
+                DeviceKind::Remote(_) => self.entry.address(),
+            };
+            let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_SIZE as u64);
+            let (expected_bytes, found_bytes) = (bytes(self.block_count_min), bytes(found));
+            let device = self.entry.name.clone();
+            StorageError::CutOff { device, place, expected_bytes, found_bytes }.into()
+        })
     }
 
     fn compare(&self, identity: &Identity) -> Result<()> {

@@ -156,28 +156,3 @@ async fn another_media_file_is_noticed() {
     assert!(message.contains("another device answers as \"embedded\""), "{message}");
     assert_eq!(error.sqlstate(), "58030");
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn media_that_was_cut_off_is_named_with_the_size_that_it_must_have() {
-    let (directory, database) = fresh().await;
-    let mut session = database.session();
-    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
-    run(&mut session, "INSERT INTO t VALUES (1), (2)").await;
-    let expected = database.devices()[0].space().high_water * 4096;
-    drop((session, database));
-    let path = directory.path().join("device-0.media");
-    let whole = fs::read(&path).unwrap();
-    // Also where nothing is left of it, as an opener that makes media anew would have it.
-    for length in [usize::try_from(expected).unwrap() - 1, 0] {
-        fs::write(&path, &whole[..length]).unwrap();
-        let (message, sqlstate) = refusal(directory.path(), true).await;
-        for part in ["device-0.media was cut off", "restore it from a copy"] {
-            assert!(message.contains(part), "{part} is not said: {message}");
-        }
-        assert!(message.contains(&format!("the first {expected}")), "{message}");
-        assert_eq!(sqlstate, "58030");
-    }
-    fs::write(&path, &whole).unwrap();
-    let database = open(directory.path()).await;
-    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM t").await, "2");
-}

@@ -128,14 +128,23 @@ async fn a_damaged_page_is_named_and_contained() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_media_that_was_cut_off_is_an_error_of_the_tables_behind_the_cut() {
     let (directory, database) = loaded().await;
+    let expected = database.devices()[0].space().high_water * BLOCK_SIZE as u64;
     drop(database);
     let media = File::options().write(true).open(directory.path().join("device-0.media")).unwrap();
     media.set_len(BLOCK_SIZE as u64 * 4).unwrap();
     drop(media);
     let database = open(directory.path()).await;
     let mut session = database.session();
-    let error = refused(&mut session, "SELECT count(note) FROM t").await;
-    assert_eq!(error.sqlstate(), "58030", "{error}");
+    for split in ["host", "h0"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        let error = refused(&mut session, "SELECT count(note) FROM t").await;
+        assert_eq!(error.sqlstate(), "58030", "{error}");
+        let message = error.to_string();
+        for part in ["device-0.media was cut off", "it has 16384 bytes", "restore it from a copy"] {
+            assert!(message.contains(part), "{part} is not said: {message}");
+        }
+        assert!(message.contains(&format!("the first {expected}")), "{message}");
+    }
     run(&mut session, "CREATE TABLE u (id int)").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM u").await, "0");
 }
