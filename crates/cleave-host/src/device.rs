@@ -305,9 +305,10 @@ impl Device {
         let found = self.connected().as_ref()?.identity.block_count;
         let is_cut_off = found < self.block_count_min;
         is_cut_off.then(|| {
-            let place = match self.entry.kind {
-                DeviceKind::Embedded => self.media.display().to_string(),
-                DeviceKind::Remote(_) => self.entry.address(),
+            let place = if self.mode() == AttachMode::Embedded {
+                self.media.display().to_string()
+            } else {
+                self.entry.address()
             };
             let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_SIZE as u64);
             let (expected_bytes, found_bytes) = (bytes(self.block_count_min), bytes(found));
