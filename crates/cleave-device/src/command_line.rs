@@ -354,15 +354,14 @@ fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
 }
 
 fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile, Failure> {
-    let is_new = !path.exists();
-    let media = if overwrite && !is_new {
+    let media = if overwrite && path.exists() {
         DirectFile::open(path, OpenMode::Overwrite)?
     } else {
+        if !path.exists() && !MediaIdentity::is_kept(id_file) {
+            say(&format!("{} is not there: making it, empty", path.display()));
+        }
         DirectFile::open_or_create(path, id_file)?
     };
-    if is_new {
-        say(&format!("{} was not there: made it, empty", path.display()));
-    }
     if !media.direct() {
         say(&format!(
             "{} lies where direct I/O is refused: going through the page cache",

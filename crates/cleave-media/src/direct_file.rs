@@ -111,8 +111,8 @@ impl DirectFile {
         if path.exists() {
             return Self::open(path, OpenMode::Existing);
         }
-        // The identity is drawn when the media is there: an empty file is of an interrupted creation.
-        if std::fs::metadata(identity).is_ok_and(|metadata| metadata.len() > 0) {
+        // An identity is drawn when the media is there.
+        if MediaIdentity::is_kept(identity) {
             let (path, identity) = (path.to_path_buf(), identity.to_path_buf());
             return Err(MediaError::Missing { path, identity });
         }

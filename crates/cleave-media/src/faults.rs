@@ -168,6 +168,14 @@ impl FaultyMedia {
         self
     }
 
+    /// Follows another plan from now on, and counts operations anew.
+    pub fn follow(&self, plan: FaultPlan) {
+        let mut state = self.state();
+        state.random = SplitMix64::new(plan.seed);
+        state.counts.clear();
+        state.plan = plan;
+    }
+
     /// Lets `operation_count` more writes, syncs and growths succeed, and then none.
     pub fn fail_after(&self, operation_count: u64) {
         self.fuse.store(operation_count.saturating_add(1), Ordering::SeqCst);

@@ -30,6 +30,12 @@ impl MediaIdentity {
         with_suffix(media, ".id")
     }
 
+    /// Whether the file at `path` keeps an identity.
+    #[must_use]
+    pub fn is_kept(path: &Path) -> bool {
+        fs::read_to_string(path).is_ok_and(|text| from_hex(text.trim()).is_some())
+    }
+
     /// The identity of `media`: on a whole block device in its own head, else as [`Self::of_file`] at `path`.
     ///
     /// # Errors

@@ -151,19 +151,17 @@ async fn a_read_that_fails_or_lies_is_the_statement_s_and_not_the_next_one_s() {
     session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
     drop((session, database));
     // A database each, so that nothing is in the buffer pool.
-    for (is_lost, sqlstate) in [(true, "58030"), (false, "XX001")] {
-        let plan = FaultPlan::new(3);
-        let plan = if is_lost { plan } else { plan.at(Operation::Read, 1, Fault::FlippedBit) };
-        let media = Arc::new(FaultyMedia::over(Arc::clone(&beneath), plan));
+    let every_read_lies = FaultPlan::new(3).one_in(Operation::Read, 1, Fault::FlippedBit);
+    let every_read_fails = FaultPlan::new(3).one_in(Operation::Read, 1, Fault::Error);
+    for (plan, sqlstate) in [(every_read_fails, "58030"), (every_read_lies, "XX001")] {
+        let media = Arc::new(FaultyMedia::over(Arc::clone(&beneath), FaultPlan::default()));
         *slot.0.lock().unwrap() = Arc::clone(&media) as Arc<dyn Media>;
         let database = slot.open(directory.path()).await;
         let mut session = database.session();
-        if is_lost {
-            media.lose();
-        }
+        media.follow(plan);
         let error = refused(&mut session, "SELECT sum(length(note)) FROM t").await;
         assert_eq!(error.sqlstate(), sqlstate, "{error}");
-        media.mend();
+        media.follow(FaultPlan::default());
         assert_eq!(row(&mut session, ALL).await, "20000,20000,0,19999");
     }
 }

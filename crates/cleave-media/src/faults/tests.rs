@@ -73,6 +73,9 @@ fn media_that_is_gone_comes_back_when_mended() {
     assert_eq!(media.read_many(&[extent(0, 1)]).unwrap_err().to_string(), gone("read"));
     media.mend();
     media.read(extent(0, 1)).unwrap();
+    media.follow(FaultPlan::new(5).at(Operation::Read, 1, Fault::Error));
+    assert_eq!(media.read(extent(0, 1)).unwrap_err().to_string(), gone("read"));
+    media.read(extent(0, 1)).unwrap();
 }
 
 #[test]
