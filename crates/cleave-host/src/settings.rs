@@ -32,6 +32,8 @@ pub enum Stack {
 pub struct Settings {
     /// `stack`.
     pub stack: Stack,
+    /// `ndp`: whether fragments may be sent at all.
+    pub ndp: bool,
     /// `split`, as set; what holds is [`Settings::split_in_force`].
     pub split: Split,
     /// `threads`: partitions of the host's half of a plan; 0: one a core.
@@ -139,6 +141,14 @@ pub const LIST: &[Setting] = &[
     },
     fixed("IntervalStyle", "How intervals are written", "postgres"),
     Setting {
+        name: "ndp",
+        description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
+                      and is no error with any of them",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.ndp { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
+    },
+    Setting {
         name: "server_version",
         description: "Version of Cleave",
         values: Values::ReadOnly(env!("CARGO_PKG_VERSION")),
@@ -212,6 +222,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             stack: Stack::Ndp,
+            ndp: true,
             split: Split::Auto,
             threads: 0,
             slot_bytes: 256 * 1024,
@@ -278,12 +289,23 @@ impl Settings {
             .collect()
     }
 
-    /// The split that holds: `blk` and `native` imply `host`, whatever `split` says.
+    /// The split that holds: where no fragments may be sent it is `host`, whatever `split` says.
     #[must_use]
     pub fn split_in_force(&self) -> Split {
+        match self.pages_only() {
+            Some(_) => Split::Host,
+            None => self.split,
+        }
+    }
+
+    /// Which setting forbids fragments, if one does.
+    #[must_use]
+    pub fn pages_only(&self) -> Option<&'static str> {
         match self.stack {
-            Stack::Blk | Stack::Native => Split::Host,
-            Stack::Ndp => self.split,
+            _ if !self.ndp => Some("ndp is off"),
+            Stack::Blk => Some("stack is blk"),
+            Stack::Native => Some("stack is native"),
+            Stack::Ndp => None,
         }
     }
 }

@@ -34,7 +34,7 @@ fn words_are_taken_in_any_case() {
 }
 
 #[test]
-fn block_stacks_imply_the_host() {
+fn block_stacks_and_ndp_off_imply_the_host() {
     let mut settings = Settings::default();
     settings.set("split", "ndp").unwrap();
     assert_eq!(settings.split_in_force(), Split::Ndp);
@@ -42,6 +42,13 @@ fn block_stacks_imply_the_host() {
         settings.set("stack", stack).unwrap();
         assert_eq!(settings.split_in_force(), Split::Host);
     }
+    settings.reset("stack").unwrap();
+    assert_eq!(settings.pages_only(), None);
+    settings.set("ndp", "OFF").unwrap();
+    assert_eq!((settings.split, settings.split_in_force()), (Split::Ndp, Split::Host));
+    assert_eq!(settings.pages_only(), Some("ndp is off"));
+    settings.reset("ndp").unwrap();
+    assert_eq!(settings.split_in_force(), Split::Ndp);
 }
 
 #[test]

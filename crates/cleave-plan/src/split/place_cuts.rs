@@ -46,6 +46,10 @@ pub struct FragmentPlan {
 
 /// What the planner asks of the side that knows devices and buffer pool.
 pub trait CutContext {
+    /// Which setting of the session forbids fragments altogether; `None` if none does.
+    fn pages_only(&self) -> Option<String> {
+        None
+    }
     /// Why the device that holds the scan's pages runs no fragments; `None` if it does.
     fn refusal(&self, scan: &TableScanExec) -> Option<String>;
     /// What would cross the link for `fragment`.
@@ -191,7 +195,8 @@ fn cut_chain(
         reason,
     };
     if split == Split::Host {
-        decisions.push(stay("as the settings ask".to_owned()));
+        let why = context.pages_only().unwrap_or_else(|| "as the settings ask".to_owned());
+        decisions.push(stay(why));
         return Ok(chain);
     }
     if let Some(reason) = context.refusal(&scan) {

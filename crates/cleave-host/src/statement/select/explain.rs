@@ -85,7 +85,12 @@ impl Tail {
         let settings = query.context.settings();
         let mut cuts = vec![(
             "asked for".to_owned(),
-            format!("split {}, stack {}", query.split, settings.stack),
+            format!(
+                "split {}, stack {}{}",
+                query.split,
+                settings.stack,
+                if settings.ndp { "" } else { ", ndp off" }
+            ),
         )];
         for decision in &query.cuts.decisions {
             let text = decision.to_string();

@@ -82,6 +82,10 @@ impl DeviceFacts {
 }
 
 impl CutContext for HostCuts {
+    fn pages_only(&self) -> Option<String> {
+        self.context.settings().pages_only().map(str::to_owned)
+    }
+
     fn refusal(&self, scan: &TableScanExec) -> Option<String> {
         let input = match self.context.input(scan.scan().input) {
             Ok(input) => input.input,
