@@ -168,7 +168,8 @@ impl Session {
             }
             return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
         }
-        let device = self.database.device_named(&self.settings.default_device)?.id();
+        let device = create.placement.device.as_ref().unwrap_or(&self.settings.default_device);
+        let device = self.database.device_named(device)?.id();
         let table_id = transaction.table_id()?;
         transaction.put_table(empty_table(TableSchema { table_id, ..create.schema }, device));
         transaction.commit().await?;

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{self, DataType, Spanned};
 use crate::error::{Error, Fault, NameKind, Position, Result};
 use crate::statement::defaults::check_default;
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::placement::{Placement, placement};
 
 /// CREATE TABLE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct CreateTable {
     pub if_not_exists: bool,
     /// What to create; `table_id` is 0.
     pub schema: TableSchema,
+    /// Where it is to lie.
+    pub placement: Placement,
 }
 
 /// The type names that a misspelt one is compared with.
@@ -86,7 +89,9 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     for column in &schema.columns {
         check_default(column)?;
     }
-    Ok(CreateTable { if_not_exists: statement.if_not_exists, schema })
+    let placement = placement(&statement.table_options)
+        .map_err(|error| error.at(position_of(statement.name.span().start)))?;
+    Ok(CreateTable { if_not_exists: statement.if_not_exists, schema, placement })
 }
 
 fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
@@ -115,10 +120,6 @@ fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
         (
             !matches!(statement.hive_distribution, ast::HiveDistributionStyle::NONE),
             "PARTITIONED BY or SKEWED BY",
-        ),
-        (
-            !matches!(statement.table_options, ast::CreateTableOptions::None),
-            "options after the column list of CREATE TABLE",
         ),
         (statement.default_ddl_collation.is_some(), "a default collation"),
         (

@@ -1,7 +1,8 @@
 //! Statements: SQL text in, typed [`Statement`]s out, with everything checked that needs no catalog.
 //!
 //! 1. [`parse_script`] cuts a script into statements and reads each in PostgreSQL's dialect.
-//! 2. [`ddl`] makes a table description of CREATE TABLE, [`copy`] options of COPY.
+//! 2. [`ddl`] makes a table description of CREATE TABLE, [`placement`] says on which device it is to lie,
+//!    [`copy`] makes options of COPY.
 //! 3. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
@@ -11,6 +12,7 @@ pub mod ddl;
 pub mod defaults;
 pub mod names;
 pub mod parse;
+pub mod placement;
 pub mod select;
 
 pub use copy::{Copy, CopyEnd, CopySource};
