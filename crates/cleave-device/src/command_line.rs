@@ -14,6 +14,7 @@ use std::sync::Arc;
 use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
 use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode};
 
+use crate::owner_record::{OwnerRecord, OwnerRecordError};
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
 use crate::serve::{ListenOptions, Listener, LocalListener, LocalOptions, Log, ServeError};
 
@@ -24,9 +25,10 @@ Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env 
        cleaved --media FILE --local SOCKET [options]
 
   --media FILE            file or block device that holds the pages; a file is made if it is not there
-  --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id);
-                          a block device keeps its own
+  --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id;
+                          a block device keeps its own); beside it, as its name with .owner, lies whose it is
   --overwrite-media       take a block device that holds something else, and lose that
+  --hand-over             forget whose the media is: the next database that asks may have all of it
   --listen HOST:PORT      where hosts connect; port 0 takes a free one
   --local SOCKET          where this user's hosts on this machine connect, through shared memory; may stand
                           beside --listen
@@ -62,6 +64,8 @@ enum Failure {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
+    Owner(#[from] OwnerRecordError),
+    #[error(transparent)]
     Serve(#[from] ServeError),
     #[error("{what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
@@ -86,6 +90,7 @@ struct Options {
     rate_cap: Option<u64>,
     port_file: Option<PathBuf>,
     until_stdin_closes: bool,
+    hand_over: bool,
 }
 
 #[derive(Debug)]
@@ -144,6 +149,10 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
             }
             "--overwrite-media" if inline.is_none() => {
                 options.overwrite_media = true;
+                continue;
+            }
+            "--hand-over" if inline.is_none() => {
+                options.hand_over = true;
                 continue;
             }
             _ => {}
@@ -242,6 +251,11 @@ fn run(options: &Options) -> Result<(), Failure> {
         std::fs::remove_file(path).map_err(failed)?;
     }
     let mut runtime_options = RuntimeOptions::new(device_id(&media, &id_file)?);
+    runtime_options.owner = OwnerRecord::beside_identity(&id_file);
+    if options.hand_over {
+        runtime_options.owner.replace(None)?;
+        say("handed over: the next database that asks may have all of the media");
+    }
     if let Some(cores) = options.cores {
         runtime_options.cores = cores;
     }

@@ -11,7 +11,7 @@
 //! goes beyond what the run was admitted with; after the outcome nothing is offered.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -38,6 +38,8 @@ pub(crate) struct FragmentRun {
     credit: Notify,
     accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
     cancelled: watch::Sender<bool>,
+    /// What the run ends with where nobody cancelled it.
+    why_cancelled: OnceLock<DeviceError>,
     /// True once nothing works for the run any more.
     still: watch::Sender<bool>,
 }
@@ -83,6 +85,7 @@ impl FragmentRun {
             credit: Notify::new(),
             accepted: watch::Sender::new(None),
             cancelled: watch::Sender::new(false),
+            why_cancelled: OnceLock::new(),
             still: watch::Sender::new(false),
         }
     }
@@ -179,10 +182,12 @@ impl FragmentRun {
 
     /// The outcome of a run that was stopped.
     pub(crate) fn cancelled_error(&self) -> DeviceError {
-        DeviceError::new(
-            DeviceErrorCause::Cancelled,
-            format!("run {} was cancelled", self.header.run),
-        )
+        self.why_cancelled.get().cloned().unwrap_or_else(|| {
+            DeviceError::new(
+                DeviceErrorCause::Cancelled,
+                format!("run {} was cancelled", self.header.run),
+            )
+        })
     }
 
     // ---- from the host -------------------------------------------------------------------------
@@ -242,6 +247,15 @@ impl FragmentRun {
     /// Tells the run to stop, without waiting until it has.
     pub(crate) fn cancel(&self) {
         self.cancelled.send_replace(true);
+    }
+
+    /// As [`FragmentRun::cancel`]; what it ends with is `why`, unless it was told to stop before.
+    pub(crate) fn cancel_because(&self, why: DeviceError) {
+        if !*self.cancelled.borrow() {
+            // The first reason stays.
+            drop(self.why_cancelled.set(why));
+        }
+        self.cancel();
     }
 
     /// Waits until nothing works for the run any more.

@@ -3,7 +3,8 @@
 //! What enters are commands, over a link; what leaves are replies and slots of rows.
 //!
 //! 1. [`serve`]: a listener, TLS and the token, or shared memory; commands and runs of one connection side by side.
-//! 2. [`runtime`]: [`Runtime`], what every command does; ownership by database and epoch.
+//! 2. [`runtime`]: [`Runtime`], what every command does; ownership by database and epoch, which
+//!    [`OwnerRecord`] keeps over a restart.
 //! 3. `reservations`: where the host may write.
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
 //! 5. `fragment_run`: one run, its ring of slots and its end. `run_copies`: the copies of its
@@ -11,13 +12,15 @@
 //! 6. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
 //! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them;
-//! a device knows blocks, and fragments while they run. Nothing here survives a restart but the media.
+//! a device knows blocks, and fragments while they run. Nothing here survives a restart but the media and
+//! whose it is.
 
 mod admission;
 pub mod command_line;
 mod device_error;
 mod fragment_run;
 mod memory_budget;
+mod owner_record;
 mod reservations;
 mod run_copies;
 mod run_pages;
@@ -25,5 +28,6 @@ pub mod runtime;
 pub mod serve;
 
 pub use command_line::main_with_args;
+pub use owner_record::{OwnerRecord, OwnerRecordError};
 pub use runtime::{Runtime, RuntimeError, RuntimeOptions};
 pub use serve::{ListenOptions, Listener, LocalListener, LocalOptions, ServeError};

@@ -3,14 +3,14 @@
 //! Host I/O (read, write, sync, reserve) is served on blocking threads of its own; fragments run on
 //! `cores` threads of theirs and read media on a third set, so that neither waits behind the other.
 //!
-//! Invariants: one database at a time owns the device, in one epoch, kept while the process lives.
-//! A write lands only inside what that database reserved in that epoch. A higher epoch is answered
-//! when nothing of the lower ones is under way any more (rule 29): writes hold the ownership lock
-//! shared until they are done, raising it takes it alone and waits for the runs.
+//! Invariants: one database at a time owns the device, in one epoch; both outlive the process
+//! ([`OwnerRecord`]). A write lands only inside what that database reserved in that epoch, in this
+//! process. A claim of a higher epoch is answered when nothing of the lower ones is under way any more
+//! (rule 29): writes hold the ownership lock shared until they are done, a claim takes it alone and
+//! waits for the runs.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -29,14 +29,17 @@ use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes, simulation};
 use cleave_store::{MediaPages, PageRead};
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tokio::sync::RwLock;
 
 use crate::admission::Admission;
 use crate::device_error::{of_media, of_store};
 use crate::fragment_run::FragmentRun;
-use crate::reservations::Reservations;
+use crate::owner_record::{OwnerRecord, OwnerRecordError};
 
 mod execute;
+mod ownership;
+
+use ownership::{Entry, Owner};
 
 /// Most runs that may be kept unreleased.
 const RUNS_MAX: usize = 1024;
@@ -61,10 +64,13 @@ pub struct RuntimeOptions {
     pub io_threads: u32,
     /// Blocks that the media may grow to.
     pub block_count_max: u64,
+    /// Where it is kept whose the device is.
+    pub owner: OwnerRecord,
 }
 
 impl RuntimeOptions {
-    /// All cores of the machine, 256 MiB for fragments, media of up to 64 TiB.
+    /// All cores of the machine, 256 MiB for fragments, media of up to 64 TiB, an owner that is forgotten
+    /// when the process ends.
     pub fn new(device_id: [u8; 16]) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self {
@@ -74,6 +80,7 @@ impl RuntimeOptions {
             admission_wait: Duration::from_secs(5),
             io_threads: 16,
             block_count_max: 1 << 34,
+            owner: OwnerRecord::in_process(),
         }
     }
 }
@@ -87,6 +94,9 @@ pub enum RuntimeError {
     /// The system gave no random bytes.
     #[error(transparent)]
     Random(#[from] cleave_media::MediaError),
+    /// Whose the device is cannot be known.
+    #[error(transparent)]
+    Owner(#[from] OwnerRecordError),
 }
 
 /// A device over one media.
@@ -101,20 +111,10 @@ pub struct Runtime {
     /// Runs that were released and may still work: a higher epoch waits for these too.
     ending: Mutex<Vec<Weak<FragmentRun>>>,
     admission: Admission,
-    sequence_max: AtomicU64,
     threads: Threads,
 }
 
-/// The database that owns the device.
-#[derive(Debug)]
-struct Owner {
-    database: [u8; 16],
-    epoch: u64,
-    reservations: Mutex<Reservations>,
-}
-
 type RunKey = ([u8; 16], u64, u64);
-type Ownership = OwnedRwLockReadGuard<Option<Owner>>;
 
 /// The two sets of threads.
 #[derive(Debug)]
@@ -152,6 +152,7 @@ impl Drop for ThreadSet {
 impl Runtime {
     /// A device over `media`.
     pub fn new(media: Arc<dyn Media>, options: RuntimeOptions) -> Result<Arc<Self>, RuntimeError> {
+        let owner = options.owner.read()?.map(Owner::new);
         let cores = options.cores.max(1) as usize;
         let io = ThreadSet::start(
             Builder::new_multi_thread()
@@ -170,11 +171,10 @@ impl Runtime {
         Ok(Arc::new(Self {
             media,
             incarnation: u64::from_le_bytes(random_bytes::<8>()?),
-            owner: Arc::default(),
+            owner: Arc::new(RwLock::new(owner)),
             runs: Mutex::default(),
             ending: Mutex::default(),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
-            sequence_max: AtomicU64::new(0),
             threads: Threads { io, fragments },
             options,
         }))
@@ -183,53 +183,6 @@ impl Runtime {
     /// The media that it serves.
     pub fn media(&self) -> &Arc<dyn Media> {
         &self.media
-    }
-
-    // ---- ownership -----------------------------------------------------------------------------
-
-    /// Lets `header` in as part of the current epoch, raising the epoch where it is higher.
-    async fn enter(&self, header: &CommandHeader) -> Result<Ownership, DeviceError> {
-        if header.database == [0; 16] {
-            let message = "this command needs a database, and its header names none";
-            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
-        }
-        self.sequence_max.fetch_max(header.sequence, Ordering::Relaxed);
-        loop {
-            let ownership = Arc::clone(&self.owner).read_owned().await;
-            match ownership.as_ref().map(|owner| owner.admits(header)) {
-                Some(Ok(true)) => return Ok(ownership),
-                Some(Err(error)) => return Err(error),
-                Some(Ok(false)) | None => drop(ownership),
-            }
-            self.raise_epoch(header).await?;
-        }
-    }
-
-    async fn raise_epoch(&self, header: &CommandHeader) -> Result<(), DeviceError> {
-        let mut owner = self.owner.write().await;
-        if let Some(owner) = owner.as_ref()
-            && owner.admits(header)?
-        {
-            return Ok(());
-        }
-        // No command of an older epoch is under way: they hold the lock shared. Now its runs. Each stays
-        // on its list until it stands still, because whoever asked may go away while this waits.
-        let mut older: Vec<_> = self.lock_runs().values().map(Arc::clone).collect();
-        older.extend(self.lock_ending().iter().filter_map(Weak::upgrade));
-        for run in &older {
-            run.cancel();
-        }
-        for run in &older {
-            run.stand_still().await;
-            run.let_go();
-            self.forget_run(run);
-        }
-        *owner = Some(Owner {
-            database: header.database,
-            epoch: header.epoch,
-            reservations: Mutex::default(),
-        });
-        Ok(())
     }
 
     // ---- host I/O ------------------------------------------------------------------------------
@@ -259,30 +212,22 @@ impl Runtime {
         Ok(Reply::Read(payloads))
     }
 
-    async fn write(
-        &self,
-        ownership: Ownership,
-        items: Vec<WriteItem>,
-    ) -> Result<Reply, DeviceError> {
+    async fn write(&self, entry: Entry, items: Vec<WriteItem>) -> Result<Reply, DeviceError> {
         let bytes = items.iter().map(|item| item.payload.bytes.len() as u64);
         check_transfer("write", bytes.fold(0, u64::saturating_add))?;
         self.on_io_thread(move |media| {
-            check_writes(ownership.as_ref(), &items)?;
+            check_writes(entry.as_ref(), &items)?;
             for item in &items {
                 media.write(item.start, &item.payload.bytes).map_err(|error| of_media(&error))?;
             }
             // Held until here, so that an epoch ends only after its writes.
-            drop(ownership);
+            drop(entry);
             Ok(Reply::Done)
         })
         .await
     }
 
-    async fn reserve(
-        &self,
-        ownership: Ownership,
-        extents: Vec<Extent>,
-    ) -> Result<Reply, DeviceError> {
+    async fn reserve(&self, entry: Entry, extents: Vec<Extent>) -> Result<Reply, DeviceError> {
         let end = extents.iter().map(|extent| extent.end().0).max().unwrap_or(0);
         let block_count_max = self.options.block_count_max;
         if end > block_count_max {
@@ -294,7 +239,7 @@ impl Runtime {
             if end > media.block_count() {
                 media.grow_to(end).map_err(|error| of_media(&error))?;
             }
-            if let Some(owner) = ownership.as_ref() {
+            if let Some(owner) = entry.as_ref() {
                 let mut reservations = owner.lock_reservations();
                 extents.into_iter().for_each(|extent| reservations.add(extent));
             }
@@ -305,7 +250,8 @@ impl Runtime {
 
     // ---- about itself --------------------------------------------------------------------------
 
-    fn identity(&self) -> Identity {
+    async fn identity(&self) -> Identity {
+        let owner = self.owner.read().await.as_ref().map(|owner| owner.ownership);
         Identity {
             device: self.options.device_id,
             build: cleave_fragment::build_id(),
@@ -317,18 +263,20 @@ impl Runtime {
             fragment_memory_bytes: self.admission.total_bytes(),
             slot_bytes_max: *SLOT_BYTES.end(),
             transfer_bytes_max: TRANSFER_BYTES_MAX,
+            owner,
         }
     }
 
-    async fn status(&self, header: &CommandHeader) -> DeviceStatus {
-        let reserved_block_count = match self.owner.read().await.as_ref() {
-            Some(owner) if (owner.database, owner.epoch) == (header.database, header.epoch) => {
-                owner.lock_reservations().block_count()
-            }
-            _ => 0,
+    /// For nobody, or for the owner.
+    async fn status(&self, header: &CommandHeader) -> Result<DeviceStatus, DeviceError> {
+        let reserved_block_count = if header.database == [0; 16] {
+            0
+        } else {
+            let entry = self.enter(header).await?;
+            entry.as_ref().map_or(0, |owner| owner.lock_reservations().block_count())
         };
         let runs = self.lock_runs().values().map(|run| run.status()).collect();
-        DeviceStatus {
+        Ok(DeviceStatus {
             incarnation: self.incarnation,
             fragment_memory_bytes: self.admission.total_bytes(),
             fragment_memory_bytes_free: self.admission.free_bytes(),
@@ -337,7 +285,7 @@ impl Runtime {
             media_bytes_read: self.media.bytes_read(),
             media_bytes_written: self.media.bytes_written(),
             runs,
-        }
+        })
     }
 
     // ---- runs ----------------------------------------------------------------------------------
@@ -384,36 +332,36 @@ impl DeviceService for Runtime {
     async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
         let header = command.header;
         match command.request {
-            Request::Identify => {
-                if header.database != [0; 16] {
-                    drop(self.enter(&header).await?);
-                }
-                Ok(Reply::Identity(self.identity()))
-            }
-            Request::Status => Ok(Reply::Status(self.status(&header).await)),
+            Request::Identify => Ok(Reply::Identity(self.identity().await)),
+            Request::Claim { opening, after } => self.claim(&header, opening, after).await,
+            Request::GiveUp => self.give_up(&header).await,
+            Request::Status => Ok(Reply::Status(self.status(&header).await?)),
             Request::Read(items) => {
-                let _ownership = self.enter(&header).await?;
+                let _entry = self.enter(&header).await?;
                 self.read(items).await
             }
             Request::Write(items) => {
-                let ownership = self.enter(&header).await?;
-                self.write(ownership, items).await
+                let entry = self.enter(&header).await?;
+                self.write(entry, items).await
             }
             Request::Reserve { extents } => {
-                let ownership = self.enter(&header).await?;
-                self.reserve(ownership, extents).await
+                let entry = self.enter(&header).await?;
+                self.reserve(entry, extents).await
             }
             Request::Sync => {
-                let _ownership = self.enter(&header).await?;
+                let _entry = self.enter(&header).await?;
                 self.on_io_thread(|media| media.sync().map_err(|error| of_media(&error))).await?;
                 Ok(Reply::Done)
             }
             Request::Fetch { consumed } => {
+                drop(self.enter(&header).await?);
                 let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
                 run.consumed(consumed);
                 Ok(Reply::Done)
             }
             Request::Cancel => {
+                // Not held while it waits, so that a claim need not wait for the run twice.
+                drop(self.enter(&header).await?);
                 if let Some(run) = self.run(&header) {
                     run.cancel();
                     run.stand_still().await;
@@ -421,6 +369,7 @@ impl DeviceService for Runtime {
                 Ok(Reply::Done)
             }
             Request::Release => {
+                drop(self.enter(&header).await?);
                 if let Some(run) = self.release_run(&header) {
                     run.stand_still().await;
                     run.let_go();
@@ -449,39 +398,8 @@ impl DeviceService for Runtime {
     }
 }
 
-impl Owner {
-    /// Whether `header` belongs to the current epoch (true) or begins a new one (false).
-    fn admits(&self, header: &CommandHeader) -> Result<bool, DeviceError> {
-        if self.database != header.database {
-            let message = format!(
-                "the device serves database {}, and this is {}; attach another device, or restart \
-                 this one to hand it over, which gives up what it holds",
-                hex(&self.database),
-                hex(&header.database),
-            );
-            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
-        }
-        if header.epoch < self.epoch {
-            let message = format!(
-                "the database was opened again elsewhere: epoch {} is over, the device is in {}",
-                header.epoch, self.epoch,
-            );
-            return Err(DeviceError::new(DeviceErrorCause::StaleEpoch, message));
-        }
-        Ok(header.epoch == self.epoch)
-    }
-
-    fn lock_reservations(&self) -> MutexGuard<'_, Reservations> {
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 fn key(header: &CommandHeader) -> RunKey {
     (header.database, header.epoch, header.run)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unknown_run(header: &CommandHeader) -> DeviceError {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`Database::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
-//! crash left behind and works out each device's free space. Devices are connected when first needed,
-//! so that one that is away hinders nobody who does not need it.
+//! crash left behind, works out each device's free space, and claims every device that answers soon.
+//! The others are claimed when first needed, so that one that is away hinders nobody who does not need it.
 //!
 //! Invariants: one process at a time; one writing statement at a time; the published state only ever
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use cleave_fragment::command::Ownership;
 use cleave_fragment::link::Link;
 use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
@@ -53,6 +54,9 @@ pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 /// How often, and after which pause, a database that is in use is asked for again: half a second.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
+
+/// How long an opening waits for its devices to take its claim.
+const CLAIM_WAIT: Duration = Duration::from_secs(2);
 
 /// Name of the embedded device.
 pub const EMBEDDED_DEVICE_NAME: &str = "embedded";
@@ -126,6 +130,8 @@ pub struct Database {
     runtime: Arc<RuntimeEnv>,
     writer: Arc<tokio::sync::Mutex<()>>,
     stopped: AtomicBool,
+    /// Drawn when it was opened: tells this opening from those of copies.
+    opening: u64,
     /// Last, so that the directory is unlocked after all else is gone.
     _lock: File,
 }
@@ -185,9 +191,10 @@ impl Database {
         // Where nothing is written, no space is taken either.
         let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
         let named = if writable { &state } else { &nothing };
+        let opening = draw_opening()?;
         let mut devices = BTreeMap::new();
         for entry in state.devices() {
-            let device = attach(named, entry.clone(), directory, &options.embedded)?;
+            let device = attach(named, opening, entry.clone(), directory, &options.embedded)?;
             devices.insert(entry.id, Arc::new(device));
         }
         let database = Arc::new(Self {
@@ -200,13 +207,23 @@ impl Database {
             runtime: engine::query_runtime(options.query_memory_bytes)?,
             writer: Arc::default(),
             stopped: AtomicBool::new(!writable),
+            opening,
             _lock: lock,
         });
         database.note_published(&database.catalog());
         if let Some(device) = database.device(DeviceId::EMBEDDED) {
             device.link().await?;
         }
+        database.claim_devices().await;
         Ok(database)
+    }
+
+    /// Claims the devices that answer, so that older openings end there too. What kept one from it is
+    /// the error of the first statement that needs it.
+    async fn claim_devices(&self) {
+        let devices = self.devices();
+        let claims = devices.iter().map(|device| device.link());
+        drop(waiting::timeout(CLAIM_WAIT, futures::future::join_all(claims)).await);
     }
 
     /// A session with default settings.
@@ -326,8 +343,13 @@ impl Database {
             }
             .into());
         }
-        let device =
-            Arc::new(attach(&transaction.next, entry.clone(), &self.directory, &self.embedded)?);
+        let device = Arc::new(attach(
+            &transaction.next,
+            self.opening,
+            entry.clone(),
+            &self.directory,
+            &self.embedded,
+        )?);
         // Connected as this database before it is remembered: one that is another database's is
         // refused here.
         device.link().await?;
@@ -338,9 +360,42 @@ impl Database {
         Ok(device)
     }
 
+    /// Removes the remote device `name`, on which no table may lie, and lets other databases have it.
+    ///
+    /// Returns why the device could not be told, if so: it goes on believing that it is this database's.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::Attach`] for the embedded
+    /// device, and those of a commit.
+    pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
+        let mut transaction = Transaction::begin(self).await?;
+        let device = self.device_named(name)?;
+        if device.id() == DeviceId::EMBEDDED {
+            return Err(StorageError::Attach {
+                device: name.to_owned(),
+                reason: "it is the database's own, and stays".to_owned(),
+            }
+            .into());
+        }
+        let tables = transaction.next.tables_on(device.id());
+        if !tables.is_empty() {
+            let device = name.to_owned();
+            return Err(StorageError::HoldsTables { device, tables }.into());
+        }
+        transaction.next.devices.remove(&device.id());
+        transaction.commit().await?;
+        Ok(device.give_up().await.err())
+    }
+
     /// Makes `device` one of the database's, before a state that names it is published.
     pub(crate) fn adopt(&self, device: Arc<Device>) {
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(device.id(), device);
+    }
+
+    /// Lets go of the devices that `state`, which is published, does not name.
+    pub(crate) fn disown(&self, state: &CatalogState) {
+        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|id, _| state.devices.contains_key(id));
     }
 
     /// Waits until no other statement writes.
@@ -562,6 +617,13 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<CatalogS
     Ok(state)
 }
 
+/// A number that no other opening has, of this database or of a copy.
+fn draw_opening() -> Result<u64> {
+    let bytes = cleave_media::random_bytes()
+        .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
 fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
     root::replace(directory, state).map_err(|error| match error {
         ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
@@ -571,14 +633,14 @@ fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
 /// A device whose space is what `state` does not name on it.
 fn attach(
     state: &CatalogState,
+    opening: u64,
     entry: DeviceEntry,
     directory: &Path,
     embedded: &EmbeddedFactory,
 ) -> Result<Device> {
     let used = state.extents(entry.id);
-    Device::new(entry, state.database, state.epoch, used, directory, Arc::clone(embedded)).map_err(
-        |error| {
-            StorageError::Damaged { path: directory.join("root"), reason: error.to_string() }.into()
-        },
-    )
+    let opening = Ownership { database: state.database.0, epoch: state.epoch, opening };
+    Device::new(entry, opening, used, directory, Arc::clone(embedded)).map_err(|error| {
+        StorageError::Damaged { path: directory.join("root"), reason: error.to_string() }.into()
+    })
 }

@@ -1,7 +1,8 @@
 //! One attached device: how it is reached, whether it is the right one, and the space on it.
 //!
-//! 1. [`Device::link`] connects when first needed, identifies the device with the database's epoch
-//!    (which ends whatever an earlier opening left running there, rule 29) and compares identities.
+//! 1. [`Device::link`] connects when first needed, asks the device who and whose it is, and claims it for
+//!    this opening, which ends whatever an earlier one left running there (rule 29). A device of another
+//!    database, or of another copy of this one ([`openings`]), is refused.
 //! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands that pages need, in
 //!    commands no larger than the device takes.
 //! 3. [`Claim`] is space that one statement took and has not committed yet.
@@ -9,7 +10,7 @@
 //! The host owns physical space: the [`SpaceMap`] is rebuilt at every opening as the complement of
 //! what the root names, so nothing can leak. Space that a commit retires waits until no state that
 //! names it is held any more (rule 30); space whose write may still be on its way to a lost device
-//! is not used again before the next opening, whose epoch fences that write off.
+//! is not used again before the next opening, whose claim fences that write off.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cleave_fragment::command::{
-    Command, CommandHeader, Identity, Payload, ReadItem, ReadPayload, Reply, Request, WriteItem,
+    Command, CommandHeader, DeviceErrorCause, Identity, Ownership, Payload, ReadItem, ReadPayload,
+    Reply, Request, WriteItem,
 };
 use cleave_fragment::link::{
     AbandonedRuns, AttachMode, DeviceService, EmbeddedLink, Link, LinkError, LocalLink,
@@ -27,11 +29,15 @@ use cleave_fragment::link::{
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap};
 use tokio::sync::oneshot;
 
-use crate::catalog::{DatabaseId, DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 use crate::database::retry_while_in_use;
 use crate::error::{Error, Result};
 use crate::host_pages::item_bytes;
 use crate::storage_error::StorageError;
+
+mod openings;
+
+use openings::Openings;
 
 /// Makes the service of the embedded device over the media file at a path. The host never names the
 /// device's crate; who builds a program out of both hands this in.
@@ -48,8 +54,8 @@ pub(crate) const COMMAND_BYTES: usize = 8 << 20;
 /// An attached device. See the module's description.
 pub struct Device {
     entry: DeviceEntry,
-    database: DatabaseId,
-    epoch: u64,
+    /// What this opening of the database claims to be.
+    opening: Ownership,
     sequence: AtomicU64,
     run: AtomicU64,
     /// Blocks that the media had at least when the database was opened: the root names pages on them.
@@ -62,6 +68,7 @@ pub struct Device {
     failures: AtomicU64,
     /// Outlives the links, which are given up where they are lost.
     abandoned: AbandonedRuns,
+    openings: Openings,
     media: PathBuf,
     embedded: EmbeddedFactory,
 }
@@ -96,14 +103,14 @@ pub struct SpaceStatus {
 }
 
 impl Device {
-    /// A device that is not connected yet, of which `used` is in use.
+    /// A device that is not connected yet, of which `used` is in use, for the `opening` of the database in
+    /// `directory`.
     ///
     /// # Errors
     /// [`StorageError::Damaged`]-like words where two extents overlap; the caller names the file.
     pub(crate) fn new(
         entry: DeviceEntry,
-        database: DatabaseId,
-        epoch: u64,
+        opening: Ownership,
         used: Vec<Extent>,
         directory: &Path,
         embedded: EmbeddedFactory,
@@ -111,9 +118,9 @@ impl Device {
         let map = SpaceMap::with_used(used)?;
         Ok(Self {
             media: directory.join(format!("device-{}.media", entry.id)),
+            openings: Openings::of(directory, entry.id),
             entry,
-            database,
-            epoch,
+            opening,
             sequence: AtomicU64::new(1),
             run: AtomicU64::new(1),
             block_count_min: map.high_water(),
@@ -153,8 +160,8 @@ impl Device {
     /// A header for the next command, outside any run.
     pub fn header(&self) -> CommandHeader {
         CommandHeader {
-            database: self.database.0,
-            epoch: self.epoch,
+            database: self.opening.database,
+            epoch: self.opening.epoch,
             run: 0,
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
             interaction: 0,
@@ -169,7 +176,8 @@ impl Device {
     /// The link to the device, connected and identified.
     ///
     /// # Errors
-    /// [`StorageError::DeviceLost`], [`StorageError::OtherDevice`], [`StorageError::Token`].
+    /// [`StorageError::DeviceLost`], [`StorageError::OtherDevice`], [`StorageError::Token`],
+    /// [`StorageError::OtherOwner`], [`StorageError::Copied`], [`StorageError::Superseded`].
     pub async fn link(&self) -> Result<Arc<dyn Link>> {
         Ok(self.connection().await?.link)
     }
@@ -230,15 +238,63 @@ impl Device {
     async fn connect(&self) -> Result<Connection> {
         let abandoned = self.abandoned.clone();
         let link = connect(&self.entry, &self.media, &self.embedded, abandoned).await?;
-        // First on behalf of nobody: another device is none of this database's, and stays that.
-        self.compare(&self.identify(&*link, CommandHeader::default()).await?)?;
-        let identity = self.identify(&*link, self.header()).await?;
+        let identity = self.identify(&*link).await?;
+        // Another device is none of this database's, and stays that.
         self.compare(&identity)?;
+        self.claim(&*link, identity.owner).await?;
         Ok(Connection { link, identity: Arc::new(identity) })
     }
 
-    async fn identify(&self, link: &dyn Link, header: CommandHeader) -> Result<Identity> {
-        let command = Command::new(header, Request::Identify);
+    /// Makes the device this opening's, which `found` owned until now.
+    async fn claim(&self, link: &dyn Link, found: Option<Ownership>) -> Result<()> {
+        if found == Some(self.opening) {
+            return Ok(());
+        }
+        // What the embedded device has is in the same folder, and nobody else can reach it.
+        let is_remote = self.mode() != AttachMode::Embedded;
+        let mut own = if is_remote { self.openings.read()? } else { Vec::new() };
+        if let Some(found) = found {
+            let (device, address) = (self.entry.name.clone(), self.entry.address());
+            if found.database != self.opening.database {
+                return Err(
+                    StorageError::OtherOwner { device, address, owner: found.database }.into()
+                );
+            }
+            if is_remote && !own.contains(&found.opening) {
+                return Err(StorageError::Copied { device, address, epoch: found.epoch }.into());
+            }
+        }
+        if is_remote && !own.contains(&self.opening.opening) {
+            // Before the claim: it may be heard, and its answer lost.
+            own.push(self.opening.opening);
+            self.openings.replace(&own)?;
+        }
+        let after = found.map_or(0, |found| found.opening);
+        let claim = Request::Claim { opening: self.opening.opening, after };
+        match link.call(Command::new(self.header(), claim)).await {
+            Ok(Reply::Done) => {}
+            Ok(other) => return Err(self.strange(&other, "claim")),
+            Err(error) => return Err(self.fault("take this database's claim", error)),
+        }
+        if is_remote {
+            self.openings.replace(&[self.opening.opening])?;
+        }
+        Ok(())
+    }
+
+    /// Lets another database have the device, which this one has no more. That it cannot be told is an
+    /// error of the caller's: it goes on believing that it is this database's.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub(crate) async fn give_up(&self) -> Result<()> {
+        let outcome = self.done("be given up", Request::GiveUp).await;
+        self.openings.remove();
+        outcome
+    }
+
+    async fn identify(&self, link: &dyn Link) -> Result<Identity> {
+        let command = Command::new(CommandHeader::default(), Request::Identify);
         match link.call(command).await.map_err(|error| self.fault("identify itself", error))? {
             Reply::Identity(identity) => Ok(identity),
             other => Err(self.strange(&other, "identify")),
@@ -260,7 +316,9 @@ impl Device {
             _ => None,
         };
         match (self.call_once(action, request).await, again) {
-            (Err(Error::Storage(error)), Some(again)) if error.is_device_lost() => {
+            (Err(Error::Storage(error)), Some(again))
+                if error.is_device_lost() || is_not_claimed(&error) =>
+            {
                 self.call_once(action, again).await
             }
             (Err(Error::Storage(error)), _) if matches!(*error, StorageError::Refused { .. }) => {
@@ -276,11 +334,20 @@ impl Device {
         match link.call(Command::new(self.header(), request)).await {
             Ok(reply) => Ok(reply),
             Err(error) => {
-                if error.is_unreachable() {
-                    self.forget(&link).await;
-                }
+                self.forget_if_useless(&link, &error).await;
                 Err(self.fault(action, error))
             }
+        }
+    }
+
+    /// Forgets `link` where `error` says that it leads to this opening's device no more.
+    pub(crate) async fn forget_if_useless(&self, link: &Arc<dyn Link>, error: &LinkError) {
+        use DeviceErrorCause::{NotClaimed, OtherDatabase, StaleEpoch};
+        let is_ours = error
+            .device_error()
+            .is_none_or(|error| !matches!(error.cause, NotClaimed | OtherDatabase | StaleEpoch));
+        if error.is_unreachable() || !is_ours {
+            self.forget(link).await;
         }
     }
 
@@ -294,7 +361,7 @@ impl Device {
             return Ok(());
         }
         let Ok(link) = self.link().await else { return Ok(()) };
-        match self.identify(&*link, CommandHeader::default()).await {
+        match self.identify(&*link).await {
             Ok(identity) => self.compare(&identity),
             Err(_) => Ok(()),
         }
@@ -733,6 +800,11 @@ async fn connect(
     }
 }
 
+fn is_not_claimed(error: &StorageError) -> bool {
+    let StorageError::Refused { source, .. } = error else { return false };
+    source.cause == DeviceErrorCause::NotClaimed
+}
+
 fn read_token(device: &str, remote: &RemoteDevice) -> Result<Token> {
     let Some(path) = &remote.token_file else {
         return Err(StorageError::Attach {
@@ -748,6 +820,9 @@ fn read_token(device: &str, remote: &RemoteDevice) -> Result<Token> {
 fn fault(entry: &DeviceEntry, action: &'static str, error: LinkError) -> Error {
     let (device, address) = (entry.name.clone(), entry.address());
     match error {
+        LinkError::Device { source, .. } if source.cause == DeviceErrorCause::StaleEpoch => {
+            StorageError::Superseded { device, address, source }
+        }
         LinkError::Device { source, .. } => {
             StorageError::Refused { device, address, action, source }
         }

@@ -128,6 +128,44 @@ pub enum StorageError {
         /// Bytes that it has.
         found_bytes: u64,
     },
+    /// The database, or a copy of it, was opened again elsewhere and has taken the device: end this process.
+    #[error("device \"{device}\" at {address} has left this host: {source}; one host at a time")]
+    Superseded {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What the device says.
+        #[source]
+        source: DeviceError,
+    },
+    /// Another copy of the database folder has used the device since this one did: use that copy.
+    #[error(
+        "device \"{device}\" at {address} was used by another copy of this database, in its epoch {epoch}, \
+         and may have given away what this copy names; open that copy instead"
+    )]
+    Copied {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// The epoch of that copy when it took the device.
+        epoch: u64,
+    },
+    /// The device is another database's: attach another one, or have its operator hand it over.
+    #[error(
+        "device \"{device}\" at {address} serves another database, {}; attach another device, or start \
+         that one with --hand-over, which gives up what it holds",
+        Identity(*owner)
+    )]
+    OtherOwner {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// The other database.
+        owner: [u8; 16],
+    },
     /// A device answered with something that is no answer to what was asked.
     #[error("device \"{device}\" at {address} answered {what}; is it of another version?")]
     Answer {
@@ -165,6 +203,14 @@ pub enum StorageError {
         /// Why.
         reason: String,
     },
+    /// A device that is to be removed and is still needed: drop its tables first.
+    #[error("device \"{device}\" cannot be removed: tables lie on it: {}", tables.join(", "))]
+    HoldsTables {
+        /// Name of the device.
+        device: String,
+        /// The tables.
+        tables: Vec<String>,
+    },
     /// Pages, maps or index of one table: the rest of the database is not concerned.
     #[error("table \"{table}\": {source}")]
     Table {
@@ -197,8 +243,12 @@ impl StorageError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::NotADatabase { .. } => "3D000",
-            Self::InUse { .. } => "55006",
+            Self::InUse { .. }
+            | Self::Superseded { .. }
+            | Self::Copied { .. }
+            | Self::OtherOwner { .. } => "55006",
             Self::Attach { .. } => "22023",
+            Self::HoldsTables { .. } => "2BP01",
             Self::Exhausted { .. } => "54000",
             Self::Token { .. } => "28000",
             Self::NewerFormat { .. }
@@ -210,6 +260,7 @@ impl StorageError {
                 DeviceErrorCause::OutOfSpace => "53100",
                 DeviceErrorCause::OutOfMemory => "53200",
                 DeviceErrorCause::Unauthenticated => "28000",
+                DeviceErrorCause::OtherDatabase => "55006",
                 _ => "58030",
             },
             Self::Link { source: LinkError::Corrupt { .. }, .. } => "XX001",

@@ -50,17 +50,17 @@ impl Runtime {
         check_build(&request)?;
         check_figures(&request)?;
         let request = Arc::new(request);
-        let ownership = self.enter(&request.header).await?;
+        let entry = self.enter(&request.header).await?;
         let memory_bytes = memory_of(&request);
         let (run, is_new) = self.enter_run(&request, memory_bytes, slots.clone())?;
         if !is_new {
-            drop(ownership);
+            drop(entry);
             let schema = run.accepted().await?;
             run.attach(slots, request.first_slot)?;
             return Ok(schema);
         }
-        // Entered: a higher epoch finds it and ends it. Waiting for memory must not hold that up.
-        drop(ownership);
+        // Entered: a claim finds it and ends it. Waiting for memory must not hold that up.
+        drop(entry);
         let mut entered = Entered { runtime: self, run: &run, done: false };
         self.reclaim_detached(memory_bytes, &run);
         let admitted = tokio::select! {

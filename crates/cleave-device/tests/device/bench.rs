@@ -34,6 +34,8 @@ use datafusion_physical_plan::ExecutionPlan;
 
 pub(crate) const DEVICE_ID: [u8; 16] = *b"device of a test";
 pub(crate) const DATABASE: [u8; 16] = *b"a test's databas";
+/// The opening of epoch 0; that of a later epoch is as much more.
+pub(crate) const OPENING: u64 = 1000;
 pub(crate) const TOKEN: &str = "a-token-that-only-tests-use";
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
 /// Rows of the table that [`Bench::load`] writes, and of each of its pages.
@@ -63,7 +65,7 @@ pub(crate) fn options() -> RuntimeOptions {
 impl Bench {
     pub(crate) async fn embedded(media: Arc<dyn Media>, options: RuntimeOptions) -> Self {
         let device = Runtime::new(Arc::clone(&media), options).unwrap();
-        Self::of(EmbeddedLink::new(device, None), media, None)
+        Self::of(EmbeddedLink::new(device, None), media, None).await
     }
 
     pub(crate) async fn remote(media: Arc<dyn Media>, options: RuntimeOptions) -> Self {
@@ -71,18 +73,40 @@ impl Bench {
         let credentials = Credentials::new();
         let server = Server::start(device, any_port(), Some(&credentials)).await;
         let link = credentials.connect(server.address).await.unwrap();
-        Self::of(link, media, Some(server))
+        Self::of(link, media, Some(server)).await
     }
 
     pub(crate) async fn local(media: Arc<dyn Media>, options: RuntimeOptions) -> Self {
         let device = Runtime::new(Arc::clone(&media), options).unwrap();
         let server = LocalServer::start(device).await;
         let link = server.connect().await.unwrap();
-        Self { _local: Some(server), ..Self::of(link, media, None) }
+        Self { _local: Some(server), ..Self::of(link, media, None).await }
     }
 
-    pub(crate) fn of(link: Arc<dyn Link>, media: Arc<dyn Media>, server: Option<Server>) -> Self {
-        Self { link, media, epoch: 1, next: AtomicU64::new(1), _server: server, _local: None }
+    /// A bench that owns the device behind `link`.
+    pub(crate) async fn of(
+        link: Arc<dyn Link>,
+        media: Arc<dyn Media>,
+        server: Option<Server>,
+    ) -> Self {
+        let bench = Self { _server: server, ..Self::unclaimed(link, media) };
+        bench.claim(0).await.unwrap();
+        bench
+    }
+
+    /// A bench whose opening has not claimed the device.
+    pub(crate) fn unclaimed(link: Arc<dyn Link>, media: Arc<dyn Media>) -> Self {
+        Self { link, media, epoch: 1, next: AtomicU64::new(1), _server: None, _local: None }
+    }
+
+    /// A bench of a later epoch, which has not claimed the device.
+    pub(crate) fn later(&self, epoch: u64) -> Self {
+        Self { epoch, ..Self::unclaimed(Arc::clone(&self.link), Arc::clone(&self.media)) }
+    }
+
+    /// Claims the device for the bench's epoch, as the successor of the opening `after`.
+    pub(crate) async fn claim(&self, after: u64) -> Result<Reply, LinkError> {
+        self.call(Request::Claim { opening: OPENING + self.epoch, after }).await
     }
 
     pub(crate) fn header(&self) -> CommandHeader {

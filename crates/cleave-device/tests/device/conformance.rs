@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceErrorCause, MetricKind, Payload, ReadItem, ReadPayload, Reply,
-    Request, RunState,
+    Command, CommandHeader, DeviceErrorCause, MetricKind, Ownership, Payload, ReadItem,
+    ReadPayload, Reply, Request, RunState,
 };
 use cleave_fragment::link::{AttachMode, LinkError};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Media};
@@ -17,8 +17,8 @@ use datafusion_physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
 use crate::bench::{
-    Bench, DATABASE, DEVICE_ID, MEMORY_BYTES, ROW_COUNT, device_error, drain, extent, ids, memory,
-    options, scan, scan_with, segment, write_item,
+    Bench, DATABASE, DEVICE_ID, MEMORY_BYTES, OPENING, ROW_COUNT, device_error, drain, extent, ids,
+    memory, options, scan, scan_with, segment, write_item,
 };
 
 macro_rules! over_every_link {
@@ -68,7 +68,7 @@ over_every_link![
 ];
 
 async fn a_device_says_who_it_is(bench: Bench) {
-    // Anybody may ask, and does not thereby become the owner.
+    // Anybody may ask whose it is.
     let asked = Command::new(CommandHeader::default(), Request::Identify);
     let Reply::Identity(identity) = bench.link.call(asked).await.unwrap() else { panic!() };
     assert_eq!(identity.device, DEVICE_ID);
@@ -77,6 +77,8 @@ async fn a_device_says_who_it_is(bench: Bench) {
     assert_eq!((identity.cores, identity.block_size), (2, 4096));
     assert_eq!(identity.fragment_memory_bytes, MEMORY_BYTES);
     assert_eq!(identity.block_count, 0);
+    let owner = Ownership { database: DATABASE, epoch: 1, opening: OPENING + 1 };
+    assert_eq!(identity.owner, Some(owner));
     bench.reserve(0, 7).await;
     let Reply::Identity(identity) = bench.call(Request::Identify).await.unwrap() else { panic!() };
     assert_eq!(identity.block_count, 7);
@@ -167,9 +169,13 @@ async fn requests_that_make_no_sense_are_refused(bench: Bench) {
 async fn a_database_that_is_not_the_owner_is_refused(bench: Bench) {
     bench.reserve(0, 1).await;
     let other = CommandHeader { database: *b"another database", ..bench.header() };
-    let (cause, message) =
-        device_error(bench.link.call(Command::new(other, Request::Identify)).await);
-    assert_eq!(cause, DeviceErrorCause::Refused);
+    let (cause, message) = device_error(
+        bench
+            .link
+            .call(Command::new(other, Request::Claim { opening: 9, after: OPENING + 1 }))
+            .await,
+    );
+    assert_eq!(cause, DeviceErrorCause::OtherDatabase);
     assert!(message.contains("serves database 6120746573742773"), "{message}");
     let write = Request::Write(vec![write_item(0, &[1; BLOCK_SIZE])]);
     assert!(bench.link.call(Command::new(other, write)).await.is_err());
@@ -429,7 +435,7 @@ async fn fragments_that_cannot_run_are_refused(bench: Bench) {
     assert_eq!(cause, Refused);
     assert!(message.contains("input 0 is given twice"), "{message}");
     let stale = refusal(&|request| request.header.database = *b"another database").await;
-    assert_eq!(stale.0, Refused);
+    assert_eq!(stale.0, DeviceErrorCause::OtherDatabase);
     bench.reach_idle().await;
     // None of them stands in the way of a good one with the same number.
     let mut stream = bench.execute(good).await;
@@ -519,11 +525,11 @@ async fn a_higher_epoch_ends_runs_and_reservations(mut bench: Bench) {
     bench.reach(1, RunState::Stalled).await;
     let old = bench.header();
     bench.epoch = 2;
-    bench.call(Request::Identify).await.unwrap();
+    bench.claim(OPENING + 1).await.unwrap();
     let status = bench.status().await;
     assert_eq!((status.reserved_block_count, status.runs), (0, Vec::new()));
     assert_eq!(status.fragment_memory_bytes_free, MEMORY_BYTES);
-    assert_eq!(device_error(drain(&mut stream).await).0, DeviceErrorCause::Cancelled);
+    assert_eq!(device_error(drain(&mut stream).await).0, DeviceErrorCause::StaleEpoch);
     let write = Request::Write(vec![write_item(0, &[1; BLOCK_SIZE])]);
     let (cause, message) = device_error(bench.link.call(Command::new(old, write)).await);
     assert_eq!(cause, DeviceErrorCause::StaleEpoch);

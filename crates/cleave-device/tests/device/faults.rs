@@ -130,6 +130,7 @@ impl DeviceService for Liar {
                 fragment_memory_bytes: 0,
                 slot_bytes_max: 0,
                 transfer_bytes_max: 0,
+                owner: None,
             }));
         }
         assert!(!matches!(self.0, Lie::Panic), "this device panics");

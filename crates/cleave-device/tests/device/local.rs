@@ -98,7 +98,7 @@ async fn a_device_killed_in_a_run_is_lost_at_once_and_its_successor_takes_over_t
     let link = connect_soon(&socket).await;
     assert_eq!(link.mode(), AttachMode::Local);
     assert_eq!(link.device(), format!("local:{}", socket.display()));
-    let bench = Bench::of(link, memory(), None);
+    let bench = Bench::of(link, memory(), None).await;
     let morsels = bench.load().await;
     let mut request = bench.request(1, &scan(None), &morsels);
     request.slot_count = 1;
@@ -134,7 +134,7 @@ async fn a_host_that_dies_gives_way_to_the_next() {
     let media = memory();
     let device = Runtime::new(Arc::clone(&media), options()).unwrap();
     let server = LocalServer::start(Arc::clone(&device) as Arc<dyn DeviceService>).await;
-    let lost = Bench::of(server.connect().await.unwrap(), Arc::clone(&media), None);
+    let lost = Bench::of(server.connect().await.unwrap(), Arc::clone(&media), None).await;
     let morsels = lost.load().await;
     let mut request = lost.request(1, &scan(None), &morsels);
     (request.slot_count, request.memory_bytes) = (1, MEMORY_BYTES / 10 * 8);
@@ -142,7 +142,7 @@ async fn a_host_that_dies_gives_way_to_the_next() {
     lost.reach(1, RunState::Stalled).await;
     // Without a word: the stream is kept, so that nothing releases the run.
     drop(lost);
-    let bench = Bench::of(server.connect().await.unwrap(), media, None);
+    let bench = Bench::of(server.connect().await.unwrap(), media, None).await;
     let mut second = bench.request(2, &scan(Some(3)), &morsels);
     second.memory_bytes = request.memory_bytes;
     let mut result = loop {
@@ -163,7 +163,7 @@ async fn a_run_goes_on_over_the_next_region() {
     let media = memory();
     let device = Runtime::new(Arc::clone(&media), options()).unwrap();
     let server = LocalServer::start(Arc::clone(&device) as Arc<dyn DeviceService>).await;
-    let bench = Bench::of(server.connect().await.unwrap(), media, None);
+    let bench = Bench::of(server.connect().await.unwrap(), media, None).await;
     let morsels = bench.load().await;
     let mut request = bench.request(1, &scan(None), &morsels);
     (request.slot_count, request.slot_bytes) = (4, 4096);

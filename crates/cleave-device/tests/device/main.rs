@@ -6,6 +6,7 @@ mod bench;
 mod conformance;
 mod dependencies;
 mod faults;
+mod fencing;
 mod local;
 mod peers;
 mod program;

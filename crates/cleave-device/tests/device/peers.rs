@@ -158,7 +158,7 @@ async fn a_device_that_lies_about_a_run_is_caught() {
         let embedded: Arc<dyn Link> =
             cleave_fragment::link::EmbeddedLink::new(Arc::new(Liar(lie)), None);
         for link in [remote, embedded] {
-            let bench = Bench::of(link, memory(), None);
+            let bench = Bench::of(link, memory(), None).await;
             let mut stream = bench.execute(bench.request(1, &scan(None), &[])).await;
             let error = drain(&mut stream).await.unwrap_err();
             assert!(error.to_string().contains(expected), "{lie:?}: {error}");
@@ -362,7 +362,7 @@ async fn a_capped_link_carries_the_same() {
         RemoteLink::connect(remote_address(server.address), token(), None, rate).await.unwrap();
     let embedded: Arc<dyn Link> = cleave_fragment::link::EmbeddedLink::new(device, rate);
     for link in [remote, embedded] {
-        let bench = Bench::of(link, memory(), None);
+        let bench = Bench::of(link, memory(), None).await;
         let morsels = bench.load().await;
         let mut stream = bench.execute(bench.request(1, &scan(None), &morsels)).await;
         assert_eq!(drain(&mut stream).await.unwrap().len(), 20_000);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_fragment::command::{Reply, Request};
+use cleave_fragment::command::{CommandHeader, DeviceErrorCause, Reply, Request};
 use cleave_fragment::link::Link;
 use cleave_media::BLOCK_SIZE;
 
@@ -90,7 +90,7 @@ async fn it_serves_is_killed_and_serves_again() {
     let port_taken = port(&mut process, &place.path("port")).await;
     let address = SocketAddr::from(([127, 0, 7, 3], port_taken));
     let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
-    let bench = Bench::of(link, memory(), None);
+    let bench = Bench::of(link, memory(), None).await;
     let morsels = bench.load().await;
     let Reply::Identity(before) = bench.call(Request::Identify).await.unwrap() else { panic!() };
     assert_eq!((before.cores, before.fragment_memory_bytes), (2, 64 << 20));
@@ -198,4 +198,41 @@ fn what_cannot_start_says_why() {
     std::fs::write(place.path("media.id"), "12345").unwrap();
     let (code, text) = run(place.command("127.0.0.1:0"));
     assert!(code == 2 && text.contains("32 hexadecimal digits"), "{text}");
+}
+
+#[tokio::test]
+async fn it_remembers_whose_it_is_until_it_is_handed_over() {
+    let place = Place::new();
+    let claim = async |database: [u8; 16], hand_over: bool| {
+        let mut command = place.command_with_tls("127.0.0.1:0");
+        if hand_over {
+            command.arg("--hand-over");
+        }
+        drop(std::fs::remove_file(place.path("port")));
+        let mut process = Process(command.spawn().unwrap());
+        let port = port(&mut process, &place.path("port")).await;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
+        let header = CommandHeader { database, epoch: 1, ..CommandHeader::default() };
+        let claim = Request::Claim { opening: u64::from(database[0]), after: 0 };
+        link.call(cleave_fragment::command::Command::new(header, claim)).await
+    };
+    assert_eq!(claim([1; 16], false).await.unwrap(), Reply::Done);
+    let (cause, message) = crate::bench::device_error(claim([2; 16], false).await);
+    assert_eq!(cause, DeviceErrorCause::OtherDatabase);
+    assert!(message.contains("--hand-over"), "{message}");
+    assert_eq!(claim([1; 16], false).await.unwrap(), Reply::Done, "a repeated claim");
+    assert_eq!(claim([2; 16], true).await.unwrap(), Reply::Done);
+    assert_eq!(
+        crate::bench::device_error(claim([1; 16], false).await).0,
+        DeviceErrorCause::OtherDatabase
+    );
+
+    let record = place.path("media.id.owner");
+    let mut bytes = std::fs::read(&record).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&record, bytes).unwrap();
+    let (code, text) = run(place.command_with_tls("127.0.0.1:0"));
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("media.id.owner") && text.contains("--hand-over"), "{text}");
 }

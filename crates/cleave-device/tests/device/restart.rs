@@ -16,13 +16,14 @@ use crate::faults::Wire;
 #[tokio::test]
 async fn a_device_that_dies_gives_a_clear_error_and_works_when_it_is_back() {
     let media = memory();
+    let options = options();
     let device =
-        || -> Arc<dyn DeviceService> { Runtime::new(Arc::clone(&media), options()).unwrap() };
+        || -> Arc<dyn DeviceService> { Runtime::new(Arc::clone(&media), options.clone()).unwrap() };
     let credentials = Credentials::new();
     let server = Server::start(device(), port_of_my_own(1), Some(&credentials)).await;
     let address = server.address;
     let link: Arc<dyn Link> = credentials.connect(address).await.unwrap();
-    let bench = Bench::of(Arc::clone(&link), Arc::clone(&media), None);
+    let bench = Bench::of(Arc::clone(&link), Arc::clone(&media), None).await;
     let morsels = bench.load().await;
     let incarnation = bench.status().await.incarnation;
     let mut request = bench.request(1, &scan(None), &morsels);
@@ -66,7 +67,7 @@ async fn bench_over_a_wire() -> (Bench, Wire, Server) {
     let server = Server::start(device, any_port(), Some(&credentials)).await;
     let wire = Wire::to(server.address).await;
     let link: Arc<dyn Link> = credentials.connect(wire.address).await.unwrap();
-    (Bench::of(link, media, None), wire, server)
+    (Bench::of(link, media, None).await, wire, server)
 }
 
 #[tokio::test]
@@ -125,7 +126,7 @@ async fn a_run_abandoned_with_its_link_is_released_over_the_next_link() {
     let wire = Wire::to(server.address).await;
     let abandoned = AbandonedRuns::default();
     let link = credentials.reconnect(wire.address, abandoned.clone()).await.unwrap();
-    let bench = Bench::of(link, Arc::clone(&media), None);
+    let bench = Bench::of(link, Arc::clone(&media), None).await;
     let morsels = bench.load().await;
     let mut request = bench.request(1, &scan(None), &morsels);
     request.slot_count = 1;
@@ -136,7 +137,7 @@ async fn a_run_abandoned_with_its_link_is_released_over_the_next_link() {
     drop(bench);
     // The host gives up the link, connects anew, and only then drops the stream.
     let link = credentials.reconnect(wire.address, abandoned).await.unwrap();
-    let bench = Bench::of(link, Arc::clone(&media), None);
+    let bench = Bench::of(link, Arc::clone(&media), None).await;
     bench.reach(1, RunState::Stalled).await;
     drop(stream);
     bench.reach_idle().await;
@@ -145,13 +146,14 @@ async fn a_run_abandoned_with_its_link_is_released_over_the_next_link() {
 #[tokio::test]
 async fn another_device_is_found_out_before_it_is_asked_for_anything() {
     let credentials = Credentials::new();
+    let options = options();
     let device = |device_id: [u8; 16]| -> Arc<dyn DeviceService> {
-        Runtime::new(memory(), RuntimeOptions { device_id, ..options() }).unwrap()
+        Runtime::new(memory(), RuntimeOptions { device_id, ..options.clone() }).unwrap()
     };
     let server = Server::start(device([1; 16]), port_of_my_own(3), Some(&credentials)).await;
     let address = server.address;
     let link: Arc<dyn Link> = credentials.connect(address).await.unwrap();
-    let bench = Bench::of(link, memory(), None);
+    let bench = Bench::of(link, memory(), None).await;
     bench.reserve(0, 1).await;
     server.stop().await;
     let other = Server::start(device([2; 16]), address, Some(&credentials)).await;
@@ -183,7 +185,7 @@ async fn a_run_that_nobody_hears_gives_way_to_one_that_needs_its_memory() {
     )
     .await;
     let lost_link: Arc<dyn Link> = credentials.connect(server.address).await.unwrap();
-    let lost = Bench::of(lost_link, Arc::clone(&media), None);
+    let lost = Bench::of(lost_link, Arc::clone(&media), None).await;
     let morsels = lost.load().await;
     let mut request = lost.request(1, &scan(None), &morsels);
     (request.slot_count, request.memory_bytes) = (1, crate::bench::MEMORY_BYTES / 10 * 8);
@@ -195,7 +197,7 @@ async fn a_run_that_nobody_hears_gives_way_to_one_that_needs_its_memory() {
         Arc::clone(&device) as Arc<dyn DeviceService>,
         None,
     );
-    let bench = Bench::of(link, Arc::clone(&media), None);
+    let bench = Bench::of(link, Arc::clone(&media), None).await;
     let mut second = bench.request(2, &scan(Some(3)), &morsels);
     second.memory_bytes = request.memory_bytes;
     // The device notices in its own time that nobody listens.

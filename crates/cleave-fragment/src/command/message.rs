@@ -1,7 +1,7 @@
 //! Commands, replies and slots as both sides hold them in memory.
 //!
-//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing;
-//! a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
+//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a claim of
+//! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
 //! carries is a total, of which the larger wins; cancel and release of what is gone succeed; a
 //! repeated execute attaches to the run that exists.
 
@@ -17,7 +17,8 @@ use crate::morsel::Morsel;
 pub struct CommandHeader {
     /// The database that asks; all zero when none is open, which may only identify and ask status.
     pub database: [u8; 16],
-    /// How often that database has been opened. A higher one ends what lower ones started.
+    /// How often that database has been opened: the epoch in which the command was made. Only that of the
+    /// present [`Ownership`] is served.
     pub epoch: u64,
     /// The run that the command is about or part of; unique within (database, epoch); 0 for none.
     pub run: u64,
@@ -53,9 +54,21 @@ impl Command {
 /// What a command asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Who are you and what can you do? With a database's header it also raises the epoch, which
-    /// ends older runs and reservations before the answer. → [`Reply::Identity`]
+    /// Who are you, what can you do, and whose are you? Anyone may ask; it changes nothing.
+    /// → [`Reply::Identity`]
     Identify,
+    /// Be the device of the header's database, in the header's epoch. Ends the runs and reservations of
+    /// older epochs, and is durable, before the answer. → [`Reply::Done`]
+    Claim {
+        /// Drawn at random, not 0, when the database was opened: tells copies of one database apart,
+        /// which count the same epochs.
+        opening: u64,
+        /// The opening that owned the device when this host last looked, 0 for none: where it is another by
+        /// now, nothing happens.
+        after: u64,
+    },
+    /// Belong to nobody, and end what the header's database has here. → [`Reply::Done`]
+    GiveUp,
     /// Read blocks, or columns of pages. → [`Reply::Read`], one payload an item
     Read(Vec<ReadItem>),
     /// Write whole blocks inside reserved extents. → [`Reply::Done`]
@@ -77,7 +90,7 @@ pub enum Request {
     Cancel,
     /// Forget the header's run, stopping it first. → [`Reply::Done`]
     Release,
-    /// How are you? → [`Reply::Status`]
+    /// How are you? → [`Reply::Status`]. Without a database in the header anyone may ask.
     Status,
 }
 
@@ -167,6 +180,17 @@ pub enum Reply {
     Status(DeviceStatus),
 }
 
+/// The opening of a database that claimed a device last, which is the one that it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ownership {
+    /// The database.
+    pub database: [u8; 16],
+    /// How often it had been opened.
+    pub epoch: u64,
+    /// Which opening that was, among those of all copies of the database; not 0.
+    pub opening: u64,
+}
+
 /// Who a device is and what it can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -190,6 +214,8 @@ pub struct Identity {
     pub slot_bytes_max: u32,
     /// Most bytes that one read may ask for or one write carry.
     pub transfer_bytes_max: u64,
+    /// Whose it is; `None` where nobody claimed it, or who did gave it up.
+    pub owner: Option<Ownership>,
 }
 
 /// Reads address (page, columns).

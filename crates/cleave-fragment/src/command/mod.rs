@@ -21,8 +21,8 @@ pub mod status;
 pub mod wire;
 
 pub use message::{
-    Command, CommandHeader, Execute, Identity, Payload, ReadItem, ReadPayload, Reply, Request,
-    Slot, SlotPayload, WriteItem,
+    Command, CommandHeader, Execute, Identity, Ownership, Payload, ReadItem, ReadPayload, Reply,
+    Request, Slot, SlotPayload, WriteItem,
 };
 pub use status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,

@@ -52,7 +52,7 @@ struct HeaderProto {
 struct CommandProto {
     #[prost(message, optional, tag = "1")]
     header: Option<HeaderProto>,
-    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     request: Option<RequestProto>,
 }
 
@@ -76,6 +76,18 @@ enum RequestProto {
     Release(EmptyProto),
     #[prost(message, tag = "10")]
     Status(EmptyProto),
+    #[prost(message, tag = "11")]
+    Claim(ClaimProto),
+    #[prost(message, tag = "12")]
+    GiveUp(EmptyProto),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ClaimProto {
+    #[prost(fixed64, tag = "1")]
+    opening: u64,
+    #[prost(fixed64, tag = "2")]
+    after: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -228,6 +240,8 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
         Request::Cancel => RequestProto::Cancel(EmptyProto {}),
         Request::Release => RequestProto::Release(EmptyProto {}),
         Request::Status => RequestProto::Status(EmptyProto {}),
+        Request::Claim { opening, after } => RequestProto::Claim(ClaimProto { opening, after }),
+        Request::GiveUp => RequestProto::GiveUp(EmptyProto {}),
     };
     let header = Some(header_to_proto(command.header));
     let head = CommandProto { header, request: Some(body) }.encode_to_vec();
@@ -259,6 +273,8 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
         RequestProto::Cancel(_) => Request::Cancel,
         RequestProto::Release(_) => Request::Release,
         RequestProto::Status(_) => Request::Status,
+        RequestProto::Claim(claim) => Request::Claim { opening: claim.opening, after: claim.after },
+        RequestProto::GiveUp(_) => Request::GiveUp,
     };
     no_more(parts)?;
     Ok(Command { header, request })

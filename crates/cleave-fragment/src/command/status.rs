@@ -43,11 +43,11 @@ pub enum DeviceErrorCause {
     Unsupported,
     /// The token is wrong.
     Unauthenticated,
-    /// The run was cancelled, or ended by a higher epoch.
+    /// The run was cancelled.
     Cancelled,
     /// No such run, as after a restart: begin a new one.
     UnknownRun,
-    /// A newer opening of the database, or another database, has taken the device over.
+    /// A newer opening of the database, or of a copy of it, has taken the device over: this one is over.
     StaleEpoch,
     /// The media failed.
     Io,
@@ -59,10 +59,14 @@ pub enum DeviceErrorCause {
     Overflow,
     /// A value does not convert: likewise.
     InvalidValue,
+    /// The device is another database's: attach another one.
+    OtherDatabase,
+    /// The device is nobody's, or an older epoch's: claim it, then repeat.
+    NotClaimed,
 }
 
 impl DeviceErrorCause {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 17] = [
         Self::NotReserved,
         Self::Corrupt,
         Self::Refused,
@@ -78,6 +82,8 @@ impl DeviceErrorCause {
         Self::DivideByZero,
         Self::Overflow,
         Self::InvalidValue,
+        Self::OtherDatabase,
+        Self::NotClaimed,
     ];
 
     /// Its number on the wire.
@@ -98,6 +104,8 @@ impl DeviceErrorCause {
             Self::DivideByZero => 13,
             Self::Overflow => 14,
             Self::InvalidValue => 15,
+            Self::OtherDatabase => 16,
+            Self::NotClaimed => 17,
         }
     }
 

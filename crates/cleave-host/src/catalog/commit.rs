@@ -186,6 +186,7 @@ impl Transaction {
         let retired = retired(&self.base, &self.next);
         let state = Arc::new(self.next);
         self.database.publish(Arc::clone(&state));
+        self.database.disown(&state);
         for (device, extents) in retired {
             if let Some(device) = self.database.device(device) {
                 device.retire(state.generation, extents);

@@ -174,6 +174,12 @@ impl CatalogState {
         self.devices.values().find(|device| device.name == name)
     }
 
+    /// Names of the tables with a tablet on `device`, sorted.
+    pub fn tables_on(&self, device: DeviceId) -> Vec<String> {
+        let lies_there = |table: &TableState| table.tablets.iter().any(|t| t.device == device);
+        self.tables().filter(|table| lies_there(table)).map(|t| t.schema.name.clone()).collect()
+    }
+
     /// What a statement on this state may see.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { commit: self.commit }

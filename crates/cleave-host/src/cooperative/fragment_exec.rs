@@ -302,9 +302,7 @@ impl FragmentExec {
         if let Some(fault) = error.device_error().and_then(expression_fault) {
             return fault;
         }
-        if error.is_unreachable() {
-            self.device.forget(link).await;
-        }
+        self.device.forget_if_useless(link, &error).await;
         external(self.device.fault("run a fragment", error))
     }
 }

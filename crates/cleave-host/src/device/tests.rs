@@ -66,11 +66,15 @@ fn silent(_: &Path) -> Result<Arc<dyn DeviceService>, Error> {
     Ok(Arc::new(Silent))
 }
 
-fn device(identity: [u8; 16], kind: DeviceKind, embedded: EmbeddedFactory) -> Arc<Device> {
+fn device(
+    identity: [u8; 16],
+    kind: DeviceKind,
+    directory: &Path,
+    embedded: EmbeddedFactory,
+) -> Arc<Device> {
     let entry = DeviceEntry { id: DeviceId(1), name: "nas".to_owned(), identity, kind };
-    let directory = Path::new("no-such-directory");
-    let database = DatabaseId([3; 16]);
-    Arc::new(Device::new(entry, database, 1, Vec::new(), directory, embedded).unwrap())
+    let opening = Ownership { database: [3; 16], epoch: 1, opening: 1 };
+    Arc::new(Device::new(entry, opening, Vec::new(), directory, embedded).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,7 +92,7 @@ async fn a_restart_is_noticed_however_much_is_reserved_anew() {
         ca_pem: None,
         rate_cap: None,
     };
-    let device = device(NAS, DeviceKind::Remote(remote), Arc::new(nobody));
+    let device = device(NAS, DeviceKind::Remote(remote), outside.path(), Arc::new(nobody));
     let claim = Arc::new(Claim::new(Arc::clone(&device)));
     let pages = claim.take(2);
     claim.reserve(pages).await.unwrap();
@@ -128,6 +132,7 @@ impl DeviceService for Silent {
                 fragment_memory_bytes: 0,
                 slot_bytes_max: 0,
                 transfer_bytes_max: 0,
+                owner: None,
             })),
             Request::Write(_) => std::future::pending().await,
             _ => Ok(Reply::Done),
@@ -144,7 +149,7 @@ impl DeviceService for Silent {
 #[test]
 fn space_of_a_write_that_was_given_up_stays_taken() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let device = device(NAS, DeviceKind::Embedded, Arc::new(silent));
+    let device = device(NAS, DeviceKind::Embedded, Path::new("nowhere"), Arc::new(silent));
     let claim = Arc::new(Claim::new(Arc::clone(&device)));
     let extent = claim.take(8);
     let bytes = Bytes::from(vec![0; extent.bytes()]);

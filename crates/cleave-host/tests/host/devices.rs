@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_device::{ListenOptions, Listener, Runtime};
+use cleave_device::{ListenOptions, Listener, OwnerRecord, Runtime, RuntimeOptions};
 use cleave_fragment::link::Token;
 use cleave_host::{Database, Error, RemoteDevice};
 use cleave_media::{DirectFile, Media, OpenMode};
@@ -13,18 +13,18 @@ use crate::support::{
     assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run, runtime_options,
 };
 
-const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
+pub(crate) const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
 
 /// A device that listens until it is stopped. Its threads and connections end with it, as those of a
 /// process do.
-struct Served {
-    address: SocketAddr,
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Served {
     /// Serves the media at `path` as the device `identity`, at `address` (port 0: a free one).
-    async fn start(path: &Path, identity: [u8; 16], address: SocketAddr) -> Self {
+    pub(crate) async fn start(path: &Path, identity: [u8; 16], address: SocketAddr) -> Self {
         let path = path.to_owned();
         let started = tokio::task::spawn_blocking(move || {
             let mode = if path.exists() { OpenMode::Existing } else { OpenMode::Create };
@@ -34,7 +34,10 @@ impl Served {
                 .enable_all()
                 .build()
                 .unwrap();
-            let device = Runtime::new(media, runtime_options(identity)).unwrap();
+            // As `cleaved` has it: whose the device is outlives it.
+            let owner = OwnerRecord::beside_identity(&path.with_extension("id"));
+            let options = RuntimeOptions { owner, ..runtime_options(identity) };
+            let device = Runtime::new(media, options).unwrap();
             let options = ListenOptions {
                 address,
                 identity: None,
@@ -50,7 +53,7 @@ impl Served {
         started.await.unwrap()
     }
 
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         let runtime = self.runtime.take();
         tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
     }
@@ -64,17 +67,17 @@ impl Drop for Served {
     }
 }
 
-fn anywhere() -> SocketAddr {
+pub(crate) fn anywhere() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-fn token_file(directory: &Path, token: &str) -> PathBuf {
+pub(crate) fn token_file(directory: &Path, token: &str) -> PathBuf {
     let path = directory.join("token");
     std::fs::write(&path, token).unwrap();
     path
 }
 
-fn remote(address: SocketAddr, token_file: PathBuf) -> RemoteDevice {
+pub(crate) fn remote(address: SocketAddr, token_file: PathBuf) -> RemoteDevice {
     RemoteDevice {
         host: address.ip().to_string(),
         port: address.port(),
@@ -85,7 +88,9 @@ fn remote(address: SocketAddr, token_file: PathBuf) -> RemoteDevice {
 }
 
 /// A database with the remote device "nas", on which table `far` lies, and table `near` at home.
-async fn with_nas(outside: &Path) -> (tempfile::TempDir, Arc<Database>, Served, RemoteDevice) {
+pub(crate) async fn with_nas(
+    outside: &Path,
+) -> (tempfile::TempDir, Arc<Database>, Served, RemoteDevice) {
     let (directory, database) = fresh().await;
     let served = Served::start(&outside.join("nas.media"), [1; 16], anywhere()).await;
     let remote = remote(served.address, token_file(outside, TOKEN));
@@ -100,7 +105,7 @@ async fn with_nas(outside: &Path) -> (tempfile::TempDir, Arc<Database>, Served, 
     (directory, database, served, remote)
 }
 
-const FAR: &str = "SELECT count(*), sum(id) FROM far";
+pub(crate) const FAR: &str = "SELECT count(*), sum(id) FROM far";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_on_a_remote_device_work_and_survive_reopening() {
@@ -285,4 +290,61 @@ async fn devices_that_cannot_be_attached_are_refused() {
     run(&mut session, "SET default_device = 'nass'").await;
     let error = refused(&mut session, "CREATE TABLE x (id int)").await;
     assert!(error.to_string().contains("did you mean \"nas\"?"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_statement_runs_fragments_on_several_devices_at_once() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, _nas, _) = with_nas(outside.path()).await;
+    let san = Served::start(&outside.path().join("san.media"), [2; 16], anywhere()).await;
+    let second = remote(san.address, token_file(outside.path(), TOKEN));
+    database.add_device("san", second).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE farther (id int PRIMARY KEY, note text) WITH (device = san)")
+        .await;
+    session.load("farther", batches(vec![numbered(10_000..30_000)]), None).await.unwrap();
+    let placed = |table: &str| {
+        let catalog = database.catalog();
+        let tablets = &catalog.table(table).unwrap().tablets;
+        let ids: Vec<_> = tablets.iter().map(|t| t.device).collect();
+        ids.iter().map(|id| database.attached(*id).unwrap().name().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((placed("far"), placed("farther")), (vec!["nas".into()], vec!["san".into()]));
+    let join = "SELECT count(*), sum(a.id + b.id) FROM far a JOIN farther b ON a.id = b.id \
+                LEFT JOIN near c ON c.id = a.id";
+    // The ids that both have: 10,000 to 20,000.
+    let expected = "10001,300030000";
+    for split in ["host", "h0", "auto"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        assert_eq!(row(&mut session, join).await, expected, "{split}");
+    }
+    run(&mut session, "SET split = h0").await;
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {join}")).await.join("\n");
+    for (table, device) in [("far", "nas"), ("farther", "san"), ("near", "embedded")] {
+        let line = format!("{table} on device \"{device}\"");
+        assert!(plan.contains(&line), "{line} is not in\n{plan}");
+    }
+    run(&mut session, "SET ndp = off").await;
+    let plan = rows(&mut session, &format!("EXPLAIN {join}")).await.join("\n");
+    assert!(!plan.contains("FragmentExec") && plan.contains("host, ndp is off"), "{plan}");
+    assert_eq!(row(&mut session, join).await, expected);
+    run(&mut session, "SET ndp = on").await;
+
+    // Of two devices one is lost: what needs it fails, all else goes on.
+    san.stop().await;
+    database.buffer_pool().clear();
+    let error = refused(&mut session, join).await;
+    assert_eq!(error.sqlstate(), "58030");
+    assert!(error.to_string().contains("\"san\""), "{error}");
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    drop((session, database));
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    assert_eq!(refused(&mut session, "SELECT count(note) FROM farther").await.sqlstate(), "58030");
+    let error = database.remove_device("san").await.unwrap_err();
+    assert_eq!(error.sqlstate(), "2BP01");
+    run(&mut session, "DROP TABLE farther").await;
+    assert!(database.remove_device("san").await.unwrap().is_some(), "it could not be told");
+    assert_eq!(rows(&mut session, "SELECT note FROM near").await, ["at home"]);
 }

@@ -6,6 +6,7 @@ mod check;
 mod crash;
 mod devices;
 mod durability;
+mod fencing;
 mod insert;
 mod load;
 mod open;

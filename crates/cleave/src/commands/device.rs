@@ -1,4 +1,4 @@
-//! `cleave device`: attach a device that runs elsewhere, and list those attached.
+//! `cleave device`: attach a device that runs elsewhere, list those attached, and remove one.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,6 +23,11 @@ enum Action {
     Add(AddOptions),
     /// List attached devices, and whether they answer
     List,
+    /// Remove a device on which no table lies, so that another database may have it
+    Remove {
+        /// The name by which this database calls the device
+        name: String,
+    },
 }
 
 #[derive(Debug, Clone, Args)]
@@ -51,6 +56,7 @@ pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Fa
     match &options.action {
         Action::Add(options) => add(options, place).await,
         Action::List => list(place).await,
+        Action::Remove { name } => remove(name, place).await,
     }
 }
 
@@ -86,15 +92,27 @@ fn remote(options: &AddOptions, (host, port): (String, u16)) -> Result<RemoteDev
     Ok(RemoteDevice { host, port, token_file, ca_pem, rate_cap: options.rate_cap })
 }
 
+async fn remove(name: &str, place: &Place) -> Result<(), Failure> {
+    let (database, _session) = open::open(place, Create::Never).await?;
+    let untold = database.remove_device(name).await.map_err(Failure::Open)?;
+    let mut out = std::io::stdout();
+    match untold {
+        None => writeln!(out, "device \"{name}\" is removed")?,
+        Some(error) => writeln!(
+            out,
+            "device \"{name}\" is removed, and could not be told: {error}; start it with --hand-over \
+             before another database attaches it"
+        )?,
+    }
+    Ok(())
+}
+
 async fn list(place: &Place) -> Result<(), Failure> {
     let (database, _session) = open::open(place, Create::Never).await?;
     let catalog = database.catalog();
     let mut out = std::io::stdout();
     for device in database.devices() {
-        let table_count = catalog
-            .tables()
-            .filter(|table| table.tablets.iter().any(|tablet| tablet.device == device.id()))
-            .count();
+        let table_count = catalog.tables_on(device.id()).len();
         let state = match device.identity().await {
             Ok(identity) => format!("answers, {} cores for fragments", identity.cores),
             Err(error) => error.to_string(),

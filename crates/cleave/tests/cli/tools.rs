@@ -104,6 +104,10 @@ fn a_device_that_is_not_there_is_exit_code_2() {
     assert!(error.contains("far") && error.contains("127.0.0.1:1"), "{error}");
     let out = cleave(&["device", "list", "--db", directory]).ok();
     assert!(out.contains("embedded") && !out.contains("far"), "{out}");
+    let error = cleave(&["device", "remove", "embeded", "--db", directory]).fails(2);
+    assert!(error.contains("did you mean \"embedded\""), "{error}");
+    let error = cleave(&["device", "remove", "embedded", "--db", directory]).fails(2);
+    assert!(error.contains("stays"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::{Decoded, EmptyProto, MalformedMessage, identity_from, no_more};
-use crate::command::message::{Identity, Payload, ReadPayload, Reply, Slot, SlotPayload};
+use crate::command::message::{
+    Identity, Ownership, Payload, ReadPayload, Reply, Slot, SlotPayload,
+};
 use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
     RunStatus,
@@ -53,6 +55,18 @@ struct IdentityProto {
     slot_bytes_max: u32,
     #[prost(uint64, tag = "10")]
     transfer_bytes_max: u64,
+    #[prost(message, optional, tag = "11")]
+    owner: Option<OwnershipProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OwnershipProto {
+    #[prost(bytes = "bytes", tag = "1")]
+    database: Bytes,
+    #[prost(uint64, tag = "2")]
+    epoch: u64,
+    #[prost(fixed64, tag = "3")]
+    opening: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -162,6 +176,11 @@ struct OperatorMetricProto {
     kind: u32,
 }
 
+fn owner_from_proto(owner: OwnershipProto) -> Decoded<Ownership> {
+    let database = identity_from(&owner.database).ok_or(MalformedMessage::Field("owner"))?;
+    Ok(Ownership { database, epoch: owner.epoch, opening: owner.opening })
+}
+
 /// `reply` as a frame.
 pub fn encode_reply(request: u64, reply: Reply) -> Frame {
     let mut parts = Vec::new();
@@ -178,6 +197,11 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
             fragment_memory_bytes: identity.fragment_memory_bytes,
             slot_bytes_max: identity.slot_bytes_max,
             transfer_bytes_max: identity.transfer_bytes_max,
+            owner: identity.owner.map(|owner| OwnershipProto {
+                database: Bytes::copy_from_slice(&owner.database),
+                epoch: owner.epoch,
+                opening: owner.opening,
+            }),
         }),
         Reply::Read(payloads) => {
             let mut items = Vec::with_capacity(payloads.len());
@@ -231,6 +255,7 @@ pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
             fragment_memory_bytes: identity.fragment_memory_bytes,
             slot_bytes_max: identity.slot_bytes_max,
             transfer_bytes_max: identity.transfer_bytes_max,
+            owner: identity.owner.map(owner_from_proto).transpose()?,
         }),
         AnswerProto::Read(read) => {
             let mut payloads = Vec::new();

@@ -9,7 +9,7 @@ use super::answer::{
     encode_report, encode_slot,
 };
 use super::*;
-use crate::command::message::{Identity, ReadPayload, Reply, Slot, SlotPayload};
+use crate::command::message::{Identity, Ownership, ReadPayload, Reply, Slot, SlotPayload};
 use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
     RunStatus,
@@ -61,6 +61,8 @@ fn every_request() -> Vec<Request> {
         Request::Cancel,
         Request::Release,
         Request::Status,
+        Request::Claim { opening: u64::MAX, after: 0 },
+        Request::GiveUp,
     ]
 }
 
@@ -136,6 +138,7 @@ fn every_reply() -> Vec<Reply> {
             fragment_memory_bytes: 7,
             slot_bytes_max: 8,
             transfer_bytes_max: 9,
+            owner: Some(Ownership { database: [1; 16], epoch: 2, opening: u64::MAX }),
         }),
         Reply::Status(DeviceStatus {
             incarnation: u64::MAX,

@@ -1,0 +1,174 @@
+//! Whose the device is, as it must be known after a restart: one small file beside the media's identity.
+//!
+//! ```text
+//!  <identity's name>.owner   a frame (cleave_store::Format) with the mark "CLVOWNER" around
+//!                            database 16 bytes │ epoch u64 │ opening u64
+//! ```
+//!
+//! A new record is written aside, synced, renamed over the old one, and its folder synced, before the claim
+//! that it records is answered. So the file holds the old record or the new one, whole, at every instant,
+//! and a record that does not hold its checksum is damage, for which the device refuses to start.
+//!
+//! Invariant: the epochs in the file only rise, unless the device was given up or handed over by its
+//! operator. Source: rule 29.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_fragment::command::Ownership;
+use cleave_store::{Format, FrameError};
+
+/// The frame of a record.
+const FORMAT: Format = Format { magic: *b"CLVOWNER", name: "owner record", versions: 1..=1 };
+
+/// Where a device keeps its [`Ownership`].
+#[derive(Debug, Clone)]
+pub struct OwnerRecord(Place);
+
+#[derive(Debug, Clone)]
+enum Place {
+    File(PathBuf),
+    Process(Arc<Mutex<Option<Ownership>>>),
+}
+
+/// A record that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerRecordError {
+    /// The system failed: see the cause.
+    #[error("cannot {action} the owner record {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The file is not as it was written: restore it, or hand the device over, which forgets whose it was.
+    #[error("{}: {reason}; restore it, or start the device with --hand-over", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl OwnerRecord {
+    /// The record that belongs to the identity kept at `identity`: beside it, as its name with `.owner`.
+    #[must_use]
+    pub fn beside_identity(identity: &Path) -> Self {
+        Self(Place::File(with_suffix(identity, ".owner")))
+    }
+
+    /// A record that ends with its last clone. Enough for a device inside the process that holds the
+    /// database: no other host can reach it, and nothing that it began outlives it.
+    #[must_use]
+    pub fn in_process() -> Self {
+        Self(Place::Process(Arc::default()))
+    }
+
+    /// Whose the device is.
+    ///
+    /// # Errors
+    /// Any [`OwnerRecordError`].
+    pub fn read(&self) -> Result<Option<Ownership>, OwnerRecordError> {
+        let path = match &self.0 {
+            Place::Process(owner) => {
+                return Ok(*owner.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            Place::File(path) => path,
+        };
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(io_error("read", path, source)),
+        };
+        decode(&bytes).map(Some).map_err(|error| OwnerRecordError::Damaged {
+            path: path.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Makes `owner` durable in place of what was recorded.
+    ///
+    /// # Errors
+    /// [`OwnerRecordError::Io`]: after a restart either may be found.
+    pub fn replace(&self, owner: Option<Ownership>) -> Result<(), OwnerRecordError> {
+        let path = match &self.0 {
+            Place::Process(place) => {
+                *place.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+                return Ok(());
+            }
+            Place::File(path) => path,
+        };
+        let outcome = match owner {
+            Some(owner) => write_durably(path, &encode(owner)),
+            None => remove_durably(path),
+        };
+        outcome.map_err(|source| io_error("write", path, source))
+    }
+}
+
+fn encode(owner: Ownership) -> Vec<u8> {
+    let mut payload = owner.database.to_vec();
+    payload.extend(owner.epoch.to_le_bytes());
+    payload.extend(owner.opening.to_le_bytes());
+    FORMAT.seal(&payload)
+}
+
+fn decode(bytes: &[u8]) -> Result<Ownership, FrameError> {
+    let (_, payload) = FORMAT.open(bytes)?;
+    let parts = || {
+        let (database, rest) = payload.split_first_chunk::<16>()?;
+        let (epoch, rest) = rest.split_first_chunk::<8>()?;
+        let (opening, rest) = rest.split_first_chunk::<8>()?;
+        rest.is_empty().then(|| Ownership {
+            database: *database,
+            epoch: u64::from_le_bytes(*epoch),
+            opening: u64::from_le_bytes(*opening),
+        })
+    };
+    parts().ok_or_else(|| FrameError::Malformed {
+        name: FORMAT.name,
+        reason: format!("its payload has {} bytes", payload.len()),
+    })
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = with_suffix(path, ".new");
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_folder(path)
+}
+
+fn remove_durably(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_folder(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the names in the folder of `path` durable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn io_error(action: &'static str, path: &Path, source: io::Error) -> OwnerRecordError {
+    OwnerRecordError::Io { action, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests;

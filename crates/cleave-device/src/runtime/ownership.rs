@@ -1,0 +1,186 @@
+//! Whose the device is: claims, and who is let in.
+//!
+//! 1. A claim ends what older epochs have under way, records the new owner durably, and only then is
+//!    answered. It names the opening that it follows, so of two hosts that claim at once one succeeds.
+//! 2. Every other command enters: its header must name the owner's database and epoch. While it works it
+//!    holds the ownership, so that a claim waits for it.
+//!
+//! Copies of one database count the same epochs. What tells them apart is the opening: an epoch belongs
+//! to the opening that claimed it first.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Ownership, Reply};
+use tokio::sync::OwnedRwLockReadGuard;
+
+use super::{Runtime, refused};
+use crate::reservations::Reservations;
+
+/// The database that owns the device.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) ownership: Ownership,
+    reservations: Mutex<Reservations>,
+}
+
+/// Held by a command while it works.
+pub(super) type Entry = OwnedRwLockReadGuard<Option<Owner>>;
+
+impl Owner {
+    /// Where nothing is reserved yet.
+    pub(super) fn new(ownership: Ownership) -> Self {
+        Self { ownership, reservations: Mutex::default() }
+    }
+
+    pub(super) fn lock_reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Runtime {
+    /// Lets `header` in as the owner's.
+    pub(super) async fn enter(&self, header: &CommandHeader) -> Result<Entry, DeviceError> {
+        check_database(header)?;
+        let owner = Arc::clone(&self.owner).read_owned().await;
+        match owner.as_ref() {
+            Some(current) => check_owner(&current.ownership, header)?,
+            None => return Err(not_claimed("nobody's".to_owned(), header)),
+        }
+        Ok(owner)
+    }
+
+    /// Makes `header`'s database the owner, in its epoch.
+    pub(super) async fn claim(
+        &self,
+        header: &CommandHeader,
+        opening: u64,
+        after: u64,
+    ) -> Result<Reply, DeviceError> {
+        check_database(header)?;
+        if opening == 0 {
+            return Err(refused("a claim needs an opening other than 0".to_owned()));
+        }
+        let claimed = Ownership { database: header.database, epoch: header.epoch, opening };
+        let mut owner = self.owner.write().await;
+        let current = owner.as_ref().map(|owner| owner.ownership);
+        if current == Some(claimed) {
+            return Ok(Reply::Done);
+        }
+        if let Some(current) = &current {
+            check_succession(current, &claimed, after)?;
+        }
+        self.end_all_runs(&superseded(claimed.epoch, None)).await;
+        self.record(Some(claimed)).await?;
+        *owner = Some(Owner::new(claimed));
+        Ok(Reply::Done)
+    }
+
+    /// Makes the device nobody's, if it is `header`'s.
+    pub(super) async fn give_up(&self, header: &CommandHeader) -> Result<Reply, DeviceError> {
+        check_database(header)?;
+        let mut owner = self.owner.write().await;
+        let Some(current) = owner.as_ref() else { return Ok(Reply::Done) };
+        check_owner(&current.ownership, header)?;
+        let message = "the database gave the device up";
+        self.end_all_runs(&DeviceError::new(DeviceErrorCause::Cancelled, message)).await;
+        self.record(None).await?;
+        *owner = None;
+        Ok(Reply::Done)
+    }
+
+    /// Ends every run for the reason `why` and waits until each stands still. The caller holds the
+    /// ownership alone, so that no command is under way. A run stays on its list until then, because
+    /// whoever asked may go away while this waits.
+    async fn end_all_runs(&self, why: &DeviceError) {
+        let mut runs: Vec<_> = self.lock_runs().values().map(Arc::clone).collect();
+        runs.extend(self.lock_ending().iter().filter_map(Weak::upgrade));
+        for run in &runs {
+            run.cancel_because(why.clone());
+        }
+        for run in &runs {
+            run.stand_still().await;
+            run.let_go();
+            self.forget_run(run);
+        }
+    }
+
+    async fn record(&self, owner: Option<Ownership>) -> Result<(), DeviceError> {
+        let record = self.options.owner.clone();
+        self.on_io_thread(move |_| {
+            record
+                .replace(owner)
+                .map_err(|error| DeviceError::new(DeviceErrorCause::Io, error.to_string()))
+        })
+        .await
+    }
+}
+
+/// Whether `claimed` may follow `current`, when its host had seen `after`.
+fn check_succession(
+    current: &Ownership,
+    claimed: &Ownership,
+    after: u64,
+) -> Result<(), DeviceError> {
+    if current.database != claimed.database {
+        return Err(other_database(current, &claimed.database));
+    }
+    if claimed.epoch < current.epoch {
+        return Err(superseded(current.epoch, Some(claimed.epoch)));
+    }
+    if claimed.epoch == current.epoch || current.opening != after {
+        let message = format!(
+            "a copy of the database, or a newer opening, claimed the device in epoch {} before this \
+             one did in epoch {}",
+            current.epoch, claimed.epoch,
+        );
+        return Err(DeviceError::new(DeviceErrorCause::StaleEpoch, message));
+    }
+    Ok(())
+}
+
+fn check_database(header: &CommandHeader) -> Result<(), DeviceError> {
+    if header.database == [0; 16] {
+        return Err(refused("this command needs a database, and its header names none".to_owned()));
+    }
+    Ok(())
+}
+
+fn check_owner(current: &Ownership, header: &CommandHeader) -> Result<(), DeviceError> {
+    if current.database != header.database {
+        return Err(other_database(current, &header.database));
+    }
+    if header.epoch < current.epoch {
+        return Err(superseded(current.epoch, Some(header.epoch)));
+    }
+    if header.epoch > current.epoch {
+        return Err(not_claimed(format!("in epoch {}", current.epoch), header));
+    }
+    Ok(())
+}
+
+fn superseded(current: u64, asked: Option<u64>) -> DeviceError {
+    let asked = asked.filter(|asked| *asked != current);
+    let over = asked.map_or_else(String::new, |asked| format!("epoch {asked} is over, "));
+    let message =
+        format!("the database was opened again elsewhere: {over}the device is in {current}");
+    DeviceError::new(DeviceErrorCause::StaleEpoch, message)
+}
+
+fn other_database(current: &Ownership, asked: &[u8; 16]) -> DeviceError {
+    let message = format!(
+        "the device serves database {}, and this is {}; attach another device, or start this one \
+         with --hand-over, which gives up what it holds",
+        hex(&current.database),
+        hex(asked),
+    );
+    DeviceError::new(DeviceErrorCause::OtherDatabase, message)
+}
+
+fn not_claimed(state: String, header: &CommandHeader) -> DeviceError {
+    let message = format!("the device is {state}, and epoch {} has not claimed it", header.epoch);
+    DeviceError::new(DeviceErrorCause::NotClaimed, message)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

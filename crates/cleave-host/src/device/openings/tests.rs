@@ -1,0 +1,32 @@
+//! The list comes back as it was written, or is refused by name.
+
+use super::*;
+
+#[test]
+fn openings_are_read_as_they_were_written_and_damage_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let openings = Openings::of(directory.path(), DeviceId(3));
+    assert_eq!(openings.read().unwrap(), [0; 0]);
+    for numbers in [vec![1], vec![1, u64::MAX], Vec::new()] {
+        openings.replace(&numbers).unwrap();
+        assert_eq!(Openings::of(directory.path(), DeviceId(3)).read().unwrap(), numbers);
+    }
+    openings.replace(&[7, 8]).unwrap();
+    let path = directory.path().join("device-3.openings");
+    let whole = fs::read(&path).unwrap();
+    let refused = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let error = openings.read().unwrap_err();
+        assert!(error.to_string().contains("device-3.openings"), "{error}");
+        assert_eq!(error.sqlstate(), "XX001");
+    };
+    (0..whole.len()).for_each(|length| refused(&whole[..length]));
+    for place in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[place] ^= 1;
+        refused(&changed);
+    }
+    refused(&FORMAT.seal(&[1, 2, 3]));
+    openings.remove();
+    assert_eq!(openings.read().unwrap(), [0; 0]);
+}

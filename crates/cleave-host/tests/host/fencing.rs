@@ -1,0 +1,220 @@
+//! One host at a time on a device: copies of a database, other databases, devices that are handed on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cleave_host::statement::select::run_query;
+use cleave_host::statement::{Statement, parse_script};
+use cleave_host::{Database, Error, Outcome, RemoteDevice};
+
+use crate::devices::{FAR, Served, anywhere, remote, token_file, with_nas};
+use crate::support::{assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run};
+
+/// A copy of the database in `from`, as a person would make one.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let place = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &place);
+        } else {
+            std::fs::copy(entry.path(), place).unwrap();
+        }
+    }
+}
+
+fn is_superseded(error: &Error) {
+    assert_eq!(error.sqlstate(), "55006", "{error}");
+    let message = error.to_string();
+    assert!(message.contains("\"nas\"") && message.contains("has left this host"), "{message}");
+}
+
+fn is_copied(error: &Error) {
+    assert_eq!(error.sqlstate(), "55006", "{error}");
+    assert!(error.to_string().contains("another copy of this database"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_is_opened_takes_the_device_and_the_original_has_lost_it() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, original, served, _) = with_nas(outside.path()).await;
+    let mut session = original.session();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    let copied = outside.path().join("copy");
+    copy(directory.path(), &copied);
+    let second = open(&copied).await;
+
+    original.buffer_pool().clear();
+    let mut other = second.session();
+    is_superseded(&refused(&mut session, FAR).await);
+    // From here on it has looked again, and knows by whom.
+    for stack in ["blk", "native", "ndp"] {
+        run(&mut session, &format!("SET stack = {stack}")).await;
+        is_copied(&refused(&mut session, FAR).await);
+    }
+    is_copied(&refused(&mut session, "SELECT note FROM far WHERE id = 5").await);
+    is_copied(&refused(&mut session, "INSERT INTO far VALUES (-1, '')").await);
+    let load = session.load("far", batches(vec![numbered(30_000..31_000)]), None).await;
+    is_copied(&load.unwrap_err());
+    // What does not need the device goes on.
+    run(&mut session, "INSERT INTO near VALUES (2, 'still here')").await;
+    assert_eq!(row(&mut other, FAR).await, "20001,200010000");
+    run(&mut other, "INSERT INTO far VALUES (-1, 'of the copy')").await;
+
+    // Opened again, the original counts the epoch of the copy, or a higher one, and is no nearer.
+    drop((session, original));
+    for _ in 0..3 {
+        let original = open(directory.path()).await;
+        let mut session = original.session();
+        is_copied(&refused(&mut session, FAR).await);
+        is_copied(&refused(&mut session, "INSERT INTO far VALUES (-2, '')").await);
+        assert_eq!(row(&mut session, "SELECT count(*) FROM near").await, "2");
+    }
+    assert_eq!(row(&mut other, "SELECT count(*) FROM far").await, "20002");
+
+    // A restart of the device changes nothing of that.
+    let address = served.address;
+    served.stop().await;
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    let original = open(directory.path()).await;
+    is_copied(&refused(&mut original.session(), FAR).await);
+    run(&mut other, "INSERT INTO far VALUES (-2, 'of the copy')").await;
+    drop((other, second));
+    let second = open(&copied).await;
+    assert_eq!(row(&mut second.session(), "SELECT count(*) FROM far").await, "20003");
+    assert_no_leak(&second);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_under_way_when_a_copy_is_opened_fails_and_leaves_nothing() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, original, _served, _) = with_nas(outside.path()).await;
+    let copied = outside.path().join("copy");
+    copy(directory.path(), &copied);
+    // A load that has written some of its pages when the copy is opened.
+    let input = {
+        let copied = copied.clone();
+        futures::stream::unfold(30_000, move |from| {
+            let copied = copied.clone();
+            async move {
+                if from == 90_000 {
+                    drop(open(&copied).await);
+                }
+                (from < 2_000_000).then(|| (Ok(numbered(from..from + 10_000)), from + 10_000))
+            }
+        })
+    };
+    let mut session = original.session();
+    let error = session.load("far", Box::pin(input), None).await.unwrap_err();
+    is_superseded(&error);
+    let second = open(&copied).await;
+    let mut other = second.session();
+    assert_eq!(row(&mut other, FAR).await, "20001,200010000");
+    run(&mut other, "INSERT INTO far VALUES (-1, 'of the copy')").await;
+    assert_eq!(row(&mut other, "SELECT count(*) FROM far").await, "20002");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fragment_that_runs_when_a_copy_is_opened_says_why_it_ended() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, original, _served, _) = with_nas(outside.path()).await;
+    let mut session = original.session();
+    let batch = |from: i32| numbered(from..from + 50_000);
+    let many = batches((0..6).map(|part| batch(100_000 + part * 50_000)).collect());
+    session.load("far", many, None).await.unwrap();
+    let copied = outside.path().join("copy");
+    copy(directory.path(), &copied);
+    for setting in ["split = h0", "slot_count = 1", "slot_bytes = 4096"] {
+        run(&mut session, &format!("SET {setting}")).await;
+    }
+    let parsed = parse_script("SELECT id, note FROM far").unwrap().remove(0);
+    let Statement::Query(query) = parsed.statement else { panic!() };
+    let mut running = run_query(&original, session.settings(), &query).await.unwrap();
+    let mut seen = running.next().await.unwrap().unwrap().num_rows();
+    let _second = open(&copied).await;
+    let error = loop {
+        match running.next().await {
+            Ok(Some(batch)) => seen += batch.num_rows(),
+            Ok(None) => panic!("all of its {seen} rows came"),
+            Err(error) => break error,
+        }
+    };
+    is_superseded(&error);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_was_moved_keeps_its_devices() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, _served, _) = with_nas(outside.path()).await;
+    drop(database);
+    let moved = outside.path().join("moved");
+    std::fs::rename(directory.path(), &moved).unwrap();
+    for round in 0..3 {
+        let database = open(&moved).await;
+        let mut session = database.session();
+        run(&mut session, &format!("INSERT INTO far VALUES (-1 - {round}, '')")).await;
+        assert_no_leak(&database);
+    }
+    let database = open(&moved).await;
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far").await, "20004");
+}
+
+async fn attach(database: &Arc<Database>, remote: &RemoteDevice) -> Result<(), Error> {
+    database.add_device("nas", remote.clone()).await.map(|_| ())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_is_another_databases_until_it_is_removed_there() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, first, _served, remote) = with_nas(outside.path()).await;
+    let (_other_directory, second) = fresh().await;
+    let error = attach(&second, &remote).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55006");
+    assert!(error.to_string().contains("serves another database"), "{error}");
+    assert!(error.to_string().contains("--hand-over"), "{error}");
+
+    let error = first.remove_device("nas").await.unwrap_err();
+    assert_eq!(error.sqlstate(), "2BP01");
+    assert!(error.to_string().contains("tables lie on it: far"), "{error}");
+    assert_eq!(first.remove_device("embedded").await.unwrap_err().sqlstate(), "22023");
+    assert_eq!(first.remove_device("nass").await.unwrap_err().sqlstate(), "42704");
+    let mut session = first.session();
+    run(&mut session, "DROP TABLE far").await;
+    assert!(first.remove_device("nas").await.unwrap().is_none(), "the device was told");
+    assert_eq!(first.devices().len(), 1);
+    run(&mut session, "SET default_device = nas").await;
+    refused(&mut session, "CREATE TABLE far (id int)").await;
+
+    attach(&second, &remote).await.unwrap();
+    let mut session = second.session();
+    run(&mut session, "SET default_device = nas").await;
+    run(&mut session, "CREATE TABLE theirs (id int PRIMARY KEY)").await;
+    run(&mut session, "INSERT INTO theirs VALUES (1), (2)").await;
+    assert_eq!(rows(&mut session, "SELECT id FROM theirs ORDER BY id").await, ["1", "2"]);
+    assert_eq!(attach(&first, &remote).await.unwrap_err().sqlstate(), "55006");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_away_is_removed_and_must_be_handed_over() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, first) = fresh().await;
+    let media = outside.path().join("nas.media");
+    let served = Served::start(&media, [1; 16], anywhere()).await;
+    let address = served.address;
+    let remote = remote(address, token_file(outside.path(), crate::devices::TOKEN));
+    attach(&first, &remote).await.unwrap();
+    served.stop().await;
+    let untold = first.remove_device("nas").await.unwrap().unwrap();
+    assert_eq!(untold.sqlstate(), "58030");
+    let (_other_directory, second) = fresh().await;
+    let served = Served::start(&media, [1; 16], address).await;
+    assert_eq!(attach(&second, &remote).await.unwrap_err().sqlstate(), "55006");
+    served.stop().await;
+    // What `cleaved --hand-over` does.
+    cleave_device::OwnerRecord::beside_identity(&media.with_extension("id")).replace(None).unwrap();
+    let _served = Served::start(&media, [1; 16], address).await;
+    attach(&second, &remote).await.unwrap();
+    let outcomes = run(&mut second.session(), "SELECT 1").await;
+    assert!(matches!(outcomes.as_slice(), [Outcome::Rows { .. }]));
+}
