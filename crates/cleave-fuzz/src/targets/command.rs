@@ -22,8 +22,8 @@ use cleave_fragment::command::wire::{
 };
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity,
-    MetricKind, OperatorMetric, Payload, ReadItem, ReadPayload, Reply, Request, RunReport,
-    RunState, RunStatus, Slot, SlotPayload, WriteItem,
+    MetricKind, OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request,
+    RunReport, RunState, RunStatus, Slot, SlotPayload, WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::{Morsel, MorselPage};
@@ -243,6 +243,8 @@ fn requests() -> Vec<Request> {
         Request::Cancel,
         Request::Release,
         Request::Status,
+        Request::Claim { opening: 7, after: u64::MAX },
+        Request::GiveUp,
     ]
 }
 
@@ -289,6 +291,7 @@ fn replies() -> Vec<Reply> {
             fragment_memory_bytes: 7,
             slot_bytes_max: 8,
             transfer_bytes_max: 9,
+            owner: Some(Ownership { database: [1; 16], epoch: 2, opening: 3 }),
         }),
         Reply::Status(DeviceStatus {
             incarnation: 3,
