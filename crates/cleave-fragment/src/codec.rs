@@ -23,7 +23,7 @@ use datafusion_physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion_physical_expr_common::physical_expr::is_volatile;
 use datafusion_physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion_physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
-use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::{ExecutionPlan, displayable};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
 };
@@ -165,7 +165,11 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
     // done is seen by anyone.
     let decode = || {
         let converter = BoundedDecoder::default();
-        physical_plan_from_bytes_with_proto_converter(bytes, task, &FragmentCodec, &converter)
+        let plan =
+            physical_plan_from_bytes_with_proto_converter(bytes, task, &FragmentCodec, &converter)?;
+        // Errors quote expressions: what cannot be printed, as a decimal of 200 places, is no good either.
+        let _ = write!(Nowhere, "{}", displayable(plan.as_ref()).indent(true));
+        Ok(plan)
     };
     let plan = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
         Err(DataFusionError::Plan("fragment refused: no engine writes a plan like it".into()))
@@ -219,6 +223,15 @@ fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
                 name.0
             )))
         }
+    }
+}
+
+/// Takes text and keeps none.
+struct Nowhere;
+
+impl fmt::Write for Nowhere {
+    fn write_str(&mut self, _text: &str) -> fmt::Result {
+        Ok(())
     }
 }
 

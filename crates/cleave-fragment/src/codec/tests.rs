@@ -2,6 +2,7 @@
 
 use arrow::datatypes::{DataType, Field};
 use cleave_store::Snapshot;
+use datafusion_common::ScalarValue;
 use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
@@ -103,6 +104,30 @@ fn operator_that_holds_data_is_refused_before_it_is_decoded() {
         protobuf::PhysicalPlanNode { physical_plan_type: Some(PhysicalPlanType::MemoryScan(scan)) };
     let error = decode_fragment(&plan.encode_to_vec(), &task()).unwrap_err().to_string();
     assert!(error.contains("MemoryScanExec does not run on a device"), "{error}");
+}
+
+#[test]
+fn plan_that_cannot_be_printed_is_refused() {
+    let number = ScalarValue::Decimal128(Some(5), 9, 2);
+    let mut odd = scan();
+    odd.predicate = Some(Arc::new(BinaryExpr::new(
+        Arc::new(Literal::new(number.clone())),
+        Operator::Eq,
+        Arc::new(Literal::new(number)),
+    )));
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(odd, 1));
+    let bytes = encode_fragment(&plan).unwrap();
+    decode_fragment(&bytes, &task()).unwrap();
+    // Any byte may be the precision or the scale: whatever decodes can be printed.
+    for place in 0..bytes.len() {
+        for value in [0, 38, 100, 127, 200, 255] {
+            let mut changed = bytes.clone();
+            changed[place] = value;
+            if let Ok(plan) = decode_fragment(&changed, &task()) {
+                assert!(!shown(&plan).is_empty());
+            }
+        }
+    }
 }
 
 #[test]
