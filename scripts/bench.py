@@ -3,9 +3,11 @@
 
     scripts/bench.py selective [--scale S]   1 row in 100,000 over a capped 1 Gbit link, against embedded
     scripts/bench.py scan [--scale S]        one column summed, warm, host-only, against DuckDB
+    scripts/bench.py cold [--scale S]        one column of lineitem, nothing cached, against the disk and DuckDB
     scripts/bench.py memory [--scale S]      peak memory of a scan ten times the budgets, in a memory cgroup
 
-Needs `cargo build --release`; `scan` needs `scripts/install_peers.sh duckdb` and runs under its Python.
+Needs `cargo build --release`; `scan` and `cold` need `scripts/install_peers.sh duckdb` and run under its Python.
+`cold` needs `cargo build --release -p cleave-media --example read_scattered` too, and root, to empty the page cache.
 Data is generated once into target/bench and kept. Timing modes are named in the output; medians of
 interleaved runs with the interval that holds 95 % of medians (order statistics).
 """
@@ -36,13 +38,13 @@ ROUNDS = 9
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("benchmark", choices=["selective", "scan", "memory"])
+    parser.add_argument("benchmark", choices=["selective", "scan", "cold", "memory"])
     parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1")
     options = parser.parse_args()
     if not CLEAVE.exists():
         sys.exit(f"{CLEAVE} is not there: run `cargo build --release`")
     WORK.mkdir(parents=True, exist_ok=True)
-    {"selective": selective, "scan": scan, "memory": memory}[options.benchmark](options.scale)
+    {"selective": selective, "scan": scan, "cold": cold, "memory": memory}[options.benchmark](options.scale)
 
 
 # --- selective: what a needle costs across a link ------------------------------------------------
@@ -154,6 +156,62 @@ def warm_times(place, query, settings):
     statements = [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"] * (ROUNDS + 2)
     lines = explain_lines(place, statements, settings, ["--buffer-pool", "4GB"])
     return [figures(line)["ms"] for line in lines[2:]]
+
+
+# --- cold: what a column costs that nobody has read ---------------------------------------------------
+
+READER = TARGET / "release" / "examples" / "read_scattered"
+COLUMNS = ["l_extendedprice", "l_partkey", "l_shipdate"]
+
+
+def cold(scale):
+    import duckdb
+
+    scale = scale or 1.5
+    reader = Path(os.environ.get("READ_SCATTERED", READER))
+    if not reader.exists():
+        sys.exit(f"{reader} is not there: run `cargo build --release -p cleave-media --example read_scattered`")
+    place = WORK / f"tpch-{scale}"
+    generate(place, scale)
+    file = duckdb_file(scale)
+    threads = os.cpu_count()
+    print(f"TPC-H {scale}, one column of lineitem (16 columns), nothing cached, {threads} threads, "
+          f"DuckDB {duckdb.__version__}; timing mode: unthrottled")
+    print(f"{'statement':22} {'MB':>6} {'disk ms':>9} {'host ms':>9} {'device ms':>9} {'DuckDB ms':>9}"
+          f" {'host/disk':>9} {'device/disk':>11} {'host/DuckDB':>11}")
+    for column in COLUMNS:
+        value = f"count(*) FILTER (WHERE {column} > DATE '1995-06-17')" if column == "l_shipdate" else f"sum({column})"
+        query = f"SELECT {value} FROM lineitem"
+        times = {"disk": [], "host": [], "h0": [], "duckdb": []}
+        for _ in range(ROUNDS):
+            for split in ["host", "h0"]:
+                drop_caches()
+                line = explain_lines(place, [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"], [f"split={split}"])[0]
+                times[split].append(figures(line)["ms"])
+                notes = {e["name"]: e["value"] for n in json.loads(line)["notes"] for e in n["entries"]}
+                media_bytes = bytes_of(notes["bytes at media"])
+                pages = int(notes["lineitem"].split(" of ")[0])
+            drop_caches()
+            said = run([reader, place / "device-0.media", int(media_bytes / pages), pages, 64], quiet=True)
+            times["disk"].append(float(said.split()[0]))
+            drop_caches()
+            connection = duckdb.connect(str(file), read_only=True)
+            connection.execute(f"SET threads = {threads}")
+            start = time.perf_counter()
+            connection.execute(query).fetchall()
+            times["duckdb"].append((time.perf_counter() - start) * 1e3)
+            connection.close()
+        disk, host, device, peer = (statistics.median(times[way]) for way in ["disk", "host", "h0", "duckdb"])
+        print(f"{column:22} {media_bytes / 1e6:6.1f} {disk:9.1f} {host:9.1f} {device:9.1f} {peer:9.1f}"
+              f" {host / disk:8.2f}x {device / disk:10.2f}x {host / peer:10.2f}x")
+        for way, found in times.items():
+            low, high = interval(sorted(found))
+            print(f"    {way:8} {low:8.1f} to {high:8.1f}")
+
+
+def drop_caches():
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 # --- memory: a scan ten times larger than the budgets --------------------------------------------

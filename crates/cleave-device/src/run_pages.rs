@@ -8,7 +8,7 @@ use bytes::Bytes;
 use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, thread_cpu_time};
 use cleave_store::{
-    MediaPages, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
+    MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -80,23 +80,27 @@ impl Media for CountedMedia {
     }
 }
 
-/// The page source of one run.
+/// The page source of one run: from the cache that the host shares, if it does, and else from media.
 #[derive(Debug)]
 pub(crate) struct RunPages {
     media: Arc<CountedMedia>,
-    pages: MediaPages,
-    pages_read: Arc<AtomicU64>,
-    cpu: Arc<CpuTime>,
-    /// Threads that may wait for media, apart from those that serve the host.
-    threads: Handle,
+    source: Arc<MediaSource>,
+    cache: Option<Arc<dyn PageCache>>,
+    pages_read: AtomicU64,
 }
 
 impl RunPages {
     /// Pages of `media`, read on the blocking threads of `threads`; CPU time goes to `cpu`.
-    pub(crate) fn new(media: Arc<dyn Media>, threads: Handle, cpu: Arc<CpuTime>) -> Self {
+    pub(crate) fn new(
+        media: Arc<dyn Media>,
+        threads: Handle,
+        cpu: Arc<CpuTime>,
+        cache: Option<Arc<dyn PageCache>>,
+    ) -> Self {
         let media = Arc::new(CountedMedia { media, bytes_read: AtomicU64::new(0) });
         let pages = MediaPages::new(Arc::clone(&media) as Arc<dyn Media>);
-        Self { media, pages, pages_read: Arc::default(), cpu, threads }
+        let source = MediaSource { pages, cpu, threads, is_kept: cache.is_some() };
+        Self { media, source: Arc::new(source), cache, pages_read: AtomicU64::new(0) }
     }
 
     /// Bytes that came from the media.
@@ -108,19 +112,51 @@ impl RunPages {
     pub(crate) fn pages_read(&self) -> u64 {
         self.pages_read.load(Ordering::Relaxed)
     }
+}
 
-    /// Runs `read` where waiting is allowed; it brings `page_count` pages.
+impl PageSource for RunPages {
+    fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        self.pages_read.fetch_add(reads.len() as u64, Ordering::Relaxed);
+        match &self.cache {
+            Some(cache) => cache.read(reads, Arc::clone(&self.source) as Arc<dyn PageSource>),
+            None => self.source.read(reads),
+        }
+    }
+
+    fn read_overflow(
+        &self,
+        segment: SegmentRef,
+        pages: Vec<PageRef>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
+        self.pages_read.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        match &self.cache {
+            Some(cache) => {
+                let source = Arc::clone(&self.source) as Arc<dyn PageSource>;
+                cache.read_overflow(segment, pages, source)
+            }
+            None => self.source.read_overflow(segment, pages),
+        }
+    }
+}
+
+/// Pages of the media, read where waiting is allowed.
+#[derive(Debug)]
+struct MediaSource {
+    pages: MediaPages,
+    cpu: Arc<CpuTime>,
+    /// Threads that may wait for media, apart from those that serve the host.
+    threads: Handle,
+    /// Whether chunks are kept for longer than the run decodes them.
+    is_kept: bool,
+}
+
+impl MediaSource {
     fn off_thread<T: Send + 'static>(
         &self,
-        page_count: usize,
         read: impl FnOnce(&MediaPages) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>> {
-        let pages = self.pages.clone();
-        let (cpu, pages_read) = (Arc::clone(&self.cpu), Arc::clone(&self.pages_read));
-        let reading = spawn_blocking_on(&self.threads, move || {
-            pages_read.fetch_add(page_count as u64, Ordering::Relaxed);
-            cpu.measure(|| read(&pages))
-        });
+        let (pages, cpu) = (self.pages.clone(), Arc::clone(&self.cpu));
+        let reading = spawn_blocking_on(&self.threads, move || cpu.measure(|| read(&pages)));
         reading
             .map(|joined| match joined {
                 Ok(pages) => pages,
@@ -130,9 +166,13 @@ impl RunPages {
     }
 }
 
-impl PageSource for RunPages {
+impl PageSource for MediaSource {
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        self.off_thread(reads.len(), move |pages| pages.read_pages(&reads))
+        if self.is_kept {
+            self.off_thread(move |pages| pages.read_apart(&reads))
+        } else {
+            self.off_thread(move |pages| pages.read_pages(&reads))
+        }
     }
 
     fn read_overflow(
@@ -140,6 +180,6 @@ impl PageSource for RunPages {
         segment: SegmentRef,
         pages: Vec<PageRef>,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
-        self.off_thread(pages.len(), move |source| source.read_overflow_pages(&segment, &pages))
+        self.off_thread(move |source| source.read_overflow_pages(&segment, &pages))
     }
 }

@@ -27,7 +27,7 @@ use cleave_fragment::command::{
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes, simulation};
-use cleave_store::{MediaPages, PageRead};
+use cleave_store::{MediaPages, PageCache, PageRead};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::RwLock;
 
@@ -45,6 +45,8 @@ use ownership::{Entry, Owner};
 const RUNS_MAX: usize = 1024;
 /// Most bytes of pages that one command to the media reads, unless one page is larger.
 const READ_BATCH_BYTES: u64 = 16 << 20;
+/// Threads on which fragments wait for media: reads ahead need some depth to keep it busy.
+const MEDIA_THREADS: usize = 16;
 /// Stack of a thread that runs fragments: operators walk expressions by recursion, as deep as
 /// [`EXPRESSION_DEPTH_MAX`](cleave_fragment::codec::EXPRESSION_DEPTH_MAX).
 const FRAGMENT_STACK_BYTES: usize = 16 << 20;
@@ -103,6 +105,8 @@ pub enum RuntimeError {
 #[derive(Debug)]
 pub struct Runtime {
     media: Arc<dyn Media>,
+    /// The host's buffer pool, in the host's process.
+    cache: Mutex<Option<Arc<dyn PageCache>>>,
     options: RuntimeOptions,
     /// Differs from start to start, so that a host sees a restart.
     incarnation: u64,
@@ -163,13 +167,14 @@ impl Runtime {
         let fragments = ThreadSet::start(
             Builder::new_multi_thread()
                 .worker_threads(cores)
-                .max_blocking_threads(2 * cores)
+                .max_blocking_threads(MEDIA_THREADS.max(2 * cores))
                 .thread_name("cleave-fragment")
                 .thread_stack_size(FRAGMENT_STACK_BYTES)
                 .enable_time(),
         )?;
         Ok(Arc::new(Self {
             media,
+            cache: Mutex::default(),
             incarnation: u64::from_le_bytes(random_bytes::<8>()?),
             owner: Arc::new(RwLock::new(owner)),
             runs: Mutex::default(),
@@ -183,6 +188,11 @@ impl Runtime {
     /// The media that it serves.
     pub fn media(&self) -> &Arc<dyn Media> {
         &self.media
+    }
+
+    /// The cache that its process keeps pages in.
+    fn cache(&self) -> Option<Arc<dyn PageCache>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     // ---- host I/O ------------------------------------------------------------------------------
@@ -381,6 +391,10 @@ impl DeviceService for Runtime {
 
     async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
         self.begin_run(request, slots).await
+    }
+
+    fn use_cache(&self, cache: Arc<dyn PageCache>) {
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
     }
 
     fn steer(&self, command: Command) {

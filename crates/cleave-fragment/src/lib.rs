@@ -9,6 +9,7 @@
 //!    no fragment is sent (rule 2).
 //!    [`functions`] and [`expressions`] are those that the engine lacks.
 //! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3).
+//!    [`read_ahead`] has the media at work on the next ones while a scan decodes the present one.
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
 //! 6. [`waiting`]: for time, and for work that blocks.
@@ -23,9 +24,11 @@ pub mod functions;
 pub mod link;
 pub mod morsel;
 pub mod operators;
+pub mod read_ahead;
 pub mod waiting;
 
 pub use codec::{build_id, decode_fragment, encode_fragment};
 pub use fragment::{FragmentContext, FragmentCounters, fragment_task_context, with_copies};
 pub use morsel::{Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use operators::table_scan_exec::TableScanExec;
+pub use read_ahead::ReadAheadPages;

@@ -13,6 +13,8 @@
 //! than the budget is never held. What callers hold beyond eviction (a batch that borrows a chunk)
 //! is theirs to account for.
 
+mod flights;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,11 +25,14 @@ use cleave_store::{ColumnRef, PageHeader, PageRef};
 use crate::catalog::DeviceId;
 use crate::host_pages::WholePage;
 
+pub use flights::{Fetch, Flight, Flights};
+
 /// Keeps parts of pages within a budget. See the module's description.
 #[derive(Debug)]
 pub struct BufferPool {
     budget_bytes: u64,
     state: Mutex<State>,
+    flights: Mutex<Flights>,
 }
 
 /// Names one part of one page of one device.
@@ -122,6 +127,21 @@ pub struct PoolStatus {
     pub budget_bytes: u64,
 }
 
+impl PoolStatus {
+    /// What has happened since `before`, and what is held now.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            hits: self.hits.saturating_sub(before.hits),
+            misses: self.misses.saturating_sub(before.misses),
+            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
+            loaded_bytes: self.loaded_bytes.saturating_sub(before.loaded_bytes),
+            evictions: self.evictions.saturating_sub(before.evictions),
+            ..*self
+        }
+    }
+}
+
 /// What the book-keeping of a part costs, roughly: map slot, queue slot, ghost slot.
 const ENTRY_BYTES: usize = 160;
 /// What a chunk's entry in a header costs in memory, roughly.
@@ -134,7 +154,7 @@ const FREQUENCY_MAX: u8 = 3;
 impl BufferPool {
     /// An empty pool that holds up to `budget_bytes`.
     pub fn new(budget_bytes: u64) -> Self {
-        Self { budget_bytes, state: Mutex::default() }
+        Self { budget_bytes, state: Mutex::default(), flights: Mutex::default() }
     }
 
     /// The part under `key`, if it is held; counts a hit or a miss.
@@ -194,6 +214,11 @@ impl BufferPool {
         let queue = if state.ghosts.remove(&key) { Queue::Main } else { Queue::Small };
         state.enqueue(key, queue, weight);
         state.parts.insert(key, Entry { held, weight, frequency: 0 });
+    }
+
+    /// What is on its way into the pool, locked: nothing lands while it is held.
+    pub fn flights(&self) -> MutexGuard<'_, Flights> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Totals and fill.

@@ -40,7 +40,7 @@ use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind
 use crate::device::{self, Device, EmbeddedFactory};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
-use crate::host_pages::HostPages;
+use crate::host_pages::{HostPages, PooledPages};
 use crate::session::Session;
 use crate::settings::Stack;
 use crate::storage_error::StorageError;
@@ -188,22 +188,24 @@ impl Database {
         options: OpenOptions,
         writable: bool,
     ) -> Result<Arc<Self>> {
+        let pool = Arc::new(BufferPool::new(options.buffer_pool_bytes));
+        let embedded = sharing(options.embedded, &pool);
         // Where nothing is written, no space is taken either.
         let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
         let named = if writable { &state } else { &nothing };
         let opening = draw_opening()?;
         let mut devices = BTreeMap::new();
         for entry in state.devices() {
-            let device = attach(named, opening, entry.clone(), directory, &options.embedded)?;
+            let device = attach(named, opening, entry.clone(), directory, &embedded)?;
             devices.insert(entry.id, Arc::new(device));
         }
         let database = Arc::new(Self {
             directory: directory.to_owned(),
-            embedded: options.embedded,
+            embedded,
             published: Mutex::default(),
             state: RwLock::new(Arc::new(state)),
             devices: RwLock::new(devices),
-            pool: Arc::new(BufferPool::new(options.buffer_pool_bytes)),
+            pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
             writer: Arc::default(),
             stopped: AtomicBool::new(!writable),
@@ -460,6 +462,17 @@ impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("directory", &self.directory).finish_non_exhaustive()
     }
+}
+
+/// Makes embedded devices that keep their pages in `pool`, where the host finds them too.
+fn sharing(embedded: EmbeddedFactory, pool: &Arc<BufferPool>) -> EmbeddedFactory {
+    let pool = Arc::clone(pool);
+    Arc::new(move |media: &Path| {
+        let service = embedded(media)?;
+        let pages = PooledPages::new(DeviceId::EMBEDDED, Arc::clone(&pool));
+        service.use_cache(Arc::new(pages));
+        Ok(service)
+    })
 }
 
 /// Whether a database may be made in `directory`; makes the directory if so.

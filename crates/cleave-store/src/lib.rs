@@ -39,7 +39,8 @@ pub use page::{
     overflow::overflow_pages, parse_header,
 };
 pub use page_source::{
-    ColumnRef, MediaPages, PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef,
+    ColumnRef, MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, RawColumns,
+    SegmentRef,
 };
 pub use schema::{Column, ColumnType, SchemaError, TableSchema};
 

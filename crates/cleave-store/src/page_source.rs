@@ -4,6 +4,7 @@
 //!    [`ColumnRef`]: together a [`PageRead`].
 //! 2. A [`PageSource`] returns one [`PageColumns`] for each read, in order: on the device from local media
 //!    ([`MediaPages`]), on the host from the link and a buffer pool.
+//!    What a process has read once, it keeps in one [`PageCache`].
 //! 3. [`crate::decode_batch`] turns them into a record batch.
 //!
 //! Invariant: a [`PageColumns`] exists only with its header checked against the reference's checksum and each
@@ -24,8 +25,10 @@ use crate::ids::SegmentId;
 use crate::page::header::{PageHeader, parse_header};
 
 mod media_pages;
+mod page_cache;
 
 pub use media_pages::MediaPages;
+pub use page_cache::PageCache;
 
 /// A page: its name, its place and its fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

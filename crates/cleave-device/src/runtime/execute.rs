@@ -15,8 +15,8 @@ use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, MorselList, MorselSource, build_id, decode_fragment,
-    fragment_task_context, with_copies,
+    FragmentContext, FragmentCounters, MorselList, MorselSource, ReadAheadPages, build_id,
+    decode_fragment, fragment_task_context, with_copies,
 };
 use cleave_store::Snapshot;
 use datafusion_execution::TaskContext;
@@ -138,8 +138,12 @@ impl Runtime {
         let budget = Arc::new(MemoryBudget::new(limit_bytes));
         let cpu = Arc::new(CpuTime::default());
         let counters = Arc::new(FragmentCounters::default());
-        let pages =
-            Arc::new(RunPages::new(Arc::clone(&self.media), threads.clone(), Arc::clone(&cpu)));
+        let pages = Arc::new(RunPages::new(
+            Arc::clone(&self.media),
+            threads.clone(),
+            Arc::clone(&cpu),
+            self.cache(),
+        ));
         let preparing = {
             let (request, pages, cores) =
                 (Arc::clone(request), Arc::clone(&pages), self.options.cores);
@@ -188,8 +192,10 @@ fn prepare(
     budget: Arc<MemoryBudget>,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
+    let order = request.inputs.iter().map(|(_, morsels)| morsels.as_slice());
+    let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
     let context = FragmentContext {
-        pages,
+        pages: Arc::new(ReadAheadPages::new(pages, order, &memory)),
         snapshot: Snapshot { commit: request.snapshot },
         inputs: morsel_sources(request)?,
         read_ahead: READ_AHEAD,
@@ -197,7 +203,7 @@ fn prepare(
     };
     // No spilling: what does not fit is finished by the host.
     let environment = RuntimeEnvBuilder::new()
-        .with_memory_pool(budget as Arc<dyn MemoryPool>)
+        .with_memory_pool(memory)
         .with_disk_manager_builder(
             DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled),
         )

@@ -16,6 +16,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use cleave_media::clock::Stopwatch;
+use cleave_store::PageCache;
 use tokio::sync::mpsc;
 
 use crate::command::message::RunEvent;
@@ -56,6 +57,12 @@ pub trait DeviceService: Send + Sync + fmt::Debug {
     /// Serves those commands that never wait and have nothing to answer: fetch, and a release that
     /// does not wait for the run to stand still. Others are ignored.
     fn steer(&self, command: Command);
+
+    /// Hands the device a cache for its pages, where it lives in the process of a host that has one. A device elsewhere
+    /// has none, and is never asked.
+    fn use_cache(&self, cache: Arc<dyn PageCache>) {
+        drop(cache);
+    }
 }
 
 /// How a device is attached.

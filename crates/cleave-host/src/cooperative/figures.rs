@@ -10,6 +10,8 @@ use std::time::Duration;
 use cleave_fragment::command::RunReport;
 use cleave_fragment::link::AttachMode;
 
+use crate::buffer_pool::PoolStatus;
+
 /// What one fragment reported.
 #[derive(Debug, Clone)]
 pub struct FragmentFigures {
@@ -70,6 +72,8 @@ pub struct QueryFigures {
     pub link_bytes_received: u64,
     /// Bytes that crossed the links towards the devices.
     pub link_bytes_sent: u64,
+    /// What the buffer pool did meanwhile, for this statement and others; what it holds now.
+    pub pool: PoolStatus,
     /// Bytes of pages and slots that the host took into its memory.
     pub host_bytes: u64,
     /// CPU time of the host process, without an embedded device's fragments.

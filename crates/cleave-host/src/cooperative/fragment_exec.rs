@@ -20,7 +20,7 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport
 use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{Link, LinkError, RunStream};
-use cleave_fragment::{MorselList, MorselSource, Passes, TableScanExec, build_id, encode_fragment};
+use cleave_fragment::{Passes, TableScanExec, build_id, encode_fragment};
 use cleave_plan::split::FragmentPlan;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -276,10 +276,10 @@ impl FragmentExec {
     ) -> Result<Run> {
         figures.refused = Some(refusal.to_string());
         let number = self.fragment.scan.scan().input;
-        let source: Arc<dyn MorselSource> = MorselList::new(self.input.input.morsels());
+        let morsels = self.input.input.morsels();
         let context = self.context.fragment_context_with(
             std::slice::from_ref(&self.input),
-            BTreeMap::from([(number, source)]),
+            BTreeMap::from([(number, morsels)]),
         )?;
         let config = task.session_config().clone().with_extension(context);
         let task = TaskContext::new(

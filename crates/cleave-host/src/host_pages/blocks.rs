@@ -21,6 +21,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
 use super::HostPages;
+use super::linked::checked;
 use super::partial::{PartialPage, WholePage};
 use crate::buffer_pool::{Held, Part};
 use crate::error::Result;
@@ -88,7 +89,7 @@ impl HostPages {
         match payload {
             Some(ReadPayload::Blocks(blocks)) => {
                 self.note_link(blocks.len());
-                self.checked(WholePage::new(read, blocks)).await
+                checked(&self.device, WholePage::new(read, blocks)).await
             }
             _ => Err(self.device.strange_payload("columns where blocks were asked for")),
         }

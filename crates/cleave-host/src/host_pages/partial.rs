@@ -57,13 +57,28 @@ impl PartialPage {
         columns.iter().zip(&self.chunks).filter_map(missing).collect()
     }
 
-    /// Puts `columns`, in order, where chunks are missing.
-    pub(super) fn fill(&mut self, columns: PageColumns) {
-        let missing = self.chunks.iter_mut().filter(|chunk| matches!(chunk, Chunk::Missing));
-        for (place, chunk) in missing.zip(columns.chunks) {
-            *place = Chunk::from(chunk);
+    /// Puts what was fetched, the columns `fetched_columns`, where chunks are missing; the page was made for `columns`.
+    pub(super) fn fill(
+        &mut self,
+        columns: &[ColumnRef],
+        fetched_columns: &[ColumnRef],
+        fetched: &PageColumns,
+    ) {
+        self.header = Some(Arc::clone(&fetched.header));
+        for (column, place) in columns.iter().zip(&mut self.chunks) {
+            let found = fetched_columns.iter().position(|fetched| fetched == column);
+            let chunk = found.and_then(|found| fetched.chunks.get(found));
+            if let (Chunk::Missing, Some(chunk)) = (&*place, chunk) {
+                *place = Chunk::from(chunk.clone());
+            }
         }
-        self.header = Some(columns.header);
+    }
+
+    /// Puts the chunk of `column` where it is missing; the page was made for `columns`.
+    pub(super) fn put(&mut self, columns: &[ColumnRef], column: ColumnRef, chunk: Bytes) {
+        for (_, place) in columns.iter().zip(&mut self.chunks).filter(|(of, _)| **of == column) {
+            *place = Chunk::Here(chunk.clone());
+        }
     }
 
     /// Takes all columns that the page was made for.

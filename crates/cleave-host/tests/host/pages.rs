@@ -148,3 +148,91 @@ async fn a_media_that_was_cut_off_is_an_error_of_the_tables_behind_the_cut() {
     run(&mut session, "CREATE TABLE u (id int)").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM u").await, "0");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_miss_the_same_chunks_fetch_them_once() {
+    let (_directory, database) = loaded().await;
+    database.buffer_pool().clear();
+    let before = database.buffer_pool().status().loaded_bytes;
+    let wanted = reads(&database, &[ColumnRef::User(1), ColumnRef::User(2)]);
+    let (alone, expected) = {
+        let pages = database.host_pages(DeviceId::EMBEDDED, Stack::Native).unwrap();
+        let source: &dyn cleave_store::PageSource = &*pages;
+        let answers = source.read(wanted.clone()).await.unwrap();
+        (pages.counters().link_bytes, std::sync::Arc::new(answers))
+    };
+    let loaded_alone = database.buffer_pool().status().loaded_bytes - before;
+    database.buffer_pool().clear();
+    let before = database.buffer_pool().status().loaded_bytes;
+    let mut readers = tokio::task::JoinSet::new();
+    for reader in 0..8 {
+        let pages = database.host_pages(DeviceId::EMBEDDED, Stack::Native).unwrap();
+        let (mut wanted, expected) = (wanted.clone(), std::sync::Arc::clone(&expected));
+        // Some want one column, some both, in either order.
+        for read in &mut wanted {
+            match reader % 4 {
+                0 => read.columns.truncate(1),
+                1 => read.columns.reverse(),
+                _ => {}
+            }
+        }
+        readers.spawn(async move {
+            let source: &dyn cleave_store::PageSource = &*pages;
+            let answers = source.read(wanted.clone()).await.unwrap();
+            for ((read, answer), expected) in wanted.iter().zip(&answers).zip(expected.iter()) {
+                let chunk = |column: &ColumnRef| {
+                    expected.chunks[usize::from(*column == ColumnRef::User(2))].clone()
+                };
+                assert_eq!(answer.chunks, read.columns.iter().map(chunk).collect::<Vec<_>>());
+            }
+            pages.counters().link_bytes
+        });
+    }
+    let together: u64 = readers.join_all().await.iter().sum();
+    let loaded = database.buffer_pool().status().loaded_bytes - before;
+    // A header may come twice, with another column each time; a chunk never does.
+    assert!(together < alone + alone / 20, "{together} bytes for {alone}");
+    assert!(loaded < loaded_alone + loaded_alone / 20, "{loaded} loaded for {loaded_alone}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_goes_away_leaves_its_fetch_to_those_who_wait() {
+    let (_directory, database) = loaded().await;
+    let wanted = reads(&database, &[ColumnRef::User(2)]);
+    for _ in 0..20 {
+        database.buffer_pool().clear();
+        let pages = database.host_pages(DeviceId::EMBEDDED, Stack::Native).unwrap();
+        let source: &dyn cleave_store::PageSource = &*pages;
+        // Begun, and never polled again while the second one waits for what it fetches.
+        let mut first = source.read(wanted.clone());
+        assert!(futures::poll!(&mut first).is_pending());
+        let second = source.read(wanted.clone()).await.unwrap();
+        assert_eq!(second.len(), wanted.len());
+        drop(first);
+    }
+}
+
+/// What EXPLAIN ANALYZE says of `sql` under `name`.
+async fn measured(session: &mut cleave_host::Session, sql: &str, name: &str) -> String {
+    let lines = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await;
+    let line = lines.iter().find_map(|line| line.trim().strip_prefix(name));
+    line.unwrap_or_else(|| panic!("{name} is not among {lines:#?}")).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_side_has_read_the_other_finds_in_the_pool() {
+    let (_directory, database) = loaded().await;
+    let mut session = database.session();
+    let sql = "SELECT count(note), max(id) FROM t";
+    for (first, second) in [("h0", "host"), ("host", "h0"), ("h0", "h0")] {
+        database.buffer_pool().clear();
+        run(&mut session, &format!("SET split = {first}")).await;
+        let cold = measured(&mut session, sql, "bytes at media: ").await;
+        assert_ne!(cold, "0 B", "{first}");
+        run(&mut session, &format!("SET split = {second}")).await;
+        let warm = measured(&mut session, sql, "bytes at media: ").await;
+        assert_eq!(warm, "0 B", "{second} after {first}");
+        let pool = measured(&mut session, sql, "buffer pool: ").await;
+        assert!(pool.contains(" 0 misses") && pool.contains("; holds "), "{pool}");
+    }
+}

@@ -20,11 +20,19 @@ pub struct CutWeight {
 pub fn weigh_cut(weight: &CutWeight) -> (bool, String) {
     let CutWeight { result_bytes, chunk_bytes, held_bytes, link_is_free } = *weight;
     if link_is_free {
-        return (false, "the device shares the host's memory: no bytes to save".to_owned());
+        let mut text = "the device shares the host's memory: no bytes to save".to_owned();
+        if held_bytes > 0.0 {
+            text.push_str(&format!("; pool: {} of {}", bytes(held_bytes), bytes(chunk_bytes)));
+        }
+        return (false, text);
     }
     let host_bytes = (chunk_bytes - held_bytes).max(0.0);
     let pays = result_bytes < host_bytes;
-    let held = if held_bytes > 0.0 { ", the rest is in the buffer pool" } else { "" };
+    let held = if held_bytes > 0.0 {
+        format!("; pool: {} of {}", bytes(held_bytes), bytes(chunk_bytes))
+    } else {
+        String::new()
+    };
     let text = format!(
         "about {} of rows {} {} of column chunks to read{held}",
         bytes(result_bytes),
@@ -66,7 +74,7 @@ mod tests {
     #[test]
     fn what_the_host_holds_is_the_hosts() {
         let (pays, why) = weigh_cut(&CutWeight { held_bytes: 1e6, ..SELECTIVE });
-        assert!(!pays && why.contains("buffer pool"), "{why}");
+        assert!(!pays && why.contains("; pool: 1000 kB of 1000 kB"), "{why}");
     }
 
     #[test]

@@ -139,6 +139,18 @@ fn measured(figures: &QueryFigures) -> Vec<(String, String)> {
         ),
         line("bytes taken by the host", bytes(figures.host_bytes)),
         line(
+            "buffer pool",
+            format!(
+                "{} hits with {}, {} misses, {} evicted; holds {} of {}",
+                figures.pool.hits,
+                bytes(figures.pool.hit_bytes),
+                figures.pool.misses,
+                figures.pool.evictions,
+                bytes(figures.pool.bytes),
+                bytes(figures.pool.budget_bytes)
+            ),
+        ),
+        line(
             "CPU",
             format!("host {}, devices {}", time(figures.host_cpu), time(figures.device_cpu)),
         ),

@@ -40,6 +40,7 @@ pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
 
+use crate::buffer_pool::PoolStatus;
 use crate::cooperative::figures::QueryFigures;
 use crate::database::Database;
 use crate::dialect::lower_syntax;
@@ -203,7 +204,7 @@ struct Meter {
     process_cpu: Duration,
     traffic_received: u64,
     traffic_sent: u64,
-    pool_bytes: u64,
+    pool: PoolStatus,
     media_bytes: Option<u64>,
 }
 
@@ -216,7 +217,7 @@ impl Meter {
             process_cpu: process_cpu_time(),
             traffic_received,
             traffic_sent,
-            pool_bytes: context.database().buffer_pool().status().loaded_bytes,
+            pool: context.database().buffer_pool().status(),
             media_bytes,
         })
     }
@@ -237,7 +238,7 @@ impl Meter {
             .sum();
         let slot_bytes: u64 = reports().map(|report| report.slot_bytes).sum();
         let fragment_media: u64 = reports().map(|report| report.media_bytes).sum();
-        let loaded = context.database().buffer_pool().status().loaded_bytes;
+        let pool = context.database().buffer_pool().status().since(&self.pool);
         Ok(QueryFigures {
             elapsed,
             planning: query.planning,
@@ -248,7 +249,8 @@ impl Meter {
             },
             link_bytes_received: received.saturating_sub(self.traffic_received),
             link_bytes_sent: sent.saturating_sub(self.traffic_sent),
-            host_bytes: slot_bytes + loaded.saturating_sub(self.pool_bytes),
+            host_bytes: slot_bytes + pool.loaded_bytes,
+            pool,
             host_cpu: process_cpu.saturating_sub(embedded_cpu),
             device_cpu,
             host_waited: fragments.iter().map(|fragment| fragment.waited).sum(),

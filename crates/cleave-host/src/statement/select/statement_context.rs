@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cleave_fragment::{FragmentContext, FragmentCounters, MorselList, MorselSource};
+use cleave_fragment::{
+    FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource, ReadAheadPages,
+};
 use cleave_plan::{ColumnFacts, TableFacts};
 use cleave_store::{
     Column, PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError,
@@ -23,7 +25,7 @@ use super::planned_input::PlannedInput;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
-use crate::settings::Settings;
+use crate::settings::{Settings, Stack};
 
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
 const READ_AHEAD: usize = 4;
@@ -97,13 +99,8 @@ impl StatementContext {
     /// What the scans that run on the host need: every input, pages by way of the link.
     pub fn host_fragment_context(&self) -> Result<Arc<FragmentContext>> {
         let inputs = self.inputs();
-        let morsels = (0u32..)
-            .zip(&inputs)
-            .map(|(number, input)| {
-                let source: Arc<dyn MorselSource> = MorselList::new(input.input.morsels());
-                (number, source)
-            })
-            .collect();
+        let morsels =
+            (0u32..).zip(&inputs).map(|(number, input)| (number, input.input.morsels())).collect();
         self.fragment_context_with(&inputs, morsels)
     }
 
@@ -111,7 +108,7 @@ impl StatementContext {
     pub fn fragment_context_with(
         &self,
         inputs: &[StatementInput],
-        morsels: BTreeMap<u32, Arc<dyn MorselSource>>,
+        morsels: BTreeMap<u32, Vec<Morsel>>,
     ) -> Result<Arc<FragmentContext>> {
         let mut devices: BTreeMap<DeviceId, Arc<dyn PageSource>> = BTreeMap::new();
         let mut by_segment = BTreeMap::new();
@@ -128,10 +125,18 @@ impl StatementContext {
                 by_segment.insert(segment.segment, source);
             }
         }
+        let mut pages: Arc<dyn PageSource> = Arc::new(RoutedPages { by_segment });
+        // Stack `blk` reads blocks ahead, as an operating system does.
+        if self.settings.stack != Stack::Blk {
+            let order = morsels.values().map(Vec::as_slice);
+            let runtime = self.database.query_runtime();
+            pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
+        }
+        let source = |morsels: Vec<Morsel>| MorselList::new(morsels) as Arc<dyn MorselSource>;
         Ok(Arc::new(FragmentContext {
-            pages: Arc::new(RoutedPages { by_segment }),
+            pages,
             snapshot: self.state.snapshot(),
-            inputs: morsels,
+            inputs: morsels.into_iter().map(|(number, list)| (number, source(list))).collect(),
             read_ahead: READ_AHEAD,
             counters: Arc::new(FragmentCounters::default()),
         }))

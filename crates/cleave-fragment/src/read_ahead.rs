@@ -1,0 +1,295 @@
+//! Reads the pages of the next morsels while the present one is decoded: a page source and the order of its morsels
+//! in, the same pages out, sooner.
+//!
+//! ```text
+//!   morsels   0   1   2   3   4   5   6   7 ...
+//!             └ decoded ┘ └ wanted ┘ └ ahead: under way or here, at most so many bytes ┘
+//! ```
+//!
+//! 1. A read of all pages of a morsel says how far its input has come and which columns the scan wants now.
+//! 2. If reads of this input have waited lately, those columns of the next morsels are asked for, each in a task of
+//!    its own: twice as many as were read so far, so that a scan that ends early has read little in vain.
+//! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads.
+//!
+//! Other reads (the remaining columns of some pages, overflow pages) pass through.
+//!
+//! Invariants: what is ahead is charged to the memory of the run, of which it takes at most an eighth, and at most
+//! [`AHEAD_BYTES_MAX`]; where that is refused, nothing is read ahead. Dropping the source ends what it began. Pages
+//! that come from memory are not read ahead: asking for them is all the work there is.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use cleave_store::{
+    ColumnRef, PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError,
+};
+use datafusion_execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::task::JoinSet;
+
+use crate::morsel::Morsel;
+
+/// Most bytes that are ahead: about what a fast disk brings in the time of a few requests.
+const AHEAD_BYTES_MAX: usize = 16 << 20;
+/// Most morsels that are ahead.
+const AHEAD_COUNT_MAX: usize = 32;
+/// The share of the run's memory that may be ahead: one part in so many.
+const MEMORY_SHARE: usize = 8;
+/// Copies of a pipeline take morsels in order, but do not keep step: one that is so far behind was left out.
+const LAG_MAX: usize = 64;
+
+/// A page source that reads ahead; see the [module](self).
+pub struct ReadAheadPages {
+    source: Arc<dyn PageSource>,
+    inputs: Vec<Vec<MorselPages>>,
+    /// Which morsel of which input begins with a page.
+    places: HashMap<PageName, (usize, usize)>,
+    streams: Mutex<Vec<Stream>>,
+    /// What every reservation is made from.
+    memory: MemoryReservation,
+    bytes_max: usize,
+}
+
+type PageName = (SegmentId, u32);
+
+/// The pages of one morsel.
+struct MorselPages {
+    segment: SegmentRef,
+    pages: Vec<PageRef>,
+}
+
+/// How far one input has come.
+#[derive(Default)]
+struct Stream {
+    ahead: VecDeque<Ahead>,
+    /// The first morsel that was not asked for.
+    next: usize,
+    /// The last morsel that was wanted.
+    last: usize,
+    /// Reads since the input was begun.
+    read_count: usize,
+    /// Whether the last read that ended had to wait.
+    waits: bool,
+    /// Bytes that a morsel brought.
+    morsel_bytes: usize,
+}
+
+/// A morsel that was asked for.
+struct Ahead {
+    morsel: usize,
+    columns: Vec<ColumnRef>,
+    /// One task, which ends with this.
+    task: JoinSet<Result<Vec<PageColumns>, StoreError>>,
+    _memory: MemoryReservation,
+}
+
+impl ReadAheadPages {
+    /// `source`, read ahead in the order of `inputs`, with memory of `pool`.
+    pub fn new<'a>(
+        source: Arc<dyn PageSource>,
+        inputs: impl IntoIterator<Item = &'a [Morsel]>,
+        pool: &Arc<dyn MemoryPool>,
+    ) -> Self {
+        let inputs: Vec<Vec<MorselPages>> = inputs
+            .into_iter()
+            .map(|morsels| morsels.iter().map(MorselPages::of).collect())
+            .collect();
+        let mut places = HashMap::new();
+        for (input, morsels) in inputs.iter().enumerate() {
+            for (index, morsel) in morsels.iter().enumerate() {
+                if let Some(first) = morsel.pages.first() {
+                    // A page of two inputs, as in a self-join, is read in the order of the first one.
+                    places.entry((morsel.segment.segment, first.page)).or_insert((input, index));
+                }
+            }
+        }
+        let limit = match pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes / MEMORY_SHARE,
+            _ => AHEAD_BYTES_MAX,
+        };
+        Self {
+            source,
+            streams: Mutex::new(inputs.iter().map(|_| Stream::default()).collect()),
+            inputs,
+            places,
+            memory: MemoryConsumer::new("reading ahead").register(pool),
+            bytes_max: limit.min(AHEAD_BYTES_MAX),
+        }
+    }
+
+    /// The morsel, by input and index, whose pages `reads` are, all of them.
+    fn place(&self, reads: &[PageRead]) -> Option<(usize, usize)> {
+        let first = reads.first()?;
+        let (input, index) = *self.places.get(&(first.segment.segment, first.page.page))?;
+        let pages = &self.inputs.get(input)?.get(index)?.pages;
+        (pages.len() == reads.len()).then_some((input, index))
+    }
+
+    async fn read_morsel(
+        &self,
+        (input, index): (usize, usize),
+        reads: Vec<PageRead>,
+    ) -> Result<Vec<PageColumns>, StoreError> {
+        let columns = reads.first().map(|read| read.columns.clone()).unwrap_or_default();
+        let early = self.advance(input, index, &columns);
+        let mut waited = false;
+        let pages = match early {
+            None => polled(self.source.read(reads), &mut waited).await?,
+            Some(Ahead { columns: early_columns, mut task, .. }) => {
+                // What is here before it is wanted came from media all the same.
+                waited = true;
+                match task.join_next().await {
+                    Some(Ok(pages)) => self.complete(reads, &early_columns, pages?).await?,
+                    Some(Err(error)) => return Err(StoreError::Source(Arc::new(error))),
+                    None => self.source.read(reads).await?,
+                }
+            }
+        };
+        let bytes = pages.iter().map(PageColumns::byte_size).sum::<usize>();
+        if let Some(stream) = self.streams().get_mut(input) {
+            stream.waits = waited;
+            stream.morsel_bytes = bytes.max(stream.morsel_bytes / 2);
+        }
+        Ok(pages)
+    }
+
+    /// Notes that a morsel is wanted; asks for the next ones, and gives what came of this one.
+    fn advance(&self, input: usize, index: usize, columns: &[ColumnRef]) -> Option<Ahead> {
+        let mut streams = self.streams();
+        let stream = streams.get_mut(input)?;
+        if index + LAG_MAX < stream.last {
+            // The input is read once more.
+            *stream = Stream { morsel_bytes: stream.morsel_bytes, ..Stream::default() };
+        }
+        let place = stream.ahead.iter().position(|ahead| ahead.morsel == index);
+        let early = place.and_then(|place| stream.ahead.remove(place));
+        stream.last = stream.last.max(index);
+        stream.read_count += 1;
+        let oldest = stream.last.saturating_sub(LAG_MAX);
+        stream.ahead.retain(|ahead| ahead.morsel >= oldest);
+        stream.next = stream.next.max(stream.last + 1);
+        let morsels = self.inputs.get(input).map_or(&[][..], Vec::as_slice);
+        while stream.waits
+            && stream.ahead.len() < AHEAD_COUNT_MAX.min(2 * stream.read_count)
+            && (stream.ahead.len() + 1) * stream.morsel_bytes <= self.bytes_max
+            && let Some(morsel) = morsels.get(stream.next)
+        {
+            let memory = self.memory.new_empty();
+            if memory.try_grow(stream.morsel_bytes).is_err() {
+                break;
+            }
+            let source = Arc::clone(&self.source);
+            let reads = morsel.reads(columns);
+            let mut task = JoinSet::new();
+            task.spawn(async move { source.read(reads).await });
+            stream.ahead.push_back(Ahead {
+                morsel: stream.next,
+                columns: columns.to_vec(),
+                task,
+                _memory: memory,
+            });
+            stream.next += 1;
+        }
+        early
+    }
+
+    /// `pages`, which came with `early` columns, with the columns that `reads` ask for.
+    async fn complete(
+        &self,
+        reads: Vec<PageRead>,
+        early: &[ColumnRef],
+        pages: Vec<PageColumns>,
+    ) -> Result<Vec<PageColumns>, StoreError> {
+        let Some(columns) = reads.first().map(|read| read.columns.clone()) else {
+            return Ok(pages);
+        };
+        if columns == early {
+            return Ok(pages);
+        }
+        let missing: Vec<ColumnRef> =
+            columns.iter().filter(|column| !early.contains(column)).copied().collect();
+        let rest = if missing.is_empty() {
+            pages.clone()
+        } else {
+            let rest =
+                reads.iter().map(|read| PageRead { columns: missing.clone(), ..read.clone() });
+            self.source.read(rest.collect()).await?
+        };
+        let complete = pages.into_iter().zip(rest).map(|(page, rest)| {
+            let chunk = |column: &ColumnRef| {
+                let find = |columns: &[ColumnRef]| columns.iter().position(|found| found == column);
+                match find(early) {
+                    Some(place) => page.chunks.get(place).cloned().flatten(),
+                    None => rest.chunks.get(find(&missing)?).cloned().flatten(),
+                }
+            };
+            let chunks = columns.iter().map(chunk).collect();
+            PageColumns { header: Arc::clone(&page.header), chunks }
+        });
+        Ok(complete.collect())
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Stream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MorselPages {
+    fn of(morsel: &Morsel) -> Self {
+        let pages = morsel.pages.iter().map(|place| place.page).collect();
+        Self { segment: morsel.segment, pages }
+    }
+
+    fn reads(&self, columns: &[ColumnRef]) -> Vec<PageRead> {
+        let read = |page: &PageRef| PageRead {
+            segment: self.segment,
+            page: *page,
+            columns: columns.to_vec(),
+        };
+        self.pages.iter().map(read).collect()
+    }
+}
+
+/// What `future` gives; `waited` becomes true where it was not there at once.
+async fn polled<F: Future>(future: F, waited: &mut bool) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let polled = future.as_mut().poll(context);
+        *waited |= polled.is_pending();
+        polled
+    })
+    .await
+}
+
+impl PageSource for ReadAheadPages {
+    fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        match self.place(&reads) {
+            Some(place) => self.read_morsel(place, reads).boxed(),
+            None => self.source.read(reads),
+        }
+    }
+
+    fn read_overflow(
+        &self,
+        segment: SegmentRef,
+        pages: Vec<PageRef>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
+        self.source.read_overflow(segment, pages)
+    }
+}
+
+impl fmt::Debug for ReadAheadPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadAheadPages").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
