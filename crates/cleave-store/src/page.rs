@@ -25,6 +25,7 @@ use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent};
 use crate::page_source::PageRef;
 use crate::zone_map::ZoneEntry;
 
+mod bitpack;
 mod checksum;
 pub mod columns;
 pub(crate) mod encoding;
@@ -32,7 +33,9 @@ pub(crate) mod encoding;
 mod fuzz;
 pub mod header;
 pub mod inspection;
+mod integers;
 pub mod overflow;
+mod strings;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod writer;
@@ -48,7 +51,8 @@ pub const PAGE_ROW_COUNT_MAX: u32 = 1 << 16;
 /// How large the pages of a segment are. A property of the segment, not of the format: readers need not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageClass {
-    /// Bytes that a page should not exceed; a page of one row may, if the row is wider. A multiple of 4096.
+    /// Bytes that a page should not exceed before its columns are encoded; a page of one row may, if the row is wider.
+    /// A multiple of 4096.
     pub page_bytes: u32,
     /// Where chunks may start: 64, or 4096 so that a column is read without its neighbours.
     pub chunk_alignment: u32,
@@ -57,12 +61,19 @@ pub struct PageClass {
 }
 
 impl PageClass {
-    /// For bulk loads: 4 MiB, read by columns. Narrow tables reach the limit of 65,536 rows sooner.
+    /// For bulk loads: 16 MiB of plain values, read by columns. Nearly every table reaches the limit of 65,536 rows
+    /// sooner, and its page takes 1 to 4 MiB, so that chunks fill many blocks.
     pub const BULK: Self =
-        Self { page_bytes: 4 << 20, chunk_alignment: 4096, row_count_max: PAGE_ROW_COUNT_MAX };
+        Self { page_bytes: 16 << 20, chunk_alignment: 4096, row_count_max: PAGE_ROW_COUNT_MAX };
     /// For tables that change row by row: 16 KiB, read whole.
     pub const HOT: Self =
         Self { page_bytes: 16 << 10, chunk_alignment: 64, row_count_max: PAGE_ROW_COUNT_MAX };
+
+    /// Whether columns take encodings that save space: where pages are read by columns. A page that is read whole and
+    /// rewritten row by row gains nothing from them but blocks that it fills anyway.
+    pub(crate) fn has_light_encodings(self) -> bool {
+        usize::try_from(self.chunk_alignment).is_ok_and(|alignment| alignment >= BLOCK_SIZE)
+    }
 
     /// Longest value, in bytes, that stays in its page: an eighth of a page, 64 KiB at most.
     #[must_use]

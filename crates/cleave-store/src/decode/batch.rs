@@ -12,13 +12,12 @@ use arrow::array::{
     Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
 };
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::FilterBuilder;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 
 use crate::error::{Corruption, StoreError};
 use crate::page::columns::ValueType;
-use crate::page::encoding::{Chunk, size_of};
+use crate::page::encoding::{Chunk, Pick, size_of};
 use crate::page::header::{PageKind, corrupt};
 use crate::page::overflow::OverflowValues;
 use crate::page_source::{ColumnRef, PageColumns, PageRead};
@@ -90,25 +89,15 @@ pub fn decode_batch(
     if let Some(found) = selection.map(BooleanBuffer::len).filter(|found| *found != row_count) {
         return Err(mismatch(format!("a selection of {found} of {row_count} rows")));
     }
-    let selected = selection.map_or(row_count, BooleanBuffer::count_set_bits);
-    let selection = selection.filter(|_| selected < row_count);
-    let filter = selection.map(|selection| {
-        let builder = FilterBuilder::new(&BooleanArray::new(selection.clone(), None));
-        // Preparing the selection pays only where several columns use it.
-        if projection.columns.len() > 1 { builder.optimize().build() } else { builder.build() }
-    });
+    let pick = Pick::new(0..row_count, selection, projection.columns.len());
     let mut arrays = Vec::with_capacity(projection.columns.len());
     for source in sources(page, read, projection)? {
-        let array = match source {
-            Source::Chunk(chunk) => chunk.decode(overflow, selection)?,
-            Source::Absent(data_type, column) => absent(&data_type, column, row_count),
-        };
-        arrays.push(match &filter {
-            Some(filter) => filter.filter(&array)?,
-            None => array,
+        arrays.push(match source {
+            Source::Chunk(chunk) => chunk.open(overflow, selection)?.decode(&pick)?,
+            Source::Absent(data_type, column) => absent(&data_type, column, pick.count()),
         });
     }
-    batch(projection, arrays, selected)
+    batch(projection, arrays, pick.count())
 }
 
 /// Where the values of a projected column come from.
@@ -128,31 +117,36 @@ pub(crate) fn sources<'a>(
     if projection.schema.fields().len() != projection.columns.len() {
         return Err(mismatch("a projection with more or fewer fields than columns".into()));
     }
+    let wanted = projection.schema.fields().iter().zip(&projection.columns);
+    wanted.map(|(field, column)| source(page, read, *column, field.data_type())).collect()
+}
+
+/// The source of a column, its type checked.
+pub(crate) fn source<'a>(
+    page: &'a PageColumns,
+    read: &'a PageRead,
+    column: ColumnRef,
+    data_type: &DataType,
+) -> Result<Source<'a>, StoreError> {
     if page.header.kind == PageKind::Overflow {
         let reason = Corruption::Field { field: "kind", found: 0, expected: None };
         return Err(corrupt(&read.page, &read.segment, None, reason));
     }
-    let mut sources = Vec::with_capacity(projection.columns.len());
-    for (field, column) in projection.schema.fields().iter().zip(&projection.columns) {
-        let asked = read.columns.iter().position(|asked| asked == column);
-        let bytes: Option<&Bytes> = asked
-            .and_then(|asked| page.chunks.get(asked))
-            .ok_or_else(|| mismatch(format!("{column} was not read")))?
-            .as_ref();
-        let Some(entry) = page.header.entry(*column) else {
-            sources.push(Source::Absent(field.data_type().clone(), *column));
-            continue;
-        };
-        if entry.value_type.arrow() != *field.data_type() {
-            return Err(mismatch(format!(
-                "{column} is {} in the page and {} in the projection",
-                entry.value_type.arrow(),
-                field.data_type()
-            )));
-        }
-        sources.push(Source::Chunk(Chunk { read, header: &page.header, entry, bytes }));
+    let asked = read.columns.iter().position(|asked| *asked == column);
+    let bytes: Option<&Bytes> = asked
+        .and_then(|asked| page.chunks.get(asked))
+        .ok_or_else(|| mismatch(format!("{column} was not read")))?
+        .as_ref();
+    let Some(entry) = page.header.entry(column) else {
+        return Ok(Source::Absent(data_type.clone(), column));
+    };
+    let found = entry.value_type.arrow();
+    if found != *data_type {
+        return Err(mismatch(format!(
+            "{column} is {found} in the page and {data_type} in the projection"
+        )));
     }
-    Ok(sources)
+    Ok(Source::Chunk(Chunk { read, header: &page.header, entry, bytes }))
 }
 
 /// Values of a column that the page does not have.

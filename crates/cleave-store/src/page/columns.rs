@@ -236,6 +236,22 @@ impl ValueType {
         }
     }
 
+    /// True where values are numbers of up to 64 bits, or decimals that may be.
+    pub(crate) fn is_integral(self) -> bool {
+        matches!(
+            self,
+            Self::Int16
+                | Self::Int32
+                | Self::Int64
+                | Self::Date32
+                | Self::Time64
+                | Self::Timestamp
+                | Self::TimestampUtc
+                | Self::UInt64
+                | Self::Decimal128 { .. }
+        )
+    }
+
     /// True where values may be stored as a first one and a step of one.
     pub(crate) fn counts(self) -> bool {
         matches!(self, Self::Int32 | Self::Int64 | Self::UInt64)

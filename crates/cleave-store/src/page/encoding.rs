@@ -7,8 +7,13 @@
 //! ```
 //!
 //! A column of one value (or of NULLs only) is [`Encoding::Constant`], one that counts is [`Encoding::Sequence`]:
-//! neither takes bytes. Everything else is [`Encoding::Plain`], Arrow's own buffers, so that decoding is taking
-//! slices of the chunk. The array owns a share of the chunk's memory.
+//! neither takes bytes. Pages that are read by columns have the encodings of [`light`] where they save space. All
+//! else is [`Encoding::Plain`], Arrow's own buffers, so that decoding is taking slices of the chunk; the array then
+//! owns a share of the chunk's memory.
+//!
+//! 1. [`encode`] turns a column into an [`EncodedChunk`].
+//! 2. [`Chunk::open`] reads a chunk's heads, [`OpenChunk::decode`] its values for the rows of a [`Pick`].
+//! 3. [`Chunk::decode_slot`] reads one value.
 //!
 //! Invariants: arrays are made by Arrow's validating constructors only, so a chunk that lies about itself is an
 //! error and never a panic; unused bits of bitmaps and bytes between parts are zero, so equal rows make equal pages.
@@ -16,9 +21,8 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, UInt64Array, make_array, new_null_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, make_array, new_null_array};
 use arrow::buffer::{BooleanBuffer, Buffer};
 use bytes::Bytes;
 
@@ -27,6 +31,11 @@ use crate::page::columns::{Layout, ValueType};
 use crate::page::header::{ChunkEntry, Encoding, PageHeader, corrupt};
 use crate::page::overflow::{self, LongValues, OverflowValues};
 use crate::page_source::{ColumnRef, PageRead};
+
+pub(crate) mod light;
+pub(crate) mod open;
+
+pub(crate) use open::{OpenChunk, Pick};
 
 /// Alignment of the parts of a chunk, as Arrow recommends for its buffers.
 const PART_ALIGNMENT: usize = 64;
@@ -69,9 +78,38 @@ pub(crate) struct Chunk<'a> {
     pub(crate) bytes: Option<&'a Bytes>,
 }
 
-/// Encodes a column. `array` has the Arrow type of `value_type`; values longer than `inline_bytes_max` come back
-/// apart, and the chunk's `base` is then the caller's to set.
+/// What [`encode`] may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    /// Longest value that stays in its page.
+    pub(crate) inline_bytes_max: u32,
+    /// Whether to look for encodings that take less space.
+    pub(crate) light: bool,
+}
+
+/// Encodes a column. `array` has the Arrow type of `value_type`; values that are too long come back apart, and the
+/// chunk's `base` is then the caller's to set.
 pub(crate) fn encode(
+    column: ColumnRef,
+    value_type: ValueType,
+    array: &dyn Array,
+    effort: Effort,
+) -> Result<(EncodedChunk, Option<LongValues>), StoreError> {
+    let (mut chunk, long) = encode_plainly(column, value_type, array, effort.inline_bytes_max)?;
+    if effort.light
+        && long.is_none()
+        && chunk.encoding == Encoding::Plain
+        && chunk.length > 0
+        && let Some((encoding, bytes)) = light::encode(value_type, array, chunk.length)
+    {
+        chunk.encoding = encoding;
+        chunk.length = bytes.len();
+        chunk.parts = vec![(0, Buffer::from_vec(bytes))];
+    }
+    Ok((chunk, long))
+}
+
+fn encode_plainly(
     column: ColumnRef,
     value_type: ValueType,
     array: &dyn Array,
@@ -218,21 +256,24 @@ impl Sections {
 }
 
 impl Chunk<'_> {
-    /// All values. Of values in overflow pages only the ones in `selection` (None: all) are filled in, others are
-    /// empty.
-    pub(crate) fn decode(
+    /// Makes the chunk ready to decode. Of values in overflow pages only the ones in `selection` (None: all) are filled
+    /// in, others are empty.
+    pub(crate) fn open(
+        &self,
+        overflow: &OverflowValues,
+        selection: Option<&BooleanBuffer>,
+    ) -> Result<OpenChunk, StoreError> {
+        OpenChunk::new(self, overflow, selection)
+    }
+
+    /// All values of a plain chunk.
+    fn plain(
         &self,
         overflow: &OverflowValues,
         selection: Option<&BooleanBuffer>,
     ) -> Result<ArrayRef, StoreError> {
         let rows = size_of(self.header.row_count);
         let entry = self.entry;
-        if self.stores_nothing_but_nulls() {
-            return Ok(new_null_array(&entry.value_type.arrow(), rows));
-        }
-        if entry.encoding != Encoding::Plain {
-            return self.computed(0, rows);
-        }
         let sections = self.sections()?;
         let bytes = self.bytes.cloned().unwrap_or_default();
         let validity = (entry.null_count > 0)
@@ -253,12 +294,17 @@ impl Chunk<'_> {
             }
         }
         let array = self.array(rows, validity, buffers)?;
-        let null_count = size_of(entry.null_count);
-        if array.null_count() != null_count {
-            let found = array.null_count();
-            return Err(self.nonsense(format!("{found} NULLs where {null_count} are promised")));
-        }
+        self.check_null_count(array.null_count())?;
         Ok(array)
+    }
+
+    /// Refuses a chunk with more or fewer NULLs than its entry says.
+    fn check_null_count(&self, found: usize) -> Result<(), StoreError> {
+        let promised = size_of(self.entry.null_count);
+        if found == promised {
+            return Ok(());
+        }
+        Err(self.nonsense(format!("{found} NULLs where {promised} are promised")))
     }
 
     /// One value, copied out of the page.
@@ -275,11 +321,8 @@ impl Chunk<'_> {
             });
         }
         let entry = self.entry;
-        if self.stores_nothing_but_nulls() {
-            return Ok(new_null_array(&entry.value_type.arrow(), 1));
-        }
         if entry.encoding != Encoding::Plain {
-            return self.computed(slot, 1);
+            return OpenChunk::new(self, overflow, None)?.value(slot);
         }
         let sections = self.sections()?;
         let bytes = self.bytes.cloned().unwrap_or_default();
@@ -327,10 +370,6 @@ impl Chunk<'_> {
         self.corrupt(Corruption::Values(reason))
     }
 
-    fn stores_nothing_but_nulls(&self) -> bool {
-        self.entry.encoding == Encoding::Constant && self.entry.null_count > 0
-    }
-
     fn sections(&self) -> Result<Sections, StoreError> {
         Sections::of(self.entry, self.header.row_count).map_err(|reason| self.corrupt(reason))
     }
@@ -341,32 +380,6 @@ impl Chunk<'_> {
             return Err(self.corrupt(Corruption::Truncated { expected, found }));
         }
         Ok(bytes.slice(place.clone()))
-    }
-
-    /// Values that are stored as a rule, from slot `from` on.
-    fn computed(&self, from: usize, count: usize) -> Result<ArrayRef, StoreError> {
-        let entry = self.entry;
-        let base = match entry.encoding {
-            Encoding::FromSegment => self.read.segment.commit,
-            _ => entry.base,
-        };
-        let step = u64::from(entry.encoding == Encoding::Sequence);
-        let value = |slot: usize| base.wrapping_add(step.wrapping_mul(slot as u64));
-        let slots = from..from.saturating_add(count);
-        if entry.value_type == ValueType::UInt64 {
-            return Ok(Arc::new(UInt64Array::from_iter_values(slots.map(value))));
-        }
-        let buffer = match entry.value_type.layout() {
-            Layout::Bits if base == 0 => BooleanBuffer::new_unset(count).into_inner(),
-            Layout::Bits => BooleanBuffer::new_set(count).into_inner(),
-            Layout::Fixed(2) => slots.map(|slot| low_half(low_half32(value(slot)))).collect(),
-            Layout::Fixed(4) => slots.map(|slot| low_half32(value(slot))).collect(),
-            Layout::Fixed(8) => slots.map(value).collect(),
-            Layout::Fixed(_) | Layout::Bytes => {
-                return Err(self.nonsense("a rule for values that have none".into()));
-            }
-        };
-        self.array(count, None, vec![buffer])
     }
 
     /// Offsets and bytes with the long values put in.
@@ -512,14 +525,6 @@ fn low_bits(bytes: &[u8]) -> Option<u64> {
     let mut wide = [0; 8];
     wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(u64::from_le_bytes(wide))
-}
-
-fn low_half32(bits: u64) -> u32 {
-    u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX)
-}
-
-fn low_half(bits: u32) -> u16 {
-    u16::try_from(bits & 0xffff).unwrap_or(u16::MAX)
 }
 
 /// A count that a page has 32 bits for.

@@ -10,7 +10,7 @@ use proptest::test_runner::TestCaseError;
 
 use crate::page::checksum::checksum;
 use crate::page::overflow::overflow_payload;
-use crate::page::testing::{SEGMENT, TYPES, everything, rows, table};
+use crate::page::testing::{SEGMENT, TYPES, everything, orderly_rows, rows, table};
 use crate::{
     ColumnType, CommitColumn, EncodedPage, OverflowValues, PageClass, PageColumns, PageHeader,
     PageKind, PageRead, PageRef, Projection, RawColumns, SegmentWriter, StoreError, TableSchema,
@@ -27,16 +27,24 @@ fn sample(seed: u64) -> (TableSchema, Vec<EncodedPage>) {
         .chain([ColumnType::Text])
         .collect();
     let schema = table(&types);
+    // Pages with light encodings need more rows to use them.
+    let columnar = random.below(2) == 0;
     let text_length_max = if random.below(3) == 0 { 2500 } else { 40 };
-    let count = usize::try_from(2 + random.below(20)).unwrap();
-    let batch = rows(&schema, count, text_length_max, random.next_u64());
+    let count = if columnar { 400 + random.below(200) } else { 2 + random.below(20) };
+    let count = usize::try_from(count).unwrap();
+    let batch = if columnar {
+        orderly_rows(&schema, count, random.next_u64())
+    } else {
+        rows(&schema, count, text_length_max, random.next_u64())
+    };
     let versions = Versions {
         vid: VidColumn::Each((0..count).map(|_| random.next_u64()).collect()),
         commit: CommitColumn::Each((0..count).map(|_| random.below(3)).collect()),
         predecessor: Some((0..count).map(|_| random.next_u64()).collect()),
         tombstone: Some((0..count).map(|_| random.below(2) == 0).collect()),
     };
-    let mut writer = SegmentWriter::new(SEGMENT, &schema, PageClass::HOT, 0, 0).unwrap();
+    let class = if columnar { PageClass::BULK } else { PageClass::HOT };
+    let mut writer = SegmentWriter::new(SEGMENT, &schema, class, 0, 0).unwrap();
     let mut pages = writer.push_versions(&batch, versions).unwrap();
     if pages.iter().all(|page| page.kind == PageKind::Overflow) || pages.is_empty() {
         pages.extend(writer.finish().unwrap());

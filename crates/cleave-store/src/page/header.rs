@@ -113,6 +113,14 @@ pub enum Encoding {
     Sequence,
     /// Commit numbers only: the segment's. No bytes.
     FromSegment,
+    /// Integers, or what is stored as such (dates, times, decimals of up to 64 bits), as a stream of integers.
+    Integers,
+    /// A code for each value, and the distinct values.
+    Dictionary,
+    /// Text and bytes: offsets as a stream of integers, bytes with or without symbols for frequent parts.
+    Strings,
+    /// `double precision` with few decimal digits: integers and a power of ten.
+    Scaled,
 }
 
 impl PageHeader {
@@ -428,8 +436,10 @@ impl ChunkEntry {
             return Err(odd("null count", u64::from(self.null_count)));
         }
         if self.encoding != Encoding::Plain {
-            must("length", u64::from(self.length), 0)?;
             must("overflow count", u64::from(self.overflow_count), 0)?;
+            if !self.encoding.is_light() {
+                must("length", u64::from(self.length), 0)?;
+            }
         }
         match self.encoding {
             Encoding::Plain => {
@@ -451,6 +461,12 @@ impl ChunkEntry {
                 if self.column != ColumnRef::Commit {
                     return Err(odd("encoding", u64::from(self.encoding.tag())));
                 }
+            }
+            Encoding::Integers | Encoding::Dictionary | Encoding::Strings | Encoding::Scaled => {
+                if self.length == 0 || !self.encoding.stores(self.value_type) {
+                    return Err(odd("encoding", u64::from(self.encoding.tag())));
+                }
+                must("base", self.base, 0)?;
             }
         }
         Ok(())
@@ -489,19 +505,48 @@ impl PageKind {
 }
 
 impl Encoding {
+    const ALL: [Self; 8] = [
+        Self::Plain,
+        Self::Constant,
+        Self::Sequence,
+        Self::FromSegment,
+        Self::Integers,
+        Self::Dictionary,
+        Self::Strings,
+        Self::Scaled,
+    ];
+
+    /// Whether a chunk of it has bytes that are not Arrow's.
+    pub(crate) fn is_light(self) -> bool {
+        matches!(self, Self::Integers | Self::Dictionary | Self::Strings | Self::Scaled)
+    }
+
+    /// Whether a light encoding has values of this type.
+    fn stores(self, value_type: ValueType) -> bool {
+        match self {
+            Self::Integers => value_type.is_integral(),
+            Self::Dictionary => value_type.layout() != Layout::Bits,
+            Self::Strings => value_type.layout() == Layout::Bytes,
+            Self::Scaled => value_type == ValueType::Float64,
+            Self::Plain | Self::Constant | Self::Sequence | Self::FromSegment => false,
+        }
+    }
+
     fn tag(self) -> u8 {
         match self {
             Self::Plain => 0,
             Self::Constant => 1,
             Self::Sequence => 2,
             Self::FromSegment => 3,
+            Self::Integers => 4,
+            Self::Dictionary => 5,
+            Self::Strings => 6,
+            Self::Scaled => 7,
         }
     }
 
     fn from_tag(tag: u8) -> Option<Self> {
-        [Self::Plain, Self::Constant, Self::Sequence, Self::FromSegment]
-            .into_iter()
-            .find(|encoding| encoding.tag() == tag)
+        Self::ALL.into_iter().find(|encoding| encoding.tag() == tag)
     }
 }
 

@@ -89,6 +89,27 @@ pub(crate) fn rows(
     RecordBatch::try_new(schema.arrow(), columns.collect()).unwrap()
 }
 
+/// Rows for a table, from a seed, as tables have them: values that are few, in runs, ascending or narrow, and rare
+/// NULLs.
+pub(crate) fn orderly_rows(schema: &TableSchema, row_count: usize, seed: u64) -> RecordBatch {
+    let mut random = SplitMix64::new(seed);
+    let columns = schema.columns.iter().map(|column| {
+        let (style, null_odds) = (random.below(5), random.below(3) * random.below(30));
+        let bits: Vec<Option<u64>> = (0..row_count as u64)
+            .map(|row| match style {
+                _ if random.below(100) < null_odds => None,
+                0 => Some(random.below(60)),
+                1 => Some(row / 50),
+                2 => Some(1_000_000 + row * 8 + random.below(8)),
+                3 => Some(random.below(5000)),
+                _ => Some(random.next_u64()),
+            })
+            .collect();
+        array(&column.column_type, &bits, 40)
+    });
+    RecordBatch::try_new(schema.arrow(), columns.collect()).unwrap()
+}
+
 /// An array of the column's type whose values follow from these bits.
 pub(crate) fn array(
     column_type: &ColumnType,

@@ -19,7 +19,7 @@ use crate::decode::{Projection, decode_batch};
 use crate::error::StoreError;
 use crate::ids::PAGE_MAX;
 use crate::page::columns::{CommitColumn, Layout, ValueType, Versions, VidColumn};
-use crate::page::encoding::{self, EncodedChunk, number};
+use crate::page::encoding::{self, Effort, EncodedChunk, number};
 use crate::page::header::{CHUNK_ALIGNMENT_MIN, ChunkEntry, Encoding, FORMAT_VERSION, PageHeader};
 use crate::page::overflow::{ENTRY_BYTES, OverflowValues, PAYLOAD_BYTES_MAX};
 use crate::page::{EncodedPage, PAGE_ROW_COUNT_MAX, PageClass, PageKind, checksum};
@@ -302,13 +302,15 @@ impl SegmentWriter {
         let mut chunks = Vec::with_capacity(self.columns.len() + 4);
         let mut zones = Vec::with_capacity(self.columns.len());
         let rewritten = self.rewritten_page.take();
-        let inline_bytes_max = self.class.inline_bytes_max();
+        let effort = Effort {
+            inline_bytes_max: self.class.inline_bytes_max(),
+            light: self.class.has_light_encodings(),
+        };
         for (index, column) in self.columns.clone().into_iter().enumerate() {
             let array = join_column(&batches, index)?;
             zones.push(ZoneEntry::of(column.id, &array));
             let reference = ColumnRef::User(column.id);
-            let (mut chunk, long) =
-                encoding::encode(reference, column.value_type, &array, inline_bytes_max)?;
+            let (mut chunk, long) = encoding::encode(reference, column.value_type, &array, effort)?;
             if let Some(long) = long {
                 let count = number(long.bytes.len().div_ceil(PAYLOAD_BYTES_MAX), "page")?;
                 let first = self.take_page_number(count)?;
@@ -324,7 +326,7 @@ impl SegmentWriter {
             None => self.take_page_number(1)?,
         };
         let vid_first = versions.vid_first().unwrap_or(0);
-        chunks.extend(version_chunks(versions)?);
+        chunks.extend(version_chunks(versions, effort)?);
         let (bytes, header_checksum) = self.lay_out(page, row_count, chunks)?;
         pages.push(EncodedPage {
             page,
@@ -663,9 +665,9 @@ fn join_column(batches: &[RecordBatch], index: usize) -> Result<ArrayRef, StoreE
 }
 
 /// The chunks of the version columns; predecessor and tombstone only where some row has one.
-fn version_chunks(versions: Versions) -> Result<Vec<EncodedChunk>, StoreError> {
+fn version_chunks(versions: Versions, effort: Effort) -> Result<Vec<EncodedChunk>, StoreError> {
     let numbers = |column, values: Vec<u64>| {
-        encoding::encode(column, ValueType::UInt64, &UInt64Array::from(values), 0)
+        encoding::encode(column, ValueType::UInt64, &UInt64Array::from(values), effort)
             .map(|(chunk, _)| chunk)
     };
     let without = EncodedChunk::without_bytes;
@@ -689,7 +691,8 @@ fn version_chunks(versions: Versions) -> Result<Vec<EncodedChunk>, StoreError> {
     }
     if let Some(tombstones) = versions.tombstone.filter(|all| all.contains(&true)) {
         let array = BooleanArray::from(tombstones);
-        let (chunk, _) = encoding::encode(ColumnRef::Tombstone, ValueType::Boolean, &array, 0)?;
+        let (chunk, _) =
+            encoding::encode(ColumnRef::Tombstone, ValueType::Boolean, &array, effort)?;
         chunks.push(chunk);
     }
     Ok(chunks)

@@ -238,13 +238,19 @@ fn bulk_pages_fill_up_to_their_size() {
             RecordBatch::try_new(schema.arrow(), columns).unwrap()
         })
         .collect();
-    let pages = write(&schema, PageClass::BULK, &batches);
+    let class = PageClass { page_bytes: 2 << 20, ..PageClass::BULK };
+    let plain_class = PageClass { chunk_alignment: 2048, ..class };
+    let pages = write(&schema, plain_class, &batches);
     assert!(pages.len() > 2);
     for page in &pages[..pages.len() - 1] {
         let fill = page.bytes.len();
-        assert!((4 << 20) - 65_536 < fill && fill <= 4 << 20, "{fill} bytes");
+        assert!((2 << 20) - 65_536 < fill && fill <= 2 << 20, "{fill} bytes");
     }
     assert_round_trip(&schema, &pages, &batches);
+    let encoded = write(&schema, class, &batches);
+    let bytes = |pages: &[EncodedPage]| pages.iter().map(|page| page.bytes.len()).sum::<usize>();
+    assert!(bytes(&encoded) < bytes(&pages) / 2, "{} bytes", bytes(&encoded));
+    assert_round_trip(&schema, &encoded, &batches);
     assert_eq!(hot(&pages).len(), pages.len());
 }
 

@@ -1,0 +1,107 @@
+//! One column of one page, opened once: ranges of its rows out, or answers about all rows without decoding them.
+//!
+//! 1. [`OpenColumn::open`] finds the column's chunk, or that the page has none.
+//! 2. [`OpenColumn::distinct`] and [`OpenColumn::compare`] let a predicate work on what is stored: once a distinct value
+//!    of a dictionary, or on packed integers.
+//! 3. [`OpenColumn::decode`] makes an array of the rows that are left.
+//!
+//! Invariant: all three speak of the same values; which of them a caller asks changes time and never rows.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::DataType;
+
+use super::batch::{Source, absent, source};
+use crate::error::StoreError;
+use crate::page::encoding::{OpenChunk, Pick, size_of};
+use crate::page::overflow::OverflowValues;
+use crate::page_source::{ColumnRef, PageColumns, PageRead};
+
+/// A column of a page, ready to decode. Keeps its share of the page's memory.
+#[derive(Debug)]
+pub struct OpenColumn {
+    row_count: usize,
+    source: OpenSource,
+}
+
+#[derive(Debug)]
+enum OpenSource {
+    Chunk(OpenChunk),
+    Absent(DataType, ColumnRef),
+}
+
+impl OpenColumn {
+    /// Opens `column`, whose type the caller expects to be `data_type`, of a page that was read as `read` says. Of
+    /// long values only those of the rows in `selection` (None: all) need be among `overflow`; others become empty.
+    ///
+    /// # Errors
+    /// As [`super::decode_batch`].
+    pub fn open(
+        page: &PageColumns,
+        read: &PageRead,
+        column: ColumnRef,
+        data_type: &DataType,
+        overflow: &OverflowValues,
+        selection: Option<&BooleanBuffer>,
+    ) -> Result<Self, StoreError> {
+        let source = match source(page, read, column, data_type)? {
+            Source::Chunk(chunk) => OpenSource::Chunk(chunk.open(overflow, selection)?),
+            Source::Absent(data_type, column) => OpenSource::Absent(data_type, column),
+        };
+        Ok(Self { row_count: size_of(page.header.row_count), source })
+    }
+
+    /// The values of the rows of `range` that `selection`, over all rows of the page, has set (None: all).
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] where the chunk does not decode, [`StoreError::Mismatch`] for rows that the page does
+    /// not have.
+    pub fn decode(
+        &self,
+        range: Range<usize>,
+        selection: Option<&BooleanBuffer>,
+    ) -> Result<ArrayRef, StoreError> {
+        let selection_fits = selection.is_none_or(|selection| selection.len() == self.row_count);
+        if range.start > range.end || range.end > self.row_count || !selection_fits {
+            return Err(StoreError::Mismatch {
+                what: "decoding a column",
+                reason: format!("rows {range:?} of {}", self.row_count),
+            });
+        }
+        let pick = Pick::new(range, selection, 1);
+        match &self.source {
+            OpenSource::Chunk(chunk) => chunk.decode(&pick),
+            OpenSource::Absent(data_type, column) => Ok(absent(data_type, *column, pick.count())),
+        }
+    }
+
+    /// The distinct values of all rows, and for each row the place of its value among them (NULL: it is NULL), where
+    /// the column is stored so.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] where the values do not decode.
+    pub fn distinct(&self) -> Result<Option<(ArrayRef, UInt32Array)>, StoreError> {
+        match &self.source {
+            OpenSource::Chunk(chunk) => chunk.distinct(),
+            OpenSource::Absent(..) => Ok(None),
+        }
+    }
+
+    /// For each row whether comparing its value with `other` gives one of `wanted`; NULLs give false. Where the column
+    /// is of integers, or of what has their order (dates, times, decimals by their digits), and stored as such.
+    #[must_use]
+    pub fn compare(&self, other: i128, wanted: impl Fn(Ordering) -> bool) -> Option<BooleanBuffer> {
+        match &self.source {
+            OpenSource::Chunk(chunk) => chunk.compare(other, wanted),
+            OpenSource::Absent(..) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

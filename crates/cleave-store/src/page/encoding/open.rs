@@ -1,0 +1,526 @@
+//! A chunk whose heads are read: rows asked for, arrays out.
+//!
+//! 1. [`OpenChunk::new`] finds the layout, the NULLs, and for plain chunks the whole array, which costs nothing.
+//! 2. [`OpenChunk::decode`] takes a [`Pick`] of rows: a range, and of it all or the selected ones. Where few are
+//!    selected only they are decoded; otherwise the range is, and then filtered.
+//! 3. [`OpenChunk::distinct`] and [`OpenChunk::compare`] answer for all rows without decoding them.
+//!
+//! Invariants: it owns a share of the chunk's memory, so it may be kept; the entries of a dictionary are decoded and
+//! checked once; whatever order rows are asked for in, a slot has one value.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{
+    Array, ArrayData, ArrayRef, BooleanArray, Float64Array, UInt32Array, make_array, new_null_array,
+};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::compute::{FilterBuilder, FilterPredicate, TakeOptions, take};
+use bytes::Bytes;
+
+use super::light::{DIGITS_MAX, unscaled};
+use super::{Chunk, size_of};
+use crate::error::{Corruption, StoreError};
+use crate::page::columns::{Layout, ValueType};
+use crate::page::header::{Encoding, corrupt};
+use crate::page::integers::Integers;
+use crate::page::overflow::OverflowValues;
+use crate::page::strings::Strings;
+use crate::page_source::{ColumnRef, PageRef, SegmentRef};
+
+/// Bytes before the validity.
+const HEAD: usize = 8;
+/// One selected row in so many, or fewer, is decoded alone.
+const SPARSE: usize = 12;
+
+/// A chunk ready to decode.
+#[derive(Debug)]
+pub(crate) struct OpenChunk {
+    place: (PageRef, SegmentRef, ColumnRef),
+    value_type: ValueType,
+    row_count: usize,
+    nulls: Option<NullBuffer>,
+    values: OpenValues,
+}
+
+#[derive(Debug)]
+enum OpenValues {
+    /// Arrow's own, NULLs included.
+    Array(ArrayRef),
+    Nulls,
+    Rule {
+        base: u64,
+        step: u64,
+    },
+    Integers(Integers),
+    Scaled(Integers, u8),
+    Strings(Strings),
+    Dictionary {
+        codes: Integers,
+        entries: Entries,
+        decoded: OnceLock<ArrayRef>,
+    },
+}
+
+#[derive(Debug)]
+enum Entries {
+    Fixed { bytes: Bytes, width: usize },
+    Texts(Strings),
+}
+
+/// Which rows of a page to decode.
+#[derive(Debug)]
+pub(crate) struct Pick {
+    range: Range<usize>,
+    /// None: all of the range.
+    selected: Option<Selected>,
+}
+
+#[derive(Debug)]
+struct Selected {
+    count: usize,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    /// Slots, ascending.
+    Each(Vec<usize>),
+    Filter(FilterPredicate),
+}
+
+impl Pick {
+    /// The rows of `range` that `selection`, over the whole page, has set; None: all of them.
+    pub(crate) fn new(
+        range: Range<usize>,
+        selection: Option<&BooleanBuffer>,
+        column_count: usize,
+    ) -> Self {
+        let selected = selection.and_then(|selection| {
+            let bits = selection.slice(range.start, range.len());
+            let count = bits.count_set_bits();
+            if count == range.len() {
+                return None;
+            }
+            let how = if count * SPARSE <= range.len() {
+                How::Each(bits.set_indices().map(|slot| range.start + slot).collect())
+            } else {
+                let builder = FilterBuilder::new(&BooleanArray::new(bits, None));
+                // Preparing the selection pays only where several columns use it.
+                How::Filter(if column_count > 1 { builder.optimize() } else { builder }.build())
+            };
+            Some(Selected { count, how })
+        });
+        Self { range, selected }
+    }
+
+    /// Rows that come out.
+    pub(crate) fn count(&self) -> usize {
+        self.selected.as_ref().map_or(self.range.len(), |selected| selected.count)
+    }
+}
+
+impl OpenChunk {
+    pub(super) fn new(
+        chunk: &Chunk<'_>,
+        overflow: &OverflowValues,
+        selection: Option<&BooleanBuffer>,
+    ) -> Result<Self, StoreError> {
+        let entry = chunk.entry;
+        let row_count = size_of(chunk.header.row_count);
+        let (mut nulls, values) = match entry.encoding {
+            Encoding::Constant if entry.null_count > 0 => (None, OpenValues::Nulls),
+            Encoding::Constant => (None, OpenValues::Rule { base: entry.base, step: 0 }),
+            Encoding::Sequence => (None, OpenValues::Rule { base: entry.base, step: 1 }),
+            Encoding::FromSegment => {
+                (None, OpenValues::Rule { base: chunk.read.segment.commit, step: 0 })
+            }
+            Encoding::Plain => (None, OpenValues::Array(chunk.plain(overflow, selection)?)),
+            Encoding::Integers | Encoding::Dictionary | Encoding::Strings | Encoding::Scaled => {
+                let bytes = chunk.bytes.cloned().unwrap_or_default();
+                let (nulls, body) =
+                    parse_validity(&bytes, row_count).map_err(|reason| chunk.corrupt(reason))?;
+                chunk.check_null_count(nulls.as_ref().map_or(0, NullBuffer::null_count))?;
+                let values =
+                    parse_body(chunk, &body, row_count).map_err(|reason| chunk.corrupt(reason))?;
+                (nulls, values)
+            }
+        };
+        nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        Ok(Self {
+            place: (chunk.read.page, chunk.read.segment, entry.column),
+            value_type: entry.value_type,
+            row_count,
+            nulls,
+            values,
+        })
+    }
+
+    /// The picked values.
+    pub(crate) fn decode(&self, pick: &Pick) -> Result<ArrayRef, StoreError> {
+        match &pick.selected {
+            None => self.range(pick.range.clone()),
+            Some(Selected { how: How::Filter(filter), .. }) => {
+                Ok(filter.filter(&self.range(pick.range.clone())?)?)
+            }
+            Some(Selected { how: How::Each(slots), .. }) => self.slots(slots),
+        }
+    }
+
+    /// One value.
+    pub(crate) fn value(&self, slot: usize) -> Result<ArrayRef, StoreError> {
+        self.slots(&[slot])
+    }
+
+    /// The distinct values of all rows and for each row the place of its value among them, if the chunk is stored so.
+    pub(crate) fn distinct(&self) -> Result<Option<(ArrayRef, UInt32Array)>, StoreError> {
+        let OpenValues::Dictionary { codes, entries, decoded } = &self.values else {
+            return Ok(None);
+        };
+        let codes =
+            UInt32Array::new(range_codes(codes, 0..self.row_count).into(), self.nulls.clone());
+        Ok(Some((Arc::clone(self.entries(entries, decoded)?), codes)))
+    }
+
+    /// For each row whether comparing its value, as an integer, with `other` gives one of `wanted`, if the chunk is
+    /// stored as integers; NULLs give false.
+    pub(crate) fn compare(
+        &self,
+        other: i128,
+        wanted: impl Fn(Ordering) -> bool,
+    ) -> Option<BooleanBuffer> {
+        let OpenValues::Integers(integers) = &self.values else {
+            return None;
+        };
+        if self.value_type == ValueType::UInt64 {
+            return None;
+        }
+        let holds = integers.compare(other, wanted);
+        Some(match &self.nulls {
+            Some(nulls) => &holds & nulls.inner(),
+            None => holds,
+        })
+    }
+
+    fn range(&self, range: Range<usize>) -> Result<ArrayRef, StoreError> {
+        let nulls = self.nulls.as_ref().map(|nulls| nulls.slice(range.start, range.len()));
+        match &self.values {
+            OpenValues::Array(array) => Ok(array.slice(range.start, range.len())),
+            OpenValues::Nulls => Ok(new_null_array(&self.value_type.arrow(), range.len())),
+            OpenValues::Rule { base, step } => {
+                let count = range.len();
+                let values = range.map(|slot| rule(*base, *step, slot));
+                self.computed(*base, count, values)
+            }
+            OpenValues::Integers(integers) => {
+                let count = range.len();
+                let buffer = match self.value_type.layout() {
+                    Layout::Fixed(2) => blocks(integers, range, to_i16),
+                    Layout::Fixed(4) => blocks(integers, range, to_i32),
+                    Layout::Fixed(8) => blocks(integers, range, |value| value),
+                    _ => blocks(integers, range, i128::from),
+                };
+                self.array(count, nulls, vec![buffer])
+            }
+            OpenValues::Scaled(integers, digits) => {
+                let mut values = Vec::with_capacity(range.len());
+                integers.each_block(range, |block| {
+                    values.extend(block.iter().map(|integer| unscaled(*integer, *digits)));
+                });
+                Ok(Arc::new(Float64Array::new(values.into(), nulls)))
+            }
+            OpenValues::Strings(strings) => {
+                let count = range.len();
+                let (offsets, bytes) = strings.decode(range).map_err(|r| self.corrupt(r))?;
+                self.array(count, nulls, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])
+            }
+            OpenValues::Dictionary { codes, entries, decoded } => {
+                let codes = UInt32Array::new(range_codes(codes, range).into(), nulls);
+                self.take(self.entries(entries, decoded)?, &codes)
+            }
+        }
+    }
+
+    fn slots(&self, slots: &[usize]) -> Result<ArrayRef, StoreError> {
+        let count = slots.len();
+        let nulls = self
+            .nulls
+            .as_ref()
+            .map(|nulls| NullBuffer::new(slots.iter().map(|slot| nulls.is_valid(*slot)).collect()));
+        match &self.values {
+            OpenValues::Array(array) => {
+                let indices = slots.iter().map(|slot| u32::try_from(*slot).unwrap_or(u32::MAX));
+                let indices = UInt32Array::from_iter_values(indices);
+                self.take(array, &indices)
+            }
+            OpenValues::Nulls => Ok(new_null_array(&self.value_type.arrow(), count)),
+            OpenValues::Rule { base, step } => {
+                self.computed(*base, count, slots.iter().map(|slot| rule(*base, *step, *slot)))
+            }
+            OpenValues::Integers(integers) => {
+                let mut values = Vec::with_capacity(count);
+                integers.gather(slots, |value| values.push(value));
+                let values = values.into_iter();
+                let buffer = match self.value_type.layout() {
+                    Layout::Fixed(2) => values.map(to_i16).collect(),
+                    Layout::Fixed(4) => values.map(to_i32).collect(),
+                    Layout::Fixed(8) => values.collect(),
+                    _ => Buffer::from_vec(values.map(i128::from).collect::<Vec<_>>()),
+                };
+                self.array(count, nulls, vec![buffer])
+            }
+            OpenValues::Scaled(integers, digits) => {
+                let mut values = Vec::with_capacity(count);
+                integers.gather(slots, |integer| values.push(unscaled(integer, *digits)));
+                Ok(Arc::new(Float64Array::new(values.into(), nulls)))
+            }
+            OpenValues::Strings(strings) => {
+                let (offsets, bytes) =
+                    strings.gather(slots.iter().copied()).map_err(|reason| self.corrupt(reason))?;
+                self.array(count, nulls, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])
+            }
+            OpenValues::Dictionary { codes, entries, decoded } => {
+                let mut picked = Vec::with_capacity(count);
+                codes.gather(slots, |code| picked.push(to_code(code)));
+                // One value does not pay for decoding all entries.
+                if decoded.get().is_none() && count == 1 {
+                    let code = picked
+                        .first()
+                        .copied()
+                        .filter(|_| nulls.as_ref().is_none_or(|nulls| nulls.null_count() == 0));
+                    return self.entry(entries, code);
+                }
+                self.take(self.entries(entries, decoded)?, &UInt32Array::new(picked.into(), nulls))
+            }
+        }
+    }
+
+    fn entries<'a>(
+        &self,
+        entries: &Entries,
+        decoded: &'a OnceLock<ArrayRef>,
+    ) -> Result<&'a ArrayRef, StoreError> {
+        if let Some(array) = decoded.get() {
+            return Ok(array);
+        }
+        let array = match entries {
+            Entries::Fixed { bytes, width } => {
+                let count = bytes.len() / width;
+                self.array(count, None, vec![Buffer::from(bytes.clone())])?
+            }
+            Entries::Texts(strings) => {
+                let count = strings.count();
+                let (offsets, bytes) = strings.decode(0..count).map_err(|r| self.corrupt(r))?;
+                self.array(count, None, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])?
+            }
+        };
+        Ok(decoded.get_or_init(|| array))
+    }
+
+    /// The entry of a code; None: NULL.
+    fn entry(&self, entries: &Entries, code: Option<u32>) -> Result<ArrayRef, StoreError> {
+        let Some(code) = code else {
+            return Ok(new_null_array(&self.value_type.arrow(), 1));
+        };
+        let code = size_of(code);
+        let outside = || self.corrupt(Corruption::Values(format!("the code {code} of no entry")));
+        match entries {
+            Entries::Fixed { bytes, width } => {
+                let from = code.saturating_mul(*width);
+                let value = bytes.get(from..from.saturating_add(*width)).ok_or_else(outside)?;
+                self.array(1, None, vec![Buffer::from_slice_ref(value)])
+            }
+            Entries::Texts(strings) if code < strings.count() => {
+                let (offsets, bytes) =
+                    strings.gather(std::iter::once(code)).map_err(|reason| self.corrupt(reason))?;
+                self.array(1, None, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])
+            }
+            Entries::Texts(_) => Err(outside()),
+        }
+    }
+
+    fn take(&self, array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef, StoreError> {
+        take(array, indices, Some(TakeOptions { check_bounds: true }))
+            .map_err(|error| self.corrupt(Corruption::Values(error.to_string())))
+    }
+
+    /// Values that follow a rule.
+    fn computed(
+        &self,
+        base: u64,
+        count: usize,
+        values: impl Iterator<Item = u64>,
+    ) -> Result<ArrayRef, StoreError> {
+        let buffer = match self.value_type.layout() {
+            Layout::Bits if base == 0 => BooleanBuffer::new_unset(count).into_inner(),
+            Layout::Bits => BooleanBuffer::new_set(count).into_inner(),
+            Layout::Fixed(2) => values.map(|value| to_i16(value.cast_signed())).collect(),
+            Layout::Fixed(4) => values.map(|value| to_i32(value.cast_signed())).collect(),
+            Layout::Fixed(8) => values.collect(),
+            Layout::Fixed(_) | Layout::Bytes => {
+                let reason = "a rule for values that have none".into();
+                return Err(self.corrupt(Corruption::Values(reason)));
+            }
+        };
+        self.array(count, None, vec![buffer])
+    }
+
+    fn array(
+        &self,
+        length: usize,
+        nulls: Option<NullBuffer>,
+        buffers: Vec<Buffer>,
+    ) -> Result<ArrayRef, StoreError> {
+        // Bytes from media are aligned; those from a network may not be, and are then copied.
+        let data = ArrayData::builder(self.value_type.arrow())
+            .len(length)
+            .nulls(nulls)
+            .buffers(buffers)
+            .align_buffers(true)
+            .build()
+            .map_err(|error| self.corrupt(Corruption::Values(error.to_string())))?;
+        Ok(make_array(data))
+    }
+
+    fn corrupt(&self, reason: Corruption) -> StoreError {
+        let (page, segment, column) = &self.place;
+        corrupt(page, segment, Some(*column), reason)
+    }
+}
+
+/// NULLs of a light chunk, and its body.
+fn parse_validity(
+    bytes: &Bytes,
+    row_count: usize,
+) -> Result<(Option<NullBuffer>, Bytes), Corruption> {
+    let truncated = |expected: usize| Corruption::Truncated {
+        expected: expected as u64,
+        found: bytes.len() as u64,
+    };
+    let head = bytes.first_chunk::<HEAD>().ok_or_else(|| truncated(HEAD))?;
+    let [kind, zeros @ .., l0, l1, l2, l3] = *head;
+    let length = size_of(u32::from_le_bytes([l0, l1, l2, l3]));
+    let end = HEAD.saturating_add(length);
+    if zeros != [0; 3] || end > bytes.len() {
+        return Err(truncated(end));
+    }
+    let validity = bytes.slice(HEAD..end);
+    let nulls = match kind {
+        0 if length == 0 => None,
+        1 if length == row_count.div_ceil(8) => {
+            Some(NullBuffer::new(BooleanBuffer::new(Buffer::from(validity), 0, row_count)))
+        }
+        2 | 3 => {
+            let head = validity.first_chunk::<4>().ok_or_else(|| truncated(HEAD + 4))?;
+            let count = size_of(u32::from_le_bytes(*head));
+            let (slots, _) = Integers::parse(&validity.slice(4..), count.min(row_count))?;
+            let mut valid = vec![if kind == 2 { u8::MAX } else { 0 }; row_count.div_ceil(8)];
+            let mut outside = count > row_count;
+            slots.each_block(0..slots.count(), |block| {
+                for slot in block {
+                    let slot = usize::try_from(*slot).unwrap_or(usize::MAX);
+                    match valid.get_mut(slot / 8).filter(|_| slot < row_count) {
+                        Some(byte) if kind == 2 => *byte &= !(1 << (slot % 8)),
+                        Some(byte) => *byte |= 1 << (slot % 8),
+                        None => outside = true,
+                    }
+                }
+            });
+            if outside {
+                return Err(Corruption::Values("a NULL at a slot that there is not".into()));
+            }
+            Some(NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(valid), 0, row_count)))
+        }
+        _ => return Err(Corruption::Values(format!("a validity of the unknown kind {kind}"))),
+    };
+    Ok((nulls, bytes.slice(end..)))
+}
+
+fn parse_body(chunk: &Chunk<'_>, body: &Bytes, row_count: usize) -> Result<OpenValues, Corruption> {
+    let truncated = || Corruption::Truncated { expected: 8, found: body.len() as u64 };
+    let (values, rest) = match chunk.entry.encoding {
+        Encoding::Integers => {
+            let (integers, rest) = Integers::parse(body, row_count)?;
+            (OpenValues::Integers(integers), rest)
+        }
+        Encoding::Scaled => {
+            let [digits, zeros @ ..] = *body.first_chunk::<8>().ok_or_else(truncated)?;
+            if digits > DIGITS_MAX || zeros != [0; 7] {
+                return Err(Corruption::Values(format!("numbers of {digits} digits")));
+            }
+            let (integers, rest) = Integers::parse(&body.slice(8..), row_count)?;
+            (OpenValues::Scaled(integers, digits), rest)
+        }
+        Encoding::Strings => (OpenValues::Strings(Strings::parse(body, row_count)?), Bytes::new()),
+        Encoding::Dictionary => {
+            let head = *body.first_chunk::<8>().ok_or_else(truncated)?;
+            let count = usize::try_from(u64::from_le_bytes(head)).unwrap_or(usize::MAX);
+            if count == 0 || count > row_count {
+                return Err(Corruption::Values(format!("{count} entries for {row_count} rows")));
+            }
+            let (codes, rest) = Integers::parse(&body.slice(8..), row_count)?;
+            let entries = match chunk.entry.value_type.layout() {
+                Layout::Fixed(width) if rest.len() == count * width => {
+                    Entries::Fixed { bytes: rest, width }
+                }
+                Layout::Bytes => Entries::Texts(Strings::parse(&rest, count)?),
+                _ => {
+                    let reason = format!("{} bytes of {count} entries", rest.len());
+                    return Err(Corruption::Values(reason));
+                }
+            };
+            (OpenValues::Dictionary { codes, entries, decoded: OnceLock::new() }, Bytes::new())
+        }
+        _ => return Err(Corruption::Values("no light encoding".into())),
+    };
+    if rest.is_empty() {
+        Ok(values)
+    } else {
+        Err(Corruption::Values(format!("{} bytes too many", rest.len())))
+    }
+}
+
+fn rule(base: u64, step: u64, slot: usize) -> u64 {
+    base.wrapping_add(step.wrapping_mul(slot as u64))
+}
+
+/// The numbers of a range as values of another type.
+fn blocks<T: arrow::datatypes::ArrowNativeType>(
+    integers: &Integers,
+    range: Range<usize>,
+    convert: impl Fn(i64) -> T,
+) -> Buffer {
+    let mut values = Vec::with_capacity(range.len());
+    integers.each_block(range, |block| values.extend(block.iter().map(|value| convert(*value))));
+    Buffer::from_vec(values)
+}
+
+fn range_codes(codes: &Integers, range: Range<usize>) -> Vec<u32> {
+    let mut all = Vec::with_capacity(range.len());
+    codes.each_block(range, |block| all.extend(block.iter().map(|code| to_code(*code))));
+    all
+}
+
+/// A code; one that is none becomes one that no dictionary has.
+fn to_code(value: i64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "writers put in 16 bits; of others some bits will do"
+)]
+fn to_i16(value: i64) -> i16 {
+    value as i16
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "writers put in 32 bits; of others some bits will do"
+)]
+fn to_i32(value: i64) -> i32 {
+    value as i32
+}

@@ -1,0 +1,442 @@
+//! A stream of integers: 64-bit numbers in, the shortest of three layouts out, and back, whole, in part or one.
+//!
+//! ```text
+//! head, 16 bytes    kind u8 │ width u8 │ 2 zero │ count u32 │ base i64
+//! 0 packed  head │ value − base, packed
+//! 1 delta   head │ stream of every 256th value, packed │ value − one before − base, packed; 0 for every 256th
+//! 2 runs    head │ stream of the runs' values, packed │ stream of the runs' ends, packed                width, base 0
+//! ```
+//!
+//! 1. [`encode`] counts in one pass what each layout would take, and writes the smallest; the ones that are slower
+//!    to read must be smaller by a margin.
+//! 2. [`Integers::parse`] checks heads and lengths, and that run ends ascend to the count.
+//! 3. [`Integers::get`] reads one, [`Integers::each_block`] all of a range; [`Integers::compare`] answers comparisons on
+//!    packed numbers, without their base.
+//!
+//! Invariants: sums wrap, so that any bytes decode to some numbers; after `parse` no read can fail. Packed and delta
+//! read one value in constant time, runs in the logarithm of their number.
+//!
+//! Source: Zukowski et al., "Super-Scalar RAM-CPU Cache Compression"; Kuschewski et al., "BtrBlocks".
+
+#![deny(clippy::indexing_slicing)]
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use arrow::array::BooleanBufferBuilder;
+use arrow::buffer::BooleanBuffer;
+use bytes::Bytes;
+
+use crate::error::Corruption;
+use crate::page::bitpack::{BLOCK, Packed, pack, packed_length, width_of};
+use crate::page::encoding::size_of;
+
+/// Bytes of the head.
+const HEAD: usize = 16;
+
+/// A checked stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Integers {
+    count: usize,
+    layout: IntegerLayout,
+}
+
+#[derive(Debug, Clone)]
+enum IntegerLayout {
+    Packed(Frame),
+    Delta { anchors: Frame, steps: Frame },
+    Runs { values: Frame, ends: Vec<u32> },
+}
+
+/// Packed numbers over a base: frame of reference.
+#[derive(Debug, Clone)]
+struct Frame {
+    base: i64,
+    packed: Packed,
+}
+
+/// What [`encode`] counts.
+struct Shape {
+    min: i64,
+    max: i64,
+    run_count: usize,
+    /// Least and greatest step from one value to the next; None where one does not fit 64 bits.
+    steps: Option<(i64, i64)>,
+}
+
+/// Writes a stream of `values` behind what `target` has. Equal values make equal bytes.
+pub(crate) fn encode(values: &[i64], target: &mut Vec<u8>) {
+    let Some(shape) = Shape::of(values) else {
+        return head(0, 0, 0, 0, target);
+    };
+    let width = shape.width();
+    let anchor_count = values.len().div_ceil(BLOCK);
+    let packed = packed_length(values.len(), width);
+    let run_width = width_of(values.len() as u64);
+    let runs =
+        packed_length(shape.run_count, width) + packed_length(shape.run_count, run_width) + 32;
+    let delta = shape.step_width().map(|(_, step_width)| {
+        packed_length(anchor_count, width) + packed_length(values.len(), step_width) + HEAD
+    });
+    if delta.is_none_or(|delta| runs <= delta) && runs < packed / 2 {
+        encode_runs(values, shape.run_count, target);
+    } else if let Some((base, step_width)) = shape.step_width()
+        && delta.is_some_and(|delta| delta < packed / 4 * 3)
+    {
+        head(1, step_width, values.len(), base, target);
+        let anchors: Vec<i64> = values.iter().step_by(BLOCK).copied().collect();
+        encode_frame(&anchors, target);
+        let before = values.first().into_iter().chain(values);
+        let steps = values.iter().zip(before).enumerate().map(|(index, (value, before))| {
+            if index % BLOCK == 0 { 0 } else { offset(value.wrapping_sub(*before), base) }
+        });
+        pack(steps, step_width, target);
+    } else {
+        head(0, width, values.len(), shape.min, target);
+        pack(values.iter().map(|value| offset(*value, shape.min)), width, target);
+    }
+}
+
+fn encode_runs(values: &[i64], run_count: usize, target: &mut Vec<u8>) {
+    let mut run_values = Vec::with_capacity(run_count);
+    let mut run_ends = Vec::with_capacity(run_count);
+    let mut end = 0;
+    for run in values.chunk_by(|left, right| left == right) {
+        end += i64::try_from(run.len()).unwrap_or(0);
+        run_values.extend(run.first());
+        run_ends.push(end);
+    }
+    head(2, 0, values.len(), 0, target);
+    encode_frame(&run_values, target);
+    encode_frame(&run_ends, target);
+}
+
+/// A packed stream, without looking for better.
+fn encode_frame(values: &[i64], target: &mut Vec<u8>) {
+    let min = values.iter().copied().min().unwrap_or(0);
+    let max = values.iter().copied().max().unwrap_or(0);
+    let width = width_of(offset(max, min));
+    head(0, width, values.len(), min, target);
+    pack(values.iter().map(|value| offset(*value, min)), width, target);
+}
+
+fn head(kind: u8, width: u32, count: usize, base: i64, target: &mut Vec<u8>) {
+    target.extend_from_slice(&[kind, u8::try_from(width).unwrap_or(u8::MAX), 0, 0]);
+    target.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+    target.extend_from_slice(&base.to_le_bytes());
+}
+
+/// How far `value` lies above `base`.
+fn offset(value: i64, base: i64) -> u64 {
+    value.wrapping_sub(base).cast_unsigned()
+}
+
+impl Shape {
+    fn of(values: &[i64]) -> Option<Self> {
+        let first = *values.first()?;
+        let mut shape = Self { min: first, max: first, run_count: 1, steps: Some((0, 0)) };
+        let (mut low, mut high) = (i64::MAX, i64::MIN);
+        let mut wrapped = false;
+        for (value, before) in values.iter().skip(1).zip(values) {
+            shape.min = shape.min.min(*value);
+            shape.max = shape.max.max(*value);
+            shape.run_count += usize::from(value != before);
+            let (step, over) = value.overflowing_sub(*before);
+            wrapped |= over;
+            low = low.min(step);
+            high = high.max(step);
+        }
+        if values.len() > 1 {
+            shape.steps = (!wrapped).then_some((low, high));
+        }
+        Some(shape)
+    }
+
+    fn width(&self) -> u32 {
+        width_of(offset(self.max, self.min))
+    }
+
+    /// The least step, and the bits that steps above it need.
+    fn step_width(&self) -> Option<(i64, u32)> {
+        self.steps.map(|(low, high)| (low, width_of(offset(high, low))))
+    }
+}
+
+impl Integers {
+    /// Checks a stream of `count` numbers at the start of `bytes`; returns what follows it, too.
+    pub(crate) fn parse(bytes: &Bytes, count: usize) -> Result<(Self, Bytes), Corruption> {
+        let (kind, width, found, base) = parse_head(bytes)?;
+        if found != count {
+            return Err(nonsense(format!("{found} numbers where {count} belong")));
+        }
+        let rest = bytes.slice(HEAD..);
+        let (layout, rest) = match kind {
+            0 => {
+                let (packed, rest) = Packed::new(&rest, count, width)?;
+                (IntegerLayout::Packed(Frame { base, packed }), rest)
+            }
+            1 => {
+                let (anchors, rest) = Frame::parse(&rest, count.div_ceil(BLOCK))?;
+                let (packed, rest) = Packed::new(&rest, count, width)?;
+                (IntegerLayout::Delta { anchors, steps: Frame { base, packed } }, rest)
+            }
+            2 => {
+                let (_, _, run_count, _) = parse_head(&rest)?;
+                if run_count > count {
+                    return Err(nonsense(format!("{run_count} runs of {count} numbers")));
+                }
+                let (values, rest) = Frame::parse(&rest, run_count)?;
+                let (ends, rest) = Frame::parse(&rest, run_count)?;
+                let ends = checked_ends(&ends, count)?;
+                (IntegerLayout::Runs { values, ends }, rest)
+            }
+            _ => return Err(nonsense(format!("numbers of the unknown layout {kind}"))),
+        };
+        Ok((Self { count, layout }, rest))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The number at `index`; some number beyond the last.
+    pub(crate) fn get(&self, index: usize) -> i64 {
+        match &self.layout {
+            IntegerLayout::Packed(frame) => frame.get(index),
+            IntegerLayout::Delta { anchors, steps } => {
+                let start = index / BLOCK * BLOCK;
+                let mut value = anchors.get(index / BLOCK);
+                for at in start + 1..=index {
+                    value = value.wrapping_add(steps.get(at));
+                }
+                value
+            }
+            IntegerLayout::Runs { values, ends } => {
+                let run = ends.partition_point(|end| u64::from(*end) <= index as u64);
+                values.get(run)
+            }
+        }
+    }
+
+    /// Hands out the numbers at `indices`, which ascend.
+    pub(crate) fn gather(&self, indices: &[usize], mut take: impl FnMut(i64)) {
+        let IntegerLayout::Delta { .. } = &self.layout else {
+            return indices.iter().for_each(|index| take(self.get(*index)));
+        };
+        // A sum over a block serves all of its numbers.
+        for indices in indices.chunk_by(|left, right| left / BLOCK == right / BLOCK) {
+            if let [index] = indices {
+                take(self.get(*index));
+                continue;
+            }
+            let start = indices.first().map_or(0, |index| index / BLOCK * BLOCK);
+            self.each_block(start..start + BLOCK, |block| {
+                for index in indices {
+                    take(block.get(index - start).copied().unwrap_or(0));
+                }
+            });
+        }
+    }
+
+    /// Hands out the numbers of `range`, in pieces of at most [`BLOCK`].
+    pub(crate) fn each_block(&self, range: Range<usize>, mut take: impl FnMut(&[i64])) {
+        let range = range.start..range.end.min(self.count);
+        let mut values = [0_i64; BLOCK];
+        let mut numbers = [0_u64; BLOCK];
+        let mut run = match &self.layout {
+            IntegerLayout::Runs { ends, .. } => {
+                ends.partition_point(|end| u64::from(*end) <= range.start as u64)
+            }
+            _ => 0,
+        };
+        let mut block = range.start / BLOCK;
+        while block * BLOCK < range.end {
+            let start = block * BLOCK;
+            let from = range.start.max(start) - start;
+            let to = (range.end - start).min(BLOCK);
+            match &self.layout {
+                IntegerLayout::Packed(frame) => {
+                    frame.packed.block(block, &mut numbers);
+                    for (value, number) in values.iter_mut().zip(&numbers) {
+                        *value = frame.base.wrapping_add(number.cast_signed());
+                    }
+                }
+                IntegerLayout::Delta { anchors, steps } => {
+                    steps.packed.block(block, &mut numbers);
+                    let mut sum = anchors.get(block).wrapping_sub(steps.base);
+                    for (index, (value, number)) in values.iter_mut().zip(&numbers).enumerate() {
+                        let step = if index == 0 { 0 } else { number.cast_signed() };
+                        sum = sum.wrapping_add(steps.base).wrapping_add(step);
+                        *value = sum;
+                    }
+                }
+                IntegerLayout::Runs { values: run_values, ends } => {
+                    let mut at = from;
+                    while at < to {
+                        // The last run ends with the numbers, so there is one for every place.
+                        let run_end = ends.get(run).map_or(usize::MAX, |end| size_of(*end));
+                        let end = run_end.saturating_sub(start).clamp(at + 1, to);
+                        if let Some(part) = values.get_mut(at..end) {
+                            part.fill(run_values.get(run));
+                        }
+                        run += usize::from(run_end <= start + end);
+                        at = end;
+                    }
+                }
+            }
+            take(values.get(from..to).unwrap_or_default());
+            block += 1;
+        }
+    }
+
+    /// For each number, whether comparing it with `other` gives one of `wanted`.
+    pub(crate) fn compare(&self, other: i128, wanted: impl Fn(Ordering) -> bool) -> BooleanBuffer {
+        let [less, equal, greater] =
+            [Ordering::Less, Ordering::Equal, Ordering::Greater].map(&wanted);
+        match &self.layout {
+            IntegerLayout::Packed(frame) => {
+                frame.compare(self.count, other, [less, equal, greater])
+            }
+            IntegerLayout::Runs { values, ends } => {
+                let mut bits = BooleanBufferBuilder::new(self.count);
+                let mut start = 0;
+                for (run, end) in ends.iter().enumerate() {
+                    let end = usize::try_from(*end).unwrap_or(start);
+                    bits.append_n(end - start, wanted(i128::from(values.get(run)).cmp(&other)));
+                    start = end;
+                }
+                bits.finish()
+            }
+            IntegerLayout::Delta { .. } => {
+                let mut bits = Bits::with_capacity(self.count);
+                self.each_block(0..self.count, |values| {
+                    bits.extend(values, |value| {
+                        let value = i128::from(*value);
+                        less & (value < other)
+                            | equal & (value == other)
+                            | greater & (value > other)
+                    });
+                });
+                bits.finish(self.count)
+            }
+        }
+    }
+}
+
+impl Frame {
+    fn parse(bytes: &Bytes, count: usize) -> Result<(Self, Bytes), Corruption> {
+        let (kind, width, found, base) = parse_head(bytes)?;
+        if kind != 0 || found != count {
+            return Err(nonsense(format!("{found} packed numbers where {count} belong")));
+        }
+        let (packed, rest) = Packed::new(&bytes.slice(HEAD..), count, width)?;
+        Ok((Self { base, packed }, rest))
+    }
+
+    fn get(&self, index: usize) -> i64 {
+        self.base.wrapping_add(self.packed.get(index).cast_signed())
+    }
+
+    /// Compares without adding the base to any number.
+    fn compare(&self, count: usize, other: i128, wanted: [bool; 3]) -> BooleanBuffer {
+        let [less, equal, greater] = wanted;
+        let other = other.saturating_sub(i128::from(self.base));
+        // Where sums wrap, which no writer does, the offset's order is not the value's: any answer will do.
+        let Ok(other) = u64::try_from(other) else {
+            let all = if other < 0 { greater } else { less };
+            return if all {
+                BooleanBuffer::new_set(count)
+            } else {
+                BooleanBuffer::new_unset(count)
+            };
+        };
+        let mut bits = Bits::with_capacity(count);
+        if self.packed.is_narrow() {
+            let Ok(other) = u32::try_from(other) else {
+                return if less {
+                    BooleanBuffer::new_set(count)
+                } else {
+                    BooleanBuffer::new_unset(count)
+                };
+            };
+            let mut numbers = [0_u32; BLOCK];
+            for block in 0..count.div_ceil(BLOCK) {
+                self.packed.block_narrow(block, &mut numbers);
+                bits.extend(&numbers, |number| {
+                    less & (*number < other)
+                        | equal & (*number == other)
+                        | greater & (*number > other)
+                });
+            }
+        } else {
+            let mut numbers = [0_u64; BLOCK];
+            for block in 0..count.div_ceil(BLOCK) {
+                self.packed.block(block, &mut numbers);
+                bits.extend(&numbers, |number| {
+                    less & (*number < other)
+                        | equal & (*number == other)
+                        | greater & (*number > other)
+                });
+            }
+        }
+        bits.finish(count)
+    }
+}
+
+/// Bits of blocks, one after the other.
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn with_capacity(count: usize) -> Self {
+        Self(Vec::with_capacity(count.div_ceil(BLOCK) * (BLOCK / 64)))
+    }
+
+    /// The bits of a block, whose length is a multiple of 64 but for the last.
+    fn extend<T>(&mut self, values: &[T], holds: impl Fn(&T) -> bool) {
+        for values in values.chunks(64) {
+            let mut word = 0;
+            for (place, value) in values.iter().enumerate() {
+                word |= u64::from(holds(value)) << place;
+            }
+            self.0.push(word);
+        }
+    }
+
+    fn finish(self, count: usize) -> BooleanBuffer {
+        BooleanBuffer::new(arrow::buffer::Buffer::from_vec(self.0), 0, count)
+    }
+}
+
+fn parse_head(bytes: &Bytes) -> Result<(u8, u32, usize, i64), Corruption> {
+    let truncated = || Corruption::Truncated { expected: HEAD as u64, found: bytes.len() as u64 };
+    let head = bytes.first_chunk::<HEAD>().ok_or_else(truncated)?;
+    let [kind, width, zero_a, zero_b, c0, c1, c2, c3, base @ ..] = *head;
+    if (zero_a, zero_b) != (0, 0) {
+        return Err(nonsense("a head of numbers with stray bits".into()));
+    }
+    let count = usize::try_from(u32::from_le_bytes([c0, c1, c2, c3])).unwrap_or(usize::MAX);
+    Ok((kind, u32::from(width), count, i64::from_le_bytes(base)))
+}
+
+/// The ends of runs, seen to ascend up to `count`.
+fn checked_ends(ends: &Frame, count: usize) -> Result<Vec<u32>, Corruption> {
+    let mut checked = Vec::with_capacity(ends.packed.count());
+    let mut last = 0;
+    for run in 0..ends.packed.count() {
+        let end = u32::try_from(ends.get(run)).ok().filter(|end| *end > last);
+        last =
+            end.ok_or_else(|| nonsense(format!("run {run} does not end behind the one before")))?;
+        checked.push(last);
+    }
+    if u64::from(last) != count as u64 {
+        return Err(nonsense(format!("runs of {last} numbers where {count} belong")));
+    }
+    Ok(checked)
+}
+
+fn nonsense(reason: String) -> Corruption {
+    Corruption::Values(reason)
+}
+
+#[cfg(test)]
+mod tests;

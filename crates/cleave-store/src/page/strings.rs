@@ -1,0 +1,327 @@
+//! A block of texts: values of any length in, offsets and compressed bytes out, and back, whole, in part or one.
+//!
+//! ```text
+//! head, 16 bytes   coding u8 │ symbol count u8 │ 2 zero │ bytes before coding u32 │ bytes after u32 │ zero u32
+//! 0 raw    head │ count + 1 offsets, a stream of integers │ bytes
+//! 1 fsst   head │ length of each symbol u8 │ symbols u64 │ offsets, a stream of integers │ codes
+//! ```
+//!
+//! A code below the symbol count stands for that symbol, 255 for the byte that follows it (FSST).
+//!
+//! 1. [`TextPlan::of`] trains symbols on a sample and says what the values would take with them.
+//! 2. [`TextPlan::encode`] writes the block.
+//! 3. [`Strings::parse`] checks head, symbols and lengths; [`Strings::gather`] returns some values, [`Strings::decode`] a
+//!    range. They check offsets as they go, so that one value costs no pass over all.
+//!
+//! Invariants: every value is coded apart, so that one is read without its neighbours. Training and coding see
+//! trusted input only and are the `fsst-rs` crate's; decoding is ours, and any bytes decode to some bytes or an
+//! error. Whether bytes are text is the caller's to check.
+//!
+//! Source: Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression".
+
+#![deny(clippy::indexing_slicing)]
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use fsst::Compressor;
+
+use crate::error::Corruption;
+use crate::page::encoding::size_of;
+use crate::page::integers::{self, Integers};
+
+/// Bytes of the head.
+const HEAD: usize = 16;
+/// The code before a byte that stands for itself.
+const ESCAPE: u8 = 255;
+/// Bytes that symbols are trained on, and that tell what they save.
+const SAMPLE_BYTES: usize = 1 << 15;
+/// Below this many bytes symbols do not pay for their table.
+const FSST_BYTES_MIN: usize = 2048;
+/// Most bytes that a symbol stands for.
+const SYMBOL_BYTES: usize = 8;
+
+/// How a block will be coded.
+pub(crate) struct TextPlan {
+    /// None: as it is.
+    compressor: Option<Compressor>,
+    /// Bytes that the block will take, about.
+    pub(crate) length_estimate: usize,
+}
+
+/// A checked block.
+#[derive(Debug, Clone)]
+pub(crate) struct Strings {
+    symbols: Option<Box<Symbols>>,
+    /// Bytes of all values, decoded.
+    decoded_length: usize,
+    offsets: Integers,
+    data: Bytes,
+}
+
+#[derive(Debug, Clone)]
+struct Symbols {
+    count: u8,
+    bytes: [[u8; SYMBOL_BYTES]; 256],
+    lengths: [u8; 256],
+}
+
+impl TextPlan {
+    /// How to code `count` values that have `bytes` in all. `value` gives the bytes of one.
+    pub(crate) fn of<'a>(count: usize, bytes: usize, value: impl Fn(usize) -> &'a [u8]) -> Self {
+        // About a byte a value for its length.
+        let raw = bytes + count + HEAD;
+        if bytes < FSST_BYTES_MIN {
+            return Self { compressor: None, length_estimate: raw };
+        }
+        // Values from all over the block; every one where there are few.
+        let mean = (bytes / count.max(1)).max(1);
+        let step = (count * mean / SAMPLE_BYTES).max(1);
+        let sample: Vec<&[u8]> = (0..count)
+            .step_by(step)
+            .map(&value)
+            .filter(|value| !value.is_empty())
+            .scan(0, |total, value| {
+                let before: usize = *total;
+                *total += value.len();
+                (before < 2 * SAMPLE_BYTES).then_some(value.get(..SAMPLE_BYTES).unwrap_or(value))
+            })
+            .collect();
+        let compressor = Compressor::train(&sample);
+        let plain: usize = sample.iter().map(|value| value.len()).sum();
+        let coded: usize = sample.iter().map(|value| compressor.compress(value).len()).sum();
+        let table = compressor.n_symbols() * 9;
+        let coded = bytes.saturating_mul(coded) / plain.max(1) + count + HEAD + table;
+        if coded < raw / 20 * 19 {
+            Self { compressor: Some(compressor), length_estimate: coded }
+        } else {
+            Self { compressor: None, length_estimate: raw }
+        }
+    }
+
+    /// Writes the block behind what `target` has.
+    pub(crate) fn encode<'a>(
+        &self,
+        values: impl Iterator<Item = &'a [u8]>,
+        bytes: usize,
+        target: &mut Vec<u8>,
+    ) {
+        let mut data = Vec::with_capacity(self.length_estimate);
+        let mut offsets = vec![0_i64];
+        for value in values {
+            match &self.compressor {
+                Some(compressor) if !value.is_empty() => {
+                    data.extend_from_slice(&compressor.compress(value));
+                }
+                _ => data.extend_from_slice(value),
+            }
+            offsets.push(i64::try_from(data.len()).unwrap_or(i64::MAX));
+        }
+        let symbols = self
+            .compressor
+            .as_ref()
+            .map(|compressor| (compressor.symbol_table(), compressor.symbol_lengths()));
+        let (table, lengths) = symbols.unwrap_or_default();
+        let count = u8::try_from(table.len()).unwrap_or(ESCAPE);
+        target.extend_from_slice(&[u8::from(self.compressor.is_some()), count, 0, 0]);
+        for number in [bytes, data.len(), 0] {
+            // A page's values in line are far below 4 GiB.
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            target.extend_from_slice(&number.to_le_bytes());
+        }
+        target.extend_from_slice(lengths);
+        for symbol in table {
+            target.extend_from_slice(&symbol.to_u64().to_le_bytes());
+        }
+        integers::encode(&offsets, target);
+        target.extend_from_slice(&data);
+    }
+}
+
+impl Strings {
+    /// Checks the block of `count` values that fills `bytes`.
+    pub(crate) fn parse(bytes: &Bytes, count: usize) -> Result<Self, Corruption> {
+        let truncated = |expected: usize| Corruption::Truncated {
+            expected: expected as u64,
+            found: bytes.len() as u64,
+        };
+        let head = bytes.first_chunk::<HEAD>().ok_or_else(|| truncated(HEAD))?;
+        let [coding, symbol_count, zero_a, zero_b, d0, d1, d2, d3, l0, l1, l2, l3, zeros @ ..] =
+            *head;
+        let fsst = match coding {
+            0 | 1 if (zero_a, zero_b, zeros) == (0, 0, [0; 4]) => coding == 1,
+            _ => return Err(nonsense(format!("texts of the unknown coding {coding}"))),
+        };
+        if !fsst && symbol_count > 0 {
+            return Err(nonsense(format!("{symbol_count} symbols of no code")));
+        }
+        let table_end = HEAD + usize::from(symbol_count) * (1 + SYMBOL_BYTES);
+        let table = bytes.get(HEAD..table_end).ok_or_else(|| truncated(table_end))?;
+        let symbols =
+            if fsst { Some(Box::new(Symbols::parse(symbol_count, table)?)) } else { None };
+        let decoded_length = size_of(u32::from_le_bytes([d0, d1, d2, d3]));
+        let (offsets, data) = Integers::parse(&bytes.slice(table_end..), count + 1)?;
+        if data.len() != size_of(u32::from_le_bytes([l0, l1, l2, l3])) {
+            return Err(nonsense(format!(
+                "{} bytes of texts, which is not what they say",
+                data.len()
+            )));
+        }
+        // A code stands for eight bytes at most.
+        if decoded_length > data.len().saturating_mul(SYMBOL_BYTES) {
+            return Err(nonsense(format!("{decoded_length} bytes from {} of code", data.len())));
+        }
+        Ok(Self { symbols, decoded_length, offsets, data })
+    }
+
+    /// Number of values.
+    pub(crate) fn count(&self) -> usize {
+        self.offsets.count().saturating_sub(1)
+    }
+
+    /// The values at `indices`: where each begins and ends in their bytes, and the bytes.
+    pub(crate) fn gather(
+        &self,
+        indices: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
+        let mut offsets = Vec::with_capacity(indices.len() + 1);
+        let mut room = Room { bytes: Vec::new(), filled: 0 };
+        offsets.push(0);
+        for index in indices {
+            self.append(index, &mut room)?;
+            offsets.push(room.offset());
+        }
+        Ok((offsets, room.finish()))
+    }
+
+    /// The values of `range`: where each begins and ends in their bytes, and the bytes.
+    pub(crate) fn decode(&self, range: Range<usize>) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
+        let whole = range.len() == self.count();
+        let place = self.place(range.start).start..self.place(range.end).start;
+        let bytes_max = match &self.symbols {
+            Some(_) if whole => self.decoded_length,
+            Some(_) => place.len() * SYMBOL_BYTES,
+            None => place.len(),
+        };
+        let mut room = Room { bytes: vec![0; bytes_max + SYMBOL_BYTES], filled: 0 };
+        let mut offsets = Vec::with_capacity(range.len() + 1);
+        let mut outcome = Ok(());
+        let mut from = None;
+        self.offsets.each_block(range.start..range.end + 1, |block| {
+            for end in block {
+                let end = usize::try_from(*end).unwrap_or(usize::MAX);
+                if let Some(from) = from
+                    && outcome.is_ok()
+                {
+                    outcome = self.write(from..end, &mut room);
+                }
+                from = Some(end);
+                offsets.push(room.offset());
+            }
+        });
+        outcome?;
+        if whole && room.filled != self.decoded_length {
+            let (found, expected) = (room.filled, self.decoded_length);
+            return Err(nonsense(format!("{found} bytes of text where {expected} are promised")));
+        }
+        Ok((offsets, room.finish()))
+    }
+
+    /// Where the codes of a value lie; empty and at their end for the one behind the last.
+    fn place(&self, index: usize) -> Range<usize> {
+        let offset = |index: usize| usize::try_from(self.offsets.get(index)).unwrap_or(usize::MAX);
+        let from = offset(index);
+        from..if index < self.count() { offset(index + 1) } else { from }
+    }
+
+    fn append(&self, index: usize, room: &mut Room) -> Result<(), Corruption> {
+        let place = self.place(index);
+        let growth = place.len().saturating_mul(SYMBOL_BYTES).saturating_add(SYMBOL_BYTES);
+        if place.end > self.data.len() {
+            return Err(nonsense("a text outside of its block".into()));
+        }
+        room.bytes.resize(room.filled + growth, 0);
+        self.write(place, room)
+    }
+
+    fn write(&self, place: Range<usize>, room: &mut Room) -> Result<(), Corruption> {
+        let outside = || nonsense("a text outside of its block".into());
+        let codes = self.data.get(place).ok_or_else(outside)?;
+        let filled = match &self.symbols {
+            Some(symbols) => symbols.write(codes, &mut room.bytes, room.filled),
+            None => {
+                let end = room.filled + codes.len();
+                room.bytes.get_mut(room.filled..end).map(|target| {
+                    target.copy_from_slice(codes);
+                    end
+                })
+            }
+        };
+        room.filled =
+            filled.ok_or_else(|| nonsense("texts that are no codes, or too long".into()))?;
+        Ok(())
+    }
+}
+
+/// Bytes with a part that is filled.
+struct Room {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Room {
+    fn offset(&self) -> i32 {
+        // A page in which this is not exact is refused for its offsets.
+        i32::try_from(self.filled).unwrap_or(i32::MAX)
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.filled);
+        self.bytes
+    }
+}
+
+impl Symbols {
+    fn parse(count: u8, table: &[u8]) -> Result<Self, Corruption> {
+        let (lengths, bytes) = table.split_at_checked(usize::from(count)).unwrap_or_default();
+        let mut symbols = Self { count, bytes: [[0; SYMBOL_BYTES]; 256], lengths: [0; 256] };
+        if lengths.iter().any(|length| !(1..=SYMBOL_BYTES).contains(&usize::from(*length))) {
+            return Err(nonsense("a symbol of no length that symbols have".into()));
+        }
+        for (place, length) in symbols.lengths.iter_mut().zip(lengths) {
+            *place = *length;
+        }
+        for (place, symbol) in symbols.bytes.iter_mut().zip(bytes.as_chunks::<SYMBOL_BYTES>().0) {
+            *place = *symbol;
+        }
+        Ok(symbols)
+    }
+
+    /// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that are
+    /// no codes, or where less than eight bytes would be left free.
+    fn write(&self, codes: &[u8], room: &mut [u8], mut at: usize) -> Option<usize> {
+        let mut codes = codes.iter();
+        while let Some(code) = codes.next() {
+            // A symbol is written as eight bytes, of which the next one overwrites what is not its own.
+            let target: &mut [u8; SYMBOL_BYTES] = room.get_mut(at..)?.first_chunk_mut()?;
+            if *code < self.count {
+                let place = usize::from(*code);
+                *target = *self.bytes.get(place)?;
+                at += usize::from(*self.lengths.get(place)?);
+            } else if *code == ESCAPE {
+                target[0] = *codes.next()?;
+                at += 1;
+            } else {
+                return None;
+            }
+        }
+        Some(at)
+    }
+}
+
+fn nonsense(reason: String) -> Corruption {
+    Corruption::Values(reason)
+}
+
+#[cfg(test)]
+mod tests;
