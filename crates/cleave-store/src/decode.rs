@@ -12,6 +12,7 @@ pub mod batch;
 pub mod column;
 pub mod row;
 
+pub use crate::page::encoding::Pick;
 pub use batch::{Projection, decode_batch};
 pub use column::OpenColumn;
 pub use row::decode_row;

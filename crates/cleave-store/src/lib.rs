@@ -30,7 +30,7 @@ pub mod page_source;
 pub mod proto;
 pub mod schema;
 
-pub use decode::{OpenColumn, Projection, decode_batch, decode_row};
+pub use decode::{OpenColumn, Pick, Projection, decode_batch, decode_row};
 pub use error::{Corruption, StoreError};
 pub use ids::{RecId, SegmentId, TabletId};
 pub use page::{

@@ -339,7 +339,7 @@ async fn many_commands_and_runs_share_one_connection() {
         });
     }
     let (bytes, _) = table_pages();
-    for block in 0..64 {
+    for block in 0..32 {
         let (bench, bytes) = (Arc::clone(&bench), bytes.clone());
         tasks.spawn(async move {
             let found = bench.read_blocks(crate::bench::extent(block, 1)).await.unwrap();

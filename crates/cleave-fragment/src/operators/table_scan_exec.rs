@@ -3,8 +3,9 @@
 //! For each morsel it takes, in order:
 //!
 //! 1. read the chunks that the predicate needs, and the version columns;
-//! 2. keep the visible rows that satisfy the predicate, in slices of the batch size;
-//! 3. where any row is left, read the remaining columns and cut the selected rows out of them.
+//! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns, of the
+//!    rows left, or works on what is stored;
+//! 3. where any row is left, read the remaining columns and decode the selected rows of them.
 //!
 //! Steps 1 and 3 become one read where most pages turn out to have matches: a second request
 //! costs a round trip, an unneeded chunk costs bytes, and the scan counts which it is.
@@ -39,7 +40,9 @@ use datafusion_physical_plan::{
 use crate::fragment::FragmentContext;
 use crate::morsel::Passes;
 
+mod condition;
 mod read;
+mod scan_page;
 
 /// What a scan names: everything about it that crosses a link.
 #[derive(Debug, Clone)]
@@ -225,12 +228,12 @@ impl ExecutionPlan for TableScanExec {
         let stream = read::scan_stream(
             read::ScanRun::new(
                 Arc::clone(&self.scan),
-                self.dynamic_filters.clone(),
+                &self.dynamic_filters,
                 context,
                 task.session_config().batch_size(),
                 &self.metrics,
                 partition,
-            ),
+            )?,
             input,
             self.passes.begin(partition),
         );

@@ -89,7 +89,7 @@ pub fn decode_batch(
     if let Some(found) = selection.map(BooleanBuffer::len).filter(|found| *found != row_count) {
         return Err(mismatch(format!("a selection of {found} of {row_count} rows")));
     }
-    let pick = Pick::new(0..row_count, selection, projection.columns.len());
+    let pick = Pick::new(0..row_count, selection, projection.columns.len())?;
     let mut arrays = Vec::with_capacity(projection.columns.len());
     for source in sources(page, read, projection)? {
         arrays.push(match source {

@@ -3,14 +3,13 @@
 //! 1. [`OpenColumn::open`] finds the column's chunk, or that the page has none.
 //! 2. [`OpenColumn::distinct`] and [`OpenColumn::compare`] let a predicate work on what is stored: once a distinct value
 //!    of a dictionary, or on packed integers.
-//! 3. [`OpenColumn::decode`] makes an array of the rows that are left.
+//! 3. [`OpenColumn::decode`] makes an array of the rows that are left, a [`Pick`].
 //!
 //! Invariant: all three speak of the same values; which of them a caller asks changes time and never rows.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::cmp::Ordering;
-use std::ops::Range;
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::buffer::BooleanBuffer;
@@ -56,26 +55,20 @@ impl OpenColumn {
         Ok(Self { row_count: size_of(page.header.row_count), source })
     }
 
-    /// The values of the rows of `range` that `selection`, over all rows of the page, has set (None: all).
+    /// The values of the picked rows.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] where the chunk does not decode, [`StoreError::Mismatch`] for rows that the page does
     /// not have.
-    pub fn decode(
-        &self,
-        range: Range<usize>,
-        selection: Option<&BooleanBuffer>,
-    ) -> Result<ArrayRef, StoreError> {
-        let selection_fits = selection.is_none_or(|selection| selection.len() == self.row_count);
-        if range.start > range.end || range.end > self.row_count || !selection_fits {
+    pub fn decode(&self, pick: &Pick) -> Result<ArrayRef, StoreError> {
+        if pick.range().end > self.row_count {
             return Err(StoreError::Mismatch {
                 what: "decoding a column",
-                reason: format!("rows {range:?} of {}", self.row_count),
+                reason: format!("rows {:?} of {}", pick.range(), self.row_count),
             });
         }
-        let pick = Pick::new(range, selection, 1);
         match &self.source {
-            OpenSource::Chunk(chunk) => chunk.decode(&pick),
+            OpenSource::Chunk(chunk) => chunk.decode(pick),
             OpenSource::Absent(data_type, column) => Ok(absent(data_type, *column, pick.count())),
         }
     }

@@ -35,7 +35,8 @@ use crate::page_source::{ColumnRef, PageRead};
 pub(crate) mod light;
 pub(crate) mod open;
 
-pub(crate) use open::{OpenChunk, Pick};
+pub(crate) use open::OpenChunk;
+pub use open::Pick;
 
 /// Alignment of the parts of a chunk, as Arrow recommends for its buffers.
 const PART_ALIGNMENT: usize = 64;

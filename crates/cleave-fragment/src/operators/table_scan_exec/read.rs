@@ -2,35 +2,30 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::{and, filter_record_batch, prep_null_mask_filter};
-use arrow::datatypes::Schema;
-use cleave_store::{
-    ColumnRef, Encoding, OverflowValues, PageColumns, PageRead, Projection, Snapshot, decode_batch,
-    overflow_pages,
-};
-use datafusion_common::cast::{as_boolean_array, as_uint64_array};
-use datafusion_common::tree_node::TreeNode;
-use datafusion_common::{DataFusionError, Result, ScalarValue};
-use datafusion_physical_expr::expressions::{BinaryExpr, CastExpr};
-use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
-use datafusion_physical_plan::ColumnarValue;
+use arrow::datatypes::SchemaRef;
+use cleave_store::{ColumnRef, OverflowValues, PageRead, Pick, overflow_pages};
+use datafusion_common::{DataFusionError, Result};
+use datafusion_physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion_physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
 };
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
+use super::condition::Condition;
+use super::scan_page::{ScanPage, external};
 use super::{TableScan, VERSION_COLUMNS};
 use crate::fragment::FragmentContext;
-use crate::morsel::{Morsel, MorselPage, MorselSource};
+use crate::morsel::{Morsel, MorselSource};
 
 /// What one copy of a scan carries through its stream.
 pub(super) struct ScanRun {
     scan: Arc<TableScan>,
     conditions: Vec<Condition>,
-    dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Filters that tighten while the scan runs. Losing one changes nothing.
+    dynamic_filters: Vec<Condition>,
     context: Arc<FragmentContext>,
     batch_size: usize,
     baseline: BaselineMetrics,
@@ -43,61 +38,27 @@ pub(super) struct ScanRun {
 impl ScanRun {
     pub(super) fn new(
         scan: Arc<TableScan>,
-        dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
+        dynamic_filters: &[Arc<dyn PhysicalExpr>],
         context: Arc<FragmentContext>,
         batch_size: usize,
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
-    ) -> Self {
-        let conditions = scan.predicate.iter().flat_map(split_conjunction).map(Condition::new);
-        Self {
-            conditions: conditions.collect(),
+    ) -> Result<Self> {
+        let conditions = scan.predicate.iter().flat_map(split_conjunction);
+        let conditions = conditions.map(|expr| Condition::new(expr, &scan.filter));
+        let dynamic_filters = dynamic_filters.iter();
+        let dynamic_filters = dynamic_filters.map(|expr| Condition::new(expr, &scan.output));
+        Ok(Self {
+            conditions: conditions.collect::<Result<_>>()?,
+            dynamic_filters: dynamic_filters.collect::<Result<_>>()?,
             scan,
-            dynamic_filters,
             context,
             batch_size: batch_size.max(1),
             baseline: BaselineMetrics::new(metrics, partition),
             rows_read: MetricBuilder::new(metrics).counter("rows_read", partition),
             pages_read: MetricBuilder::new(metrics).counter("pages_read", partition),
             pages_match: false.into(),
-        }
-    }
-}
-
-/// One of the conditions that a scan's rows satisfy, all of them.
-struct Condition {
-    expr: Arc<dyn PhysicalExpr>,
-    /// Whether a value may make it fail: it is then asked only of rows that are visible and satisfy those before
-    /// it, as people expect of `b <> 0 AND a / b > 1`.
-    may_fail: bool,
-}
-
-impl Condition {
-    fn new(expr: &Arc<dyn PhysicalExpr>) -> Self {
-        let may_fail = expr.exists(|expr| {
-            let divides = expr.downcast_ref::<BinaryExpr>().is_some_and(|binary| {
-                !binary.op().is_logic_operator() && !binary.op().supports_propagation()
-            });
-            Ok(divides || expr.is::<ScalarFunctionExpr>() || expr.is::<CastExpr>())
-        });
-        Self { expr: Arc::clone(expr), may_fail: may_fail.unwrap_or(true) }
-    }
-
-    /// The rows of `kept` that satisfy it.
-    fn narrow(&self, batch: &RecordBatch, kept: BooleanArray) -> Result<BooleanArray> {
-        let value = if self.may_fail {
-            self.expr.evaluate_selection(batch, &kept)?
-        } else {
-            self.expr.evaluate(batch)?
-        };
-        let satisfied = match value {
-            ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => return Ok(kept),
-            ColumnarValue::Scalar(ScalarValue::Boolean(_)) => {
-                BooleanBuffer::new_unset(batch.num_rows())
-            }
-            value => true_bits(as_boolean_array(&value.into_array(batch.num_rows())?)?),
-        };
-        Ok(BooleanArray::new(kept.values() & &satisfied, None))
+        })
     }
 }
 
@@ -157,15 +118,6 @@ fn read_morsel(run: Arc<ScanRun>, morsel: Morsel) -> BoxFuture<'static, Result<V
     Box::pin(async move { run.read_morsel(&morsel).await })
 }
 
-/// A page on its way through the scan.
-struct OpenPage<'a> {
-    place: &'a MorselPage,
-    read: PageRead,
-    columns: PageColumns,
-    /// Rows that are visible and match; `None`: all.
-    selection: Option<BooleanBuffer>,
-}
-
 impl ScanRun {
     async fn read_morsel(&self, morsel: &Morsel) -> Result<Vec<RecordBatch>> {
         use std::sync::atomic::Ordering::Relaxed;
@@ -208,7 +160,7 @@ impl ScanRun {
         let output_values = self.read_overflow(morsel, &pages, &self.scan.output.columns).await?;
         let _timer = self.baseline.elapsed_compute().timer();
         let mut batches = Vec::new();
-        for page in &pages {
+        for page in &mut pages {
             self.materialise(page, &output_values, &mut batches)?;
         }
         Ok(batches)
@@ -224,7 +176,7 @@ impl ScanRun {
         &self,
         morsel: &'a Morsel,
         columns: &[ColumnRef],
-    ) -> Result<Vec<OpenPage<'a>>> {
+    ) -> Result<Vec<ScanPage<'a>>> {
         let columns: Vec<ColumnRef> = VERSION_COLUMNS.iter().chain(columns).copied().collect();
         let reads: Vec<PageRead> = morsel
             .pages
@@ -241,12 +193,12 @@ impl ScanRun {
             .iter()
             .zip(reads)
             .zip(answers)
-            .map(|((place, read), columns)| OpenPage { place, read, columns, selection: None })
+            .map(|((place, read), columns)| ScanPage::new(place, read, columns))
             .collect())
     }
 
     /// Adds the chunks of `missing` to pages that have rows left.
-    async fn read_rest(&self, pages: &mut [OpenPage<'_>], missing: &[ColumnRef]) -> Result<()> {
+    async fn read_rest(&self, pages: &mut [ScanPage<'_>], missing: &[ColumnRef]) -> Result<()> {
         let reads: Vec<PageRead> = pages
             .iter()
             .map(|page| PageRead { columns: missing.to_vec(), ..page.read.clone() })
@@ -263,7 +215,7 @@ impl ScanRun {
     async fn read_overflow(
         &self,
         morsel: &Morsel,
-        pages: &[OpenPage<'_>],
+        pages: &[ScanPage<'_>],
         columns: &[ColumnRef],
     ) -> Result<OverflowValues> {
         let mut wanted = Vec::new();
@@ -301,128 +253,56 @@ impl ScanRun {
     }
 
     /// Decides which rows of `page` are visible and satisfy the predicate.
-    fn select(&self, page: &mut OpenPage<'_>, overflow: &OverflowValues) -> Result<()> {
-        let visible = visible_rows(page, self.context.snapshot)?;
-        if self.conditions.is_empty() {
-            page.selection = visible;
-            return Ok(());
-        }
-        let batch = decode(page, &self.scan.filter, None, overflow)?;
-        let mut bits = arrow::array::BooleanBufferBuilder::new(batch.num_rows());
-        for start in (0..batch.num_rows()).step_by(self.batch_size) {
-            let slice = batch.slice(start, self.batch_size.min(batch.num_rows() - start));
-            let mut kept = match &visible {
-                Some(visible) => BooleanArray::new(visible.slice(start, slice.num_rows()), None),
-                None => BooleanArray::new(BooleanBuffer::new_set(slice.num_rows()), None),
-            };
-            for condition in &self.conditions {
-                kept = condition.narrow(&slice, kept)?;
-            }
-            bits.append_buffer(kept.values());
-        }
-        page.selection = Some(bits.finish());
+    fn select(&self, page: &mut ScanPage<'_>, overflow: &OverflowValues) -> Result<()> {
+        let visible = page.visible_rows(self.context.snapshot)?;
+        page.selection = self.narrow(page, visible, &self.conditions, overflow)?;
         Ok(())
+    }
+
+    /// The rows of `kept` (None: all) that satisfy all of `conditions`.
+    fn narrow(
+        &self,
+        page: &mut ScanPage<'_>,
+        kept: Option<BooleanBuffer>,
+        conditions: &[Condition],
+        overflow: &OverflowValues,
+    ) -> Result<Option<BooleanBuffer>> {
+        if conditions.is_empty() {
+            return Ok(kept);
+        }
+        let mut kept = kept.unwrap_or_else(|| BooleanBuffer::new_set(page.row_count()));
+        for condition in conditions {
+            kept = condition.narrow(page, kept, overflow, self.batch_size)?;
+        }
+        Ok(Some(kept))
     }
 
     /// Decodes the output of one page, in slices of at most the batch size.
     fn materialise(
         &self,
-        page: &OpenPage<'_>,
+        page: &mut ScanPage<'_>,
         overflow: &OverflowValues,
         batches: &mut Vec<RecordBatch>,
     ) -> Result<()> {
-        let all = page.selection.as_ref().is_none_or(|rows| rows.count_set_bits() == rows.len());
-        let selection = if all { None } else { page.selection.as_ref() };
-        let batch = decode(page, &self.scan.output, selection, overflow)?;
-        for start in (0..batch.num_rows()).step_by(self.batch_size) {
-            let slice = batch.slice(start, self.batch_size.min(batch.num_rows() - start));
-            let slice = self.apply_dynamic_filters(slice)?;
-            if slice.num_rows() > 0 {
-                batches.push(slice);
+        // Rows that a join or TopK above has ruled out by now need no decoding.
+        let selection = page.selection.clone();
+        page.selection = self.narrow(page, selection, &self.dynamic_filters, overflow)?;
+        let output = &self.scan.output;
+        page.open(output, overflow)?;
+        let selection = page
+            .selection
+            .as_ref()
+            .filter(|selection| selection.count_set_bits() < selection.len());
+        for range in page.ranges(selection, self.batch_size) {
+            let pick = Pick::new(range, selection, output.columns.len()).map_err(external)?;
+            if pick.count() == 0 {
+                continue;
             }
+            let arrays = page.decode(&output.columns, &pick)?;
+            let options = RecordBatchOptions::new().with_row_count(Some(pick.count()));
+            let schema = SchemaRef::clone(&output.schema);
+            batches.push(RecordBatch::try_new_with_options(schema, arrays, &options)?);
         }
         Ok(())
     }
-
-    /// Drops rows that a join or TopK above has ruled out by now. Losing a filter changes nothing.
-    fn apply_dynamic_filters(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        let mut keep: Option<BooleanArray> = None;
-        for filter in &self.dynamic_filters {
-            match filter.evaluate(&batch)? {
-                ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => {}
-                value => {
-                    let array = value.into_array(batch.num_rows())?;
-                    let array = as_boolean_array(&array)?;
-                    keep = Some(match keep {
-                        Some(keep) => and(&keep, array)?,
-                        None => array.clone(),
-                    });
-                }
-            }
-        }
-        Ok(match keep {
-            Some(keep) if keep.true_count() < batch.num_rows() => {
-                filter_record_batch(&batch, &keep)?
-            }
-            _ => batch,
-        })
-    }
-}
-
-/// The rows of `page` that `snapshot` sees; `None`: all of them.
-///
-/// Nothing supersedes a row yet, so that commit number and tombstone decide alone.
-fn visible_rows(page: &OpenPage<'_>, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
-    let row_count = page.columns.header.row_count as usize;
-    let entry = |column| page.columns.header.entry(column);
-    let mut visible = match entry(ColumnRef::Commit) {
-        Some(entry) if entry.encoding != Encoding::FromSegment => {
-            let commits = version_column(page, ColumnRef::Commit)?;
-            let commits = as_uint64_array(&commits)?;
-            let seen =
-                BooleanBuffer::collect_bool(row_count, |row| snapshot.sees(commits.value(row)));
-            (seen.count_set_bits() < row_count).then_some(seen)
-        }
-        _ if snapshot.sees(page.read.segment.commit) => None,
-        _ => Some(BooleanBuffer::new_unset(row_count)),
-    };
-    if entry(ColumnRef::Tombstone)
-        .is_some_and(|entry| entry.encoding != Encoding::Constant || entry.base != 0)
-    {
-        let gone = version_column(page, ColumnRef::Tombstone)?;
-        let there = !&true_bits(as_boolean_array(&gone)?);
-        visible = Some(match visible {
-            Some(visible) => &visible & &there,
-            None => there,
-        });
-    }
-    Ok(visible)
-}
-
-fn version_column(page: &OpenPage<'_>, column: ColumnRef) -> Result<ArrayRef> {
-    let projection = Projection { schema: Arc::new(Schema::empty()), columns: Vec::new() };
-    let batch = decode(page, &projection.with_version(column), None, &OverflowValues::default())?;
-    Ok(Arc::clone(batch.column(0)))
-}
-
-fn decode(
-    page: &OpenPage<'_>,
-    projection: &Projection,
-    selection: Option<&BooleanBuffer>,
-    overflow: &OverflowValues,
-) -> Result<RecordBatch> {
-    decode_batch(&page.columns, &page.read, projection, selection, overflow).map_err(external)
-}
-
-/// The rows for which `array` is true: NULL is not.
-fn true_bits(array: &BooleanArray) -> BooleanBuffer {
-    if array.null_count() == 0 {
-        array.values().clone()
-    } else {
-        prep_null_mask_filter(array).values().clone()
-    }
-}
-
-fn external(error: cleave_store::StoreError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }

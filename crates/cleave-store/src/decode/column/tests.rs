@@ -7,7 +7,7 @@ use arrow::datatypes::DataType;
 
 use super::OpenColumn;
 use crate::page::testing::{SEGMENT, Stored, TYPES, array, assert_same, table};
-use crate::{ColumnRef, OverflowValues, PageClass, PageRead, SegmentWriter, StoreError};
+use crate::{ColumnRef, OverflowValues, PageClass, PageRead, Pick, SegmentWriter, StoreError};
 
 #[test]
 fn ranges_and_selections_agree_with_the_whole() {
@@ -32,26 +32,31 @@ fn ranges_and_selections_agree_with_the_whole() {
     };
     for (column, original) in user.iter().zip(batch.columns()) {
         let opened = open(*column, original.data_type()).unwrap();
+        let decode =
+            |range, rows: Option<&BooleanBuffer>| opened.decode(&Pick::new(range, rows, 1)?);
         for odds in [2, 90] {
             let rows = BooleanBuffer::collect_bool(2000, |row| row * 7 % odds == 0);
             let expected = filter(&original.slice(300, 900), &rows.slice(300, 900).into()).unwrap();
-            assert_same(&expected, &opened.decode(300..1200, Some(&rows)).unwrap());
+            assert_same(&expected, &decode(300..1200, Some(&rows)).unwrap());
         }
-        assert_same(&original.slice(5, 0), &opened.decode(5..5, None).unwrap());
+        assert_same(&original.slice(5, 0), &decode(5..5, None).unwrap());
         if let Some((values, places)) = opened.distinct().unwrap() {
             let again = arrow::compute::take(&values, &places, None).unwrap();
             assert_same(original, &again);
         }
         for wrong in [1990..2001, 2001..2001] {
-            assert!(matches!(opened.decode(wrong, None), Err(StoreError::Mismatch { .. })));
+            assert!(matches!(decode(wrong, None), Err(StoreError::Mismatch { .. })));
         }
         let short = BooleanBuffer::new_set(1999);
-        assert!(matches!(opened.decode(0..5, Some(&short)), Err(StoreError::Mismatch { .. })));
+        assert!(matches!(decode(1990..2000, Some(&short)), Err(StoreError::Mismatch { .. })));
     }
     let gone = open(ColumnRef::Tombstone, &DataType::Boolean).unwrap();
     assert!(gone.compare(0, std::cmp::Ordering::is_eq).is_none());
     assert!(gone.distinct().unwrap().is_none());
-    assert_eq!(gone.decode(10..20, None).unwrap().as_boolean().true_count(), 0);
+    assert_eq!(
+        gone.decode(&Pick::new(10..20, None, 1).unwrap()).unwrap().as_boolean().true_count(),
+        0
+    );
     assert!(matches!(open(ColumnRef::Vid, &DataType::Int64), Err(StoreError::Mismatch { .. })));
     assert!(matches!(open(ColumnRef::Commit, &DataType::UInt64), Err(StoreError::Mismatch { .. })));
 }

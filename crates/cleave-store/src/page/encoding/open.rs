@@ -71,9 +71,9 @@ enum Entries {
     Texts(Strings),
 }
 
-/// Which rows of a page to decode.
+/// Which rows of a page to decode, prepared once for all of its columns.
 #[derive(Debug)]
-pub(crate) struct Pick {
+pub struct Pick {
     range: Range<usize>,
     /// None: all of the range.
     selected: Option<Selected>,
@@ -93,12 +93,22 @@ enum How {
 }
 
 impl Pick {
-    /// The rows of `range` that `selection`, over the whole page, has set; None: all of them.
-    pub(crate) fn new(
+    /// The rows of `range` that `selection`, over all rows of the page, has set (None: all), of `column_count` columns.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for a range that the selection does not cover.
+    pub fn new(
         range: Range<usize>,
         selection: Option<&BooleanBuffer>,
         column_count: usize,
-    ) -> Self {
+    ) -> Result<Self, StoreError> {
+        let fits = selection.is_none_or(|selection| range.end <= selection.len());
+        if range.start > range.end || !fits {
+            return Err(StoreError::Mismatch {
+                what: "selecting rows",
+                reason: format!("rows {range:?} beyond the selection"),
+            });
+        }
         let selected = selection.and_then(|selection| {
             let bits = selection.slice(range.start, range.len());
             let count = bits.count_set_bits();
@@ -114,12 +124,18 @@ impl Pick {
             };
             Some(Selected { count, how })
         });
-        Self { range, selected }
+        Ok(Self { range, selected })
     }
 
     /// Rows that come out.
-    pub(crate) fn count(&self) -> usize {
+    #[must_use]
+    pub fn count(&self) -> usize {
         self.selected.as_ref().map_or(self.range.len(), |selected| selected.count)
+    }
+
+    /// The slots among which the rows are.
+    pub(crate) fn range(&self) -> &Range<usize> {
+        &self.range
     }
 }
 

@@ -83,7 +83,7 @@ impl Column {
         let chunk = Chunk { read: &self.read, header: &self.header, entry, bytes: Some(bytes) };
         let rows = usize::try_from(self.header.row_count).unwrap();
         let all =
-            chunk.open(&OverflowValues::none(), None)?.decode(&Pick::new(0..rows, None, 1))?;
+            chunk.open(&OverflowValues::none(), None)?.decode(&Pick::new(0..rows, None, 1)?)?;
         for slot in 0..all.len() {
             let one = chunk.decode_slot(slot, &OverflowValues::none())?;
             assert_same(&one, &all.slice(slot, 1));

@@ -78,14 +78,14 @@ fn round_trip(original: &dyn Array) -> Encoding {
     let count = original.len();
     let mut random = SplitMix64::new(count as u64);
     open(entry, &bytes, count, |chunk, opened| {
-        assert_same(original, &opened.decode(&Pick::new(0..count, None, 1)).unwrap());
+        assert_same(original, &opened.decode(&Pick::new(0..count, None, 1).unwrap()).unwrap());
         let part = count / 3..count / 2 + 1;
-        let pick = Pick::new(part.clone(), None, 1);
+        let pick = Pick::new(part.clone(), None, 1).unwrap();
         assert_same(&original.slice(part.start, part.len()), &opened.decode(&pick).unwrap());
         for odds in [2, 40] {
             let rows = BooleanBuffer::collect_bool(count, |_| random.below(odds) == 0);
             let expected = filter(original, &rows.clone().into()).unwrap();
-            let pick = Pick::new(0..count, Some(&rows), 1);
+            let pick = Pick::new(0..count, Some(&rows), 1).unwrap();
             assert_eq!(pick.count(), expected.len());
             assert_same(&expected, &opened.decode(&pick).unwrap());
         }
@@ -232,7 +232,7 @@ proptest! {
         let tried = open(entry, &Bytes::from(bytes), 600, |chunk, opened| {
             drop(opened.distinct());
             drop(opened.compare(3, std::cmp::Ordering::is_lt));
-            let all = opened.decode(&Pick::new(0..600, None, 1));
+            let all = opened.decode(&Pick::new(0..600, None, 1).unwrap());
             for slot in (0..600).step_by(37) {
                 let one = chunk.decode_slot(slot, &OverflowValues::none());
                 if let (Ok(all), Ok(one)) = (&all, one) {

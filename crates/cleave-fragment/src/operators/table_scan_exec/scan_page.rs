@@ -1,0 +1,151 @@
+//! A page on its way through a scan: chunks in, decoded columns of the rows that are left out.
+//!
+//! Invariants: a column is opened once a page, so its text is checked once, whoever asks for it; nothing is decoded
+//! but the columns and rows that were asked for.
+
+use std::ops::Range;
+
+use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::prep_null_mask_filter;
+use arrow::datatypes::Schema;
+use cleave_store::{
+    ColumnRef, Encoding, OpenColumn, OverflowValues, PageColumns, PageRead, Pick, Projection,
+    Snapshot, decode_batch,
+};
+use datafusion_common::cast::{as_boolean_array, as_uint64_array};
+use datafusion_common::{DataFusionError, Result, internal_err};
+
+use crate::morsel::MorselPage;
+
+/// A page on its way through the scan.
+pub(super) struct ScanPage<'a> {
+    pub(super) place: &'a MorselPage,
+    pub(super) read: PageRead,
+    pub(super) columns: PageColumns,
+    /// Rows that are visible and match; `None`: all.
+    pub(super) selection: Option<BooleanBuffer>,
+    opened: Vec<(ColumnRef, OpenColumn)>,
+}
+
+impl<'a> ScanPage<'a> {
+    /// A page with the chunks that `read` asked for.
+    pub(super) fn new(place: &'a MorselPage, read: PageRead, columns: PageColumns) -> Self {
+        Self { place, read, columns, selection: None, opened: Vec::new() }
+    }
+
+    /// Rows, dead versions included.
+    pub(super) fn row_count(&self) -> usize {
+        self.columns.header.row_count as usize
+    }
+
+    /// Opens those of `columns` that are not open yet. `overflow` has the long values of the selected rows.
+    pub(super) fn open(&mut self, columns: &Projection, overflow: &OverflowValues) -> Result<()> {
+        for (field, column) in columns.schema.fields().iter().zip(&columns.columns) {
+            if self.opened.iter().any(|(opened, _)| opened == column) {
+                continue;
+            }
+            let selection = self.selection.as_ref();
+            let opened = OpenColumn::open(
+                &self.columns,
+                &self.read,
+                *column,
+                field.data_type(),
+                overflow,
+                selection,
+            );
+            self.opened.push((*column, opened.map_err(external)?));
+        }
+        Ok(())
+    }
+
+    /// A column that was opened.
+    pub(super) fn column(&self, column: ColumnRef) -> Result<&OpenColumn> {
+        match self.opened.iter().find(|(opened, _)| *opened == column) {
+            Some((_, opened)) => Ok(opened),
+            None => internal_err!("{column} was not opened"),
+        }
+    }
+
+    /// The picked values of columns that were opened.
+    pub(super) fn decode(&self, columns: &[ColumnRef], pick: &Pick) -> Result<Vec<ArrayRef>> {
+        columns.iter().map(|column| self.column(*column)?.decode(pick).map_err(external)).collect()
+    }
+
+    /// The page in ranges of which each has at most `batch_size` rows of `kept` (None: all), and those together all.
+    pub(super) fn ranges(
+        &self,
+        kept: Option<&BooleanBuffer>,
+        batch_size: usize,
+    ) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        let mut count = 0;
+        for start in (0..self.row_count()).step_by(batch_size) {
+            let end = self.row_count().min(start + batch_size);
+            let more =
+                kept.map_or(end - start, |kept| kept.slice(start, end - start).count_set_bits());
+            match ranges.last_mut() {
+                Some(last) if count + more <= batch_size => {
+                    last.end = end;
+                    count += more;
+                }
+                _ => {
+                    ranges.push(start..end);
+                    count = more;
+                }
+            }
+        }
+        ranges
+    }
+
+    /// The rows that `snapshot` sees; `None`: all of them.
+    ///
+    /// Nothing supersedes a row yet, so that commit number and tombstone decide alone.
+    pub(super) fn visible_rows(&self, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
+        let row_count = self.row_count();
+        let entry = |column| self.columns.header.entry(column);
+        let mut visible = match entry(ColumnRef::Commit) {
+            Some(entry) if entry.encoding != Encoding::FromSegment => {
+                let commits = self.version_column(ColumnRef::Commit)?;
+                let commits = as_uint64_array(&commits)?;
+                let seen =
+                    BooleanBuffer::collect_bool(row_count, |row| snapshot.sees(commits.value(row)));
+                (seen.count_set_bits() < row_count).then_some(seen)
+            }
+            _ if snapshot.sees(self.read.segment.commit) => None,
+            _ => Some(BooleanBuffer::new_unset(row_count)),
+        };
+        if entry(ColumnRef::Tombstone)
+            .is_some_and(|entry| entry.encoding != Encoding::Constant || entry.base != 0)
+        {
+            let gone = self.version_column(ColumnRef::Tombstone)?;
+            let there = !&true_bits(as_boolean_array(&gone)?);
+            visible = Some(match visible {
+                Some(visible) => &visible & &there,
+                None => there,
+            });
+        }
+        Ok(visible)
+    }
+
+    fn version_column(&self, column: ColumnRef) -> Result<ArrayRef> {
+        let projection =
+            Projection { schema: Schema::empty().into(), columns: Vec::new() }.with_version(column);
+        let overflow = OverflowValues::default();
+        let batch = decode_batch(&self.columns, &self.read, &projection, None, &overflow);
+        Ok(ArrayRef::clone(batch.map_err(external)?.column(0)))
+    }
+}
+
+/// The rows for which `array` is true: NULL is not.
+pub(super) fn true_bits(array: &BooleanArray) -> BooleanBuffer {
+    if array.null_count() == 0 {
+        array.values().clone()
+    } else {
+        prep_null_mask_filter(array).values().clone()
+    }
+}
+
+pub(super) fn external(error: cleave_store::StoreError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
