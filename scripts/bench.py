@@ -4,9 +4,10 @@
     scripts/bench.py selective [--scale S]   1 row in 100,000 over a capped 1 Gbit link, against embedded
     scripts/bench.py scan [--scale S]        one column summed, warm, host-only, against DuckDB
     scripts/bench.py cold [--scale S]        one column of lineitem, nothing cached, against the disk and DuckDB
+    scripts/bench.py size [--scale S]        bytes without indexes, against DuckDB's file and Parquet with zstd
     scripts/bench.py memory [--scale S]      peak memory of a scan ten times the budgets, in a memory cgroup
 
-Needs `cargo build --release`; `scan` and `cold` need `scripts/install_peers.sh duckdb` and run under its Python.
+Needs `cargo build --release`; `scan`, `cold` and `size` need `scripts/install_peers.sh duckdb` and run under its Python.
 `cold` needs `cargo build --release -p cleave-media --example read_scattered` too, and root, to empty the page cache.
 Data is generated once into target/bench and kept. Timing modes are named in the output; medians of
 interleaved runs with the interval that holds 95 % of medians (order statistics).
@@ -38,13 +39,14 @@ ROUNDS = 9
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("benchmark", choices=["selective", "scan", "cold", "memory"])
+    parser.add_argument("benchmark", choices=["selective", "scan", "cold", "size", "memory"])
     parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1")
     options = parser.parse_args()
     if not CLEAVE.exists():
         sys.exit(f"{CLEAVE} is not there: run `cargo build --release`")
     WORK.mkdir(parents=True, exist_ok=True)
-    {"selective": selective, "scan": scan, "cold": cold, "memory": memory}[options.benchmark](options.scale)
+    benchmarks = {"selective": selective, "scan": scan, "cold": cold, "size": size, "memory": memory}
+    benchmarks[options.benchmark](options.scale)
 
 
 # --- selective: what a needle costs across a link ------------------------------------------------
@@ -212,6 +214,54 @@ def cold(scale):
 def drop_caches():
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+# --- size: what the data takes -------------------------------------------------------------------
+
+def size(scale):
+    import duckdb
+
+    print(f"MB without indexes; DuckDB {duckdb.__version__}: blocks of the table, below that its whole file; Parquet with "
+          "zstd as DuckDB writes it; Cleave: blocks in use, whole MB")
+    print(f"{'table':22} {'rows':>10} {'Cleave':>8} {'DuckDB':>8} {'Parquet':>8}")
+    for benchmark, benchmark_scale in [("tpch", scale or 1.0), ("imdb", (scale or 1.0) / 10)]:
+        folder = WORK / f"{benchmark}-{benchmark_scale}-csv"
+        if not (folder / "done").exists():
+            run([CLEAVE, "generate", benchmark, "--scale", benchmark_scale, "--out", folder])
+            (folder / "done").write_text("")
+        # Keys would make indexes on either side.
+        schema = re.sub(r",\s*PRIMARY KEY\s*\([^)]*\)", "", (folder / "schema.sql").read_text())
+        schema = schema.replace(" PRIMARY KEY", " NOT NULL")
+        place, file = WORK / f"{benchmark}-size", WORK / f"{benchmark}-size.duckdb"
+        shutil.rmtree(place, ignore_errors=True)
+        file.unlink(missing_ok=True)
+        connection = duckdb.connect(str(file))
+        connection.execute(schema)
+        run([CLEAVE, "sql", "--db", place, "-c", schema], quiet=True)
+        totals = [0, 0.0, 0.0]
+        for table in re.findall(r"CREATE TABLE (\w+)", schema):
+            source = folder / f"{table}.csv"
+            run([CLEAVE, "load", "--db", place, table, source], quiet=True)
+            used = used_megabytes(place)
+            parquet = WORK / f"{table}.parquet"
+            rows = connection.execute(f"COPY {table} FROM '{source}' (HEADER false)").fetchone()[0]
+            connection.execute(f"COPY {table} TO '{parquet}' (FORMAT parquet, COMPRESSION zstd)")
+            blocks = connection.execute("CHECKPOINT; SELECT count(DISTINCT block_id) * 0.262144 FROM "
+                                        f"pragma_storage_info('{table}') WHERE block_id >= 0").fetchone()[0]
+            figures_of = [used - totals[0], float(blocks), parquet.stat().st_size / 1e6]
+            parquet.unlink()
+            totals = [total + figure for total, figure in zip(totals, figures_of)]
+            print(f"{table:22} {rows:10} {figures_of[0]:8} {figures_of[1]:8.1f} {figures_of[2]:8.1f}", flush=True)
+        connection.close()
+        whole = file.stat().st_size / 1e6
+        print(f"{benchmark + ' ' + str(benchmark_scale):33} {totals[0]:8} {whole:8.1f} {totals[2]:8.1f}   "
+              f"{totals[0] / whole:.2f}x DuckDB's file, {totals[0] / totals[2]:.2f}x Parquet")
+
+
+def used_megabytes(place):
+    command = [str(CLEAVE), "device", "list", "--db", str(place)]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return int(re.search(r"(\d+) MB in use", listed)[1])
 
 
 # --- memory: a scan ten times larger than the budgets --------------------------------------------

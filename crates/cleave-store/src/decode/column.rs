@@ -30,7 +30,7 @@ pub struct OpenColumn {
 
 #[derive(Debug)]
 enum OpenSource {
-    Chunk(OpenChunk),
+    Chunk(Box<OpenChunk>),
     Absent(DataType, ColumnRef),
 }
 
@@ -49,7 +49,7 @@ impl OpenColumn {
         selection: Option<&BooleanBuffer>,
     ) -> Result<Self, StoreError> {
         let source = match source(page, read, column, data_type)? {
-            Source::Chunk(chunk) => OpenSource::Chunk(chunk.open(overflow, selection)?),
+            Source::Chunk(chunk) => OpenSource::Chunk(Box::new(chunk.open(overflow, selection)?)),
             Source::Absent(data_type, column) => OpenSource::Absent(data_type, column),
         };
         Ok(Self { row_count: size_of(page.header.row_count), source })
