@@ -243,6 +243,7 @@ impl Integers {
         let range = range.start..range.end.min(self.count);
         let mut values = [0_i64; BLOCK];
         let mut numbers = [0_u64; BLOCK];
+        let mut narrow = [0_u32; BLOCK];
         let mut run = match &self.layout {
             IntegerLayout::Runs { ends, .. } => {
                 ends.partition_point(|end| u64::from(*end) <= range.start as u64)
@@ -255,6 +256,12 @@ impl Integers {
             let from = range.start.max(start) - start;
             let to = (range.end - start).min(BLOCK);
             match &self.layout {
+                IntegerLayout::Packed(frame) if frame.packed.is_narrow() => {
+                    frame.packed.block_narrow(block, &mut narrow);
+                    for (value, number) in values.iter_mut().zip(&narrow) {
+                        *value = frame.base.wrapping_add(i64::from(*number));
+                    }
+                }
                 IntegerLayout::Packed(frame) => {
                     frame.packed.block(block, &mut numbers);
                     for (value, number) in values.iter_mut().zip(&numbers) {
@@ -339,33 +346,33 @@ impl Frame {
 
     /// Compares without adding the base to any number.
     fn compare(&self, count: usize, other: i128, wanted: [bool; 3]) -> BooleanBuffer {
-        let [less, equal, greater] = wanted;
+        let [less, _, greater] = wanted;
         let other = other.saturating_sub(i128::from(self.base));
         // Where sums wrap, which no writer does, the offset's order is not the value's: any answer will do.
         let Ok(other) = u64::try_from(other) else {
-            let all = if other < 0 { greater } else { less };
-            return if all {
-                BooleanBuffer::new_set(count)
-            } else {
-                BooleanBuffer::new_unset(count)
-            };
+            return constant(if other < 0 { greater } else { less }, count);
+        };
+        // Every comparison is one range of numbers, or all but one.
+        let (low, high, inside) = match wanted {
+            [false, true, false] => (other, other, true),
+            [true, false, true] => (other, other, false),
+            [true, true, false] => (0, other, true),
+            [false, false, true] => (0, other, false),
+            [false, true, true] => (other, u64::MAX, true),
+            [true, false, false] => (other, u64::MAX, false),
+            [all, _, _] => (0, u64::MAX, all),
         };
         let mut bits = Bits::with_capacity(count);
         if self.packed.is_narrow() {
-            let Ok(other) = u32::try_from(other) else {
-                return if less {
-                    BooleanBuffer::new_set(count)
-                } else {
-                    BooleanBuffer::new_unset(count)
-                };
+            let high = u32::try_from(high).unwrap_or(u32::MAX);
+            let Ok(low) = u32::try_from(low) else {
+                return constant(!inside, count);
             };
             let mut numbers = [0_u32; BLOCK];
             for block in 0..count.div_ceil(BLOCK) {
                 self.packed.block_narrow(block, &mut numbers);
                 bits.extend(&numbers, |number| {
-                    less & (*number < other)
-                        | equal & (*number == other)
-                        | greater & (*number > other)
+                    (number.wrapping_sub(low) <= high.wrapping_sub(low)) == inside
                 });
             }
         } else {
@@ -373,14 +380,16 @@ impl Frame {
             for block in 0..count.div_ceil(BLOCK) {
                 self.packed.block(block, &mut numbers);
                 bits.extend(&numbers, |number| {
-                    less & (*number < other)
-                        | equal & (*number == other)
-                        | greater & (*number > other)
+                    (number.wrapping_sub(low) <= high.wrapping_sub(low)) == inside
                 });
             }
         }
         bits.finish(count)
     }
+}
+
+fn constant(answer: bool, count: usize) -> BooleanBuffer {
+    if answer { BooleanBuffer::new_set(count) } else { BooleanBuffer::new_unset(count) }
 }
 
 /// Bits of blocks, one after the other.
@@ -394,9 +403,15 @@ impl Bits {
     /// The bits of a block, whose length is a multiple of 64 but for the last.
     fn extend<T>(&mut self, values: &[T], holds: impl Fn(&T) -> bool) {
         for values in values.chunks(64) {
+            // Bytes first, which vector instructions make, then eight of them to a byte of bits at a time.
+            let mut flags = [0_u8; 64];
+            for (flag, value) in flags.iter_mut().zip(values) {
+                *flag = u8::from(holds(value));
+            }
             let mut word = 0;
-            for (place, value) in values.iter().enumerate() {
-                word |= u64::from(holds(value)) << place;
+            for (place, flags) in flags.as_chunks::<8>().0.iter().enumerate() {
+                let byte = u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+                word |= byte << (8 * place);
             }
             self.0.push(word);
         }

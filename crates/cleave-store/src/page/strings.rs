@@ -40,6 +40,8 @@ const SAMPLE_BYTES: usize = 1 << 15;
 const FSST_BYTES_MIN: usize = 2048;
 /// Most bytes that a symbol stands for.
 const SYMBOL_BYTES: usize = 8;
+/// Room for eight symbols.
+const EIGHT_SYMBOLS: usize = 64;
 
 /// How a block will be coded.
 pub(crate) struct TextPlan {
@@ -59,11 +61,10 @@ pub(crate) struct Strings {
     data: Bytes,
 }
 
+/// Bytes and length by code; codes of no symbol have none.
 #[derive(Debug, Clone)]
 struct Symbols {
-    count: u8,
-    bytes: [[u8; SYMBOL_BYTES]; 256],
-    lengths: [u8; 256],
+    entries: [([u8; SYMBOL_BYTES], u8); 256],
 }
 
 impl TextPlan {
@@ -179,16 +180,23 @@ impl Strings {
         self.offsets.count().saturating_sub(1)
     }
 
-    /// The values at `indices`: where each begins and ends in their bytes, and the bytes.
-    pub(crate) fn gather(
-        &self,
-        indices: impl ExactSizeIterator<Item = usize>,
-    ) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
+    /// The values at `indices`, which ascend: where each begins and ends in their bytes, and the bytes.
+    pub(crate) fn gather(&self, indices: &[usize]) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
+        let ends: Vec<usize> = indices.iter().flat_map(|index| [*index, index + 1]).collect();
+        let mut places = Vec::with_capacity(ends.len());
+        self.offsets.gather(&ends, |offset| {
+            places.push(usize::try_from(offset).unwrap_or(usize::MAX));
+        });
         let mut offsets = Vec::with_capacity(indices.len() + 1);
         let mut room = Room { bytes: Vec::new(), filled: 0 };
         offsets.push(0);
-        for index in indices {
-            self.append(index, &mut room)?;
+        for [from, to] in places.as_chunks::<2>().0 {
+            if *to > self.data.len() || from > to {
+                return Err(nonsense("a text outside of its block".into()));
+            }
+            let growth = (to - from) * SYMBOL_BYTES + EIGHT_SYMBOLS;
+            room.bytes.resize(room.filled + growth, 0);
+            self.write(*from..*to, &mut room)?;
             offsets.push(room.offset());
         }
         Ok((offsets, room.finish()))
@@ -197,13 +205,14 @@ impl Strings {
     /// The values of `range`: where each begins and ends in their bytes, and the bytes.
     pub(crate) fn decode(&self, range: Range<usize>) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
         let whole = range.len() == self.count();
-        let place = self.place(range.start).start..self.place(range.end).start;
+        let offset = |index| usize::try_from(self.offsets.get(index)).unwrap_or(usize::MAX);
+        let place = offset(range.start)..offset(range.end).min(self.data.len());
         let bytes_max = match &self.symbols {
             Some(_) if whole => self.decoded_length,
             Some(_) => place.len() * SYMBOL_BYTES,
             None => place.len(),
         };
-        let mut room = Room { bytes: vec![0; bytes_max + SYMBOL_BYTES], filled: 0 };
+        let mut room = Room { bytes: vec![0; bytes_max + EIGHT_SYMBOLS], filled: 0 };
         let mut offsets = Vec::with_capacity(range.len() + 1);
         let mut outcome = Ok(());
         let mut from = None;
@@ -225,23 +234,6 @@ impl Strings {
             return Err(nonsense(format!("{found} bytes of text where {expected} are promised")));
         }
         Ok((offsets, room.finish()))
-    }
-
-    /// Where the codes of a value lie; empty and at their end for the one behind the last.
-    fn place(&self, index: usize) -> Range<usize> {
-        let offset = |index: usize| usize::try_from(self.offsets.get(index)).unwrap_or(usize::MAX);
-        let from = offset(index);
-        from..if index < self.count() { offset(index + 1) } else { from }
-    }
-
-    fn append(&self, index: usize, room: &mut Room) -> Result<(), Corruption> {
-        let place = self.place(index);
-        let growth = place.len().saturating_mul(SYMBOL_BYTES).saturating_add(SYMBOL_BYTES);
-        if place.end > self.data.len() {
-            return Err(nonsense("a text outside of its block".into()));
-        }
-        room.bytes.resize(room.filled + growth, 0);
-        self.write(place, room)
     }
 
     fn write(&self, place: Range<usize>, room: &mut Room) -> Result<(), Corruption> {
@@ -284,39 +276,64 @@ impl Room {
 impl Symbols {
     fn parse(count: u8, table: &[u8]) -> Result<Self, Corruption> {
         let (lengths, bytes) = table.split_at_checked(usize::from(count)).unwrap_or_default();
-        let mut symbols = Self { count, bytes: [[0; SYMBOL_BYTES]; 256], lengths: [0; 256] };
         if lengths.iter().any(|length| !(1..=SYMBOL_BYTES).contains(&usize::from(*length))) {
             return Err(nonsense("a symbol of no length that symbols have".into()));
         }
-        for (place, length) in symbols.lengths.iter_mut().zip(lengths) {
-            *place = *length;
+        let mut entries = [([0; SYMBOL_BYTES], 0); 256];
+        let symbols = bytes.as_chunks::<SYMBOL_BYTES>().0;
+        for (entry, symbol) in entries.iter_mut().zip(symbols.iter().zip(lengths)) {
+            *entry = (*symbol.0, *symbol.1);
         }
-        for (place, symbol) in symbols.bytes.iter_mut().zip(bytes.as_chunks::<SYMBOL_BYTES>().0) {
-            *place = *symbol;
-        }
-        Ok(symbols)
+        Ok(Self { entries })
     }
 
-    /// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that are
-    /// no codes, or where less than eight bytes would be left free.
-    fn write(&self, codes: &[u8], room: &mut [u8], mut at: usize) -> Option<usize> {
+    /// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that end
+    /// within a code, or where less than eight bytes would be left free. A code of no symbol stands for nothing.
+    fn write(&self, mut codes: &[u8], room: &mut [u8], mut at: usize) -> Option<usize> {
+        // A symbol is written as eight bytes, of which the next one overwrites what is not its own.
+        while let Some((eight, rest)) = codes.split_first_chunk::<SYMBOL_BYTES>()
+            && let Some(target) = room.get_mut(at..)?.first_chunk_mut::<EIGHT_SYMBOLS>()
+        {
+            let plain = escape_free(u64::from_le_bytes(*eight));
+            let mut filled = 0;
+            for code in eight.iter().take(plain) {
+                let (symbol, length) = self.entries.get(usize::from(*code))?;
+                *target.get_mut(filled..)?.first_chunk_mut()? = *symbol;
+                filled += usize::from(*length);
+            }
+            at += filled;
+            codes = if plain == SYMBOL_BYTES {
+                rest
+            } else {
+                let (byte, rest) = codes.get(plain + 1..)?.split_first()?;
+                *room.get_mut(at)? = *byte;
+                at += 1;
+                rest
+            };
+        }
         let mut codes = codes.iter();
         while let Some(code) = codes.next() {
-            // A symbol is written as eight bytes, of which the next one overwrites what is not its own.
             let target: &mut [u8; SYMBOL_BYTES] = room.get_mut(at..)?.first_chunk_mut()?;
-            if *code < self.count {
-                let place = usize::from(*code);
-                *target = *self.bytes.get(place)?;
-                at += usize::from(*self.lengths.get(place)?);
-            } else if *code == ESCAPE {
+            if *code == ESCAPE {
                 target[0] = *codes.next()?;
                 at += 1;
             } else {
-                return None;
+                let (symbol, length) = self.entries.get(usize::from(*code))?;
+                *target = *symbol;
+                at += usize::from(*length);
             }
         }
         Some(at)
     }
+}
+
+/// How many of eight codes come before the first escape.
+fn escape_free(codes: u64) -> usize {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    // A byte of ones is a zero in the complement; the lowest zero is found exactly.
+    let inverse = !codes;
+    let zeros = inverse.wrapping_sub(LOW) & codes & (LOW << 7);
+    usize::try_from(zeros.trailing_zeros() / 8).unwrap_or(0)
 }
 
 fn nonsense(reason: String) -> Corruption {

@@ -140,15 +140,19 @@ fn encode_texts(value_type: ValueType, array: &dyn Array, target: &mut Vec<u8>) 
             (array.offsets(), array.values())
         }
     };
+    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
     let value = |slot: usize| -> &[u8] {
-        if array.is_null(slot) {
+        if nulls.is_some_and(|nulls| nulls.is_null(slot)) {
             return &[];
         }
         let place = offsets.get(slot).zip(offsets.get(slot + 1));
         place.and_then(|(from, to)| values.get(size(*from)..size(*to))).unwrap_or_default()
     };
     let count = array.len();
-    let bytes: usize = (0..count).map(|slot| value(slot).len()).sum();
+    let bytes: usize = match (nulls, offsets.first().zip(offsets.last())) {
+        (None, Some((first, last))) => size(*last - *first),
+        _ => (0..count).map(|slot| value(slot).len()).sum(),
+    };
     let dictionary = Dictionary::of(array, count / 2, value);
     if let Some(dictionary) = dictionary {
         let entry_bytes = dictionary.firsts.iter().map(|slot| value(*slot).len()).sum();
@@ -281,11 +285,13 @@ impl Dictionary {
         value: impl Fn(usize) -> &'a [u8],
     ) -> Option<Self> {
         let count = array.len();
+        let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+        let is_valid = |slot: usize| nulls.is_none_or(|nulls| nulls.is_valid(slot));
         let step = count / SAMPLE_COUNT;
         if step > 1 {
             let mut sample = Interner::with_room_for(SAMPLE_COUNT);
             let mut sampled = 0;
-            for slot in (0..count).step_by(step).filter(|slot| array.is_valid(*slot)) {
+            for slot in (0..count).step_by(step).filter(|slot| is_valid(*slot)) {
                 sample.code_of(slot, &value);
                 sampled += 1;
             }
@@ -296,7 +302,7 @@ impl Dictionary {
         let mut entries = Interner::with_room_for(entry_count_max);
         let mut codes = vec![0; count];
         for (slot, code) in codes.iter_mut().enumerate() {
-            if array.is_valid(slot) {
+            if is_valid(slot) {
                 *code = i64::try_from(entries.code_of(slot, &value)).unwrap_or(0);
                 if entries.firsts.len() > entry_count_max {
                     return None;

@@ -295,7 +295,7 @@ impl OpenChunk {
             }
             OpenValues::Strings(strings) => {
                 let (offsets, bytes) =
-                    strings.gather(slots.iter().copied()).map_err(|reason| self.corrupt(reason))?;
+                    strings.gather(slots).map_err(|reason| self.corrupt(reason))?;
                 self.array(count, nulls, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])
             }
             OpenValues::Dictionary { codes, entries, decoded } => {
@@ -351,7 +351,7 @@ impl OpenChunk {
             }
             Entries::Texts(strings) if code < strings.count() => {
                 let (offsets, bytes) =
-                    strings.gather(std::iter::once(code)).map_err(|reason| self.corrupt(reason))?;
+                    strings.gather(&[code]).map_err(|reason| self.corrupt(reason))?;
                 self.array(1, None, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])
             }
             Entries::Texts(_) => Err(outside()),
