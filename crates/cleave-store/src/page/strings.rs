@@ -192,7 +192,7 @@ impl Strings {
         offsets.push(0);
         for [from, to] in places.as_chunks::<2>().0 {
             if *to > self.data.len() || from > to {
-                return Err(nonsense("a text outside of its block".into()));
+                return Err(outside());
             }
             let growth = (to - from) * SYMBOL_BYTES + EIGHT_SYMBOLS;
             room.bytes.resize(room.filled + growth, 0);
@@ -206,29 +206,35 @@ impl Strings {
     pub(crate) fn decode(&self, range: Range<usize>) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
         let whole = range.len() == self.count();
         let offset = |index| usize::try_from(self.offsets.get(index)).unwrap_or(usize::MAX);
-        let place = offset(range.start)..offset(range.end).min(self.data.len());
+        let place = offset(range.start)..offset(range.end);
+        if place.start > place.end || place.end > self.data.len() {
+            return Err(outside());
+        }
         let bytes_max = match &self.symbols {
             Some(_) if whole => self.decoded_length,
             Some(_) => place.len() * SYMBOL_BYTES,
             None => place.len(),
         };
         let mut room = Room { bytes: vec![0; bytes_max + EIGHT_SYMBOLS], filled: 0 };
-        let mut offsets = Vec::with_capacity(range.len() + 1);
-        let mut outcome = Ok(());
-        let mut from = None;
+        let mut ends = Vec::with_capacity(range.len() + 1);
         self.offsets.each_block(range.start..range.end + 1, |block| {
-            for end in block {
-                let end = usize::try_from(*end).unwrap_or(usize::MAX);
-                if let Some(from) = from
-                    && outcome.is_ok()
-                {
-                    outcome = self.write(from..end, &mut room);
-                }
-                from = Some(end);
-                offsets.push(room.offset());
-            }
+            ends.extend(block.iter().map(|end| usize::try_from(*end).unwrap_or(usize::MAX)));
         });
-        outcome?;
+        let offsets = match &self.symbols {
+            Some(symbols) => {
+                let codes = self.data.get(place.clone()).ok_or_else(outside)?;
+                symbols.write_all(codes, &ends, place.start, &mut room)?
+            }
+            None => {
+                let mut offsets = Vec::with_capacity(ends.len());
+                offsets.push(0);
+                for (from, to) in ends.iter().zip(ends.iter().skip(1)) {
+                    self.write(*from..*to, &mut room)?;
+                    offsets.push(room.offset());
+                }
+                offsets
+            }
+        };
         if whole && room.filled != self.decoded_length {
             let (found, expected) = (room.filled, self.decoded_length);
             return Err(nonsense(format!("{found} bytes of text where {expected} are promised")));
@@ -237,7 +243,6 @@ impl Strings {
     }
 
     fn write(&self, place: Range<usize>, room: &mut Room) -> Result<(), Corruption> {
-        let outside = || nonsense("a text outside of its block".into());
         let codes = self.data.get(place).ok_or_else(outside)?;
         let filled = match &self.symbols {
             Some(symbols) => symbols.write(codes, &mut room.bytes, room.filled),
@@ -287,6 +292,52 @@ impl Symbols {
         Ok(Self { entries })
     }
 
+    /// Writes what `codes` of values one after the other stand for; returns where each value ends. Their ends are
+    /// counted from `start`.
+    ///
+    /// All codes are decoded in one loop, since values are so short that one for each would mostly mispredict its end.
+    fn write_all(
+        &self,
+        codes: &[u8],
+        ends: &[usize],
+        start: usize,
+        room: &mut Room,
+    ) -> Result<Vec<i32>, Corruption> {
+        let too_long = || nonsense("texts longer than they say".into());
+        // Where the bytes of each code begin; -1 within a code, where no value ends.
+        let mut begins = vec![-1_i32; codes.len() + 1];
+        let mut at = 0;
+        let mut index = 0;
+        while let Some(code) = codes.get(index) {
+            if let Some(begin) = begins.get_mut(index) {
+                *begin = i32::try_from(at).unwrap_or(-1);
+            }
+            let target: &mut [u8; SYMBOL_BYTES] =
+                room.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut).ok_or_else(too_long)?;
+            let (symbol, length) =
+                self.entries.get(usize::from(*code)).copied().unwrap_or_default();
+            if *code == ESCAPE {
+                target[0] = *codes.get(index + 1).ok_or_else(outside)?;
+                at += 1;
+                index += 2;
+            } else {
+                *target = symbol;
+                at += usize::from(length);
+                index += 1;
+            }
+        }
+        if let Some(begin) = begins.last_mut() {
+            *begin = i32::try_from(at).unwrap_or(-1);
+        }
+        room.filled = at;
+        let mut offsets = Vec::with_capacity(ends.len());
+        for end in ends {
+            let end = begins.get(end.wrapping_sub(start)).copied().unwrap_or(-1);
+            offsets.push(end);
+        }
+        if offsets.contains(&-1) || !offsets.is_sorted() { Err(outside()) } else { Ok(offsets) }
+    }
+
     /// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that end
     /// within a code, or where less than eight bytes would be left free. A code of no symbol stands for nothing.
     fn write(&self, mut codes: &[u8], room: &mut [u8], mut at: usize) -> Option<usize> {
@@ -334,6 +385,10 @@ fn escape_free(codes: u64) -> usize {
     let inverse = !codes;
     let zeros = inverse.wrapping_sub(LOW) & codes & (LOW << 7);
     usize::try_from(zeros.trailing_zeros() / 8).unwrap_or(0)
+}
+
+fn outside() -> Corruption {
+    nonsense("a text outside of its block".into())
 }
 
 fn nonsense(reason: String) -> Corruption {
