@@ -227,7 +227,7 @@ fn a_limit_of_file_sizes_fails_the_statement_and_nothing_else() {
     let insert = |first: u32, count: u32| {
         let last = first + count - 1;
         format!(
-            "INSERT INTO people SELECT i, repeat('x', 900), NULL FROM generate_series({first}, {last}) AS g(i)"
+            "INSERT INTO people SELECT i, repeat(md5(i::text), 28), NULL FROM generate_series({first}, {last}) AS g(i)"
         )
     };
     // In blocks of 512 bytes; the data of the statement needs more.
