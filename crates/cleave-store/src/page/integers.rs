@@ -218,6 +218,36 @@ impl Integers {
         }
     }
 
+    /// Adds the numbers of `range` to `target`, as what `convert` makes of them.
+    pub(crate) fn extend<T>(
+        &self,
+        range: Range<usize>,
+        target: &mut Vec<T>,
+        convert: impl Fn(i64) -> T,
+    ) {
+        let frame = match &self.layout {
+            IntegerLayout::Packed(frame) if frame.packed.is_narrow() => frame,
+            _ => {
+                return self.each_block(range, |block| {
+                    target.extend(block.iter().map(|value| convert(*value)));
+                });
+            }
+        };
+        // The most frequent layout goes from 32 bits to the type of the values in one step.
+        let end = range.end.min(self.count);
+        let mut numbers = [0_u32; BLOCK];
+        for block in range.start / BLOCK..end.div_ceil(BLOCK) {
+            frame.packed.block_narrow(block, &mut numbers);
+            let start = block * BLOCK;
+            let from = range.start.max(start) - start;
+            let numbers = numbers.get(from..(end - start).min(BLOCK)).unwrap_or_default();
+            let base = frame.base;
+            target.extend(
+                numbers.iter().map(|number| convert(base.wrapping_add(i64::from(*number)))),
+            );
+        }
+    }
+
     /// Hands out the numbers at `indices`, which ascend.
     pub(crate) fn gather(&self, indices: &[usize], mut take: impl FnMut(i64)) {
         let IntegerLayout::Delta { .. } = &self.layout else {

@@ -510,13 +510,13 @@ fn blocks<T: arrow::datatypes::ArrowNativeType>(
     convert: impl Fn(i64) -> T,
 ) -> Buffer {
     let mut values = Vec::with_capacity(range.len());
-    integers.each_block(range, |block| values.extend(block.iter().map(|value| convert(*value))));
+    integers.extend(range, &mut values, convert);
     Buffer::from_vec(values)
 }
 
 fn range_codes(codes: &Integers, range: Range<usize>) -> Vec<u32> {
     let mut all = Vec::with_capacity(range.len());
-    codes.each_block(range, |block| all.extend(block.iter().map(|code| to_code(*code))));
+    codes.extend(range, &mut all, to_code);
     all
 }
 

@@ -15,7 +15,10 @@ fn encoded(values: &[i64]) -> Bytes {
 
 fn all(integers: &Integers, range: std::ops::Range<usize>) -> Vec<i64> {
     let mut values = Vec::new();
-    integers.each_block(range, |block| values.extend_from_slice(block));
+    integers.each_block(range.clone(), |block| values.extend_from_slice(block));
+    let mut again = Vec::new();
+    integers.extend(range, &mut again, |value| value);
+    assert_eq!(values, again);
     values
 }
 
