@@ -132,10 +132,14 @@ pub enum Error {
         column: String,
     },
     /// A key that a row has already: give another.
-    #[error("duplicate key in table \"{table}\": ({columns})=({key}) already exists")]
+    #[error(
+        "duplicate key in table \"{table}\": ({columns})=({key}) already exists, and \"{constraint}\" is unique"
+    )]
     DuplicateKey {
         /// The table.
         table: String,
+        /// The unique index or constraint.
+        constraint: String,
         /// The columns of the key, separated by commas.
         columns: String,
         /// The values of the key, separated by commas.
@@ -178,6 +182,8 @@ pub struct Position {
 pub enum NameKind {
     /// A table.
     Table,
+    /// An index.
+    Index,
     /// A column of a table or of a query.
     Column,
     /// A schema, as in `schema.table`.
@@ -210,8 +216,14 @@ pub enum Fault {
     Parameter,
     /// Anything else that cannot be meant (42601).
     Statement,
+    /// More columns than there may be (54011).
+    TooManyColumns,
     /// A limit of the parser: too deep (54001).
     TooComplex,
+    /// An object of another kind than the statement is for (42809).
+    ObjectKind,
+    /// An object that another one needs (2BP01).
+    Dependent,
     /// A statement for which the database or transaction is in the wrong state (55000).
     State,
 }
@@ -449,7 +461,10 @@ impl Fault {
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",
             Self::Parameter => "22023",
+            Self::TooManyColumns => "54011",
             Self::TooComplex => "54001",
+            Self::ObjectKind => "42809",
+            Self::Dependent => "2BP01",
             Self::State => "55000",
         }
     }
@@ -461,14 +476,14 @@ impl NameKind {
             Self::Table => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
-            Self::Type | Self::Setting | Self::Device => "42704",
+            Self::Index | Self::Type | Self::Setting | Self::Device => "42704",
             Self::Function => "42883",
         }
     }
 
     fn sqlstate_taken(self) -> &'static str {
         match self {
-            Self::Table => "42P07",
+            Self::Table | Self::Index => "42P07",
             Self::Column => "42701",
             Self::Schema => "42P06",
             Self::Function => "42723",
@@ -591,6 +606,7 @@ impl fmt::Display for NameKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Table => "table",
+            Self::Index => "index",
             Self::Column => "column",
             Self::Schema => "schema",
             Self::Type => "type",

@@ -1,7 +1,8 @@
-//! The primary key of one tablet: a key in, the VID of its row out.
+//! The indexes of one tablet: a key in, the VIDs of its rows out.
 //!
 //! ```text
-//!   key ─▶ memtable ── not there ──▶ runs, newest first ──▶ VID ─▶ (caller) version map ─▶ row
+//!   key ─▶ memtable ─┬─▶ VIDs ─▶ (caller) version map ─▶ rows
+//!       └▶ runs, newest first ─┘
 //! ```
 //!
 //! Keys of INSERT go to the memtable, which is made again at the first use after an opening, from the
@@ -10,25 +11,44 @@
 //! younger than a reader's state, whose VID that state's version map does not know. In this format
 //! version rows are only added, so such a key has no older row.
 //!
-//! Invariant: a key is in at most one place, memtable or one run. Source: rule 16.
+//! Invariant: an entry is in at most one place, memtable or one run. Source: rule 16.
+
+mod heap_rows;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use arrow::array::{BinaryArray, RecordBatch};
 use cleave_store::{
-    IndexKey, KeyMerge, Memtable, MergeSource, OverflowValues, PageClass, PageRead, PageSource,
-    Projection, Run, SegmentDirectory, StoreError, TableSchema, decode_batch, overflow_pages,
+    IndexKey, KeyMerge, KeyRange, Memtable, MergeSource, PageClass, PageSource, Projection, Run,
+    SegmentDirectory, StoreError, TableSchema,
 };
 use tokio::sync::OnceCell;
 
 use crate::catalog::TabletState;
+use crate::catalog::index_definition::IndexDefinition;
 use crate::error::{Error, Result};
+
+pub(crate) use heap_rows::heap_rows;
 
 /// Pages of hot segments that are read at once when the memtable is made again.
 const REBUILD_PAGE_COUNT: usize = 64;
 
-/// Index of one tablet's primary key, as of one catalog state.
+/// What all who read and write an index need of it: how its keys are made, and what to call it.
+#[derive(Debug)]
+pub struct IndexShape {
+    /// Name, columns, whether it is unique.
+    pub definition: Arc<IndexDefinition>,
+    /// How its keys are made.
+    pub key: IndexKey,
+    /// Positions of its columns in the table, in key order.
+    pub columns: Vec<usize>,
+    schema: Arc<TableSchema>,
+}
+
+/// One index of one tablet, as of one catalog state.
 #[derive(Debug, Clone)]
 pub struct TabletIndex {
+    shape: Arc<IndexShape>,
     /// Sorted runs, oldest first.
     runs: Vec<Run>,
     /// Rows of hot segments below this VID are in a run.
@@ -49,10 +69,98 @@ pub(crate) struct PendingKeys {
     keys: Vec<(Vec<u8>, u64)>,
 }
 
+impl IndexShape {
+    /// The shape of `definition`, an index of the table `schema`.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for columns that the table does not have.
+    pub fn new(
+        definition: Arc<IndexDefinition>,
+        schema: &Arc<TableSchema>,
+    ) -> Result<Arc<Self>, StoreError> {
+        let key = definition.key(schema)?;
+        let columns = definition.column_indices(schema);
+        Ok(Arc::new(Self { definition, key, columns, schema: Arc::clone(schema) }))
+    }
+
+    /// The table.
+    pub fn schema(&self) -> &Arc<TableSchema> {
+        &self.schema
+    }
+
+    /// The key columns alone, of rows of the whole table.
+    ///
+    /// # Errors
+    /// For rows of another table.
+    pub(crate) fn key_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        Ok(rows.project(&self.columns)?)
+    }
+
+    /// The entries of rows of which `keys` are the key columns, and whose VIDs rise from `vid_first`.
+    ///
+    /// # Errors
+    /// A key that is too long.
+    pub(crate) fn entries(&self, keys: &RecordBatch, vid_first: u64) -> Result<BinaryArray> {
+        Ok(self.key.entries(keys.columns(), vid_first)?)
+    }
+
+    /// The columns that a reader of rows needs for the index.
+    pub(crate) fn projection(&self) -> Projection {
+        Projection::of_table(&self.schema, &self.columns)
+    }
+
+    /// The error of a key that is there already, with its values.
+    pub(crate) fn duplicate_key(&self, key: &[u8]) -> Error {
+        let names = self.definition.column_names(&self.schema);
+        let values = self.key_values(key).unwrap_or_else(|_| vec!["?".to_owned()]);
+        Error::DuplicateKey {
+            table: self.schema.name.clone(),
+            constraint: self.definition.name.clone(),
+            columns: names.join(", "),
+            key: values.join(", "),
+        }
+    }
+
+    fn key_values(&self, key: &[u8]) -> Result<Vec<String>> {
+        self.key
+            .decode(&[key])?
+            .iter()
+            .map(|column| Ok(crate::value::value_text(column, 0)?.unwrap_or_default()))
+            .collect()
+    }
+
+    /// An error of the store, where duplicate keys are told as SQL tells them.
+    pub(crate) fn key_error(&self, error: StoreError) -> Error {
+        match error {
+            StoreError::DuplicateKey { key, .. } => self.duplicate_key(&key),
+            other => other.into(),
+        }
+    }
+
+    /// Reads `sources` to their end and refuses a key that comes twice.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`], and those of reading.
+    pub(crate) async fn check_unique(
+        &self,
+        sources: Vec<MergeSource>,
+        pages: &dyn PageSource,
+    ) -> Result<()> {
+        let mut merge = KeyMerge::new(sources, true);
+        while merge.next(pages).await.map_err(|error| self.key_error(error))?.is_some() {}
+        Ok(())
+    }
+}
+
 impl TabletIndex {
     /// The index of a tablet without rows.
-    pub(crate) fn empty() -> Self {
-        Self { runs: Vec::new(), vid_covered: 0, memtable: SharedMemtable::of(Memtable::new()) }
+    pub(crate) fn empty(shape: Arc<IndexShape>) -> Self {
+        Self::built(shape, Vec::new(), 0)
+    }
+
+    /// An index all of whose keys are in `runs`: those of all rows below `vid_covered`.
+    pub(crate) fn built(shape: Arc<IndexShape>, runs: Vec<Run>, vid_covered: u64) -> Self {
+        Self { shape, runs, vid_covered, memtable: SharedMemtable::of(Memtable::new()) }
     }
 
     /// The index as a root stores it: its memtable is yet to be made.
@@ -60,10 +168,11 @@ impl TabletIndex {
     /// # Errors
     /// [`StoreError::Malformed`] for a segment that is no run.
     pub(crate) fn stored(
+        shape: Arc<IndexShape>,
         runs: Vec<Arc<SegmentDirectory>>,
         vid_covered: u64,
     ) -> Result<Self, StoreError> {
-        Ok(Self { runs: opened(runs)?, vid_covered, memtable: Arc::default() })
+        Ok(Self { shape, runs: opened(runs)?, vid_covered, memtable: Arc::default() })
     }
 
     /// The same index with other runs and the same memtable.
@@ -71,8 +180,8 @@ impl TabletIndex {
     /// # Errors
     /// As [`TabletIndex::stored`].
     pub(crate) fn with_runs(&self, runs: Vec<Arc<SegmentDirectory>>) -> Result<Self, StoreError> {
-        let memtable = Arc::clone(&self.memtable);
-        Ok(Self { runs: opened(runs)?, vid_covered: self.vid_covered, memtable })
+        let (shape, memtable) = (Arc::clone(&self.shape), Arc::clone(&self.memtable));
+        Ok(Self { shape, runs: opened(runs)?, vid_covered: self.vid_covered, memtable })
     }
 
     /// The index after its memtable went into `runs`, with all rows below `vid_covered`.
@@ -80,11 +189,21 @@ impl TabletIndex {
     /// # Errors
     /// As [`TabletIndex::stored`].
     pub(crate) fn flushed(
+        &self,
         runs: Vec<Arc<SegmentDirectory>>,
         vid_covered: u64,
     ) -> Result<Self, StoreError> {
-        let memtable = SharedMemtable::of(Memtable::new());
-        Ok(Self { runs: opened(runs)?, vid_covered, memtable })
+        Ok(Self::built(Arc::clone(&self.shape), opened(runs)?, vid_covered))
+    }
+
+    /// How its keys are made, and what it is called.
+    pub fn shape(&self) -> &Arc<IndexShape> {
+        &self.shape
+    }
+
+    /// Name, columns, whether it is unique.
+    pub fn definition(&self) -> &Arc<IndexDefinition> {
+        &self.shape.definition
     }
 
     /// The directories of the runs, oldest first.
@@ -92,18 +211,17 @@ impl TabletIndex {
         self.runs.iter().map(Run::directory)
     }
 
-    /// The row of `key`, which may be younger than `tablet`.
+    /// The row of `key`, the search key of a unique index; it may be younger than `tablet`.
     ///
     /// # Errors
     /// Those of reading pages.
     pub async fn get(
         &self,
         tablet: &TabletState,
-        schema: &TableSchema,
         pages: &dyn PageSource,
         key: &[u8],
     ) -> Result<Option<u64>> {
-        let memtable = self.memtable(tablet, schema, pages).await?;
+        let memtable = self.memtable(tablet, pages).await?;
         let found = read(memtable).get(key);
         if found.is_some() {
             return Ok(found);
@@ -116,19 +234,62 @@ impl TabletIndex {
         Ok(None)
     }
 
-    /// The first of `keys` that the index has, by its position.
+    /// The rows of all entries in `ranges`, in no order, some of which may be younger than `tablet`; None: they are more
+    /// than `limit`. `search_keys`: each range is that of one search key.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub async fn rows_in(
+        &self,
+        tablet: &TabletState,
+        pages: &dyn PageSource,
+        ranges: &[KeyRange],
+        search_keys: bool,
+        limit: usize,
+    ) -> Result<Option<Vec<u64>>> {
+        let mut vids = Vec::new();
+        {
+            let memtable = read(self.memtable(tablet, pages).await?);
+            for range in ranges {
+                let room = limit.saturating_sub(vids.len()).saturating_add(1);
+                vids.extend(memtable.vids_in(range).take(room));
+            }
+        }
+        for run in &self.runs {
+            for range in ranges {
+                if search_keys && !run.may_have(&range.from) {
+                    continue;
+                }
+                let mut cursor = run.scan(range.clone());
+                while vids.len() <= limit
+                    && let Some(block) = cursor.next(pages).await?
+                {
+                    vids.extend(block.vids.values());
+                }
+            }
+        }
+        Ok((vids.len() <= limit).then_some(vids))
+    }
+
+    /// Pages of runs that hold `ranges`, and how many entries certainly lie in them, as far as fences tell.
+    pub fn measure(&self, ranges: &[KeyRange]) -> (usize, u64) {
+        let measured =
+            self.runs.iter().flat_map(|run| ranges.iter().map(|range| run.measure(range)));
+        measured.fold((0, 0), |sum, (pages, entries)| (sum.0 + pages, sum.1 + entries))
+    }
+
+    /// The first of `keys`, search keys of a unique index, that the index has, by its position.
     ///
     /// # Errors
     /// Those of reading pages.
     pub(crate) async fn first_present(
         &self,
         tablet: &TabletState,
-        schema: &TableSchema,
         pages: &dyn PageSource,
         keys: &[&[u8]],
     ) -> Result<Option<usize>> {
         let in_memtable = {
-            let memtable = read(self.memtable(tablet, schema, pages).await?);
+            let memtable = read(self.memtable(tablet, pages).await?);
             keys.iter().position(|key| memtable.get(key).is_some())
         };
         if in_memtable.is_some() {
@@ -150,7 +311,6 @@ impl TabletIndex {
     pub(crate) async fn overlapping(
         &self,
         tablet: &TabletState,
-        schema: &TableSchema,
         pages: &dyn PageSource,
         first: &[u8],
         last: &[u8],
@@ -159,10 +319,11 @@ impl TabletIndex {
         for run in &self.runs {
             let overlaps = run.key_range().is_some_and(|(low, high)| low <= last && first <= high);
             if overlaps {
-                sources.push(MergeSource::Run(run.scan(Some(first))));
+                let range = KeyRange { from: first.to_vec(), below: None };
+                sources.push(MergeSource::Run(run.scan(range)));
             }
         }
-        let memtable = read(self.memtable(tablet, schema, pages).await?).clone();
+        let memtable = read(self.memtable(tablet, pages).await?).clone();
         if !memtable.is_empty() {
             sources.push(MergeSource::Memtable(Arc::new(memtable)));
         }
@@ -176,10 +337,9 @@ impl TabletIndex {
     pub(crate) async fn memtable_copy(
         &self,
         tablet: &TabletState,
-        schema: &TableSchema,
         pages: &dyn PageSource,
     ) -> Result<Memtable> {
-        Ok(read(self.memtable(tablet, schema, pages).await?).clone())
+        Ok(read(self.memtable(tablet, pages).await?).clone())
     }
 
     /// Bytes that the memtable takes.
@@ -189,10 +349,9 @@ impl TabletIndex {
     pub(crate) async fn memtable_bytes(
         &self,
         tablet: &TabletState,
-        schema: &TableSchema,
         pages: &dyn PageSource,
     ) -> Result<usize> {
-        Ok(read(self.memtable(tablet, schema, pages).await?).byte_size())
+        Ok(read(self.memtable(tablet, pages).await?).byte_size())
     }
 
     /// Keys that shall enter this index's memtable with the commit.
@@ -203,15 +362,38 @@ impl TabletIndex {
     async fn memtable(
         &self,
         tablet: &TabletState,
-        schema: &TableSchema,
         pages: &dyn PageSource,
     ) -> Result<&RwLock<Memtable>> {
         self.memtable
             .cell
-            .get_or_try_init(|| async {
-                rebuild(tablet, schema, pages, self.vid_covered).await.map(RwLock::new)
-            })
+            .get_or_try_init(|| async { self.rebuild(tablet, pages).await.map(RwLock::new) })
             .await
+    }
+
+    /// Keys of all rows that lie in hot segments and in no run.
+    async fn rebuild(&self, tablet: &TabletState, pages: &dyn PageSource) -> Result<Memtable> {
+        let mut memtable = Memtable::new();
+        let projection = self.shape.projection();
+        for segment in tablet.heap.iter().filter(|segment| segment.class == PageClass::HOT) {
+            let entries: Vec<_> = segment
+                .pages
+                .iter()
+                .filter(|entry| {
+                    entry.vid_first + u64::from(entry.page.row_count) > self.vid_covered
+                })
+                .collect();
+            for entries in entries.chunks(REBUILD_PAGE_COUNT) {
+                for (vid_first, rows) in heap_rows(pages, segment, entries, &projection).await? {
+                    let keys = self.shape.entries(&rows, vid_first)?;
+                    for (key, vid) in keys.iter().zip(vid_first..) {
+                        if let Some(key) = key.filter(|_| vid >= self.vid_covered) {
+                            memtable.insert(key, vid)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(memtable)
     }
 }
 
@@ -240,96 +422,4 @@ fn opened(runs: Vec<Arc<SegmentDirectory>>) -> Result<Vec<Run>, StoreError> {
 
 fn read(memtable: &RwLock<Memtable>) -> std::sync::RwLockReadGuard<'_, Memtable> {
     memtable.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Keys of all rows from `vid_covered` on that lie in hot segments.
-async fn rebuild(
-    tablet: &TabletState,
-    schema: &TableSchema,
-    pages: &dyn PageSource,
-    vid_covered: u64,
-) -> Result<Memtable> {
-    let mut memtable = Memtable::new();
-    let Some(index_key) = IndexKey::of_primary_key(schema)? else { return Ok(memtable) };
-    let projection = Projection::of_table(schema, &schema.primary_key_indices());
-    for segment in tablet.heap.iter().filter(|segment| segment.class == PageClass::HOT) {
-        let entries: Vec<_> = segment
-            .pages
-            .iter()
-            .filter(|entry| entry.vid_first + u64::from(entry.page.row_count) > vid_covered)
-            .collect();
-        for entries in entries.chunks(REBUILD_PAGE_COUNT) {
-            let reads: Vec<PageRead> = entries
-                .iter()
-                .map(|entry| PageRead {
-                    segment: segment.segment_ref(),
-                    page: entry.page,
-                    columns: projection.columns.clone(),
-                })
-                .collect();
-            let answers = pages.read(reads.clone()).await?;
-            for ((entry, read), page) in entries.iter().zip(&reads).zip(&answers) {
-                let mut overflow = OverflowValues::none();
-                let needed = overflow_pages(page, read, &projection.columns, None)?;
-                let needed: Vec<_> =
-                    needed.into_iter().filter_map(|page| entry.overflow_page(page)).collect();
-                let payloads = pages.read_overflow(read.segment, needed.clone()).await?;
-                for (page, payload) in needed.iter().zip(payloads) {
-                    overflow.insert(page.page, payload);
-                }
-                let rows = decode_batch(page, read, &projection, None, &overflow)?;
-                let keys = index_key.encode(rows.columns())?;
-                for (key, vid) in keys.iter().zip(entry.vid_first..) {
-                    if let Some(key) = key.filter(|_| vid >= vid_covered) {
-                        memtable.insert(key, vid)?;
-                    }
-                }
-            }
-        }
-    }
-    Ok(memtable)
-}
-
-/// The error of a key that is there already, with its values.
-pub(crate) fn duplicate_key(schema: &TableSchema, key: &[u8]) -> Error {
-    let columns = schema.primary_key_indices();
-    let names: Vec<&str> = columns
-        .iter()
-        .filter_map(|index| schema.columns.get(*index))
-        .map(|column| column.name.as_str())
-        .collect();
-    let values = key_values(schema, key).unwrap_or_else(|_| vec!["?".to_owned()]);
-    Error::DuplicateKey {
-        table: schema.name.clone(),
-        columns: names.join(", "),
-        key: values.join(", "),
-    }
-}
-
-fn key_values(schema: &TableSchema, key: &[u8]) -> Result<Vec<String>> {
-    let Some(index_key) = IndexKey::of_primary_key(schema)? else { return Ok(Vec::new()) };
-    index_key
-        .decode(&[key])?
-        .iter()
-        .map(|column| Ok(crate::value::value_text(column, 0)?.unwrap_or_default()))
-        .collect()
-}
-
-/// An error of the store, where duplicate keys are told as SQL tells them.
-pub(crate) fn key_error(schema: &TableSchema, error: StoreError) -> Error {
-    match error {
-        StoreError::DuplicateKey { key, .. } => duplicate_key(schema, &key),
-        other => other.into(),
-    }
-}
-
-/// Reads `sources` to their end and refuses a key that comes twice.
-pub(crate) async fn check_unique(
-    schema: &TableSchema,
-    sources: Vec<MergeSource>,
-    pages: &dyn PageSource,
-) -> Result<()> {
-    let mut merge = KeyMerge::new(sources, true);
-    while merge.next(pages).await.map_err(|error| key_error(schema, error))?.is_some() {}
-    Ok(())
 }

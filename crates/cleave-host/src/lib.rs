@@ -6,10 +6,10 @@
 //! 1. [`session`]: a connection's settings; runs statement after statement.
 //! 2. [`statement`]: text to typed statements; the planning of queries.
 //! 3. [`catalog`]: what the database holds at one commit, and the step from one commit to the next.
-//! 4. [`point_path`]: a SELECT by primary key, without any plan.
+//! 4. [`point_path`]: a SELECT by the key of an index, without any plan.
 //! 5. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
 //! 6. [`device`]: links to devices, and the space on them, which the host owns.
-//! 7. [`mod@write`]: rows in: INSERT and bulk loads. [`index`]: primary keys.
+//! 7. [`mod@write`]: rows in: INSERT, bulk loads, index builds. [`index`]: indexes.
 //! 8. [`database`]: one directory, open: all of the above together.
 //! 9. [`value`] and [`copy`]: values to and from text, COPY's files.
 //! 10. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.

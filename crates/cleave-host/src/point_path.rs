@@ -1,42 +1,57 @@
-//! The point path: a SELECT by primary key, from its syntax tree to its row without any plan.
+//! The point path: a SELECT by the key of an index, from its syntax tree to its rows without any plan.
 //!
 //! ```text
 //!  SELECT columns FROM t WHERE key = constant [AND …]
-//!    ─▶ key bytes ─▶ index ─▶ VID ─▶ version map ─▶ page and slot ─▶ one row
+//!    ─▶ key bytes ─▶ index ─▶ VIDs ─▶ version map ─▶ pages and slots ─▶ rows
 //! ```
 //!
 //! 1. [`PointQuery::detect`] recognises the shape, or leaves the query to the planner. It is strict: a
-//!    condition that is not `key column = constant`, a constant that its column's type reads
-//!    otherwise than the planner would, an expression in the list, and it is not a point query.
-//! 2. [`run`] looks the key up and reads the row's columns.
+//!    condition that is not `key column = constant`, columns that are not the first ones of some index, a constant
+//!    that its column's type reads otherwise than the planner would, an expression in the list, and it is not a
+//!    point query.
+//! 2. [`run`] looks the key up and reads the columns of its rows, or finds that there are so many rows that a plan is
+//!    better.
 //!
 //! Invariant: what comes out is what the planner's way would give, byte for byte. An index entry counts
 //! only if the row that it names is in the statement's version map and has the entry's key (rule 16).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use cleave_store::{
-    ColumnRef, ColumnType, IndexKey, OverflowValues, PageRead, Projection, SegmentDirectory,
-    TableSchema, VersionPlace, decode_row, overflow_pages,
+    ColumnRef, ColumnType, KeyRange, OverflowValues, PageRead, PageSource, Projection,
+    SegmentDirectory, SegmentId, TableSchema, VersionPlace, decode_batch, decode_row,
+    overflow_pages,
 };
 use datafusion::sql::sqlparser::ast;
 
+use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
+use crate::index::IndexShape;
 use crate::settings::Stack;
 use crate::statement::names::{fold, table_name};
 use crate::value::ColumnBuilder;
 
-/// A query for the row of one key.
+/// Most entries that are looked up here; a plan reads more of them with less work each.
+const ENTRY_COUNT_MAX: usize = 256;
+
+/// A query for the rows of one key.
 #[derive(Debug, Clone)]
 pub struct PointQuery {
     table: String,
     /// Places of the columns in the table, and the names that they get.
     columns: Vec<(usize, String)>,
-    key: Vec<u8>,
+    index: Arc<IndexDefinition>,
+    /// What the entries of the rows begin with.
+    prefix: Vec<u8>,
+    /// The prefix is a whole search key.
+    is_search_key: bool,
 }
 
 impl PointQuery {
@@ -50,29 +65,48 @@ impl PointQuery {
         let table = state.table(&name)?;
         let schema = &table.schema;
         let columns = projected(&select.projection, schema, &qualifier)?;
-        let values = key_values(select.selection.as_ref()?, schema, &qualifier)?;
-        let key = IndexKey::of_primary_key(schema).ok()??.encode_one(&values).ok()?;
-        Some(Self { table: name, columns, key })
+        let values = equal_values(select.selection.as_ref()?, schema, &qualifier)?;
+        let fitting = |index: &&Arc<IndexDefinition>| {
+            let first = index.column_indices(schema);
+            let first = first.get(..values.len());
+            first.is_some_and(|first| first.iter().all(|column| values.contains_key(column)))
+        };
+        // A unique index that is given whole has one row; else one whose columns are given whole.
+        let index = table.indexes.iter().filter(fitting).min_by_key(|index| {
+            let is_whole = index.columns.len() == values.len();
+            (!(index.unique && is_whole), !is_whole, index.id)
+        })?;
+        let shape = table.tablets.first()?.index(index.id)?.shape();
+        let in_order: Vec<ArrayRef> = shape
+            .columns
+            .iter()
+            .take(values.len())
+            .filter_map(|column| values.get(column))
+            .map(Arc::clone)
+            .collect();
+        Some(Self {
+            table: name,
+            columns,
+            prefix: shape.key.prefix(&in_order).ok()?,
+            is_search_key: index.columns.len() == values.len(),
+            index: Arc::clone(index),
+        })
     }
 
     /// What EXPLAIN says.
     #[must_use]
     pub fn explain(&self, state: &CatalogState) -> String {
-        let keys = state.table(&self.table).map(|table| {
-            let schema = &table.schema;
-            let columns = schema.primary_key_indices();
-            let names = columns.iter().filter_map(|index| schema.columns.get(*index));
-            names.map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
-        });
+        let names = state.table(&self.table).map(|table| self.index.column_names(&table.schema));
         format!(
-            "Point look-up on {} by primary key ({}), on the host, without a plan",
+            "Point look-up on {} by index {} ({}), on the host, without a plan",
             self.table,
-            keys.unwrap_or_default()
+            self.index.name,
+            names.unwrap_or_default().join(", ")
         )
     }
 }
 
-/// The row of `query`, or no row.
+/// The rows of `query`; `None`: there are too many for this way.
 ///
 /// # Errors
 /// Those of the device and of pages.
@@ -81,69 +115,114 @@ pub async fn run(
     state: &Arc<CatalogState>,
     query: &PointQuery,
     stack: Stack,
-) -> Result<RecordBatch> {
+) -> Result<Option<RecordBatch>> {
     let table = state
         .table(&query.table)
         .ok_or_else(|| Error::unknown(NameKind::Table, &query.table, state.table_names()))?;
+    let mut batches = Vec::new();
     for tablet in &table.tablets {
-        if let Some(row) = run_tablet(database, table, tablet, query, stack).await? {
-            return Ok(row);
-        }
+        let pages = database.page_source(tablet.device, stack)?;
+        let Some(index) = tablet.index(query.index.id) else { return Ok(None) };
+        let vids = if query.index.unique && query.is_search_key {
+            index.get(tablet, &*pages, &query.prefix).await?.into_iter().collect()
+        } else {
+            let ranges = [KeyRange::of_prefix(query.prefix.clone())];
+            let rows =
+                index.rows_in(tablet, &*pages, &ranges, query.is_search_key, ENTRY_COUNT_MAX);
+            let Some(vids) = rows.await? else { return Ok(None) };
+            vids
+        };
+        let read = TabletRead { table, tablet, shape: index.shape(), pages: &*pages, query };
+        read.rows(vids, &mut batches).await?;
     }
-    Ok(RecordBatch::new_empty(result_schema(&table.schema, &query.columns)))
+    let schema = result_schema(&table.schema, &query.columns);
+    match batches.as_slice() {
+        [batch] => Ok(Some(batch.clone())),
+        _ => Ok(Some(concat_batches(&schema, &batches)?)),
+    }
 }
 
-async fn run_tablet(
-    database: &Arc<Database>,
-    table: &TableState,
-    tablet: &TabletState,
-    query: &PointQuery,
-    stack: Stack,
-) -> Result<Option<RecordBatch>> {
-    let schema = &table.schema;
-    let pages = database.page_source(tablet.device, stack)?;
-    let (Some(index), Some(index_key)) = (tablet.index.as_ref(), IndexKey::of_primary_key(schema)?)
-    else {
-        return Ok(None);
-    };
-    let Some(vid) = index.get(tablet, schema, &*pages, &query.key).await? else { return Ok(None) };
-    let Some((segment, page, slot)) = newest(tablet, vid) else { return Ok(None) };
-    let Some(entry) = segment.page(page) else { return Ok(None) };
-    // The columns asked for, then those of the key.
-    let key_columns = schema.primary_key_indices();
-    let places = query.columns.iter().map(|(place, _)| *place);
-    let places: Vec<usize> = places.chain(key_columns.iter().copied()).collect();
-    let projection = Projection::of_table(schema, &places);
-    let mut wanted: Vec<ColumnRef> = projection.columns.clone();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns: wanted };
-    let answers = pages.read(vec![read.clone()]).await?;
-    let Some(columns) = answers.first() else { return Ok(None) };
-    let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
-    let selection =
-        arrow::buffer::BooleanBuffer::collect_bool(row_count, |row| row == usize::from(slot));
-    let needed = overflow_pages(columns, &read, &read.columns, Some(&selection))?;
-    let mut overflow = OverflowValues::none();
-    let needed: Vec<_> = needed.into_iter().filter_map(|page| entry.overflow_page(page)).collect();
-    if !needed.is_empty() {
-        let payloads = pages.read_overflow(read.segment, needed.clone()).await?;
-        for (page, payload) in needed.iter().zip(payloads) {
-            overflow.insert(page.page, payload);
+/// A tablet whose rows are read.
+struct TabletRead<'a> {
+    table: &'a TableState,
+    tablet: &'a TabletState,
+    shape: &'a IndexShape,
+    pages: &'a dyn PageSource,
+    query: &'a PointQuery,
+}
+
+impl TabletRead<'_> {
+    /// Adds the rows `vids`, as far as this state has them, in the order in which the pages lie.
+    async fn rows(&self, vids: Vec<u64>, batches: &mut Vec<RecordBatch>) -> Result<()> {
+        let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
+        for vid in vids {
+            if let Some((segment, page, slot)) = newest(self.tablet, vid) {
+                places.entry((segment.segment, page)).or_default().push(slot);
+            }
         }
+        for ((segment, page), mut slots) in places {
+            slots.sort_unstable();
+            if let Some(segment) = self.tablet.segment(segment) {
+                batches.extend(self.page_rows(segment, page, &slots).await?);
+            }
+        }
+        Ok(())
     }
-    let row = decode_row(columns, &read, slot, &projection, &overflow)?;
-    let (shown, key) = row.columns().split_at(query.columns.len());
-    if index_key.encode_one(key)? != query.key {
-        return Ok(None);
+
+    /// The rows in `slots` of a page that have the key.
+    async fn page_rows(
+        &self,
+        segment: &SegmentDirectory,
+        page: u32,
+        slots: &[u16],
+    ) -> Result<Option<RecordBatch>> {
+        let Some(entry) = segment.page(page) else { return Ok(None) };
+        let (schema, pages) = (&self.table.schema, self.pages);
+        // The columns asked for, then those of the key.
+        let places = self.query.columns.iter().map(|(place, _)| *place);
+        let places: Vec<usize> = places.chain(self.shape.columns.iter().copied()).collect();
+        let projection = Projection::of_table(schema, &places);
+        let mut wanted: Vec<ColumnRef> = projection.columns.clone();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns: wanted };
+        let answers = pages.read(vec![read.clone()]).await?;
+        let Some(columns) = answers.first() else { return Ok(None) };
+        let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
+        let selection = BooleanBuffer::collect_bool(row_count, |row| {
+            u16::try_from(row).is_ok_and(|row| slots.binary_search(&row).is_ok())
+        });
+        let needed = overflow_pages(columns, &read, &read.columns, Some(&selection))?;
+        let mut overflow = OverflowValues::none();
+        let needed: Vec<_> =
+            needed.into_iter().filter_map(|page| entry.overflow_page(page)).collect();
+        if !needed.is_empty() {
+            let payloads = pages.read_overflow(read.segment, needed.clone()).await?;
+            for (page, payload) in needed.iter().zip(payloads) {
+                overflow.insert(page.page, payload);
+            }
+        }
+        let rows = match slots {
+            [slot] => decode_row(columns, &read, *slot, &projection, &overflow)?,
+            _ => decode_batch(columns, &read, &projection, Some(&selection), &overflow)?,
+        };
+        let (shown, key) = rows.columns().split_at(self.query.columns.len());
+        let keys = self.shape.key.encode(key)?;
+        let has_key = BooleanBuffer::collect_bool(keys.len(), |row| {
+            keys.value(row).starts_with(&self.query.prefix)
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let result = result_schema(schema, &self.query.columns);
+        let batch = RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?;
+        if has_key.count_set_bits() == batch.num_rows() {
+            return Ok(Some(batch));
+        }
+        Ok(Some(filter_record_batch(&batch, &has_key.into())?))
     }
-    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(1));
-    let result = result_schema(schema, &query.columns);
-    Ok(Some(RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?))
 }
 
 /// Segment, page and slot of the newest version of `vid`.
-fn newest(tablet: &TabletState, vid: u64) -> Option<(&Arc<SegmentDirectory>, u32, u16)> {
+pub(crate) fn newest(tablet: &TabletState, vid: u64) -> Option<(&Arc<SegmentDirectory>, u32, u16)> {
     match tablet.version_map.lookup(vid)? {
         VersionPlace::Record(record) => {
             Some((tablet.segment(record.segment())?, record.page(), record.slot()))
@@ -243,14 +322,13 @@ fn column(expression: &ast::Expr, schema: &TableSchema, qualifier: &str) -> Opti
     }
 }
 
-/// The values of the primary key, in key order, if `condition` gives each exactly once and nothing else.
-fn key_values(
+/// The value of each column that `condition` gives exactly once, if it says nothing else.
+fn equal_values(
     condition: &ast::Expr,
     schema: &TableSchema,
     qualifier: &str,
-) -> Option<Vec<ArrayRef>> {
-    let key = schema.primary_key_indices();
-    let mut values: Vec<Option<ArrayRef>> = vec![None; key.len()];
+) -> Option<BTreeMap<usize, ArrayRef>> {
+    let mut values = BTreeMap::new();
     let mut left = vec![condition];
     while let Some(condition) = left.pop() {
         match condition {
@@ -263,16 +341,15 @@ fn key_values(
                     Some(place) => (place, other),
                     None => (column(other, schema, qualifier)?, one),
                 };
-                let position = key.iter().position(|column| *column == place)?;
                 let value = key_value(constant, schema.columns.get(place)?.column_type)?;
-                if values.get_mut(position)?.replace(value).is_some() {
+                if values.insert(place, value).is_some() {
                     return None;
                 }
             }
             _ => return None,
         }
     }
-    values.into_iter().collect()
+    Some(values)
 }
 
 /// `expression` as a value of a key column, where there can be no doubt what it is compared as.

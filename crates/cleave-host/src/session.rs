@@ -1,7 +1,7 @@
 //! A session: one client's settings, and its statements, one after the other.
 //!
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
-//! 2. Each statement goes to its handler: definitions and settings here, rows in to [`insert`] and
+//! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, rows in to [`insert`] and
 //!    [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`].
 //! 3. Each statement that writes commits by itself.
@@ -11,6 +11,7 @@
 //! refused rather than ignored.
 
 mod copy;
+mod indexes;
 mod insert;
 
 use std::fmt;
@@ -19,20 +20,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_media::{Clock, SystemClock};
-use cleave_store::{TableSchema, TabletId, VersionMap};
 use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 
 pub use copy::ClientStreams;
 
 use crate::catalog::commit::Transaction;
-use crate::catalog::{DeviceId, TableState, TabletState};
+use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
-use crate::index::TabletIndex;
 use crate::point_path::{self, PointQuery};
 use crate::settings::Settings;
-use crate::statement::{CreateTable, ExplainFormat, Statement, parse_script, select};
+use crate::statement::{ExplainFormat, Statement, parse_script, select};
 use crate::write::load;
 
 /// One client's session. See the module's description.
@@ -132,6 +131,8 @@ impl Session {
         match statement {
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::DropTable { if_exists, names } => self.drop_tables(if_exists, &names).await,
+            Statement::CreateIndex(create) => self.create_index(create).await,
+            Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Insert(insert) => self.insert(insert).await,
             Statement::Copy(copy) => self.copy(*copy).await,
             Statement::Query(query) => self.query(&query).await,
@@ -159,29 +160,14 @@ impl Session {
         }
     }
 
-    async fn create_table(&self, create: CreateTable) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
-        let name = &create.schema.name;
-        if transaction.next.table(name).is_some() {
-            if create.if_not_exists {
-                return Ok(Outcome::done("CREATE TABLE"));
-            }
-            return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
-        }
-        let device = create.placement.device.as_ref().unwrap_or(&self.settings.default_device);
-        let device = self.database.device_named(device)?.id();
-        let table_id = transaction.table_id()?;
-        transaction.put_table(empty_table(TableSchema { table_id, ..create.schema }, device));
-        transaction.commit().await?;
-        Ok(Outcome::done("CREATE TABLE"))
-    }
-
     async fn drop_tables(&self, if_exists: bool, names: &[String]) -> Result<Outcome> {
         let mut transaction = Transaction::begin(&self.database).await?;
         let mut dropped = false;
         for name in names {
             if transaction.drop_table(name) {
                 dropped = true;
+            } else if transaction.next.index(name).is_some() {
+                return Err(indexes::wrong_kind(name, "a table"));
             } else if !if_exists {
                 let names = transaction.next.table_names();
                 return Err(Error::unknown(NameKind::Table, name, names));
@@ -195,15 +181,20 @@ impl Session {
 
     async fn query(&self, query: &ast::Query) -> Result<Outcome> {
         let state = self.database.catalog();
-        if let Some(point) = PointQuery::detect(query, &state) {
-            let batch =
-                point_path::run(&self.database, &state, &point, self.settings.stack).await?;
-            return Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] });
+        if let Some(point) = self.point_query(query, &state) {
+            let rows = point_path::run(&self.database, &state, &point, self.settings.stack).await?;
+            if let Some(batch) = rows {
+                return Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] });
+            }
         }
         drop(state);
         let running = Box::pin(select::run_query(&self.database, &self.settings, query)).await?;
         let (schema, batches, _) = Box::pin(running.collect()).await?;
         Ok(Outcome::Rows { schema, batches })
+    }
+
+    fn point_query(&self, query: &ast::Query, state: &CatalogState) -> Option<PointQuery> {
+        if self.settings.index_scan { PointQuery::detect(query, state) } else { None }
     }
 
     async fn explain(
@@ -224,7 +215,7 @@ impl Session {
             _ => return Err(Error::unsupported("EXPLAIN of this statement")),
         };
         let state = self.database.catalog();
-        let point = PointQuery::detect(&query, &state);
+        let point = self.point_query(&query, &state);
         if let Some(point) = point.filter(|_| format == ExplainFormat::Text && !analyze) {
             return text_rows("QUERY PLAN", vec![point.explain(&state)]);
         }
@@ -276,20 +267,6 @@ impl fmt::Debug for Session {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
-}
-
-/// A table without rows, whose one tablet lies on `device`.
-fn empty_table(schema: TableSchema, device: DeviceId) -> TableState {
-    let index = (!schema.primary_key.is_empty()).then(|| Arc::new(TabletIndex::empty()));
-    let tablet = TabletState {
-        id: TabletId(0),
-        device,
-        next_vid: 1,
-        heap: Vec::new(),
-        version_map: Arc::new(VersionMap::new()),
-        index,
-    };
-    TableState { schema: Arc::new(schema), tablets: vec![Arc::new(tablet)] }
 }
 
 fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {

@@ -48,6 +48,8 @@ pub struct Settings {
     pub batch_size: u32,
     /// `default_device`: name of the device on which CREATE TABLE puts a table.
     pub default_device: String,
+    /// `index_scan`: look-ups and scans may go through indexes.
+    pub index_scan: bool,
     /// `application_name`: how the client calls itself.
     pub application_name: String,
 }
@@ -138,6 +140,13 @@ pub const LIST: &[Setting] = &[
         values: Values::Bytes(MIB, 1024 * GIB),
         get: |settings| bytes_text(settings.device_memory_bytes),
         set: |settings, value| settings.device_memory_bytes = value.number(),
+    },
+    Setting {
+        name: "index_scan",
+        description: "Whether queries look rows up in indexes where that pays: on, or off to compare",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.index_scan { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.index_scan = matches!(value, Value::Word(0)),
     },
     fixed("IntervalStyle", "How intervals are written", "postgres"),
     Setting {
@@ -230,6 +239,7 @@ impl Default for Settings {
             device_memory_bytes: 64 * MIB,
             batch_size: 8192,
             default_device: "embedded".to_owned(),
+            index_scan: true,
             application_name: String::new(),
         }
     }

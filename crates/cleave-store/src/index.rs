@@ -7,22 +7,24 @@
 //!
 //! 1. [`IndexKey`] turns key columns into bytes whose order is the order of the values.
 //! 2. Few new keys stay in a [`Memtable`]; a bulk load sorts its keys with a [`KeySorter`].
-//! 3. [`RunWriter`] writes sorted keys as a segment of index pages, which [`Run`] looks up and scans.
+//! 3. [`RunWriter`] writes sorted keys as a segment of index pages, which [`Run`] looks up and scans; a [filter]
+//!    spares look-ups of keys that a run does not have.
 //! 4. [`KeyMerge`] reads a memtable and runs as one sorted stream: to compact, or to check that keys are unique.
 //!
 //! Invariant: runs never change; what an index says is checked against the visible version by whoever asks
-//! (rule 16). Deliberately absent: keys that repeat. An index that is not unique will append the VID to its key.
+//! (rule 16). Deliberately absent: entries that repeat. In an index that is not unique, the VID is part of the entry.
 
+pub mod filter;
 pub mod key;
 pub mod memtable;
 pub mod merge;
 pub mod run;
 pub mod sorter;
 
-pub use key::{INDEX_KEY_BYTES_MAX, IndexKey};
+pub use key::{INDEX_KEY_BYTES_MAX, IndexKey, KeyColumn, after_prefix};
 pub use memtable::Memtable;
 pub use merge::{KeyMerge, MergeSource};
-pub use run::{KeyBlock, Run, RunCursor, RunWriter};
+pub use run::{FinishedRun, KeyBlock, KeyRange, Run, RunCursor, RunWriter};
 pub use sorter::KeySorter;
 
 #[cfg(test)]

@@ -53,7 +53,8 @@ pub mod zone_map;
 
 pub use frame::{Format, FrameError};
 pub use index::{
-    IndexKey, KeyBlock, KeyMerge, KeySorter, Memtable, MergeSource, Run, RunCursor, RunWriter,
+    FinishedRun, IndexKey, KeyBlock, KeyColumn, KeyMerge, KeyRange, KeySorter, Memtable,
+    MergeSource, Run, RunCursor, RunWriter, after_prefix,
 };
 pub use placement::{Placement, RowPlace};
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};

@@ -79,8 +79,8 @@ pub struct RunProperties {
     pub filter: Option<KeyFilter>,
 }
 
-/// A filter over keys, kept as it was stored. This build writes none and asks none: a kind that a build does not
-/// know is as good as no filter.
+/// A filter over keys, kept as it was stored ([`crate::index::filter`]). A kind that a build does not know is as good as
+/// no filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFilter {
     /// How to read the bytes; kinds are never reused. 0 is not a kind.

@@ -84,6 +84,12 @@ impl Transaction {
         Arc::clone(claim)
     }
 
+    /// Makes space that a statement took before its turn this transaction's. Before any other on that device.
+    pub(crate) fn adopt(&mut self, device: DeviceId, claim: Arc<Claim>) {
+        let before = self.claims.insert(device, claim);
+        debug_assert!(before.is_none(), "one claim a device");
+    }
+
     /// An id for a new table.
     ///
     /// # Errors

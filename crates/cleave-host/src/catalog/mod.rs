@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  CatalogState ─ tables ─▶ TableState ─ tablets ─▶ TabletState ─┬─▶ heap: Vec<SegmentDirectory>
-//!               └ devices ─▶ DeviceEntry   ▲ by id ──────────────┤─▶ index runs, memtable
+//!               └ devices ─▶ DeviceEntry   ▲ by id ──────────────┤─▶ indexes: runs, memtable
 //!                                                                └─▶ version map
 //! ```
 //!
@@ -17,6 +17,7 @@
 //! entries a reader rechecks against its own version map.
 
 pub mod commit;
+pub mod index_definition;
 pub mod proto;
 pub mod root;
 
@@ -30,6 +31,7 @@ use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
 
 use crate::index::TabletIndex;
+use index_definition::IndexDefinition;
 use root::SegmentFile;
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
@@ -159,6 +161,21 @@ impl CatalogState {
         self.tables.values()
     }
 
+    /// The index `name`, with its table.
+    pub fn index(&self, name: &str) -> Option<(&Arc<TableState>, &Arc<IndexDefinition>)> {
+        self.indexes().find(|(_, index)| index.name == name)
+    }
+
+    /// All indexes, by table.
+    pub fn indexes(&self) -> impl Iterator<Item = (&Arc<TableState>, &Arc<IndexDefinition>)> {
+        self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
+    }
+
+    /// Whether a table or an index has this name.
+    pub fn is_name_taken(&self, name: &str) -> bool {
+        self.tables.contains_key(name) || self.index(name).is_some()
+    }
+
     /// All table names, sorted.
     pub fn table_names(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
@@ -201,6 +218,8 @@ impl CatalogState {
 pub struct TableState {
     /// Columns, key, defaults.
     pub schema: Arc<TableSchema>,
+    /// Its indexes, ascending by id; that of the primary key first.
+    pub indexes: Vec<Arc<IndexDefinition>>,
     /// Parts of the table (rule 9); one by default.
     pub tablets: Vec<Arc<TabletState>>,
 }
@@ -226,8 +245,8 @@ pub struct TabletState {
     pub heap: Vec<Arc<SegmentDirectory>>,
     /// VID → RecID of the newest version.
     pub version_map: Arc<VersionMap>,
-    /// The primary key's index; `None` where the table has no key.
-    pub index: Option<Arc<TabletIndex>>,
+    /// The tablet's part of each of the table's indexes, in the same order.
+    pub indexes: Vec<Arc<TabletIndex>>,
 }
 
 impl TabletState {
@@ -240,14 +259,19 @@ impl TabletState {
             .sum()
     }
 
-    /// Every segment of the tablet: those of the heap, then the runs of its index.
+    /// Every segment of the tablet: those of the heap, then the runs of its indexes.
     pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
-        self.heap.iter().chain(self.index.iter().flat_map(|index| index.runs()))
+        self.heap.iter().chain(self.indexes.iter().flat_map(|index| index.runs()))
     }
 
     /// Every extent of the tablet: heap pages, overflow pages and index runs.
     pub fn extents(&self) -> impl Iterator<Item = Extent> {
         self.segments().flat_map(|segment| segment_extents(segment))
+    }
+
+    /// The index `id`.
+    pub fn index(&self, id: u32) -> Option<&Arc<TabletIndex>> {
+        self.indexes.iter().find(|index| index.definition().id == id)
     }
 
     /// The heap segment `id`.

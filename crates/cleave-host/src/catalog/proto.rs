@@ -96,6 +96,43 @@ pub struct Table {
     /// Its tablets.
     #[prost(message, repeated, tag = "2")]
     pub tablets: Vec<Tablet>,
+    /// Its indexes, ascending by id.
+    #[prost(message, repeated, tag = "10")]
+    pub indexes: Vec<IndexDefinition>,
+}
+
+/// What an index is.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct IndexDefinition {
+    /// Number within the table; 0 is the primary key.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Columns, in key order.
+    #[prost(message, repeated, tag = "3")]
+    pub columns: Vec<IndexColumn>,
+    /// Equal rows are refused.
+    #[prost(bool, tag = "4")]
+    pub unique: bool,
+    /// It stands for a constraint.
+    #[prost(bool, tag = "5")]
+    pub constraint: bool,
+}
+
+/// One column of an index.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct IndexColumn {
+    /// Column id.
+    #[prost(uint32, tag = "1")]
+    pub column: u32,
+    /// Greatest first.
+    #[prost(bool, tag = "2")]
+    pub descending: bool,
+    /// NULLs before all values.
+    #[prost(bool, tag = "3")]
+    pub nulls_first: bool,
 }
 
 /// One tablet.
@@ -116,12 +153,13 @@ pub struct Tablet {
     /// What `VersionMap::encode` wrote.
     #[prost(bytes = "vec", tag = "5")]
     pub version_map: Vec<u8>,
-    /// The primary key's index, where there is one.
-    #[prost(message, optional, tag = "6")]
-    pub index: Option<Index>,
+    /// Its part of each of the table's indexes, in the order of their definitions. Number 6 was that of the primary key
+    /// alone.
+    #[prost(message, repeated, tag = "10")]
+    pub indexes: Vec<Index>,
 }
 
-/// A primary key's index.
+/// A tablet's part of an index.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Index {
     /// Sorted runs, oldest first.

@@ -24,17 +24,18 @@ use cleave_store::{
 };
 use prost::Message;
 
+use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
 };
 use crate::error::{Error, Result};
-use crate::index::TabletIndex;
+use crate::index::{IndexShape, TabletIndex};
 use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 1..=2 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=3 };
 
 const ROOT: &str = "root";
 const ROOT_NEW: &str = "root.new";
@@ -318,12 +319,32 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
                 next_vid: tablet.next_vid,
                 heap: tablet.heap.iter().map(place).collect(),
                 version_map: tablet.version_map.encode(),
-                index: tablet.index.as_ref().map(|index| proto::Index {
-                    runs: index.runs().map(place).collect(),
-                    vid_covered: index.vid_covered,
-                }),
+                indexes: tablet
+                    .indexes
+                    .iter()
+                    .map(|index| proto::Index {
+                        runs: index.runs().map(place).collect(),
+                        vid_covered: index.vid_covered,
+                    })
+                    .collect(),
             })
             .collect(),
+        indexes: table.indexes.iter().map(|index| encode_index(index)).collect(),
+    }
+}
+
+fn encode_index(index: &IndexDefinition) -> proto::IndexDefinition {
+    let column = |column: &IndexColumn| proto::IndexColumn {
+        column: column.column,
+        descending: column.descending,
+        nulls_first: column.nulls_first,
+    };
+    proto::IndexDefinition {
+        id: index.id,
+        name: index.name.clone(),
+        columns: index.columns.iter().map(column).collect(),
+        unique: index.unique,
+        constraint: index.constraint,
     }
 }
 
@@ -418,33 +439,60 @@ impl Decoder<'_> {
     fn table(&mut self, table: proto::Table) -> Result<TableState> {
         let schema = TableSchema::decode(&table.schema)
             .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
+        let schema = Arc::new(schema);
+        let mut shapes: Vec<Arc<IndexShape>> = Vec::with_capacity(table.indexes.len());
+        for index in table.indexes {
+            let definition = decode_index(index);
+            let is_new = shapes.last().is_none_or(|last| last.definition.id < definition.id);
+            let is_key = definition.id == PRIMARY_KEY;
+            let columns = || definition.columns.iter().map(|column| column.column);
+            if !is_new || is_key && !columns().eq(schema.primary_key.iter().copied()) {
+                let (name, table) = (&definition.name, &schema.name);
+                return Err(self.damaged(&format!("\"{name}\" is no index of \"{table}\"")));
+            }
+            let shape = IndexShape::new(Arc::new(definition), &schema);
+            shapes.push(shape.map_err(|error| self.damaged(&error.to_string()))?);
+        }
+        let has_key = shapes.first().is_some_and(|first| first.definition.id == PRIMARY_KEY);
+        if has_key == schema.primary_key.is_empty() {
+            return Err(self.damaged(&format!(
+                "table \"{}\" and its indexes do not agree on whether it has a key",
+                schema.name
+            )));
+        }
         let tablets = table
             .tablets
             .into_iter()
-            .map(|tablet| self.tablet(tablet, &schema).map(Arc::new))
+            .map(|tablet| self.tablet(tablet, &schema, &shapes).map(Arc::new))
             .collect::<Result<_, _>>()?;
-        Ok(TableState { schema: Arc::new(schema), tablets })
+        let indexes = shapes.iter().map(|shape| Arc::clone(&shape.definition)).collect();
+        Ok(TableState { schema, indexes, tablets })
     }
 
-    fn tablet(&mut self, tablet: proto::Tablet, schema: &TableSchema) -> Result<TabletState> {
+    fn tablet(
+        &mut self,
+        tablet: proto::Tablet,
+        schema: &TableSchema,
+        shapes: &[Arc<IndexShape>],
+    ) -> Result<TabletState> {
         let table = schema.table_id;
         let heap = self.segments(tablet.heap, table)?;
         let version_map = VersionMap::decode(&tablet.version_map)
             .map_err(|error| self.damaged(&format!("a version map: {error}")))?;
-        let index = match tablet.index {
-            None => None,
-            Some(index) => {
-                let runs = self.segments(index.runs, table)?;
-                let index = TabletIndex::stored(runs, index.vid_covered)
-                    .map_err(|error| self.damaged(&error.to_string()))?;
-                Some(Arc::new(index))
-            }
-        };
-        if index.is_some() == schema.primary_key.is_empty() {
+        if tablet.indexes.len() != shapes.len() {
             return Err(self.damaged(&format!(
-                "table \"{}\" and its index do not agree on whether it has a key",
-                schema.name
+                "a tablet of table \"{}\" has {} of its {} indexes",
+                schema.name,
+                tablet.indexes.len(),
+                shapes.len()
             )));
+        }
+        let mut indexes = Vec::with_capacity(shapes.len());
+        for (index, shape) in tablet.indexes.into_iter().zip(shapes) {
+            let runs = self.segments(index.runs, table)?;
+            let index = TabletIndex::stored(Arc::clone(shape), runs, index.vid_covered)
+                .map_err(|error| self.damaged(&error.to_string()))?;
+            indexes.push(Arc::new(index));
         }
         Ok(TabletState {
             id: TabletId(tablet.id),
@@ -452,7 +500,7 @@ impl Decoder<'_> {
             next_vid: tablet.next_vid,
             heap,
             version_map: Arc::new(version_map),
-            index,
+            indexes,
         })
     }
 
@@ -498,6 +546,21 @@ impl Decoder<'_> {
 
     fn damaged(&self, reason: &str) -> Error {
         StorageError::Damaged { path: self.path.to_owned(), reason: reason.to_owned() }.into()
+    }
+}
+
+fn decode_index(index: proto::IndexDefinition) -> IndexDefinition {
+    let column = |column: proto::IndexColumn| IndexColumn {
+        column: column.column,
+        descending: column.descending,
+        nulls_first: column.nulls_first,
+    };
+    IndexDefinition {
+        id: index.id,
+        name: index.name,
+        columns: index.columns.into_iter().map(column).collect(),
+        unique: index.unique,
+        constraint: index.constraint,
     }
 }
 

@@ -129,9 +129,17 @@ fn every_fault_has_its_sqlstate() {
         assert_eq!(Error::unknown(kind, "x", []).sqlstate(), unknown);
         assert_eq!(Error::NameTaken { kind, name: "x".into() }.sqlstate(), taken);
     }
-    let key = Error::DuplicateKey { table: "t".into(), columns: "id".into(), key: "1".into() };
+    let key = Error::DuplicateKey {
+        table: "t".into(),
+        constraint: "t_pkey".into(),
+        columns: "id".into(),
+        key: "1".into(),
+    };
     assert_eq!(key.sqlstate(), "23505");
-    assert_eq!(key.to_string(), "duplicate key in table \"t\": (id)=(1) already exists");
+    assert_eq!(
+        key.to_string(),
+        "duplicate key in table \"t\": (id)=(1) already exists, and \"t_pkey\" is unique"
+    );
 }
 
 #[test]

@@ -1,14 +1,15 @@
-//! CREATE TABLE: the parser's tree in, a [`TableSchema`] out.
+//! CREATE TABLE and CREATE INDEX: the parser's tree in, a [`TableSchema`] or [`CreateIndex`] out.
 //!
 //! 1. [`create_table`] refuses every clause that Cleave does not have, by name.
 //! 2. [`column_type`] maps PostgreSQL's type names to [`ColumnType`].
-//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT and the primary key.
+//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key and unique constraints.
+//! 4. [`create_index`](index::create_index) reads CREATE INDEX.
 //!
 //! Invariant: a schema that leaves here passed [`TableSchema::validate`], its column ids rise from 1 in declared
 //! order, and every default can be evaluated. `table_id` is 0 and `version` 1: the catalog gives the id.
 //!
-//! A constraint may be named; the name is not kept, as nothing can refer to it yet. `COLLATE "C"` is taken
-//! because it says what holds anyway; any other collation is refused.
+//! PRIMARY KEY and UNIQUE may be named: the name is that of their index. `COLLATE "C"` is taken because it says what
+//! holds anyway; any other collation is refused.
 //!
 //! Source: PostgreSQL's manual, CREATE TABLE and "Data Types"; issue 2, part 4.
 
@@ -20,6 +21,10 @@ use crate::statement::defaults::check_default;
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::placement::{Placement, placement};
 
+mod index;
+
+pub use index::{CreateIndex, CreateIndexColumn, create_index};
+
 /// CREATE TABLE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateTable {
@@ -29,6 +34,10 @@ pub struct CreateTable {
     pub schema: TableSchema,
     /// Where it is to lie.
     pub placement: Placement,
+    /// The name given to the primary key.
+    pub primary_key_name: Option<String>,
+    /// Its unique constraints: a name where one was given, and the ids of the columns.
+    pub unique: Vec<(Option<String>, Vec<u32>)>,
 }
 
 /// The type names that a misspelt one is compared with.
@@ -68,19 +77,22 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
         columns: Vec::with_capacity(statement.columns.len()),
         primary_key: Vec::new(),
     };
+    let mut keys = Keys::default();
     for (definition, id) in statement.columns.iter().zip(1..) {
-        let (column, is_key) = column(id, definition)?;
-        if is_key {
+        let (column, key, unique) = column(id, definition)?;
+        if let Some(name) = key {
             if !schema.primary_key.is_empty() {
                 let position = position_of(definition.name.span.start);
                 return Err(two_primary_keys(&schema.name, position));
             }
             schema.primary_key.push(id);
+            keys.primary_key_name = name;
         }
+        keys.unique.extend(unique.map(|name| (name, vec![id])));
         schema.columns.push(column);
     }
     for constraint in &statement.constraints {
-        table_constraint(&mut schema, constraint)?;
+        table_constraint(&mut schema, &mut keys, constraint)?;
     }
     for column in &mut schema.columns {
         column.not_null |= schema.primary_key.contains(&column.id);
@@ -91,7 +103,16 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     }
     let placement = placement(&statement.table_options)
         .map_err(|error| error.at(position_of(statement.name.span().start)))?;
-    Ok(CreateTable { if_not_exists: statement.if_not_exists, schema, placement })
+    let Keys { primary_key_name, unique } = keys;
+    let if_not_exists = statement.if_not_exists;
+    Ok(CreateTable { if_not_exists, schema, placement, primary_key_name, unique })
+}
+
+/// What constraints say beside the schema.
+#[derive(Default)]
+struct Keys {
+    primary_key_name: Option<String>,
+    unique: Vec<(Option<String>, Vec<u32>)>,
 }
 
 fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
@@ -144,19 +165,31 @@ fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
     }
 }
 
-/// One column, and whether it says PRIMARY KEY.
-fn column(id: u32, definition: &ast::ColumnDef) -> Result<(Column, bool)> {
+/// A constraint of a column that may be there, and may have a name.
+type ColumnConstraint = Option<Option<String>>;
+
+/// One column, and whether it says PRIMARY KEY and UNIQUE.
+fn column(
+    id: u32,
+    definition: &ast::ColumnDef,
+) -> Result<(Column, ColumnConstraint, ColumnConstraint)> {
     let name = fold(&definition.name);
     let position = position_of(definition.name.span.start);
     let column_type = column_type(&definition.data_type).map_err(|error| error.at(position))?;
-    let (mut not_null, mut null, mut is_key, mut default) = (false, false, false, None);
-    for ast::ColumnOptionDef { option, .. } in &definition.options {
+    let (mut not_null, mut null, mut key, mut unique, mut default) =
+        (false, false, None, None, None);
+    for ast::ColumnOptionDef { option, name: constraint_name } in &definition.options {
+        let constraint_name = constraint_name.as_ref().map(fold);
         match option {
             ast::ColumnOption::NotNull => not_null = true,
             ast::ColumnOption::Null => null = true,
             ast::ColumnOption::PrimaryKey(constraint) => {
                 refuse_key_clauses(constraint).map_err(|error| error.at(position))?;
-                is_key = true;
+                key = Some(constraint_name);
+            }
+            ast::ColumnOption::Unique(constraint) => {
+                refuse_unique_clauses(constraint).map_err(|error| error.at(position))?;
+                unique = Some(constraint_name);
             }
             ast::ColumnOption::Default(_) if default.is_some() => {
                 return Err(Error::Invalid {
@@ -170,6 +203,7 @@ fn column(id: u32, definition: &ast::ColumnDef) -> Result<(Column, bool)> {
             other => return Err(unsupported_option(other, position)),
         }
     }
+    let is_key = key.is_some();
     if null && (not_null || is_key) {
         return Err(Error::Invalid {
             message: format!("column \"{name}\" is both NULL and NOT NULL"),
@@ -178,43 +212,84 @@ fn column(id: u32, definition: &ast::ColumnDef) -> Result<(Column, bool)> {
         });
     }
     let default = default.filter(|text| !text.eq_ignore_ascii_case("null"));
-    Ok((Column { id, name, column_type, not_null: not_null || is_key, default }, is_key))
+    let column = Column { id, name, column_type, not_null: not_null || is_key, default };
+    Ok((column, key, unique))
 }
 
-fn table_constraint(schema: &mut TableSchema, constraint: &ast::TableConstraint) -> Result<()> {
+fn table_constraint(
+    schema: &mut TableSchema,
+    keys: &mut Keys,
+    constraint: &ast::TableConstraint,
+) -> Result<()> {
     let position = position_of(constraint.span().start);
-    let constraint = match constraint {
-        ast::TableConstraint::PrimaryKey(constraint) => constraint,
-        ast::TableConstraint::ForeignKey(_) => return Err(foreign_key(position)),
-        ast::TableConstraint::Check(_) => return Err(unsupported("CHECK", None, position)),
-        ast::TableConstraint::Unique(_) => return Err(unique(position)),
+    match constraint {
+        ast::TableConstraint::PrimaryKey(constraint) => {
+            refuse_key_clauses(constraint).map_err(|error| error.at(position))?;
+            if !schema.primary_key.is_empty() {
+                return Err(two_primary_keys(&schema.name, position));
+            }
+            schema.primary_key =
+                constraint_columns(schema, "PRIMARY KEY", &constraint.columns, position)?;
+            keys.primary_key_name = constraint.name.as_ref().map(fold);
+            Ok(())
+        }
+        ast::TableConstraint::Unique(constraint) => {
+            refuse_unique_clauses(constraint).map_err(|error| error.at(position))?;
+            let columns = constraint_columns(schema, "UNIQUE", &constraint.columns, position)?;
+            if let Some((twice, _)) = columns
+                .iter()
+                .enumerate()
+                .find(|(place, id)| columns.iter().take(*place).any(|before| before == *id))
+            {
+                let column = columns.get(twice).and_then(|id| schema.column_by_id(*id));
+                let column = column.map_or("", |column| column.name.as_str());
+                return Err(Error::Invalid {
+                    message: format!("column \"{column}\" appears twice in a unique constraint"),
+                    fault: Fault::DuplicateColumn,
+                    position,
+                });
+            }
+            keys.unique.push((constraint.name.as_ref().map(fold), columns));
+            Ok(())
+        }
+        ast::TableConstraint::ForeignKey(_) => Err(foreign_key(position)),
+        ast::TableConstraint::Check(_) => Err(unsupported("CHECK", None, position)),
         other => {
             let text = other.to_string();
             let what = text.split('(').next().unwrap_or_default().trim().to_owned();
-            return Err(unsupported(&what, None, position));
+            Err(unsupported(&what, None, position))
         }
-    };
-    refuse_key_clauses(constraint).map_err(|error| error.at(position))?;
-    if !schema.primary_key.is_empty() {
-        return Err(two_primary_keys(&schema.name, position));
     }
-    for key_column in &constraint.columns {
+}
+
+/// The ids of the columns that a PRIMARY KEY or UNIQUE lists.
+fn constraint_columns(
+    schema: &TableSchema,
+    what: &str,
+    columns: &[ast::IndexColumn],
+    position: Option<Position>,
+) -> Result<Vec<u32>> {
+    let mut ids = Vec::with_capacity(columns.len());
+    for key_column in columns {
         let place = position_of(key_column.span().start).or(position);
         let ordered = key_column.column.options != ast::OrderByOptions::default()
             || key_column.column.with_fill.is_some()
             || key_column.operator_class.is_some();
         let identifier = match &key_column.column.expr {
             ast::Expr::Identifier(identifier) if !ordered => identifier,
-            _ => return Err(unsupported("PRIMARY KEY of anything but columns", None, place)),
+            _ => {
+                let what = format!("{what} of anything but columns");
+                return Err(unsupported(&what, None, place));
+            }
         };
         let name = fold(identifier);
         let names = schema.columns.iter().map(|column| column.name.as_str());
         let found = schema
             .column(&name)
             .ok_or_else(|| Error::unknown_column(&schema.name, &name, names).at(place))?;
-        schema.primary_key.push(found.id);
+        ids.push(found.id);
     }
-    Ok(())
+    Ok(ids)
 }
 
 fn refuse_key_clauses(constraint: &ast::PrimaryKeyConstraint) -> Result<()> {
@@ -230,10 +305,26 @@ fn refuse_key_clauses(constraint: &ast::PrimaryKeyConstraint) -> Result<()> {
     Ok(())
 }
 
+fn refuse_unique_clauses(constraint: &ast::UniqueConstraint) -> Result<()> {
+    let plain = constraint.index_name.is_none()
+        && constraint.index_type.is_none()
+        && constraint.index_options.is_empty()
+        && constraint.index_type_display == ast::KeyOrIndexDisplay::None;
+    if constraint.nulls_distinct == ast::NullsDistinctOption::NotDistinct {
+        return Err(unsupported("UNIQUE NULLS NOT DISTINCT", None, None));
+    }
+    if constraint.characteristics.is_some() {
+        return Err(unsupported("DEFERRABLE or INITIALLY on UNIQUE", None, None));
+    }
+    if !plain {
+        return Err(unsupported("an index option on UNIQUE", None, None));
+    }
+    Ok(())
+}
+
 fn unsupported_option(option: &ast::ColumnOption, position: Option<Position>) -> Error {
     match option {
         ast::ColumnOption::ForeignKey(_) => foreign_key(position),
-        ast::ColumnOption::Unique(_) => unique(position),
         ast::ColumnOption::Check(_) => unsupported("CHECK", None, position),
         ast::ColumnOption::Collation(name) => {
             let hint = "text sorts by the C collation, by bytes";
@@ -253,10 +344,6 @@ fn unsupported(what: &str, hint: Option<&str>, position: Option<Position>) -> Er
 
 fn foreign_key(position: Option<Position>) -> Error {
     unsupported("FOREIGN KEY (REFERENCES)", Some("leave the clause out"), position)
-}
-
-fn unique(position: Option<Position>) -> Error {
-    unsupported("UNIQUE", Some("a table may have one PRIMARY KEY"), position)
 }
 
 fn two_primary_keys(table: &str, position: Option<Position>) -> Error {

@@ -1,8 +1,8 @@
 //! Statements: SQL text in, typed [`Statement`]s out, with everything checked that needs no catalog.
 //!
 //! 1. [`parse_script`] cuts a script into statements and reads each in PostgreSQL's dialect.
-//! 2. [`ddl`] makes a table description of CREATE TABLE, [`placement`] says on which device it is to lie,
-//!    [`copy`] makes options of COPY.
+//! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
+//!    lie, [`copy`] makes options of COPY.
 //! 3. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
@@ -16,5 +16,5 @@ pub mod placement;
 pub mod select;
 
 pub use copy::{Copy, CopyEnd, CopySource};
-pub use ddl::CreateTable;
+pub use ddl::{CreateIndex, CreateTable};
 pub use parse::{ExplainFormat, Insert, ParsedStatement, Statement, parse_script};

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Toke
 
 use crate::error::{Error, Fault, Position, Result};
 use crate::statement::copy::{Copy, parse_copy};
-use crate::statement::ddl::{CreateTable, create_table};
+use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::names::{fold, position_of, table_name};
 
 mod refuse;
@@ -52,6 +52,15 @@ pub enum Statement {
         /// A table that does not exist is no error.
         if_exists: bool,
         /// The tables.
+        names: Vec<String>,
+    },
+    /// CREATE INDEX.
+    CreateIndex(CreateIndex),
+    /// DROP INDEX.
+    DropIndex {
+        /// An index that does not exist is no error.
+        if_exists: bool,
+        /// The indexes.
         names: Vec<String>,
     },
     /// INSERT.
@@ -526,15 +535,21 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
             return Ok(Statement::Query(query));
         }
         Ast::CreateTable(statement) => return create_table(&statement).map(Statement::CreateTable),
+        Ast::CreateIndex(statement) => return create_index(&statement).map(Statement::CreateIndex),
         Ast::Drop { object_type, if_exists, names, cascade, purge, temporary, table, .. } => {
-            if object_type != ast::ObjectType::Table || table.is_some() || temporary || purge {
+            let is_index = object_type == ast::ObjectType::Index;
+            let is_known = is_index || object_type == ast::ObjectType::Table;
+            if !is_known || table.is_some() || temporary || purge {
                 return Err(Error::unsupported(format!("DROP {object_type}")));
             }
             if cascade {
-                return Err(Error::unsupported("DROP TABLE ... CASCADE"));
+                return Err(Error::unsupported(format!("DROP {object_type} ... CASCADE")));
             }
             let names = names.iter().map(table_name).collect::<Result<_>>()?;
-            return Ok(Statement::DropTable { if_exists, names });
+            return Ok(match is_index {
+                true => Statement::DropIndex { if_exists, names },
+                false => Statement::DropTable { if_exists, names },
+            });
         }
         Ast::Insert(insert) => return typed_insert(insert).map(Statement::Insert),
         Ast::StartTransaction { modes, modifier: None, statements, exception: None, .. }

@@ -18,21 +18,22 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use cleave_media::{AlignedBuffer, BlockAddress};
 use cleave_store::{
-    CommitColumn, EncodedPage, IndexKey, Memtable, MergeSource, PageClass, PageRead, PageSource,
+    CommitColumn, EncodedPage, Memtable, MergeSource, PageClass, PageRead, PageSource,
     SegmentDirectory, SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns,
     append_rows,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
+use super::compact::compact;
 use super::key_run::merge;
-use super::load::{BulkLoad, compact, segment_ref, target};
+use super::load::{BulkLoad, segment_ref, target};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
 use crate::device::{COMMAND_BYTES, Claim};
 use crate::error::Result;
-use crate::index::{TabletIndex, duplicate_key};
+use crate::index::TabletIndex;
 use crate::settings::Stack;
 
 /// Most rows that are appended to a hot segment at once.
@@ -84,6 +85,7 @@ pub(crate) async fn insert(
 struct Append {
     transaction: Transaction,
     schema: Arc<TableSchema>,
+    table: Arc<TableState>,
     tablet: Arc<TabletState>,
     claim: Arc<Claim>,
     pages: Arc<dyn PageSource>,
@@ -91,16 +93,19 @@ struct Append {
 
 impl Append {
     fn new(mut transaction: Transaction, schema: &Arc<TableSchema>) -> Result<Self> {
-        let (_, tablet) = target(&transaction, schema)?;
+        let (table, tablet) = target(&transaction, schema)?;
         let device = transaction.database().attached(tablet.device)?;
         let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
         let claim = transaction.claim(&device);
-        Ok(Self { transaction, schema: Arc::clone(schema), tablet, claim, pages })
+        Ok(Self { transaction, schema: Arc::clone(schema), table, tablet, claim, pages })
     }
 
     async fn run(mut self, rows: &RecordBatch) -> Result<u64> {
         let row_count = rows.num_rows() as u64;
-        let index = self.index(rows).await?;
+        let mut indexes = Vec::with_capacity(self.tablet.indexes.len());
+        for index in self.tablet.indexes.clone() {
+            indexes.push(self.index(index, rows).await?);
+        }
         let hot = self.append(rows).await?;
         let mut tablet = TabletState::clone(&self.tablet);
         Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
@@ -113,50 +118,52 @@ impl Append {
             _ => tablet.heap.push(Arc::new(hot)),
         }
         tablet.next_vid += row_count;
-        tablet.index = index;
-        let schema = Arc::clone(&self.schema);
-        self.transaction.put_table(TableState { schema, tablets: vec![Arc::new(tablet)] });
+        tablet.indexes = indexes;
+        let table =
+            TableState { tablets: vec![Arc::new(tablet)], ..TableState::clone(&self.table) };
+        self.transaction.put_table(table);
         self.transaction.commit().await?;
         Ok(row_count)
     }
 
     /// Checks the rows' keys; the index that has them.
-    async fn index(&mut self, rows: &RecordBatch) -> Result<Option<Arc<TabletIndex>>> {
-        let (Some(index), Some(index_key)) =
-            (self.tablet.index.as_ref().map(Arc::clone), IndexKey::of_primary_key(&self.schema)?)
-        else {
-            return Ok(None);
-        };
-        let (schema, tablet, pages) = (&self.schema, &self.tablet, &*self.pages);
-        let encoded = index_key.encode_batch(rows, &schema.primary_key_indices())?;
+    async fn index(
+        &mut self,
+        index: Arc<TabletIndex>,
+        rows: &RecordBatch,
+    ) -> Result<Arc<TabletIndex>> {
+        let (shape, tablet, pages) = (Arc::clone(index.shape()), &self.tablet, &*self.pages);
+        let encoded = shape.entries(&shape.key_rows(rows)?, tablet.next_vid)?;
         let mut keys = BTreeMap::new();
         for (key, vid) in encoded.iter().flatten().zip(tablet.next_vid..) {
             if keys.insert(key, vid).is_some() {
-                return Err(duplicate_key(schema, key));
+                return Err(shape.duplicate_key(key));
             }
         }
-        let sorted: Vec<&[u8]> = keys.keys().copied().collect();
-        let present = index.first_present(tablet, schema, pages, &sorted).await?;
-        if let Some(key) = present.and_then(|position| sorted.get(position)) {
-            return Err(duplicate_key(schema, key));
+        if shape.definition.unique {
+            let sorted: Vec<&[u8]> = keys.keys().copied().collect();
+            let present = index.first_present(tablet, pages, &sorted).await?;
+            if let Some(key) = present.and_then(|position| sorted.get(position)) {
+                return Err(shape.duplicate_key(key));
+            }
         }
-        if index.memtable_bytes(tablet, schema, pages).await? < MEMTABLE_BYTES_MAX {
+        if index.memtable_bytes(tablet, pages).await? < MEMTABLE_BYTES_MAX {
             let keys = keys.into_iter().map(|(key, vid)| (key.to_vec(), vid)).collect();
             self.transaction.keys.push(index.pending(keys));
-            return Ok(Some(index));
+            return Ok(index);
         }
-        let mut memtable: Memtable = index.memtable_copy(tablet, schema, pages).await?;
+        let mut memtable: Memtable = index.memtable_copy(tablet, pages).await?;
         for (key, vid) in &keys {
             memtable.insert(key, *vid)?;
         }
-        let segment = segment_ref(&mut self.transaction, schema)?;
+        let segment = segment_ref(&mut self.transaction, &self.schema)?;
         let source = vec![MergeSource::Memtable(Arc::new(memtable))];
-        let run = merge(schema, &self.claim, segment, source, pages).await?;
+        let run = merge(&shape, &self.claim, segment, 0, source, pages).await?;
         let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
         runs.push(Arc::new(run));
-        let runs = compact(&mut self.transaction, tablet, schema, runs, pages).await?;
+        let runs = compact(&mut self.transaction, tablet, &index, runs, pages).await?;
         let covered = tablet.next_vid + rows.num_rows() as u64;
-        Ok(Some(Arc::new(TabletIndex::flushed(runs, covered)?)))
+        Ok(Arc::new(index.flushed(runs, covered)?))
     }
 
     /// Writes the rows; the hot segment with them.

@@ -1,4 +1,4 @@
-//! Sorted runs of a primary key's index, written by a load, a flush or a merge.
+//! Sorted runs of an index, written by a load, a build, a flush or a compaction.
 //!
 //! 1. [`KeyRunWriter::push`] takes keys in any order. A [`KeySorter`] gathers them up to a budget; each
 //!    time it is full its keys go to a run. As long as a batch begins behind the end of the one before,
@@ -15,18 +15,20 @@ use std::sync::Arc;
 use arrow::array::BinaryArray;
 use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
-    KeyMerge, KeySorter, MergeSource, PageSource, Run, RunProperties, RunWriter, SegmentDirectory,
-    SegmentKind, SegmentRef, TableSchema,
+    KeyMerge, KeyRange, KeySorter, MergeSource, PageSource, Run, RunProperties, RunWriter,
+    SegmentDirectory, SegmentKind, SegmentRef,
 };
 
 use super::segment_sink::SegmentSink;
 use crate::catalog::segment_extents;
 use crate::device::Claim;
 use crate::error::Result;
-use crate::index::key_error;
+use crate::index::IndexShape;
 
-/// Bytes of keys that are sorted in memory at once.
-const SORT_BYTES: usize = 32 << 20;
+/// Bytes of keys that a statement sorts in memory at once, over all its indexes and workers.
+const SORT_BYTES: usize = 96 << 20;
+/// Least share of one index or worker.
+const SORT_BYTES_MIN: usize = 4 << 20;
 /// Most runs that are merged at once: each takes memory for the pages that it is read ahead by.
 const MERGE_RUNS_MAX: usize = 64;
 /// Blocks that a run claims at once: 4 MiB.
@@ -34,11 +36,11 @@ const AHEAD_BLOCKS: u32 = 1024;
 
 /// Makes one run of keys that come in any order. See the module's description.
 pub(crate) struct KeyRunWriter {
-    schema: Arc<TableSchema>,
+    shape: Arc<IndexShape>,
     claim: Arc<Claim>,
     segment: SegmentRef,
     sorter: KeySorter,
-    /// [`SORT_BYTES`], but for tests.
+    /// Its share of [`SORT_BYTES`].
     sort_bytes: usize,
     open: Option<OpenRun>,
     done: Vec<Arc<SegmentDirectory>>,
@@ -52,20 +54,25 @@ struct OpenRun {
 }
 
 impl KeyRunWriter {
-    /// A run of `schema`'s primary key, to be `segment`.
-    pub(crate) fn new(schema: Arc<TableSchema>, claim: Arc<Claim>, segment: SegmentRef) -> Self {
+    /// A run of the index `shape`, to be `segment`; `sharing` writers are at work for the statement.
+    pub(crate) fn new(
+        shape: Arc<IndexShape>,
+        claim: Arc<Claim>,
+        segment: SegmentRef,
+        sharing: usize,
+    ) -> Self {
         Self {
-            schema,
+            shape,
             claim,
             segment,
             sorter: KeySorter::new(),
-            sort_bytes: SORT_BYTES,
+            sort_bytes: (SORT_BYTES / sharing.max(1)).max(SORT_BYTES_MIN),
             open: None,
             done: Vec::new(),
         }
     }
 
-    /// Adds the keys of rows whose VIDs rise from `vid_first`.
+    /// Adds the entries of rows whose VIDs rise from `vid_first`.
     ///
     /// # Errors
     /// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey) as soon as one is seen, and those of
@@ -85,38 +92,36 @@ impl KeyRunWriter {
     /// # Errors
     /// As [`KeyRunWriter::push`].
     pub(crate) async fn finish(
-        mut self,
+        self,
         pages: &dyn PageSource,
-    ) -> Result<Option<SegmentDirectory>> {
+    ) -> Result<Option<Arc<SegmentDirectory>>> {
+        let (shape, claim, segment) =
+            (Arc::clone(&self.shape), Arc::clone(&self.claim), self.segment);
+        let runs = self.finish_runs().await?;
+        merge_all(&shape, &claim, segment, runs, pages).await
+    }
+
+    /// The runs that all keys make, not merged yet.
+    ///
+    /// # Errors
+    /// As [`KeyRunWriter::push`].
+    pub(crate) async fn finish_runs(mut self) -> Result<Vec<Arc<SegmentDirectory>>> {
         self.spill().await?;
         self.close().await?;
-        let mut runs = std::mem::take(&mut self.done);
-        while runs.len() > 1 {
-            // Short ones first, so that few keys are written more than once.
-            runs.sort_by_key(|run| run.pages.len());
-            let count = next_merge(runs.len());
-            let merging: Vec<_> = runs.drain(..count).collect();
-            let sources = whole_runs(&merging)?;
-            let merged = merge(&self.schema, &self.claim, self.segment, sources, pages).await?;
-            for run in &merging {
-                segment_extents(run).for_each(|extent| self.claim.give_back(extent));
-            }
-            runs.push(Arc::new(merged));
-        }
-        Ok(runs.pop().map(Arc::unwrap_or_clone))
+        Ok(std::mem::take(&mut self.done))
     }
 
     /// Writes what the sorter holds: behind the open run if it begins there, else to a new one.
     async fn spill(&mut self) -> Result<()> {
         let (mut open, mut closed, mut pages) = (self.open.take(), None, Vec::new());
-        let (schema, claim, segment) = (&self.schema, &self.claim, self.segment);
+        let (shape, claim, segment) = (&self.shape, &self.claim, self.segment);
         self.sorter.drain_sorted(|key, vid| -> Result<()> {
             // Only the first key can lie below the end of the open run: all others are sorted.
             if open.as_ref().is_none_or(|run| run.last_key.as_slice() > key) {
-                closed = open.replace(OpenRun::new(segment, claim)?);
+                closed = open.replace(OpenRun::new(shape, segment, claim)?);
             }
             if let Some(run) = &mut open {
-                let full = run.writer.push(key, vid).map_err(|error| key_error(schema, error))?;
+                let full = run.writer.push(key, vid).map_err(|error| shape.key_error(error))?;
                 pages.extend(full);
                 run.last_key.clear();
                 run.last_key.extend_from_slice(key);
@@ -124,7 +129,7 @@ impl KeyRunWriter {
             Ok(())
         })?;
         if let Some(run) = closed {
-            self.done.push(Arc::new(run.finish(self.segment).await?));
+            self.done.push(Arc::new(run.finish(&self.shape, self.segment, 0).await?));
         }
         if let Some(run) = &mut open {
             run.sink.push_all(pages).await?;
@@ -135,32 +140,63 @@ impl KeyRunWriter {
 
     async fn close(&mut self) -> Result<()> {
         if let Some(run) = self.open.take() {
-            self.done.push(Arc::new(run.finish(self.segment).await?));
+            self.done.push(Arc::new(run.finish(&self.shape, self.segment, 0).await?));
         }
         Ok(())
     }
 }
 
 impl OpenRun {
-    fn new(segment: SegmentRef, claim: &Arc<Claim>) -> Result<Self> {
+    fn new(shape: &IndexShape, segment: SegmentRef, claim: &Arc<Claim>) -> Result<Self> {
         Ok(Self {
-            writer: RunWriter::new(segment, 0)?,
+            writer: RunWriter::new(segment, 0, shape.definition.unique)?,
             sink: SegmentSink::new(Arc::clone(claim), AHEAD_BLOCKS),
             last_key: Vec::new(),
         })
     }
 
-    async fn finish(mut self, segment: SegmentRef) -> Result<SegmentDirectory> {
-        self.sink.push_all(self.writer.finish()?).await?;
-        let mut directory = SegmentDirectory::new(
-            segment,
-            SegmentKind::Index(RunProperties::default()),
-            INDEX_PAGE_CLASS,
-        );
+    async fn finish(
+        mut self,
+        shape: &IndexShape,
+        segment: SegmentRef,
+        level: u32,
+    ) -> Result<SegmentDirectory> {
+        let end = self.writer.finish()?;
+        self.sink.push_all(end.pages).await?;
+        let run = RunProperties { index_id: shape.definition.id, level, filter: end.filter };
+        let mut directory =
+            SegmentDirectory::new(segment, SegmentKind::Index(run), INDEX_PAGE_CLASS);
         directory.pages = self.sink.finish().await?;
         directory.sealed = true;
         Ok(directory)
     }
+}
+
+/// Merges `runs`, which this statement wrote, into one; `None` if there are none. The space of those merged is given
+/// back.
+///
+/// # Errors
+/// As [`merge`].
+pub(crate) async fn merge_all(
+    shape: &IndexShape,
+    claim: &Arc<Claim>,
+    segment: SegmentRef,
+    mut runs: Vec<Arc<SegmentDirectory>>,
+    pages: &dyn PageSource,
+) -> Result<Option<Arc<SegmentDirectory>>> {
+    while runs.len() > 1 {
+        // Short ones first, so that few keys are written more than once.
+        runs.sort_by_key(|run| run.pages.len());
+        let count = next_merge(runs.len());
+        let merging: Vec<_> = runs.drain(..count).collect();
+        let sources = whole_runs(&merging)?;
+        let merged = merge(shape, claim, segment, 0, sources, pages).await?;
+        for run in &merging {
+            segment_extents(run).for_each(|extent| claim.give_back(extent));
+        }
+        runs.push(Arc::new(merged));
+    }
+    Ok(runs.pop())
 }
 
 /// How many of `run_count` runs are merged next: all that there are, or before that as many as it takes
@@ -172,24 +208,25 @@ fn next_merge(run_count: usize) -> usize {
     }
 }
 
-/// Merges sorted sources, of which no two may have a key in common, into one run.
+/// Merges sorted sources, of which no two may have an entry in common, into one run of `level`.
 ///
 /// # Errors
 /// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey), and those of reading and writing.
 pub(crate) async fn merge(
-    schema: &Arc<TableSchema>,
+    shape: &IndexShape,
     claim: &Arc<Claim>,
     segment: SegmentRef,
+    level: u32,
     sources: Vec<MergeSource>,
     pages: &dyn PageSource,
 ) -> Result<SegmentDirectory> {
-    let mut run = OpenRun::new(segment, claim)?;
+    let mut run = OpenRun::new(shape, segment, claim)?;
     let mut merge = KeyMerge::new(sources, true);
-    while let Some(block) = merge.next(pages).await.map_err(|error| key_error(schema, error))? {
-        let full = run.writer.push_block(&block).map_err(|error| key_error(schema, error))?;
+    while let Some(block) = merge.next(pages).await.map_err(|error| shape.key_error(error))? {
+        let full = run.writer.push_block(&block).map_err(|error| shape.key_error(error))?;
         run.sink.push_all(full).await?;
     }
-    run.finish(segment).await
+    run.finish(shape, segment, level).await
 }
 
 /// All of `runs`, each from its first key on.
@@ -198,7 +235,9 @@ pub(crate) async fn merge(
 /// Those of a run whose directory does not hold together.
 pub(crate) fn whole_runs(runs: &[Arc<SegmentDirectory>]) -> Result<Vec<MergeSource>> {
     runs.iter()
-        .map(|directory| Ok(MergeSource::Run(Run::new(Arc::clone(directory))?.scan(None))))
+        .map(|directory| {
+            Ok(MergeSource::Run(Run::new(Arc::clone(directory))?.scan(KeyRange::default())))
+        })
         .collect()
 }
 

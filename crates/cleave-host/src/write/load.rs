@@ -1,12 +1,13 @@
-//! A bulk load: a stream of batches in, one sealed segment and one run of keys out, all or nothing.
+//! A bulk load: a stream of batches in, one sealed segment and one run for each index out, all or nothing.
 //!
 //! ```text
 //!  batches ─▶ Conform ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
-//!                      └─▶ keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
+//!                      ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
+//!                      └─▶ … one for each index
 //! ```
 //!
-//! Encoding has a thread of its own, beside the task that reads, checks and sorts keys, and the writes
-//! that are under way. Memory is bounded by a page, a few batches, the writes under way and the keys
+//! Encoding has a thread of its own, and each index a task of its own, beside the task that reads and checks rows, and
+//! the writes that are under way. Memory is bounded by a page, a few batches, the writes under way and the keys
 //! that are sorted at once, whatever the length of the stream.
 //!
 //! Invariant: nothing is visible before the commit, and a load that ends early gives back its space.
@@ -16,8 +17,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use cleave_store::{
-    EncodedPage, IndexKey, MergeSource, PageClass, PageEntry, PageSource, Run, SegmentDirectory,
-    SegmentKind, SegmentRef, SegmentWriter, TableSchema, VersionRun,
+    EncodedPage, KeyRange, MergeSource, PageClass, PageEntry, Run, SegmentDirectory, SegmentKind,
+    SegmentRef, SegmentWriter, TableSchema, VersionRun,
 };
 use datafusion::common::runtime::SpawnedTask;
 use futures::StreamExt;
@@ -25,24 +26,23 @@ use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
+use super::compact::compact;
 use super::conform::Conform;
-use super::key_run::{KeyRunWriter, merge, whole_runs};
+use super::key_run::KeyRunWriter;
 use super::segment_sink::{AHEAD_BULK, SegmentSink};
 use crate::catalog::commit::Transaction;
-use crate::catalog::{TableState, TabletState, segment_extents};
+use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
 use crate::engine::blocking;
 use crate::error::{Error, Fault, Result};
 use crate::host_pages::HostPages;
-use crate::index::{TabletIndex, check_unique};
+use crate::index::{IndexShape, TabletIndex};
 use crate::settings::Stack;
 
 /// Batches that wait for the encoder.
 const BATCHES_WAITING: usize = 4;
 /// Encoded pages that wait to be written.
 const PAGES_WAITING: usize = 2;
-/// Most runs that a key is looked up in.
-const RUNS_MAX: usize = 8;
 
 /// Loads `batches` into `table`; see [`Session::load`](crate::Session::load).
 ///
@@ -80,9 +80,17 @@ pub(crate) struct BulkLoad {
     rows: Option<mpsc::Sender<RecordBatch>>,
     encoder: SpawnedTask<Result<()>>,
     sink: SpawnedTask<Result<SegmentSink>>,
-    keys: Option<(IndexKey, KeyRunWriter)>,
-    key_columns: Vec<usize>,
+    /// One for each index, in the tablet's order.
+    indexes: Vec<IndexLoad>,
     row_count: u64,
+}
+
+/// The keys of one index on their way to a run.
+struct IndexLoad {
+    shape: Arc<IndexShape>,
+    /// Key columns, and the VID of their first row; `None` once there are no more.
+    rows: Option<mpsc::Sender<(RecordBatch, u64)>>,
+    run: SpawnedTask<Result<Option<Arc<SegmentDirectory>>>>,
 }
 
 impl BulkLoad {
@@ -100,19 +108,19 @@ impl BulkLoad {
         let pages = database.host_pages(tablet.device, Stack::Native)?;
         let segment = segment_ref(&mut transaction, schema)?;
         let claim = transaction.claim(&device);
-        let keys = match IndexKey::of_primary_key(schema)? {
-            None => None,
-            Some(index_key) => {
-                let run = segment_ref(&mut transaction, schema)?;
-                Some((index_key, KeyRunWriter::new(Arc::clone(schema), Arc::clone(&claim), run)))
-            }
-        };
+        let mut indexes = Vec::with_capacity(tablet.indexes.len());
+        for index in &tablet.indexes {
+            let run = segment_ref(&mut transaction, schema)?;
+            let shape = Arc::clone(index.shape());
+            let sharing = tablet.indexes.len();
+            let writer = KeyRunWriter::new(Arc::clone(&shape), Arc::clone(&claim), run, sharing);
+            indexes.push(IndexLoad::begin(shape, writer, Arc::clone(&pages)));
+        }
         let writer = SegmentWriter::new(segment, schema, PageClass::BULK, 0, tablet.next_vid)?;
         let (rows, rows_received) = mpsc::channel(BATCHES_WAITING);
         let (encoded, encoded_received) = mpsc::channel(PAGES_WAITING);
         let sink = SegmentSink::new(claim, AHEAD_BULK);
         Ok(Self {
-            key_columns: schema.primary_key_indices(),
             table,
             tablet,
             segment,
@@ -120,7 +128,7 @@ impl BulkLoad {
             rows: Some(rows),
             encoder: SpawnedTask::spawn(encode(writer, rows_received, encoded)),
             sink: SpawnedTask::spawn(write(sink, encoded_received)),
-            keys,
+            indexes,
             row_count: 0,
             transaction,
         })
@@ -136,9 +144,9 @@ impl BulkLoad {
     /// # Errors
     /// Those of encoding and writing these or earlier rows; [`Error::DuplicateKey`].
     pub(crate) async fn push(&mut self, rows: RecordBatch) -> Result<()> {
-        if let Some((index_key, run)) = &mut self.keys {
-            let keys = index_key.encode_batch(&rows, &self.key_columns)?;
-            run.push(&keys, self.tablet.next_vid + self.row_count).await?;
+        let vid_first = self.tablet.next_vid + self.row_count;
+        for index in &mut self.indexes {
+            index.push(&rows, vid_first).await?;
         }
         self.row_count += rows.num_rows() as u64;
         let given = match &self.rows {
@@ -161,14 +169,13 @@ impl BulkLoad {
         if self.row_count == 0 {
             return Ok(0);
         }
-        let schema = Arc::clone(&self.table.schema);
         let mut directory = SegmentDirectory::new(self.segment, SegmentKind::Heap, PageClass::BULK);
         directory.pages = entries;
         directory.sealed = true;
-        let index = match self.keys.take() {
-            None => None,
-            Some((_, run)) => self.index(run).await?,
-        };
+        let mut indexes = Vec::with_capacity(self.indexes.len());
+        for (place, load) in std::mem::take(&mut self.indexes).into_iter().enumerate() {
+            indexes.push(self.index(place, load).await?);
+        }
         let mut tablet = TabletState::clone(&self.tablet);
         if let Some(last) = tablet.heap.last_mut() {
             // Only the last segment may be open, and this one is behind it.
@@ -181,8 +188,10 @@ impl BulkLoad {
             segment: self.segment.segment,
         })?;
         tablet.next_vid += self.row_count;
-        tablet.index = index;
-        self.transaction.put_table(TableState { schema, tablets: vec![Arc::new(tablet)] });
+        tablet.indexes = indexes;
+        let table =
+            TableState { tablets: vec![Arc::new(tablet)], ..TableState::clone(&self.table) };
+        self.transaction.put_table(table);
         self.transaction.commit().await?;
         Ok(self.row_count)
     }
@@ -197,24 +206,58 @@ impl BulkLoad {
         sink.finish().await
     }
 
-    /// The index with the keys of this load.
-    async fn index(&mut self, run: KeyRunWriter) -> Result<Option<Arc<TabletIndex>>> {
-        let (Some(index), Some(run)) = (&self.tablet.index, run.finish(&*self.pages).await?) else {
-            return Ok(self.tablet.index.as_ref().map(Arc::clone));
-        };
-        let (schema, pages, run) = (&self.table.schema, &*self.pages, Arc::new(run));
+    /// The index at `place` with the keys of this load.
+    async fn index(&mut self, place: usize, load: IndexLoad) -> Result<Arc<TabletIndex>> {
+        let run = load.finish().await?;
+        let index = self.tablet.indexes.get(place).map(Arc::clone);
+        let index = index.ok_or_else(|| made_anew(&self.table.schema.name))?;
+        let Some(run) = run else { return Ok(index) };
+        let (shape, pages) = (Arc::clone(index.shape()), &*self.pages);
         let new = Run::new(Arc::clone(&run))?;
-        if let Some((first, last)) = new.key_range() {
-            let mut sources = index.overlapping(&self.tablet, schema, pages, first, last).await?;
+        if let Some((first, last)) = new.key_range().filter(|_| shape.definition.unique) {
+            let mut sources = index.overlapping(&self.tablet, pages, first, last).await?;
             if !sources.is_empty() {
-                sources.push(MergeSource::Run(new.scan(None)));
-                check_unique(schema, sources, pages).await?;
+                sources.push(MergeSource::Run(new.scan(KeyRange::default())));
+                shape.check_unique(sources, pages).await?;
             }
         }
         let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
         runs.push(run);
-        let runs = compact(&mut self.transaction, &self.tablet, schema, runs, pages).await?;
-        Ok(Some(Arc::new(index.with_runs(runs)?)))
+        let runs = compact(&mut self.transaction, &self.tablet, &index, runs, pages).await?;
+        Ok(Arc::new(index.with_runs(runs)?))
+    }
+}
+
+impl IndexLoad {
+    fn begin(shape: Arc<IndexShape>, mut writer: KeyRunWriter, pages: Arc<HostPages>) -> Self {
+        let (rows, mut received) = mpsc::channel::<(RecordBatch, u64)>(BATCHES_WAITING);
+        let keys = Arc::clone(&shape);
+        let run = SpawnedTask::spawn(async move {
+            while let Some((rows, vid_first)) = received.recv().await {
+                writer.push(&keys.entries(&rows, vid_first)?, vid_first).await?;
+            }
+            writer.finish(&*pages).await
+        });
+        Self { shape, rows: Some(rows), run }
+    }
+
+    async fn push(&mut self, rows: &RecordBatch, vid_first: u64) -> Result<()> {
+        let keys = self.shape.key_rows(rows)?;
+        let given = match &self.rows {
+            Some(sender) => sender.send((keys, vid_first)).await.is_ok(),
+            None => false,
+        };
+        if given {
+            return Ok(());
+        }
+        // The task has ended, and only an error ends it before the rows do.
+        self.rows = None;
+        joined((&mut self.run).await)?.map(|_| ())
+    }
+
+    async fn finish(mut self) -> Result<Option<Arc<SegmentDirectory>>> {
+        self.rows = None;
+        joined((&mut self.run).await)?
     }
 }
 
@@ -233,11 +276,16 @@ pub(crate) fn target(
             let tablet = Arc::clone(tablet);
             Ok((table, tablet))
         }
-        _ => Err(Error::Invalid {
-            message: format!("table \"{}\" was made anew while the statement ran", schema.name),
-            fault: Fault::State,
-            position: None,
-        }),
+        _ => Err(made_anew(&schema.name)),
+    }
+}
+
+/// The error of a statement whose table is another one by now.
+pub(crate) fn made_anew(table: &str) -> Error {
+    Error::Invalid {
+        message: format!("table \"{table}\" was made anew while the statement ran"),
+        fault: Fault::State,
+        position: None,
     }
 }
 
@@ -255,32 +303,6 @@ pub(crate) fn segment_ref(
         schema_version: schema.version,
         commit: transaction.commit_number(),
     })
-}
-
-/// Merges `runs` into one where there are too many to look a key up in each.
-///
-/// # Errors
-/// Those of reading and writing.
-pub(crate) async fn compact(
-    transaction: &mut Transaction,
-    tablet: &TabletState,
-    schema: &Arc<TableSchema>,
-    runs: Vec<Arc<SegmentDirectory>>,
-    pages: &dyn PageSource,
-) -> Result<Vec<Arc<SegmentDirectory>>> {
-    if runs.len() <= RUNS_MAX {
-        return Ok(runs);
-    }
-    let device = transaction.database().attached(tablet.device)?;
-    let segment = segment_ref(transaction, schema)?;
-    let claim = transaction.claim(&device);
-    let merged = merge(schema, &claim, segment, whole_runs(&runs)?, pages).await?;
-    // Runs of this very statement were never committed: their space is the claim's to free.
-    let committed: Vec<_> = tablet.index.iter().flat_map(|index| index.runs()).collect();
-    for run in runs.iter().filter(|run| !committed.iter().any(|old| Arc::ptr_eq(old, run))) {
-        segment_extents(run).for_each(|extent| claim.give_back(extent));
-    }
-    Ok(vec![Arc::new(merged)])
 }
 
 /// Encodes batches until there are no more, or nobody wants their pages: batch by batch on a thread that may be busy.
@@ -322,7 +344,7 @@ async fn write(
 }
 
 /// What a task of ours gave, unless it died.
-fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
+pub(crate) fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
     outcome.map_err(|error| {
         Error::io("run", std::path::Path::new("a task of the load"), std::io::Error::other(error))
     })

@@ -8,8 +8,11 @@
 //!
 //! 1. [`conform`] makes rows fit the table's columns and checks what one row alone can break.
 //! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
-//! 3. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
+//! 3. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few.
+//! 4. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
 
+pub(crate) mod build_index;
+pub(crate) mod compact;
 pub(crate) mod conform;
 pub(crate) mod insert;
 pub(crate) mod key_run;

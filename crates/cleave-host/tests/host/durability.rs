@@ -13,10 +13,10 @@ use crate::support::{DEVICE, assert_no_leak, batches, note, numbered, over, refu
 
 /// A device whose media can be replaced between two openings.
 #[derive(Clone)]
-struct Slot(Arc<Mutex<Arc<dyn Media>>>);
+pub(crate) struct Slot(pub(crate) Arc<Mutex<Arc<dyn Media>>>);
 
 impl Slot {
-    fn new(media: Arc<dyn Media>) -> Self {
+    pub(crate) fn new(media: Arc<dyn Media>) -> Self {
         Self(Arc::new(Mutex::new(media)))
     }
 
@@ -25,7 +25,7 @@ impl Slot {
         Arc::new(move |_: &Path| over(Arc::clone(&slot.0.lock().unwrap()), DEVICE))
     }
 
-    async fn open(&self, directory: &Path) -> Arc<Database> {
+    pub(crate) async fn open(&self, directory: &Path) -> Arc<Database> {
         let options = OpenOptions::new(self.factory()).create(true);
         Database::open(directory, options).await.unwrap()
     }

@@ -7,6 +7,7 @@ mod crash;
 mod devices;
 mod durability;
 mod fencing;
+mod indexes;
 mod insert;
 mod load;
 mod open;

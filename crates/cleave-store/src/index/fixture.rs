@@ -50,12 +50,17 @@ impl Shelf {
         let segment = segment_ref(segment);
         let kind = SegmentKind::Index(RunProperties::default());
         let mut directory = SegmentDirectory::new(segment, kind, INDEX_PAGE_CLASS);
-        let mut writer = RunWriter::new(segment, 0)?;
+        let mut writer = RunWriter::new(segment, 0, true)?;
         let mut pages = Vec::new();
         for (key, vid) in entries {
             pages.extend(writer.push(key, vid)?);
         }
-        pages.extend(writer.finish()?);
+        let finished = writer.finish()?;
+        pages.extend(finished.pages);
+        directory.kind = SegmentKind::Index(RunProperties {
+            filter: finished.filter,
+            ..RunProperties::default()
+        });
         self.store(&mut directory, &pages);
         let stored = SegmentDirectory::decode(&directory.encode()).unwrap();
         assert_eq!(stored, directory);

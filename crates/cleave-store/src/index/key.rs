@@ -1,67 +1,98 @@
 //! Index keys: key columns in, bytes out whose order as bytes is the order of the values.
 //!
-//! The bytes are Arrow's row format, ascending with NULLs first, over the key columns in key order. Equal values
-//! have equal bytes: floats are made canonical before (-0.0 becomes 0.0, every NaN the same NaN), as SQL holds them
-//! equal and the row format does not. Intervals compare by months, then days, then nanoseconds, so `1 month` and
-//! `30 days` are different keys.
+//! ```text
+//!   entry:  column 1 │ column 2 │ …   ( │ VID, 8 bytes, big-endian )
+//!           Arrow's row format          where equal values may come again: in an index that is not unique,
+//!           └──── search key ─────┘     and in a unique one where a column is NULL
+//! ```
 //!
-//! Invariant: keys are compared and stored as bytes; only [`IndexKey::decode`] looks inside, for messages, and it
-//! checks their shape first. Source: `design.md`, "Storage: one format".
+//! The search key is in Arrow's row format, each column in the direction and with its NULLs where its [`KeyColumn`]
+//! says. Equal values have equal bytes: floats are made canonical before (-0.0 becomes 0.0, every NaN the same NaN), as
+//! SQL holds them equal and the row format does not. Intervals compare by months, then days, then nanoseconds, so
+//! `1 month` and `30 days` are different keys. The bytes of a column never begin those of another value, so the search
+//! key of some first columns ([`IndexKey::prefix`]) begins exactly the entries that have these values.
+//!
+//! Invariant: no two entries of an index are equal, as long as a unique index has no row twice. Keys are compared and
+//! stored as bytes; only [`IndexKey::decode`] looks inside, for messages, and it checks their shape first. Source:
+//! `design.md`, "Storage: one format".
 
 #![deny(clippy::indexing_slicing)]
 
 use std::sync::Arc;
 
 use arrow::array::types::{Float32Type, Float64Type};
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, PrimitiveArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, PrimitiveArray};
+use arrow::buffer::NullBuffer;
+use arrow::compute::SortOptions;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, IntervalUnit};
 use arrow::row::{RowConverter, Rows, SortField};
 
 use crate::error::StoreError;
 use crate::frame::FrameError;
-use crate::schema::TableSchema;
 
-/// Longest key in bytes. A key must fit its page many times, and its fence into the directory.
+/// Longest search key in bytes. A key must fit its page many times, and its fence into the directory.
 pub const INDEX_KEY_BYTES_MAX: usize = 2704;
+/// Bytes of the VID behind a search key that may come again.
+pub(super) const KEY_VID_BYTES: usize = size_of::<u64>();
+
+/// One column of a key: its type, and where its values lie among each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyColumn {
+    /// Type of the values.
+    pub data_type: DataType,
+    /// Greatest first.
+    pub descending: bool,
+    /// NULLs before all values, else behind them.
+    pub nulls_first: bool,
+}
 
 /// Encodes and decodes the keys of one index.
 #[derive(Debug)]
 pub struct IndexKey {
-    types: Vec<DataType>,
+    columns: Vec<KeyColumn>,
+    unique: bool,
     converter: RowConverter,
 }
 
+impl KeyColumn {
+    /// A column as `CREATE INDEX` has it without further words: ascending, NULLs last.
+    #[must_use]
+    pub fn ascending(data_type: DataType) -> Self {
+        Self { data_type, descending: false, nulls_first: false }
+    }
+
+    fn sort_field(&self) -> SortField {
+        let options = SortOptions { descending: self.descending, nulls_first: self.nulls_first };
+        SortField::new_with_options(self.data_type.clone(), options)
+    }
+}
+
 impl IndexKey {
-    /// Keys over columns of these types, in key order.
+    /// Keys over `columns`, in key order, for an index that is `unique` or not.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for no columns or a type without an order.
-    pub fn new(types: Vec<DataType>) -> Result<Self, StoreError> {
-        let fields: Vec<_> = types.iter().cloned().map(SortField::new).collect();
-        if types.is_empty() || !types.iter().all(has_keys) {
-            return Err(mismatch(format!("no key over columns of types {types:?}")));
+    pub fn new(columns: Vec<KeyColumn>, unique: bool) -> Result<Self, StoreError> {
+        if columns.is_empty() || !columns.iter().all(|column| has_keys(&column.data_type)) {
+            return Err(mismatch(format!("no key over {columns:?}")));
         }
-        Ok(Self { types, converter: RowConverter::new(fields)? })
+        let fields = columns.iter().map(KeyColumn::sort_field).collect();
+        Ok(Self { columns, unique, converter: RowConverter::new(fields)? })
     }
 
-    /// Keys over the primary key of `schema`; None if it has none.
-    ///
-    /// # Errors
-    /// As [`IndexKey::new`].
-    pub fn of_primary_key(schema: &TableSchema) -> Result<Option<Self>, StoreError> {
-        let columns = schema.primary_key_indices();
-        let types = columns.iter().filter_map(|index| schema.columns.get(*index));
-        let types: Vec<_> = types.map(|column| column.column_type.arrow()).collect();
-        if types.is_empty() { Ok(None) } else { Self::new(types).map(Some) }
-    }
-
-    /// Types of the key columns, in key order.
+    /// The key columns, in key order.
     #[must_use]
-    pub fn types(&self) -> &[DataType] {
-        &self.types
+    pub fn columns(&self) -> &[KeyColumn] {
+        &self.columns
     }
 
-    /// The keys of rows whose key columns, in key order, are `columns`.
+    /// Whether equal values without NULLs are one key.
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.unique
+    }
+
+    /// The search keys of rows whose key columns, in key order, are `columns`.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for columns of other number, type or length, [`StoreError::OutOfRange`] for a key
@@ -71,21 +102,55 @@ impl IndexKey {
         Ok(rows.try_into_binary()?)
     }
 
-    /// The keys of the rows of `batch`, whose key columns stand at `indices`, in key order.
+    /// The entries of rows whose key columns, in key order, are `columns`, and whose VIDs rise from `vid_first`.
     ///
     /// # Errors
-    /// As [`IndexKey::encode`]; also for an index beyond the batch.
-    pub fn encode_batch(
-        &self,
-        batch: &RecordBatch,
-        indices: &[usize],
-    ) -> Result<BinaryArray, StoreError> {
-        let column = |index: &usize| {
-            batch.columns().get(*index).map(Arc::clone).ok_or_else(|| {
-                mismatch(format!("column {index} of a batch of {}", batch.num_columns()))
-            })
-        };
-        self.encode(&indices.iter().map(column).collect::<Result<Vec<_>, _>>()?)
+    /// As [`IndexKey::encode`].
+    pub fn entries(&self, columns: &[ArrayRef], vid_first: u64) -> Result<BinaryArray, StoreError> {
+        let nulls = columns.iter().fold(None, |nulls: Option<NullBuffer>, column| {
+            NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
+        });
+        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        if self.unique && nulls.is_none() {
+            return self.encode(columns);
+        }
+        let rows = self.rows(columns)?;
+        let bytes = rows.lengths().sum::<usize>();
+        let with_vids = rows.num_rows().saturating_mul(KEY_VID_BYTES);
+        let mut keys =
+            BinaryBuilder::with_capacity(rows.num_rows(), bytes.saturating_add(with_vids));
+        let mut entry = Vec::new();
+        for (place, (row, vid)) in rows.iter().zip(vid_first..).enumerate() {
+            if self.unique && nulls.as_ref().is_some_and(|nulls| nulls.is_valid(place)) {
+                keys.append_value(row.data());
+                continue;
+            }
+            entry.clear();
+            entry.extend_from_slice(row.data());
+            entry.extend_from_slice(&most_significant_first(vid));
+            keys.append_value(&entry);
+        }
+        Ok(keys.finish())
+    }
+
+    /// What the entries of all rows begin with that have `values`, arrays of length one, in the first columns; all
+    /// columns: their search key.
+    ///
+    /// # Errors
+    /// As [`IndexKey::encode_one`], but for fewer columns.
+    pub fn prefix(&self, values: &[ArrayRef]) -> Result<Vec<u8>, StoreError> {
+        if values.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns = self.columns.get(..values.len());
+        let columns = columns.ok_or_else(|| mismatch(format!("{} columns", values.len())))?;
+        Self::new(columns.to_vec(), self.unique)?.encode_one(values)
+    }
+
+    /// The search key that `entry` begins with, where none of its columns is NULL.
+    #[must_use]
+    pub fn search_key<'a>(&self, entry: &'a [u8]) -> &'a [u8] {
+        if self.unique { entry } else { search_key(entry) }
     }
 
     /// The key of one row, whose values are arrays of length one.
@@ -101,9 +166,10 @@ impl IndexKey {
     }
 
     fn rows(&self, columns: &[ArrayRef]) -> Result<Rows, StoreError> {
-        let types: Vec<_> = columns.iter().map(|column| column.data_type().clone()).collect();
-        if types != self.types {
-            return Err(mismatch(format!("columns of types {types:?} for {:?}", self.types)));
+        let types = columns.iter().map(|column| column.data_type());
+        if !types.clone().eq(self.columns.iter().map(|column| &column.data_type)) {
+            let types: Vec<_> = types.collect();
+            return Err(mismatch(format!("columns of types {types:?} for {:?}", self.columns)));
         }
         let length = columns.first().map_or(0, |column| column.len());
         if columns.iter().any(|column| column.len() != length) {
@@ -121,32 +187,67 @@ impl IndexKey {
         Ok(rows)
     }
 
-    /// The key columns that `keys` were made of, floats canonical.
+    /// The key columns that `keys`, search keys or entries, were made of, floats canonical.
     ///
     /// # Errors
     /// [`StoreError::Frame`] for bytes that are no keys of this index.
     pub fn decode(&self, keys: &[&[u8]]) -> Result<Vec<ArrayRef>, StoreError> {
-        if let Some(position) = keys.iter().position(|key| !self.is_well_formed(key)) {
-            let reason = format!("key {position} does not fit the columns {:?}", self.types);
-            return Err(FrameError::Malformed { name: "index key", reason }.into());
+        let mut search_keys = Vec::with_capacity(keys.len());
+        for (position, key) in keys.iter().enumerate() {
+            let search_key = self.values_of(key).ok_or_else(|| {
+                let reason = format!("key {position} does not fit the columns {:?}", self.columns);
+                FrameError::Malformed { name: "index key", reason }
+            })?;
+            search_keys.push(search_key);
         }
         let parser = self.converter.parser();
-        Ok(self.converter.convert_rows(keys.iter().map(|key| parser.parse(key)))?)
+        Ok(self.converter.convert_rows(search_keys.iter().map(|key| parser.parse(key)))?)
     }
 
-    /// Whether `key` has the shape that the row format gives these types, to its last byte.
-    fn is_well_formed(&self, key: &[u8]) -> bool {
-        let mut rest = key;
-        for data_type in &self.types {
-            let after = match fixed_width(data_type) {
+    /// The search key in `key`, if `key` has the shape that the row format gives these columns, to its last byte.
+    fn values_of<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+        let (mut rest, mut has_null) = (key, false);
+        for column in &self.columns {
+            let null = if column.nulls_first { 0 } else { u8::MAX };
+            if rest.first() == Some(&null) {
+                has_null = true;
+                // A fixed-width value keeps its room.
+                rest = rest.get(1 + fixed_width(&column.data_type).unwrap_or(0)..)?;
+                continue;
+            }
+            rest = match fixed_width(&column.data_type) {
                 Some(width) => after_fixed(rest, width),
-                None => after_variable(rest, *data_type == DataType::Utf8),
-            };
-            let Some(after) = after else { return false };
-            rest = after;
+                None => {
+                    let is_text = column.data_type == DataType::Utf8;
+                    after_variable(rest, is_text, column.descending)
+                }
+            }?;
         }
-        rest.is_empty()
+        let search_key = key.get(..key.len().checked_sub(rest.len())?)?;
+        let may_repeat = !self.unique || has_null;
+        (rest.is_empty() || may_repeat && rest.len() == KEY_VID_BYTES).then_some(search_key)
     }
+}
+
+#[expect(clippy::big_endian_bytes, reason = "keys compare as bytes")]
+fn most_significant_first(vid: u64) -> [u8; KEY_VID_BYTES] {
+    vid.to_be_bytes()
+}
+
+/// An entry without the VID at its end.
+pub(super) fn search_key(entry: &[u8]) -> &[u8] {
+    entry.get(..entry.len().saturating_sub(KEY_VID_BYTES)).unwrap_or_default()
+}
+
+/// The least bytes above all that begin with `prefix`; None: there are none.
+#[must_use]
+pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut after = prefix.get(..=last)?.to_vec();
+    if let Some(byte) = after.last_mut() {
+        *byte = byte.saturating_add(1);
+    }
+    Some(after)
 }
 
 fn mismatch(reason: String) -> StoreError {
@@ -178,15 +279,17 @@ fn fixed_width(data_type: &DataType) -> Option<usize> {
 
 fn after_fixed(bytes: &[u8], width: usize) -> Option<&[u8]> {
     let (valid, rest) = bytes.split_first()?;
-    (*valid <= 1).then_some(())?;
+    (*valid == 1).then_some(())?;
     rest.get(width..)
 }
 
-/// Passes the row format's blocks: four of 8 bytes, then of 32, each with its length or 0xFF for "more follows".
-fn after_variable(bytes: &[u8], is_text: bool) -> Option<&[u8]> {
+/// Passes the row format's blocks: four of 8 bytes, then of 32, each with its length or 0xFF for "more follows"; all of
+/// it inverted where greater values come first.
+fn after_variable(bytes: &[u8], is_text: bool, descending: bool) -> Option<&[u8]> {
+    let plain = |byte: &u8| if descending { !*byte } else { *byte };
     let (sentinel, mut rest) = bytes.split_first()?;
-    match sentinel {
-        0 | 1 => return Some(rest),
+    match plain(sentinel) {
+        1 => return Some(rest),
         2 => {}
         _ => return None,
     }
@@ -195,11 +298,12 @@ fn after_variable(bytes: &[u8], is_text: bool) -> Option<&[u8]> {
         let (block, after) = rest.split_at_checked(block_bytes)?;
         let (length, after) = after.split_first()?;
         rest = after;
-        if *length == u8::MAX {
-            value.extend_from_slice(block);
+        let length = plain(length);
+        if length == u8::MAX {
+            value.extend(block.iter().map(plain));
             continue;
         }
-        value.extend_from_slice(block.get(..usize::from(*length))?);
+        value.extend(block.get(..usize::from(length))?.iter().map(plain));
         break;
     }
     (!is_text || str::from_utf8(&value).is_ok()).then_some(rest)

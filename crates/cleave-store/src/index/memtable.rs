@@ -12,6 +12,7 @@ use std::ops::Bound;
 
 use prost::Message;
 
+use super::run::KeyRange;
 use crate::error::StoreError;
 use crate::frame::{Format, FrameError};
 use crate::proto;
@@ -71,6 +72,11 @@ impl Memtable {
         self.entries
             .range::<[u8], _>((start, Bound::Unbounded))
             .map(|(key, vid)| (key.as_ref(), *vid))
+    }
+
+    /// The VIDs of entries in `range`, ascending by key.
+    pub fn vids_in(&self, range: &KeyRange) -> impl Iterator<Item = u64> {
+        self.iter_from(Some(&range.from)).take_while(|(key, _)| range.has(key)).map(|(_, vid)| vid)
     }
 
     /// The first key after `after` (None: the first of all) and its VID.

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! 1. [`RunWriter::push`] takes keys in order; full pages come out and go to media as any other.
-//! 2. [`Run::get`] finds the one page whose first and last key enclose the key, reads it, and searches it.
-//! 3. [`RunCursor::next`] reads page after page, a few ahead, from a key on.
+//! 2. [`Run::get`] asks the run's filter, finds the one page whose first and last key enclose the key, reads it, and
+//!    searches it.
+//! 3. [`RunCursor::next`] reads page after page, a few ahead, of a [`KeyRange`].
 //!
 //! Invariant: keys of a run ascend strictly, within pages and across. The writer refuses what does not; [`Run::new`]
 //! checks the fences; a reader that finds a page to contradict its fences reports damage. Level and filter of a run
@@ -22,6 +23,8 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, BinaryArray, BinaryBuilder, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 
+use super::filter::FilterBuilder;
+use super::key::{KEY_VID_BYTES, after_prefix, search_key};
 use crate::decode::{Projection, decode_batch};
 use crate::error::StoreError;
 use crate::frame::FrameError;
@@ -31,7 +34,7 @@ use crate::page::{
 };
 use crate::page_source::{ColumnRef, PageColumns, PageRead, PageSource, SegmentRef};
 use crate::schema::{Column, ColumnType, TableSchema};
-use crate::segment::{PageEntry, SegmentDirectory, SegmentKind};
+use crate::segment::{KeyFilter, PageEntry, SegmentDirectory, SegmentKind};
 use crate::zone_map::{ZoneEntry, ZoneValue};
 
 /// Column id of the key in index pages.
@@ -56,6 +59,17 @@ pub struct RunWriter {
     /// Keys that went to the page writer and have not come out in a page.
     inside: VecDeque<BinaryArray>,
     entry_count: u64,
+    unique: bool,
+    filter: FilterBuilder,
+}
+
+/// The end of a run.
+#[derive(Debug)]
+pub struct FinishedRun {
+    /// Its last pages.
+    pub pages: Vec<EncodedPage>,
+    /// The filter over its search keys.
+    pub filter: Option<KeyFilter>,
 }
 
 /// A run that can be read.
@@ -69,8 +83,17 @@ pub struct Run {
 pub struct RunCursor {
     run: Run,
     next_page: usize,
-    from: Option<Vec<u8>>,
+    range: KeyRange,
     blocks: VecDeque<KeyBlock>,
+}
+
+/// Entries from one key on and below another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyRange {
+    /// Entries that are not below this; empty: from the first.
+    pub from: Vec<u8>,
+    /// Entries below this; None: to the last.
+    pub below: Option<Vec<u8>>,
 }
 
 /// Keys, ascending, and the row of each.
@@ -83,11 +106,11 @@ pub struct KeyBlock {
 }
 
 impl RunWriter {
-    /// A writer for an index of the segment's table, whose pages are numbered from `first_page` on.
+    /// A writer for an index, `unique` or not, of the segment's table, whose pages are numbered from `first_page` on.
     ///
     /// # Errors
     /// [`StoreError`] for a segment that the page writer refuses.
-    pub fn new(segment: SegmentRef, first_page: u32) -> Result<Self, StoreError> {
+    pub fn new(segment: SegmentRef, first_page: u32, unique: bool) -> Result<Self, StoreError> {
         let key = Column {
             id: KEY_COLUMN,
             name: "key".into(),
@@ -111,6 +134,8 @@ impl RunWriter {
             last: None,
             inside: VecDeque::new(),
             entry_count: 0,
+            unique,
+            filter: FilterBuilder::default(),
         })
     }
 
@@ -120,7 +145,7 @@ impl RunWriter {
     /// [`StoreError::DuplicateKey`] for the key before once more, [`StoreError::Mismatch`] for a key below it,
     /// [`StoreError::OutOfRange`] for a key longer than [`super::INDEX_KEY_BYTES_MAX`] or a full segment.
     pub fn push(&mut self, key: &[u8], vid: u64) -> Result<Vec<EncodedPage>, StoreError> {
-        if key.len() > super::INDEX_KEY_BYTES_MAX {
+        if key.len() > super::INDEX_KEY_BYTES_MAX + KEY_VID_BYTES {
             return Err(StoreError::OutOfRange {
                 what: "index key, in bytes,",
                 value: key.len() as u64,
@@ -146,6 +171,8 @@ impl RunWriter {
                 *last_vid = vid;
             }
         }
+        // A key with a NULL in a unique index enters the filter with its VID, and nobody asks for it.
+        self.filter.add(if self.unique { key } else { search_key(key) });
         self.keys.append_value(key);
         self.vids.push(vid);
         self.entry_count = self.entry_count.saturating_add(1);
@@ -170,15 +197,15 @@ impl RunWriter {
         self.entry_count
     }
 
-    /// Ends the run; returns its last pages.
+    /// Ends the run.
     ///
     /// # Errors
     /// [`StoreError::OutOfRange`] for a full segment.
-    pub fn finish(mut self) -> Result<Vec<EncodedPage>, StoreError> {
+    pub fn finish(mut self) -> Result<FinishedRun, StoreError> {
         let mut pages = self.write()?;
         let last = self.writer.finish()?;
         pages.extend(fenced(&mut self.inside, last)?);
-        Ok(pages)
+        Ok(FinishedRun { pages, filter: self.filter.finish() })
     }
 
     fn write(&mut self) -> Result<Vec<EncodedPage>, StoreError> {
@@ -277,12 +304,36 @@ impl Run {
         Some((first, last))
     }
 
-    /// The row of `key`, by reading at most one page.
+    /// Whether an entry may have this search key; no means certainly not.
+    #[must_use]
+    pub fn may_have(&self, search_key: &[u8]) -> bool {
+        match &self.directory.kind {
+            SegmentKind::Index(run) => {
+                run.filter.as_ref().is_none_or(|filter| filter.may_have(search_key))
+            }
+            SegmentKind::Heap => true,
+        }
+    }
+
+    /// Pages that may have entries of `range`, and how many entries certainly lie in it, as far as fences tell.
+    #[must_use]
+    pub fn measure(&self, range: &KeyRange) -> (usize, u64) {
+        let pages = self.pages_of(range);
+        let page_count = pages.len();
+        let whole = self.directory.pages.get(pages).unwrap_or_default().iter().filter(|entry| {
+            fences(entry).is_some_and(|(first, last)| range.has(first) && range.has(last))
+        });
+        (page_count, whole.map(|entry| u64::from(entry.page.row_count)).sum())
+    }
+
+    /// The row of `key`, the search key of a unique index, by reading at most one page.
     ///
     /// # Errors
     /// What `pages` says, or [`StoreError::Frame`] for a page that contradicts its fences.
     pub async fn get(&self, pages: &dyn PageSource, key: &[u8]) -> Result<Option<u64>, StoreError> {
-        let Some(index) = self.page_of(key) else { return Ok(None) };
+        let Some(index) = self.page_of(key).filter(|_| self.may_have(key)) else {
+            return Ok(None);
+        };
         let blocks = self.read(pages, &[index]).await?;
         Ok(blocks.first().and_then(|block| block.get(key)))
     }
@@ -298,7 +349,7 @@ impl Run {
     ) -> Result<Vec<Option<u64>>, StoreError> {
         let mut wanted: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (position, key) in keys.iter().enumerate() {
-            if let Some(index) = self.page_of(key) {
+            if let Some(index) = self.page_of(key).filter(|_| self.may_have(key)) {
                 wanted.entry(index).or_default().push(position);
             }
         }
@@ -320,18 +371,22 @@ impl Run {
         Ok(found)
     }
 
-    /// A scan from the first key that is not below `from` on; None: from the first.
+    /// A scan of the entries of `range`.
     #[must_use]
-    pub fn scan(&self, from: Option<&[u8]>) -> RunCursor {
-        let ends_before = |entry: &PageEntry| {
-            from.is_some_and(|from| fences(entry).is_some_and(|(_, last)| last < from))
-        };
-        RunCursor {
-            run: self.clone(),
-            next_page: self.directory.pages.partition_point(ends_before),
-            from: from.map(<[u8]>::to_vec),
-            blocks: VecDeque::new(),
-        }
+    pub fn scan(&self, range: KeyRange) -> RunCursor {
+        let next_page = self.pages_of(&range).start;
+        RunCursor { run: self.clone(), next_page, range, blocks: VecDeque::new() }
+    }
+
+    /// Indices of the pages that may have entries of `range`.
+    fn pages_of(&self, range: &KeyRange) -> std::ops::Range<usize> {
+        let pages = &self.directory.pages;
+        let ends_before =
+            |entry: &PageEntry| fences(entry).is_some_and(|(_, last)| last < range.from.as_slice());
+        let begins_in =
+            |entry: &PageEntry| fences(entry).is_some_and(|(first, _)| range.ends_behind(first));
+        let start = pages.partition_point(ends_before);
+        start..pages.partition_point(begins_in).max(start)
     }
 
     /// Index of the only page that may have `key`.
@@ -380,19 +435,47 @@ impl RunCursor {
     /// As [`Run::get`].
     pub async fn next(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
         if self.blocks.is_empty() {
-            let page_count = self.run.directory.pages.len();
-            let end = self.next_page.saturating_add(READ_PAGE_COUNT).min(page_count);
+            let last = self.run.pages_of(&self.range).end;
+            let end = self.next_page.saturating_add(READ_PAGE_COUNT).min(last);
             let indices: Vec<usize> = (self.next_page..end).collect();
             if indices.is_empty() {
                 return Ok(None);
             }
             self.blocks = self.run.read(pages, &indices).await?.into();
             self.next_page = end;
-            if let (Some(from), Some(first)) = (self.from.take(), self.blocks.front_mut()) {
+            let from = std::mem::take(&mut self.range.from);
+            if let Some(first) = self.blocks.front_mut() {
                 *first = first.from_key(&from);
+            }
+            if let (Some(below), Some(last)) = (&self.range.below, self.blocks.back_mut()) {
+                *last = last.below_key(below);
             }
         }
         Ok(self.blocks.pop_front())
+    }
+}
+
+impl KeyRange {
+    /// All entries that begin with `prefix`.
+    #[must_use]
+    pub fn of_prefix(prefix: Vec<u8>) -> Self {
+        Self { below: after_prefix(&prefix), from: prefix }
+    }
+
+    /// Whether `key` lies in the range.
+    #[must_use]
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.from.as_slice() <= key && self.ends_behind(key)
+    }
+
+    /// Whether no key can lie in the range.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.ends_behind(&self.from)
+    }
+
+    fn ends_behind(&self, key: &[u8]) -> bool {
+        self.below.as_ref().is_none_or(|below| key < below.as_slice())
     }
 }
 
@@ -446,6 +529,13 @@ impl KeyBlock {
         let position = self.position(key);
         let length = self.len().saturating_sub(position);
         Self { keys: self.keys.slice(position, length), vids: self.vids.slice(position, length) }
+    }
+
+    /// The entries that are below `key`, not copied.
+    #[must_use]
+    pub fn below_key(&self, key: &[u8]) -> Self {
+        let length = self.position(key);
+        Self { keys: self.keys.slice(0, length), vids: self.vids.slice(0, length) }
     }
 
     /// Index of the first entry that is not below `key`.

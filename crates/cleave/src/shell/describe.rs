@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use cleave_host::Database;
+use cleave_host::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use cleave_host::catalog::{CatalogState, TableState};
+use cleave_store::TableSchema;
 
 /// `\l`: where the database lies, and its devices.
 pub(crate) fn database(out: &mut dyn Write, database: &Database) -> io::Result<()> {
@@ -36,7 +38,7 @@ pub(crate) fn tables(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<
     write_columns(out, ["table", "rows", "device"], &rows)
 }
 
-/// `\d TABLE`: columns, key, and where the rows lie.
+/// `\d TABLE`: columns, indexes, and where the rows lie.
 pub(crate) fn table(
     out: &mut dyn Write,
     catalog: &CatalogState,
@@ -57,14 +59,11 @@ pub(crate) fn table(
         })
         .collect();
     write_columns(out, ["column", "type", "nullable", "default"], &rows)?;
-    let key: Vec<&str> = schema
-        .primary_key
-        .iter()
-        .filter_map(|id| schema.columns.iter().find(|column| column.id == *id))
-        .map(|column| column.name.as_str())
-        .collect();
-    if !key.is_empty() {
-        writeln!(out, "Primary key: ({})", key.join(", "))?;
+    if !table.indexes.is_empty() {
+        writeln!(out, "Indexes:")?;
+    }
+    for index in &table.indexes {
+        writeln!(out, "  {} {}", index.name, index_kind(schema, index))?;
     }
     let bytes: usize =
         table.tablets.iter().flat_map(|tablet| tablet.extents()).map(|extent| extent.bytes()).sum();
@@ -74,6 +73,27 @@ pub(crate) fn table(
         "On device {}: {segment_count} segments, {bytes} bytes with indexes",
         device_names(catalog, table)
     )
+}
+
+/// What an index is, as CREATE TABLE or CREATE INDEX writes it.
+fn index_kind(schema: &TableSchema, index: &IndexDefinition) -> String {
+    let columns = index.columns.iter().zip(index.column_names(schema)).map(|(column, name)| {
+        let direction = if column.descending { " DESC" } else { "" };
+        let nulls = match (column.descending, column.nulls_first) {
+            (false, true) => " NULLS FIRST",
+            (true, false) => " NULLS LAST",
+            _ => "",
+        };
+        format!("{name}{direction}{nulls}")
+    });
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let kind = match index {
+        _ if index.id == PRIMARY_KEY => "PRIMARY KEY ",
+        IndexDefinition { constraint: true, .. } => "UNIQUE CONSTRAINT ",
+        IndexDefinition { unique: true, .. } => "UNIQUE ",
+        _ => "",
+    };
+    format!("{kind}({columns})")
 }
 
 fn device_names(catalog: &CatalogState, table: &TableState) -> String {

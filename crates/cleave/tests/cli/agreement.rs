@@ -14,7 +14,7 @@ const SCALE: &str = "0.0005";
 #[test]
 fn own_queries_agree_in_every_stack_and_split() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/demo/queries");
-    agree(&queries(&own));
+    agree(&queries(&own), None);
 }
 
 #[test]
@@ -23,9 +23,26 @@ fn join_order_benchmark_agrees_in_every_stack_and_split() {
         eprintln!("skipped: CLEAVE_DATA does not name the test data");
         return;
     };
-    let queries = queries(&PathBuf::from(data).join("job/queries"));
+    let job = PathBuf::from(data).join("job");
+    let queries = queries(&job.join("queries"));
     assert!(queries.len() >= 37, "only {} queries", queries.len());
-    agree(&queries);
+    agree(&queries, Some(&job.join("fkindexes.sql")));
+}
+
+#[test]
+fn schema_and_indexes_of_the_benchmark_run_unmodified() {
+    let Some(data) = std::env::var_os("CLEAVE_DATA") else {
+        eprintln!("skipped: CLEAVE_DATA does not name the test data");
+        return;
+    };
+    let (place, job) = (tempdir().unwrap(), PathBuf::from(data).join("job"));
+    for file in ["schema.sql", "fkindexes.sql"] {
+        sql(place.path(), &["-f", job.join(file).to_str().unwrap()]).ok();
+    }
+    let out = sql(place.path(), &["-c", "\\d cast_info"]).ok();
+    for index in ["cast_info_pkey PRIMARY KEY (id)", "movie_id_cast_info (movie_id)"] {
+        assert!(out.contains(index), "{out}");
+    }
 }
 
 fn queries(folder: &Path) -> Vec<(String, String)> {
@@ -43,7 +60,8 @@ fn queries(folder: &Path) -> Vec<(String, String)> {
     queries
 }
 
-fn agree(queries: &[(String, String)]) {
+/// Runs `queries` on the host, then, after the script `indexes` if there is one, in every stack and split.
+fn agree(queries: &[(String, String)], indexes: Option<&Path>) {
     let place = tempdir().unwrap();
     let directory = place.path().to_str().unwrap();
     cleave(&["generate", "imdb", "--scale", SCALE, "--db", directory]).ok();
@@ -64,6 +82,13 @@ fn agree(queries: &[(String, String)]) {
     };
     let expected = run(&["split=host"]);
     assert_eq!(expected.len(), queries.len());
+    if let Some(indexes) = indexes {
+        // All that follow run through them too.
+        sql(place.path(), &["-f", indexes.to_str().unwrap()]).ok();
+        for (mine, theirs) in expected.iter().zip(&run(&["split=host"])) {
+            assert_eq!(mine, theirs, "with indexes");
+        }
+    }
     for settings in [
         &["stack=blk"][..],
         &["stack=native"],

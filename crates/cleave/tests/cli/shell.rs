@@ -144,7 +144,7 @@ fn backslash_commands_describe() {
     let place = tempdir().unwrap();
     sql(place.path(), &["-c", PEOPLE]).ok();
     let out = sql(place.path(), &["-c", "\\d people"]).ok();
-    assert!(out.contains("born   | date") && out.contains("Primary key: (id)"), "{out}");
+    assert!(out.contains("born   | date") && out.contains("_pkey PRIMARY KEY (id)"), "{out}");
     let out = sql(place.path(), &["-c", "\\d"]).ok();
     assert!(out.contains("people | 2"), "{out}");
     let out = sql(place.path(), &["-c", "\\set"]).ok();

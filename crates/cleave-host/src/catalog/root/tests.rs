@@ -58,16 +58,35 @@ fn state(directory: &Path) -> CatalogState {
     let run = VersionRun { vid_first: 1, vid_count: 100, segment: SegmentId(1) };
     map.append_run(run).unwrap();
     map.mark_clean();
+    let schema = Arc::new(schema("title", 7));
+    let by_note = IndexDefinition {
+        id: 3,
+        name: "title_note".to_owned(),
+        columns: vec![
+            IndexColumn { column: 2, descending: true, nulls_first: true },
+            IndexColumn::ascending(1),
+        ],
+        unique: false,
+        constraint: false,
+    };
+    let indexes: Vec<_> = IndexDefinition::of_primary_key(&schema, "title_pkey".to_owned())
+        .into_iter()
+        .chain([by_note])
+        .map(Arc::new)
+        .collect();
+    let stored = |index: &Arc<IndexDefinition>| {
+        let shape = IndexShape::new(Arc::clone(index), &schema).unwrap();
+        Arc::new(TabletIndex::stored(shape, Vec::new(), 55).unwrap())
+    };
     let tablet = TabletState {
         id: TabletId(0),
         device: DeviceId(1),
         next_vid: 101,
         heap: vec![Arc::new(sealed), Arc::new(open)],
         version_map: Arc::new(map),
-        index: Some(Arc::new(TabletIndex::stored(Vec::new(), 55).unwrap())),
+        indexes: indexes.iter().map(stored).collect(),
     };
-    let table =
-        TableState { schema: Arc::new(schema("title", 7)), tablets: vec![Arc::new(tablet)] };
+    let table = TableState { schema, indexes, tablets: vec![Arc::new(tablet)] };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {
             id: DeviceId(id),
@@ -131,7 +150,8 @@ fn what_is_written_is_read() {
     assert_eq!(read.heap, wrote.heap);
     assert_eq!(read.version_map, wrote.version_map);
     assert_eq!((read.next_vid, read.device), (101, DeviceId(1)));
-    assert_eq!(read.index.as_ref().unwrap().vid_covered, 55);
+    assert_eq!(read.indexes.len(), 2);
+    assert!(read.indexes.iter().all(|index| index.vid_covered == 55));
 }
 
 #[test]

@@ -103,11 +103,16 @@ impl Tail {
             .iter()
             .map(|input| {
                 let input = &input.input;
-                let text = format!(
-                    "{} of {} pages left by zone maps",
-                    input.pages_left(),
-                    input.page_count
-                );
+                let total = input.page_count;
+                let text = match &input.index {
+                    None => format!("{} of {total} pages left by zone maps", input.pages_left()),
+                    Some((index, before)) => format!(
+                        "{before} of {total} pages left by zone maps, {} of them by index {}: {} entries",
+                        input.pages_left(),
+                        index.name,
+                        index.entry_count
+                    ),
+                };
                 (input.table.schema.name.clone(), text)
             })
             .collect();

@@ -2,7 +2,7 @@
 //!
 //! 1. [`plan_query`] binds the query to the tables of one catalog state ([`StatementContext`]);
 //! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
-//!    zone maps ([`PlannedInput`]);
+//!    zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
 //! 3. [`reorder_joins`] orders the inner joins;
 //! 4. the engine makes a physical plan; [`place_cuts`] divides it;
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
@@ -29,6 +29,7 @@ use futures::StreamExt;
 
 mod explain;
 mod host_cuts;
+mod index_choice;
 mod pack_group_keys;
 mod planned_input;
 mod result_names;
@@ -36,6 +37,7 @@ mod statement_context;
 mod table_provider;
 
 pub use explain::explain;
+pub use index_choice::IndexChoice;
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};

@@ -1,7 +1,7 @@
 //! The morsels of one scan: a table and its predicate in, the pages that may have matches out.
 //!
-//! Pages whose zones rule out every row are left out before anything is read or sent; the same is
-//! done again when a join above the scan has learnt which keys it wants.
+//! Pages whose zones rule out every row are left out before anything is read or sent, and where an index was asked, all
+//! pages but those of the rows that it found; by zones again when a join above the scan has learnt which keys it wants.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use std::collections::HashSet;
 
+use super::index_choice::IndexChoice;
 use crate::catalog::{DeviceId, TableState};
+use crate::point_path::newest;
 
 /// Bytes of small pages that are worth one morsel.
 const MORSEL_BYTES: usize = 1 << 20;
@@ -32,6 +34,8 @@ pub struct PlannedInput {
     pages: Vec<InputPage>,
     /// Pages of the table.
     pub page_count: usize,
+    /// The index that left these pages, if one did, and how many there were before.
+    pub index: Option<(IndexChoice, usize)>,
 }
 
 /// One page of the input.
@@ -56,7 +60,7 @@ impl PlannedInput {
             }
         }
         let devices = table.tablets.iter().map(|tablet| tablet.device).collect();
-        Self { page_count: pages.len(), devices, table, pages }
+        Self { page_count: pages.len(), devices, table, pages, index: None }
     }
 
     /// The input without the pages that cannot have a row for which `predicate`, over the columns of
@@ -74,6 +78,34 @@ impl PlannedInput {
         let pages =
             self.pages.iter().zip(keep).filter_map(|(page, keep)| keep.then_some(*page)).collect();
         Ok(Self { pages, ..self.clone() })
+    }
+
+    /// The input with only those pages that have one of `rows`, which `choice` found: the place of a tablet in the
+    /// table, and the VID.
+    pub fn restricted(self, rows: &[(usize, u64)], choice: IndexChoice) -> Self {
+        let mut wanted = BTreeSet::new();
+        for (tablet, vid) in rows {
+            let found = self.table.tablets.get(*tablet).and_then(|tablet| newest(tablet, *vid));
+            if let Some((segment, page, _)) = found {
+                wanted.insert((*tablet, segment.segment, page));
+            }
+        }
+        let before = self.pages.len();
+        let is_wanted = |page: &InputPage| {
+            self.entry(*page).is_some_and(|(segment, entry)| {
+                wanted.contains(&(page.tablet, segment.segment, entry.page.page))
+            })
+        };
+        let pages = self.pages.iter().filter(|page| is_wanted(page)).copied().collect();
+        Self { pages, index: Some((choice, before)), ..self }
+    }
+
+    /// No more rows than this match.
+    pub fn row_count_max(&self) -> u64 {
+        match &self.index {
+            Some((choice, _)) => self.rows_left().min(choice.entry_count as u64),
+            None => self.rows_left(),
+        }
     }
 
     /// Pages left.

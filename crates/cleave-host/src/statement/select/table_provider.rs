@@ -20,6 +20,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::index_choice;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use crate::catalog::TableState;
@@ -123,13 +124,14 @@ impl TableProvider for CleaveTable {
         let mut input = PlannedInput::new(Arc::clone(&self.table));
         if let Some(predicate) = &predicate {
             input = input.pruned(&filter, predicate)?;
+            input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
         }
         let base = self.table.row_count() as f64;
         let kept: f64 = filters
             .iter()
             .map(|filter| selectivity(filter, &self.table.schema.name, base, &*self.context))
             .product();
-        let estimate = (base * kept).min(input.rows_left() as f64).max(1.0);
+        let estimate = (base * kept).min(input.row_count_max() as f64).max(1.0);
         let scan = TableScan {
             table: self.table.schema.name.clone(),
             table_id: self.table.schema.table_id,

@@ -1,9 +1,10 @@
 //! Many runs become one, a bounded number at a time.
 
-use cleave_store::{Column, ColumnType, SegmentId};
+use cleave_store::{Column, ColumnType, SegmentId, TableSchema};
 
 use super::*;
 use crate::catalog::DeviceId;
+use crate::catalog::index_definition::IndexDefinition;
 use crate::device::testing::fresh;
 use crate::settings::Stack;
 
@@ -45,7 +46,9 @@ async fn more_runs_than_one_merge_takes_become_one() {
     let pages = database.host_pages(DeviceId::EMBEDDED, Stack::Native).unwrap();
 
     // Falling keys, each batch beyond the budget: every one is a run of its own.
-    let mut writer = KeyRunWriter::new(schema, Arc::clone(&claim), segment);
+    let definition = IndexDefinition::of_primary_key(&schema, "t_pkey".to_owned()).unwrap();
+    let shape = IndexShape::new(Arc::new(definition), &schema).unwrap();
+    let mut writer = KeyRunWriter::new(shape, Arc::clone(&claim), segment, 1);
     writer.sort_bytes = 1;
     let vids = 1..=150_u64;
     for vid in vids.clone() {
@@ -57,8 +60,8 @@ async fn more_runs_than_one_merge_takes_become_one() {
 
     let named: u64 = segment_extents(&directory).map(|extent| u64::from(extent.block_count)).sum();
     assert_eq!(claim.block_count(), named, "the space of merged runs was given back");
-    let run = Run::new(Arc::new(directory)).unwrap();
-    let mut merge = KeyMerge::new(vec![MergeSource::Run(run.scan(None))], true);
+    let run = Run::new(directory).unwrap();
+    let mut merge = KeyMerge::new(vec![MergeSource::Run(run.scan(KeyRange::default()))], true);
     let mut found = Vec::new();
     while let Some(block) = merge.next(&*pages).await.unwrap() {
         found.extend(block.vids.values().iter().copied());

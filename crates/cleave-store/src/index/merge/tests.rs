@@ -10,8 +10,8 @@ use proptest::{prop_assert, prop_assert_eq};
 
 use super::{BLOCK_ENTRY_COUNT_MAX, KeyMerge, MergeSource};
 use crate::error::StoreError;
-use crate::index::Memtable;
 use crate::index::fixture::Shelf;
+use crate::index::{KeyRange, Memtable};
 
 type Entries = BTreeMap<Vec<u8>, u64>;
 
@@ -21,7 +21,8 @@ fn merge_of(shelf: &mut Shelf, inputs: &[Entries], unique: bool) -> KeyMerge {
     let (memory, runs) = inputs.split_last().unwrap();
     for (segment, entries) in (1u32..).zip(runs) {
         let entries = entries.iter().map(|(key, vid)| (key.as_slice(), *vid));
-        sources.push(MergeSource::Run(shelf.run(segment, entries).unwrap().scan(None)));
+        sources
+            .push(MergeSource::Run(shelf.run(segment, entries).unwrap().scan(KeyRange::default())));
     }
     let mut memtable = Memtable::new();
     for (key, vid) in memory {

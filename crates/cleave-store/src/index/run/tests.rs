@@ -9,7 +9,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::{any, proptest};
 use proptest::{option, prop_assert, prop_assert_eq};
 
-use super::{Run, RunWriter};
+use super::{KeyRange, Run, RunWriter};
 use crate::error::StoreError;
 use crate::index::fixture::{Shelf, segment_ref};
 use crate::index::{INDEX_KEY_BYTES_MAX, KeyMerge, MergeSource};
@@ -29,8 +29,8 @@ fn run_of(shelf: &mut Shelf, entries: &BTreeMap<Vec<u8>, u64>) -> Run {
     shelf.run(7, entries.iter().map(|(key, vid)| (key.as_slice(), *vid))).unwrap()
 }
 
-fn scanned(shelf: &Shelf, run: &Run, from: Option<&[u8]>) -> Vec<(Vec<u8>, u64)> {
-    let (source, mut cursor, mut all) = (shelf.source(), run.scan(from), Vec::new());
+fn scanned(shelf: &Shelf, run: &Run, range: KeyRange) -> Vec<(Vec<u8>, u64)> {
+    let (source, mut cursor, mut all) = (shelf.source(), run.scan(range), Vec::new());
     while let Some(block) = block_on(cursor.next(&source)).unwrap() {
         all.extend(block.iter().map(|(key, vid)| (key.to_vec(), vid)));
     }
@@ -42,7 +42,8 @@ proptest! {
     fn small_runs_agree_with_a_plain_map(
         entries in btree_map(vec(0u8..3, 0..5), any::<u64>(), 0..50),
         probes in vec(vec(0u8..3, 0..5), 20),
-        from in option::of(vec(0u8..3, 0..5)),
+        from in vec(0u8..3, 0..5),
+        below in option::of(vec(0u8..3, 0..5)),
     ) {
         let mut shelf = Shelf::new();
         let run = run_of(&mut shelf, &entries);
@@ -53,10 +54,14 @@ proptest! {
         }
         let expected: Vec<_> = entries
             .iter()
-            .filter(|(key, _)| from.as_ref().is_none_or(|from| *key >= from))
+            .filter(|(key, _)| **key >= from && below.as_ref().is_none_or(|below| *key < below))
             .map(|(key, vid)| (key.clone(), *vid))
             .collect();
-        prop_assert_eq!(scanned(&shelf, &run, from.as_deref()), expected);
+        let range = KeyRange { from, below };
+        let (page_count, entry_count) = run.measure(&range);
+        prop_assert!(entry_count <= expected.len() as u64);
+        prop_assert!(page_count > 0 || expected.is_empty());
+        prop_assert_eq!(scanned(&shelf, &run, range), expected);
         let ends = entries.first_key_value().zip(entries.last_key_value());
         prop_assert_eq!(run.key_range(), ends.map(|(first, last)| (&first.0[..], &last.0[..])));
     }
@@ -76,7 +81,7 @@ proptest! {
             .collect();
         let mut shelf = Shelf::new();
         let run = run_of(&mut shelf, &entries);
-        prop_assert_eq!(scanned(&shelf, &run, None).len(), entries.len());
+        prop_assert_eq!(scanned(&shelf, &run, KeyRange::default()).len(), entries.len());
         let (first, last) = run.key_range().unwrap();
         prop_assert!(entries.contains_key(first) && entries.contains_key(last));
         let source = shelf.source();
@@ -116,6 +121,11 @@ fn a_look_up_reads_one_page() {
     let before = shelf.media.bytes_read();
     assert_eq!(block_on(run.get(&source, b"above all")).unwrap(), None);
     assert_eq!(shelf.media.bytes_read(), before, "fences answer");
+    let absent = (0..1000).map(|number| key(2 * number + 1));
+    let asked = absent.filter(|key| block_on(run.get(&source, key)).unwrap().is_none()).count();
+    assert_eq!(asked, 1000);
+    let read = shelf.media.bytes_read() - before;
+    assert!(read < 50 * (64 << 10), "the filter answers nearly all: {read} bytes");
 }
 
 #[test]
@@ -125,13 +135,17 @@ fn scans_begin_between_keys() {
     for from in [0, 1, 19_999, 20_000, 39_998, 39_999] {
         let expected: Vec<_> =
             entries.range(key(from)..).map(|(key, vid)| (key.clone(), *vid)).collect();
-        assert_eq!(scanned(&shelf, &run, Some(&key(from))), expected, "from {from}");
+        assert_eq!(
+            scanned(&shelf, &run, KeyRange { from: key(from), below: None }),
+            expected,
+            "from {from}"
+        );
     }
 }
 
 #[test]
 fn a_duplicate_is_refused_with_its_key() {
-    let mut writer = RunWriter::new(segment_ref(1), 0).unwrap();
+    let mut writer = RunWriter::new(segment_ref(1), 0, true).unwrap();
     for number in 0..5_000 {
         writer.push(&key(number), number).unwrap();
     }
@@ -145,10 +159,10 @@ fn a_duplicate_is_refused_with_its_key() {
 
 #[test]
 fn keys_out_of_order_or_too_long_are_refused() {
-    let mut writer = RunWriter::new(segment_ref(1), 0).unwrap();
+    let mut writer = RunWriter::new(segment_ref(1), 0, true).unwrap();
     writer.push(b"b", 1).unwrap();
     assert!(matches!(writer.push(b"a", 2), Err(StoreError::Mismatch { .. })));
-    let long = vec![b'c'; INDEX_KEY_BYTES_MAX + 1];
+    let long = vec![b'c'; INDEX_KEY_BYTES_MAX + 9];
     assert!(matches!(writer.push(&long, 2), Err(StoreError::OutOfRange { .. })));
 }
 
@@ -158,7 +172,7 @@ fn an_empty_run_has_nothing() {
     let run = shelf.run(3, []).unwrap();
     assert_eq!(run.key_range(), None);
     assert_eq!(block_on(run.get(&shelf.source(), b"")).unwrap(), None);
-    assert!(scanned(&shelf, &run, None).is_empty());
+    assert!(scanned(&shelf, &run, KeyRange::default()).is_empty());
 }
 
 #[test]
@@ -212,7 +226,7 @@ fn a_page_that_contradicts_its_fences_is_noticed() {
     let last = directory.pages.len() - 1;
     directory.pages[last].zones[0].max = Some(ZoneValue::Bytes(b"z".to_vec()));
     let run = Run::new(Arc::new(directory)).unwrap();
-    let error = block_on(run.get(&shelf.source(), b"y")).unwrap_err();
+    let error = block_on(run.get(&shelf.source(), &key(39_998))).unwrap_err();
     assert!(matches!(error, StoreError::Frame { .. }), "{error}");
 }
 
@@ -222,8 +236,8 @@ fn futures_are_send() {
     fn check(_: &impl Send) {}
     let mut shelf = Shelf::new();
     let run = run_of(&mut shelf, &[(b"k".to_vec(), 1)].into());
-    let (source, mut cursor) = (shelf.source(), run.scan(None));
-    let mut merge = KeyMerge::new(vec![MergeSource::Run(run.scan(None))], true);
+    let (source, mut cursor) = (shelf.source(), run.scan(KeyRange::default()));
+    let mut merge = KeyMerge::new(vec![MergeSource::Run(run.scan(KeyRange::default()))], true);
     let keys = [b"k".as_slice()];
     let (get, get_many) = (run.get(&source, b"k"), run.get_many(&source, &keys));
     let (scan, merged) = (cursor.next(&source), merge.next(&source));

@@ -29,11 +29,11 @@ fn a_drained_sorter_has_its_whole_budget_again() {
     for vid in 0..1000 {
         sorter.push(b"a key", vid);
     }
-    assert_eq!(sorter.byte_size(), 1000 * (5 + 24));
+    assert_eq!(sorter.byte_size(), 1000 * (5 + 32));
     sorter.drain_sorted(|_, _| Ok::<_, ()>(())).unwrap();
     assert_eq!(sorter.byte_size(), 0);
     sorter.push(b"next", 1000);
-    assert_eq!(sorter.byte_size(), 4 + 24);
+    assert_eq!(sorter.byte_size(), 4 + 32);
 }
 
 #[test]

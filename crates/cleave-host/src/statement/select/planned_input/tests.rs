@@ -51,9 +51,10 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         next_vid: 31,
         heap: vec![Arc::new(segment)],
         version_map: Arc::new(VersionMap::new()),
-        index: None,
+        indexes: Vec::new(),
     };
-    let table = TableState { schema: Arc::new(schema), tablets: vec![Arc::new(tablet)] };
+    let (schema, tablets) = (Arc::new(schema), vec![Arc::new(tablet)]);
+    let table = TableState { schema, indexes: Vec::new(), tablets };
     PlannedInput::new(Arc::new(table))
 }
 

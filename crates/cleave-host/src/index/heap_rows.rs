@@ -1,0 +1,49 @@
+//! Rows of heap pages for whoever makes keys of them: page entries in, batches of some columns out.
+
+use arrow::array::RecordBatch;
+use cleave_store::{
+    OverflowValues, PageEntry, PageRead, PageSource, Projection, SegmentDirectory, decode_batch,
+    overflow_pages,
+};
+
+use crate::error::Result;
+
+/// All rows of the pages `entries` of `segment`, with the columns of `projection`: a batch a page, each with the VID of
+/// its first row, from which VIDs rise.
+///
+/// # Errors
+/// Those of reading pages.
+pub(crate) async fn heap_rows(
+    pages: &dyn PageSource,
+    segment: &SegmentDirectory,
+    entries: &[&PageEntry],
+    projection: &Projection,
+) -> Result<Vec<(u64, RecordBatch)>> {
+    let mut columns = projection.columns.clone();
+    columns.sort_unstable();
+    columns.dedup();
+    let reads: Vec<PageRead> = entries
+        .iter()
+        .map(|entry| PageRead {
+            segment: segment.segment_ref(),
+            page: entry.page,
+            columns: columns.clone(),
+        })
+        .collect();
+    let answers = pages.read(reads.clone()).await?;
+    let mut batches = Vec::with_capacity(entries.len());
+    for ((entry, read), page) in entries.iter().zip(&reads).zip(&answers) {
+        let mut overflow = OverflowValues::none();
+        let needed = overflow_pages(page, read, &columns, None)?;
+        let needed: Vec<_> =
+            needed.into_iter().filter_map(|page| entry.overflow_page(page)).collect();
+        if !needed.is_empty() {
+            let payloads = pages.read_overflow(read.segment, needed.clone()).await?;
+            for (page, payload) in needed.iter().zip(payloads) {
+                overflow.insert(page.page, payload);
+            }
+        }
+        batches.push((entry.vid_first, decode_batch(page, read, projection, None, &overflow)?));
+    }
+    Ok(batches)
+}

@@ -1,0 +1,188 @@
+//! CREATE TABLE, CREATE INDEX, DROP INDEX: names of a statement in, definitions in the catalog out.
+//!
+//! Tables and indexes share one namespace, as in PostgreSQL. An index of a constraint goes with its table only.
+
+use std::sync::Arc;
+
+use cleave_store::{TableSchema, TabletId, VersionMap};
+
+use super::{Outcome, Session};
+use crate::catalog::commit::Transaction;
+use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
+use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::index::{IndexShape, TabletIndex};
+use crate::statement::{CreateIndex, CreateTable};
+use crate::write::build_index::build_index;
+
+impl Session {
+    pub(super) async fn create_table(&self, create: CreateTable) -> Result<Outcome> {
+        let mut transaction = Transaction::begin(&self.database).await?;
+        let name = &create.schema.name;
+        if transaction.next.is_name_taken(name) {
+            if create.if_not_exists && transaction.next.table(name).is_some() {
+                return Ok(Outcome::done("CREATE TABLE"));
+            }
+            return Err(name_taken(&transaction.next, name));
+        }
+        let device = create.placement.device.as_ref().unwrap_or(&self.settings.default_device);
+        let device = self.database.device_named(device)?.id();
+        let table_id = transaction.table_id()?;
+        let indexes = constraint_indexes(&transaction.next, &create)?;
+        transaction.put_table(empty_table(
+            TableSchema { table_id, ..create.schema },
+            indexes,
+            device,
+        )?);
+        transaction.commit().await?;
+        Ok(Outcome::done("CREATE TABLE"))
+    }
+
+    pub(super) async fn create_index(&self, create: CreateIndex) -> Result<Outcome> {
+        build_index(&self.database, &create.table, |transaction, table| {
+            define(&transaction.next, table, &create)
+        })
+        .await?;
+        Ok(Outcome::done("CREATE INDEX"))
+    }
+
+    pub(super) async fn drop_indexes(&self, if_exists: bool, names: &[String]) -> Result<Outcome> {
+        let mut transaction = Transaction::begin(&self.database).await?;
+        let mut dropped = false;
+        for name in names {
+            let found = transaction.next.index(name);
+            let found = found.map(|(table, index)| (Arc::clone(table), Arc::clone(index)));
+            let Some((table, index)) = found else {
+                if transaction.next.table(name).is_some() {
+                    return Err(wrong_kind(name, "an index"));
+                }
+                if if_exists {
+                    continue;
+                }
+                let names = transaction.next.indexes().map(|(_, index)| index.name.as_str());
+                return Err(Error::unknown(NameKind::Index, name, names));
+            };
+            if index.constraint {
+                let table = &table.schema.name;
+                return Err(Error::Invalid {
+                    message: format!(
+                        "cannot drop index \"{name}\" because constraint \"{name}\" on table \
+                         \"{table}\" requires it"
+                    ),
+                    fault: Fault::Dependent,
+                    position: None,
+                });
+            }
+            let mut changed = TableState::clone(&table);
+            changed.indexes.retain(|kept| kept.id != index.id);
+            for tablet in &mut changed.tablets {
+                let indexes = &mut Arc::make_mut(tablet).indexes;
+                indexes.retain(|kept| kept.definition().id != index.id);
+            }
+            transaction.put_table(changed);
+            dropped = true;
+        }
+        if dropped {
+            transaction.commit().await?;
+        }
+        Ok(Outcome::done("DROP INDEX"))
+    }
+}
+
+/// The error of a statement on an object of another kind than `expected`.
+pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
+    Error::Invalid {
+        message: format!("\"{name}\" is not {expected}"),
+        fault: Fault::ObjectKind,
+        position: None,
+    }
+}
+
+fn name_taken(state: &CatalogState, name: &str) -> Error {
+    let kind = if state.index(name).is_some() { NameKind::Index } else { NameKind::Table };
+    Error::NameTaken { kind, name: name.to_owned() }
+}
+
+/// The index that `create` asks for on `table`; None: there is something of its name, and that is no error.
+fn define(
+    state: &CatalogState,
+    table: &TableState,
+    create: &CreateIndex,
+) -> Result<Option<IndexDefinition>> {
+    let schema = &table.schema;
+    let mut columns = Vec::with_capacity(create.columns.len());
+    for column in &create.columns {
+        let found = schema.column(&column.name).ok_or_else(|| {
+            let names = schema.columns.iter().map(|column| column.name.as_str());
+            Error::unknown_column(&schema.name, &column.name, names).at(column.position)
+        })?;
+        columns.push(IndexColumn {
+            column: found.id,
+            descending: column.descending,
+            nulls_first: column.nulls_first,
+        });
+    }
+    let name = match &create.name {
+        Some(name) if !state.is_name_taken(name) => name.clone(),
+        Some(_) if create.if_not_exists => return Ok(None),
+        Some(name) => return Err(name_taken(state, name)),
+        None => {
+            let names: Vec<&str> =
+                create.columns.iter().map(|column| column.name.as_str()).collect();
+            chosen_name(&schema.name, &names, "idx", |name| state.is_name_taken(name))
+        }
+    };
+    let id = table.indexes.iter().map(|index| index.id).max().unwrap_or(PRIMARY_KEY) + 1;
+    Ok(Some(IndexDefinition { id, name, columns, unique: create.unique, constraint: false }))
+}
+
+/// The indexes of the constraints of a table to be created.
+fn constraint_indexes(state: &CatalogState, create: &CreateTable) -> Result<Vec<IndexDefinition>> {
+    let schema = &create.schema;
+    let mut indexes: Vec<IndexDefinition> = Vec::new();
+    let taken = |indexes: &[IndexDefinition], name: &str| {
+        state.is_name_taken(name)
+            || name == schema.name
+            || indexes.iter().any(|index| index.name == name)
+    };
+    let named =
+        |indexes: &[IndexDefinition], given: &Option<String>, names: &[&str], suffix| match given {
+            None => Ok(chosen_name(&schema.name, names, suffix, |name| taken(indexes, name))),
+            Some(name) if taken(indexes, name) => {
+                Err(Error::NameTaken { kind: NameKind::Index, name: name.clone() })
+            }
+            Some(name) => Ok(name.clone()),
+        };
+    let name = named(&indexes, &create.primary_key_name, &[], "pkey")?;
+    indexes.extend(IndexDefinition::of_primary_key(schema, name));
+    for ((given, ids), id) in create.unique.iter().zip(PRIMARY_KEY + 1..) {
+        let columns = ids.iter().filter_map(|id| schema.column_by_id(*id));
+        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let name = named(&indexes, given, &names, "key")?;
+        let columns = ids.iter().map(|id| IndexColumn::ascending(*id)).collect();
+        indexes.push(IndexDefinition { id, name, columns, unique: true, constraint: true });
+    }
+    Ok(indexes)
+}
+
+/// A table without rows, whose one tablet lies on `device`.
+fn empty_table(
+    schema: TableSchema,
+    indexes: Vec<IndexDefinition>,
+    device: DeviceId,
+) -> Result<TableState> {
+    let schema = Arc::new(schema);
+    let indexes: Vec<_> = indexes.into_iter().map(Arc::new).collect();
+    let empty = |index: &Arc<IndexDefinition>| {
+        Ok::<_, Error>(Arc::new(TabletIndex::empty(IndexShape::new(Arc::clone(index), &schema)?)))
+    };
+    let tablet = TabletState {
+        id: TabletId(0),
+        device,
+        next_vid: 1,
+        heap: Vec::new(),
+        version_map: Arc::new(VersionMap::new()),
+        indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
+    };
+    Ok(TableState { schema, indexes, tablets: vec![Arc::new(tablet)] })
+}

@@ -1,0 +1,384 @@
+//! Which index a scan goes through: a table's conditions in, the rows that one of its indexes says may match out.
+//!
+//! ```text
+//!  conditions ─▶ ColumnBounds, a column each ─▶ KeyRanges of each index ─▶ fences: too many? ─▶ VIDs ─▶ pages
+//! ```
+//!
+//! 1. [`bounds`] takes what the conditions say of single columns: equal to one of some values, not below, not above.
+//! 2. [`ranges`] turns it into ranges of an index's keys: equal values of its first columns, then one range.
+//! 3. [`choose`] leaves out an index whose fences say already that too many entries lie there, reads the entries of the
+//!    best one that is left, up to the number at which a scan of the table is better, and finds the rows' pages.
+//!
+//! The number is that of rows which, spread at random, would touch half of the pages that zone maps leave: a page that
+//! is read at all is read for the whole column. So the entries read are never many, and planning may read them. The
+//! scan asks every condition again, of the pages that are left: ranges may be too wide, never too narrow, and an entry
+//! of a row that this statement does not see costs nothing but its page.
+//!
+//! Deliberately absent: ranges over floats, whose order in the engine (−0.0 below 0.0, NaNs by sign) is not that of the
+//! keys; intervals; indexes for joins.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cleave_store::{ColumnType, KeyColumn, KeyRange, TableSchema, after_prefix};
+use datafusion::arrow::array::ArrayRef;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
+
+use super::planned_input::PlannedInput;
+use super::statement_context::StatementContext;
+use crate::catalog::TableState;
+use crate::error::Result;
+use crate::index::{IndexShape, TabletIndex};
+use crate::settings::Stack;
+
+/// Most ranges of one scan, of lists of values over several columns.
+const RANGE_COUNT_MAX: usize = 256;
+/// Of the pages that zone maps leave, the part that random rows touch when an index stops to pay: ln 2 rows a page.
+const ROWS_PER_PAGE: f64 = std::f64::consts::LN_2;
+
+/// An index that a scan goes through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexChoice {
+    /// Its name.
+    pub name: String,
+    /// Entries found.
+    pub entry_count: usize,
+}
+
+/// What the conditions say of one column. All of it holds for every row that matches.
+#[derive(Debug, Clone, Default)]
+struct ColumnBounds {
+    /// One of these.
+    equal: Option<Vec<ScalarValue>>,
+    /// Not below.
+    low: Option<ScalarValue>,
+    /// Not above.
+    high: Option<ScalarValue>,
+    /// Below all that begin with this text, and not below it.
+    text_prefix: Option<String>,
+}
+
+/// The part of `input` that an index of its table leaves for `filters`, all of which hold for the rows that are wanted.
+///
+/// # Errors
+/// Those of reading the index.
+pub(super) async fn choose(
+    context: &StatementContext,
+    filters: &[Expr],
+    input: PlannedInput,
+) -> Result<PlannedInput> {
+    let table = Arc::clone(&input.table);
+    if !context.settings().index_scan || table.indexes.is_empty() {
+        return Ok(input);
+    }
+    let bounds = bounds(&table.schema, filters);
+    let limit = rows_that_pay(input.pages_left());
+    if bounds.is_empty() || limit == 0 {
+        return Ok(input);
+    }
+    let Some(best) = best_index(&table, &bounds, limit) else { return Ok(input) };
+    let mut rows: Vec<(usize, u64)> = Vec::new();
+    for (place, tablet) in table.tablets.iter().enumerate() {
+        let Some(index) = tablet.index(best.id) else { return Ok(input) };
+        // Keys are read by column, however pages cross the link otherwise.
+        let stack = match context.settings().stack {
+            Stack::Blk => Stack::Blk,
+            Stack::Native | Stack::Ndp => Stack::Native,
+        };
+        let pages = context.database().page_source(tablet.device, stack)?;
+        let left = limit.saturating_sub(rows.len());
+        let found = index.rows_in(tablet, &*pages, &best.ranges, best.search_keys, left).await?;
+        let Some(vids) = found else { return Ok(input) };
+        rows.extend(vids.into_iter().map(|vid| (place, vid)));
+    }
+    let name = best.name;
+    let choice = IndexChoice { name, entry_count: rows.len() };
+    Ok(input.restricted(&rows, choice))
+}
+
+/// Entries of an index up to which it is better than a scan of `page_count` pages.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
+fn rows_that_pay(page_count: usize) -> usize {
+    (page_count as f64 * ROWS_PER_PAGE) as usize
+}
+
+/// An index that fits the conditions, as all tablets have it.
+struct Candidate {
+    id: u32,
+    name: String,
+    ranges: Vec<KeyRange>,
+    /// Each range is that of one search key.
+    search_keys: bool,
+}
+
+/// The index in which the fewest entries may lie in the ranges, if they are not certainly more than `limit`.
+fn best_index(
+    table: &TableState,
+    bounds: &BTreeMap<u32, ColumnBounds>,
+    limit: usize,
+) -> Option<Candidate> {
+    let mut best: Option<(usize, Candidate)> = None;
+    for definition in &table.indexes {
+        let tablets: Vec<&Arc<TabletIndex>> =
+            table.tablets.iter().filter_map(|tablet| tablet.index(definition.id)).collect();
+        let shape = tablets.first()?.shape();
+        let Some((ranges, columns_bound)) = ranges(shape, bounds) else { continue };
+        let measured = tablets.iter().map(|index| index.measure(&ranges));
+        let (pages, entries) =
+            measured.fold((0, 0), |sum, (pages, entries)| (sum.0 + pages, sum.1 + entries));
+        if entries > limit as u64 {
+            continue;
+        }
+        if best.as_ref().is_none_or(|(least, _)| pages < *least) {
+            let search_keys = columns_bound == shape.columns.len();
+            let (id, name) = (definition.id, definition.name.clone());
+            best = Some((pages, Candidate { id, name, ranges, search_keys }));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// The ranges of keys of `shape` in which all rows lie that satisfy `bounds`, and how many columns they give by equality
+/// alone; None: the first column is not bound.
+fn ranges(
+    shape: &IndexShape,
+    bounds: &BTreeMap<u32, ColumnBounds>,
+) -> Option<(Vec<KeyRange>, usize)> {
+    let mut prefixes: Vec<Vec<ArrayRef>> = vec![Vec::new()];
+    let mut columns_bound = 0;
+    for (column, key_column) in shape.definition.columns.iter().zip(shape.key.columns()) {
+        let Some(bounds) = bounds.get(&column.column) else { break };
+        if let Some(values) = &bounds.equal
+            && prefixes.len().saturating_mul(values.len()) <= RANGE_COUNT_MAX
+        {
+            let values: Vec<ArrayRef> =
+                values.iter().map(ScalarValue::to_array).collect::<Result<_, _>>().ok()?;
+            prefixes = prefixes
+                .iter()
+                .flat_map(|prefix| values.iter().map(|value| followed(prefix, value)))
+                .collect();
+            columns_bound += 1;
+            continue;
+        }
+        let ranges: Option<Vec<KeyRange>> =
+            prefixes.iter().map(|prefix| range(shape, prefix, key_column, bounds)).collect();
+        return ranges.map(|ranges| (sorted(ranges), columns_bound)).filter(|(ranges, _)| {
+            // Behind no equal column, a column without an end is the whole index.
+            columns_bound > 0 || ranges.iter().all(|range| !range.from.is_empty())
+        });
+    }
+    if columns_bound == 0 {
+        return None;
+    }
+    let of_prefix = |prefix: &Vec<ArrayRef>| shape.key.prefix(prefix).ok().map(KeyRange::of_prefix);
+    let ranges: Option<Vec<KeyRange>> = prefixes.iter().map(of_prefix).collect();
+    ranges.map(|ranges| (sorted(ranges), columns_bound))
+}
+
+/// Ranges that do not overlap unless equal, in order, each once.
+fn sorted(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by(|one, other| one.from.cmp(&other.from));
+    ranges.dedup();
+    ranges
+}
+
+fn followed(prefix: &[ArrayRef], value: &ArrayRef) -> Vec<ArrayRef> {
+    prefix.iter().chain([value]).map(Arc::clone).collect()
+}
+
+/// The range behind `prefix` of one more column that is bound from below or above.
+fn range(
+    shape: &IndexShape,
+    prefix: &[ArrayRef],
+    column: &KeyColumn,
+    bounds: &ColumnBounds,
+) -> Option<KeyRange> {
+    let start = shape.key.prefix(prefix).ok()?;
+    let behind = |value: &ScalarValue| {
+        let value = value.to_array().ok()?;
+        shape.key.prefix(&followed(prefix, &value)).ok()
+    };
+    let low = bounds.low.as_ref().map(behind);
+    let high = bounds.high.as_ref().map(behind);
+    let (first, last) = if column.descending { (high, low) } else { (low, high) };
+    // All values lie between the marks of NULLs, which are 0 and 255, and never match.
+    let marked = |mark: u8| start.iter().copied().chain([mark]).collect::<Vec<u8>>();
+    let from = match first {
+        Some(first) => first?,
+        None => marked(1),
+    };
+    let below = match last {
+        Some(last) => after_prefix(&last?)?,
+        None => marked(u8::MAX),
+    };
+    Some(KeyRange { from, below: Some(below) })
+}
+
+/// What `filters`, all of which hold, say of single columns, by column id.
+fn bounds(schema: &TableSchema, filters: &[Expr]) -> BTreeMap<u32, ColumnBounds> {
+    let mut bounds: BTreeMap<u32, ColumnBounds> = BTreeMap::new();
+    for filter in filters.iter().flat_map(split_conjunction) {
+        if let Some((id, said)) = said_of_a_column(schema, filter) {
+            bounds.entry(id).or_default().and(said);
+        }
+    }
+    for bounds in bounds.values_mut() {
+        bounds.take_text_prefix();
+    }
+    bounds
+}
+
+impl ColumnBounds {
+    fn and(&mut self, other: Self) {
+        // Any of what was said holds: the first of equal kind is kept, the shorter list of values.
+        self.equal = match (self.equal.take(), other.equal) {
+            (Some(one), Some(other)) if other.len() < one.len() => Some(other),
+            (one, other) => one.or(other),
+        };
+        self.low = tighter(self.low.take(), other.low, true);
+        self.high = tighter(self.high.take(), other.high, false);
+        self.text_prefix = self.text_prefix.take().or(other.text_prefix);
+    }
+
+    /// A prefix of text as bounds, where there are none yet.
+    fn take_text_prefix(&mut self) {
+        let Some(prefix) = self.text_prefix.take() else { return };
+        let above = after_text(&prefix);
+        self.low = self.low.take().or(Some(ScalarValue::Utf8(Some(prefix))));
+        self.high = self.high.take().or(above.map(|above| ScalarValue::Utf8(Some(above))));
+    }
+}
+
+fn tighter(one: Option<ScalarValue>, other: Option<ScalarValue>, low: bool) -> Option<ScalarValue> {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let other_is_tighter = if low { other > one } else { other < one };
+            Some(if other_is_tighter { other } else { one })
+        }
+        (one, other) => one.or(other),
+    }
+}
+
+/// The least text that is above all that begin with `prefix`, or a little more; None: there is none.
+fn after_text(prefix: &str) -> Option<String> {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    while let Some(last) = characters.pop() {
+        // The range of characters steps over the gap in which there are none.
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            characters.push(next);
+            return Some(characters.into_iter().collect());
+        }
+    }
+    None
+}
+
+/// What `filter` says if it is about one column that an index may help with.
+fn said_of_a_column(schema: &TableSchema, filter: &Expr) -> Option<(u32, ColumnBounds)> {
+    match filter {
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }) => {
+            let (mut column, mut values) = (None, Vec::new());
+            let mut left = vec![filter];
+            while let Some(part) = left.pop() {
+                if let Expr::BinaryExpr(BinaryExpr { left: one, op: Operator::Or, right }) = part {
+                    left.extend([one.as_ref(), right.as_ref()]);
+                    continue;
+                }
+                let (id, said) = said_of_a_column(schema, part)?;
+                if *column.get_or_insert(id) != id || said.low.is_some() || said.high.is_some() {
+                    return None;
+                }
+                values.extend(said.equal?);
+            }
+            Some((column?, ColumnBounds { equal: Some(values), ..ColumnBounds::default() }))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let (column, literal, op) = match (left.as_ref(), right.as_ref()) {
+                (Expr::Column(column), literal) => (column, literal, *op),
+                (literal, Expr::Column(column)) => (column, literal, op.swap()?),
+                _ => return None,
+            };
+            let (id, column_type) = key_column(schema, &column.name)?;
+            let value = value(literal, column_type)?;
+            let mut said = ColumnBounds::default();
+            match op {
+                Operator::Eq => said.equal = Some(vec![value]),
+                _ if !has_ranges(column_type) => return None,
+                // Ends are taken as included: the scan asks again.
+                Operator::Gt | Operator::GtEq => said.low = Some(value),
+                Operator::Lt | Operator::LtEq => said.high = Some(value),
+                _ => return None,
+            }
+            Some((id, said))
+        }
+        Expr::Between(Between { expr, negated: false, low, high }) => {
+            let Expr::Column(column) = expr.as_ref() else { return None };
+            let (id, column_type) = key_column(schema, &column.name)?;
+            if !has_ranges(column_type) {
+                return None;
+            }
+            let (low, high) = (value(low, column_type)?, value(high, column_type)?);
+            Some((id, ColumnBounds { low: Some(low), high: Some(high), ..ColumnBounds::default() }))
+        }
+        Expr::InList(list) if !list.negated => {
+            let Expr::Column(column) = list.expr.as_ref() else { return None };
+            let (id, column_type) = key_column(schema, &column.name)?;
+            let mut values = Vec::with_capacity(list.list.len());
+            for item in &list.list {
+                // NULL in the list matches nothing.
+                if !matches!(item, Expr::Literal(item, _) if item.is_null()) {
+                    values.push(value(item, column_type)?);
+                }
+            }
+            Some((id, ColumnBounds { equal: Some(values), ..ColumnBounds::default() }))
+        }
+        Expr::Like(Like {
+            negated: false,
+            expr,
+            pattern,
+            escape_char: None,
+            case_insensitive: false,
+        }) => {
+            let Expr::Column(column) = expr.as_ref() else { return None };
+            let (id, column_type) = key_column(schema, &column.name)?;
+            let ScalarValue::Utf8(Some(pattern)) = value(pattern, column_type)? else {
+                return None;
+            };
+            let prefix: String =
+                pattern.chars().take_while(|c| !matches!(c, '%' | '_' | '\\')).collect();
+            (!prefix.is_empty()).then(|| {
+                (id, ColumnBounds { text_prefix: Some(prefix), ..ColumnBounds::default() })
+            })
+        }
+        _ => None,
+    }
+}
+
+fn key_column(schema: &TableSchema, name: &str) -> Option<(u32, ColumnType)> {
+    let column = schema.column(name)?;
+    (column.column_type != ColumnType::Interval).then_some((column.id, column.column_type))
+}
+
+fn has_ranges(column_type: ColumnType) -> bool {
+    !matches!(column_type, ColumnType::Real | ColumnType::Double)
+}
+
+/// A literal as a value of the column; None for NULL, and for what is no literal or of a type compared otherwise.
+fn value(expr: &Expr, column_type: ColumnType) -> Option<ScalarValue> {
+    let Expr::Literal(value, _) = expr else { return None };
+    let value = match value {
+        ScalarValue::Utf8View(text) | ScalarValue::LargeUtf8(text) => {
+            ScalarValue::Utf8(text.clone())
+        }
+        ScalarValue::BinaryView(bytes) | ScalarValue::LargeBinary(bytes) => {
+            ScalarValue::Binary(bytes.clone())
+        }
+        other => other.clone(),
+    };
+    (!value.is_null() && value.data_type() == column_type.arrow()).then_some(value)
+}
+
+#[cfg(test)]
+mod tests;

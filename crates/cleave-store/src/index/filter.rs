@@ -1,0 +1,135 @@
+//! Bloom filters over the search keys of a run: a key in, "certainly not here" or "perhaps" out.
+//!
+//! ```text
+//!   hash of a key:  high half ─▶ one block of 32 bytes     low half ─▶ one bit in each of its eight words
+//! ```
+//!
+//! A look-up touches one block, hence one cache line. With [`KEY_BITS`] bits a key about one in a hundred keys that are
+//! not there passes. The filter lies in the run's directory, whose checksum covers it, and so in the host's memory: a run
+//! of more than [`FILTER_KEYS_MAX`] keys has none. Such a run is one of few, and is where most keys are.
+//!
+//! Invariant: a key that was added passes. Bytes from storage that are no filter pass every key. Source: Putze, Sanders,
+//! Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007).
+
+#![deny(clippy::indexing_slicing)]
+
+use crate::segment::KeyFilter;
+
+/// How these filters are marked in a directory.
+const BLOCKED: u32 = 1;
+/// Most keys of a run that gets a filter: its filter takes 1.25 MiB.
+pub const FILTER_KEYS_MAX: usize = 1 << 20;
+/// Bits of the filter for each key.
+const KEY_BITS: usize = 10;
+const BLOCK_BYTES: usize = 32;
+const WORD_BYTES: usize = 4;
+
+/// Odd numbers, one a word, that spread the low half of a hash differently.
+const SPREAD: [u32; 8] = [
+    0x9e37_79b1,
+    0x85eb_ca6b,
+    0xc2b2_ae35,
+    0x27d4_eb2f,
+    0x1656_67b1,
+    0xd3a2_646d,
+    0xfd70_46c5,
+    0xb55a_4f09,
+];
+
+/// Gathers the hashes of a run's keys.
+#[derive(Debug, Default)]
+pub(super) struct FilterBuilder {
+    hashes: Vec<u64>,
+    overflowed: bool,
+}
+
+impl FilterBuilder {
+    /// Adds a key; the one before once more costs nothing.
+    pub(super) fn add(&mut self, search_key: &[u8]) {
+        let hash = hash(search_key);
+        if self.overflowed || self.hashes.last() == Some(&hash) {
+            return;
+        }
+        if self.hashes.len() >= FILTER_KEYS_MAX {
+            (self.hashes, self.overflowed) = (Vec::new(), true);
+            return;
+        }
+        self.hashes.push(hash);
+    }
+
+    /// The filter; None for no keys or too many.
+    pub(super) fn finish(self) -> Option<KeyFilter> {
+        if self.hashes.is_empty() {
+            return None;
+        }
+        let block_count = (self.hashes.len() * KEY_BITS).div_ceil(BLOCK_BYTES * 8);
+        let mut bytes = vec![0; block_count * BLOCK_BYTES];
+        for hash in self.hashes {
+            let Some(block) = block_start(hash, bytes.len())
+                .and_then(|start| bytes.get_mut(start..)?.get_mut(..BLOCK_BYTES))
+            else {
+                continue;
+            };
+            for (word, bit) in block.chunks_exact_mut(WORD_BYTES).zip(bits(hash)) {
+                for (byte, bit) in word.iter_mut().zip(bit.to_le_bytes()) {
+                    *byte |= bit;
+                }
+            }
+        }
+        Some(KeyFilter { kind: BLOCKED, bytes })
+    }
+}
+
+impl KeyFilter {
+    /// Whether the run may have a key; no means certainly not.
+    #[must_use]
+    pub fn may_have(&self, search_key: &[u8]) -> bool {
+        if self.kind != BLOCKED {
+            return true;
+        }
+        let hash = hash(search_key);
+        let block = block_start(hash, self.bytes.len())
+            .and_then(|start| self.bytes.get(start..)?.get(..BLOCK_BYTES));
+        let Some(block) = block else { return true };
+        block.chunks_exact(WORD_BYTES).zip(bits(hash)).all(|(word, bit)| {
+            word.iter().zip(bit.to_le_bytes()).all(|(byte, bit)| byte & bit == bit)
+        })
+    }
+}
+
+/// Where the block of `hash` begins in a filter of `byte_count` bytes.
+fn block_start(hash: u64, byte_count: usize) -> Option<usize> {
+    let block_count = (byte_count / BLOCK_BYTES) as u64;
+    // The high half as a fraction of the blocks, without a division.
+    let block = ((hash >> 32) * block_count) >> 32;
+    usize::try_from(block).ok()?.checked_mul(BLOCK_BYTES)
+}
+
+/// One bit for each word of the block.
+fn bits(hash: u64) -> impl Iterator<Item = u32> {
+    let low = u32::try_from(hash & u64::from(u32::MAX)).unwrap_or_default();
+    SPREAD.iter().map(move |spread| 1 << (low.wrapping_mul(*spread) >> 27))
+}
+
+/// A hash that is stored: it may never change under the same kind.
+fn hash(key: &[u8]) -> u64 {
+    let mut hash = 0x51_7c_c1_b7_27_22_0a_95 ^ key.len() as u64;
+    for chunk in key.chunks(8) {
+        let mut word = [0; 8];
+        for (byte, from) in word.iter_mut().zip(chunk) {
+            *byte = *from;
+        }
+        hash = mixed(hash ^ u64::from_le_bytes(word));
+    }
+    mixed(hash)
+}
+
+/// Spreads every bit over all.
+fn mixed(mut value: u64) -> u64 {
+    value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    value ^ (value >> 32)
+}
+
+#[cfg(test)]
+mod tests;
