@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cleave_store::{
-    KeyRange, MergeSource, PageEntry, PageSource, Run, SegmentDirectory, SegmentId, SegmentRef,
+    KeyRange, MergeSource, PageEntry, PageSource, Run, SegmentDirectory, SegmentId, SegmentKind,
+    SegmentRef,
 };
 use datafusion::common::runtime::SpawnedTask;
 
@@ -30,7 +31,7 @@ use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::database::Database;
 use crate::device::Claim;
-use crate::error::{Error, NameKind, Result};
+use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex, heap_rows};
 use crate::settings::Stack;
 
@@ -49,7 +50,7 @@ struct Chunk {
 /// begins and when it ends, and may find that the index is there: None.
 ///
 /// # Errors
-/// Those of `define`; [`Error::UnknownName`]; [`Error::DuplicateKey`] where rows are not unique; those of the device.
+/// Those of `define`; an unknown table; a duplicate key where rows are not unique; those of the device.
 pub(crate) async fn build_index(
     database: &Arc<Database>,
     name: &str,
@@ -66,8 +67,7 @@ pub(crate) async fn build_index(
     let commit = first.commit_number();
     let state = first.commit().await?;
 
-    let definition = Arc::new(definition);
-    let shape = IndexShape::new(Arc::clone(&definition), &table.schema)?;
+    let shape = IndexShape::new(Arc::new(definition), &table.schema)?;
     let reference = |segment| SegmentRef {
         table_id: table.schema.table_id,
         segment,
@@ -75,7 +75,7 @@ pub(crate) async fn build_index(
         commit,
     };
     let mut claims: Vec<(DeviceId, Arc<Claim>)> = Vec::new();
-    let mut runs: Vec<Vec<Run>> = Vec::with_capacity(table.tablets.len());
+    let mut runs = Vec::with_capacity(table.tablets.len());
     for (tablet, [segment, _]) in table.tablets.iter().zip(&segments) {
         let claim = match claims.iter().find(|(device, _)| *device == tablet.device) {
             Some((_, claim)) => Arc::clone(claim),
@@ -86,8 +86,7 @@ pub(crate) async fn build_index(
             }
         };
         let part = Part { database, shape: &shape, claim: &claim, segment: reference(*segment) };
-        let run = part.run(tablet, 0).await?;
-        runs.push(run.into_iter().map(Run::new).collect::<Result<_, _>>()?);
+        runs.push(part.run(tablet, 0).await?);
     }
 
     let mut last = Transaction::begin(database).await?;
@@ -96,16 +95,14 @@ pub(crate) async fn build_index(
     if !same {
         return Err(made_anew(name));
     }
-    let Some(again) = define(&last, &now)? else { return Ok(()) };
-    if again != *definition {
-        // Another index took the id or the name that was chosen.
-        return Err(Error::NameTaken { kind: NameKind::Index, name: definition.name.clone() });
-    }
+    // Its columns are the same, its id and a name that was chosen may be others by now.
+    let Some(definition) = define(&last, &now)?.map(Arc::new) else { return Ok(()) };
+    let shape = IndexShape::new(Arc::clone(&definition), &now.schema)?;
     for (device, claim) in &claims {
         last.adopt(*device, Arc::clone(claim));
     }
     let mut tablets = Vec::with_capacity(now.tablets.len());
-    for (((tablet, before), mut runs), [_, segment]) in
+    for (((tablet, before), run), [_, segment]) in
         now.tablets.iter().zip(&table.tablets).zip(runs).zip(segments)
     {
         if tablet.device != before.device {
@@ -114,6 +111,10 @@ pub(crate) async fn build_index(
         let device = database.attached(tablet.device)?;
         let claim = last.claim(&device);
         let part = Part { database, shape: &shape, claim: &claim, segment: reference(segment) };
+        let mut runs: Vec<Run> = Vec::new();
+        if let Some(run) = run {
+            runs.push(Run::new(named(run, definition.id))?);
+        }
         if let Some(run) = part.run(tablet, before.next_vid).await? {
             let run = Run::new(run)?;
             part.check_unique(tablet, &runs, &run).await?;
@@ -207,6 +208,14 @@ impl Chunk {
         }
         Ok(())
     }
+}
+
+/// `run` as one of the index `id`.
+fn named(mut run: Arc<SegmentDirectory>, id: u32) -> Arc<SegmentDirectory> {
+    if let SegmentKind::Index(properties) = &mut Arc::make_mut(&mut run).kind {
+        properties.index_id = id;
+    }
+    run
 }
 
 /// The pages of `tablet` with rows from `vid_from` on, in parts of about [`CHUNK_BYTES`].

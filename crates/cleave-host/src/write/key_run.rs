@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::index::IndexShape;
 
 /// Bytes of keys that a statement sorts in memory at once, over all its indexes and workers.
-const SORT_BYTES: usize = 96 << 20;
+const SORT_BYTES: usize = 64 << 20;
 /// Least share of one index or worker.
 const SORT_BYTES_MIN: usize = 4 << 20;
 /// Most runs that are merged at once: each takes memory for the pages that it is read ahead by.
