@@ -216,6 +216,8 @@ pub enum Fault {
     Parameter,
     /// Anything else that cannot be meant (42601).
     Statement,
+    /// A value or key beyond a limit (54000).
+    TooLong,
     /// More columns than there may be (54011).
     TooManyColumns,
     /// A limit of the parser: too deep (54001).
@@ -461,6 +463,7 @@ impl Fault {
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",
             Self::Parameter => "22023",
+            Self::TooLong => "54000",
             Self::TooManyColumns => "54011",
             Self::TooComplex => "54001",
             Self::ObjectKind => "42809",

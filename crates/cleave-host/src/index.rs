@@ -19,14 +19,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow::array::{BinaryArray, RecordBatch};
 use cleave_store::{
-    IndexKey, KeyMerge, KeyRange, Memtable, MergeSource, PageClass, PageSource, Projection, Run,
-    SegmentDirectory, StoreError, TableSchema,
+    INDEX_KEY_BYTES, IndexKey, KeyMerge, KeyRange, Memtable, MergeSource, PageClass, PageSource,
+    Projection, Run, SegmentDirectory, StoreError, TableSchema,
 };
 use tokio::sync::OnceCell;
 
 use crate::catalog::TabletState;
 use crate::catalog::index_definition::IndexDefinition;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 
 pub(crate) use heap_rows::heap_rows;
 
@@ -101,7 +101,7 @@ impl IndexShape {
     /// # Errors
     /// A key that is too long.
     pub(crate) fn entries(&self, keys: &RecordBatch, vid_first: u64) -> Result<BinaryArray> {
-        Ok(self.key.entries(keys.columns(), vid_first)?)
+        self.key.entries(keys.columns(), vid_first).map_err(|error| self.key_error(error))
     }
 
     /// The columns that a reader of rows needs for the index.
@@ -133,6 +133,14 @@ impl IndexShape {
     pub(crate) fn key_error(&self, error: StoreError) -> Error {
         match error {
             StoreError::DuplicateKey { key, .. } => self.duplicate_key(&key),
+            StoreError::OutOfRange { what: INDEX_KEY_BYTES, value, max } => Error::Invalid {
+                message: format!(
+                    "a key of {value} bytes is too long for index \"{}\", which takes {max}",
+                    self.definition.name
+                ),
+                fault: Fault::TooLong,
+                position: None,
+            },
             other => other.into(),
         }
     }

@@ -21,7 +21,7 @@ pub mod merge;
 pub mod run;
 pub mod sorter;
 
-pub use key::{INDEX_KEY_BYTES_MAX, IndexKey, KeyColumn, after_prefix};
+pub use key::{INDEX_KEY_BYTES, INDEX_KEY_BYTES_MAX, IndexKey, KeyColumn, after_prefix};
 pub use memtable::Memtable;
 pub use merge::{KeyMerge, MergeSource};
 pub use run::{FinishedRun, KeyBlock, KeyRange, Run, RunCursor, RunWriter};

@@ -32,6 +32,8 @@ use crate::frame::FrameError;
 
 /// Longest search key in bytes. A key must fit its page many times, and its fence into the directory.
 pub const INDEX_KEY_BYTES_MAX: usize = 2704;
+/// What [`StoreError::OutOfRange`] calls a key that is longer.
+pub const INDEX_KEY_BYTES: &str = "index key, in bytes,";
 /// Bytes of the VID behind a search key that may come again.
 pub(super) const KEY_VID_BYTES: usize = size_of::<u64>();
 
@@ -179,7 +181,7 @@ impl IndexKey {
         let rows = self.converter.convert_columns(&columns)?;
         if let Some(bytes) = rows.lengths().find(|bytes| *bytes > INDEX_KEY_BYTES_MAX) {
             return Err(StoreError::OutOfRange {
-                what: "index key, in bytes,",
+                what: INDEX_KEY_BYTES,
                 value: u64::try_from(bytes).unwrap_or(u64::MAX),
                 max: INDEX_KEY_BYTES_MAX as u64,
             });

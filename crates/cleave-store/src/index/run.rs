@@ -147,7 +147,7 @@ impl RunWriter {
     pub fn push(&mut self, key: &[u8], vid: u64) -> Result<Vec<EncodedPage>, StoreError> {
         if key.len() > super::INDEX_KEY_BYTES_MAX + KEY_VID_BYTES {
             return Err(StoreError::OutOfRange {
-                what: "index key, in bytes,",
+                what: super::INDEX_KEY_BYTES,
                 value: key.len() as u64,
                 max: super::INDEX_KEY_BYTES_MAX as u64,
             });
