@@ -202,7 +202,11 @@ async fn a_unique_build_names_the_key_that_comes_twice() {
     numbers(&mut session).await;
     run(&mut session, "INSERT INTO t VALUES (70000, 1, 99999, 'a', 1), (70001, 2, 99999, 'b', 1)")
         .await;
-    let space = database.devices()[0].space().used_blocks;
+    let occupied = |database: &Database| {
+        let space = database.devices()[0].space();
+        space.used_blocks - space.retired_blocks
+    };
+    let before = occupied(&database);
     for sql in ["CREATE UNIQUE INDEX u ON t (many, f)", "CREATE UNIQUE INDEX u ON t (f, many)"] {
         let error = refused(&mut session, sql).await;
         assert_eq!(error.sqlstate(), "23505", "{error}");
@@ -212,7 +216,7 @@ async fn a_unique_build_names_the_key_that_comes_twice() {
         );
     }
     assert_no_leak_soon(&database).await;
-    assert_eq!(database.devices()[0].space().used_blocks, space);
+    assert_eq!(occupied(&database), before);
     assert_eq!(index_names(&database), ["t_pkey"]);
 }
 
@@ -224,7 +228,7 @@ async fn a_build_that_the_media_refuse_at_any_operation_leaves_nothing() {
     let database = slot.open(directory.path()).await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
-    session.load("t", batches(vec![numbered(0..60_000)]), None).await.unwrap();
+    session.load("t", batches(vec![numbered(0..12_000)]), None).await.unwrap();
     let mut refusals = 0;
     for operations in 0.. {
         media.fail_after(operations);
@@ -262,7 +266,7 @@ async fn check_copy(directory: &Path, media: Arc<dyn Media>, is_built: bool) {
     assert_no_leak(&database);
     let mut session = database.session();
     both_ways(&mut session, "SELECT id FROM t WHERE note = 'note 7 xxxxxxx'").await;
-    assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "60000");
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "12000");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
