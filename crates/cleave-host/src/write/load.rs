@@ -87,10 +87,11 @@ pub(crate) struct BulkLoad {
 
 /// The keys of one index on their way to a run.
 struct IndexLoad {
+    /// First, so that a load that is given up ends it before it can take the end of `rows` for that of the load.
+    run: SpawnedTask<Result<Option<Arc<SegmentDirectory>>>>,
     shape: Arc<IndexShape>,
     /// Key columns, and the VID of their first row; `None` once there are no more.
     rows: Option<mpsc::Sender<(RecordBatch, u64)>>,
-    run: SpawnedTask<Result<Option<Arc<SegmentDirectory>>>>,
 }
 
 impl BulkLoad {

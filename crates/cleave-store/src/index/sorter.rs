@@ -97,7 +97,6 @@ impl SorterEntry {
     }
 }
 
-#[expect(clippy::big_endian_bytes, reason = "keys compare as bytes")]
 fn head(key: &[u8]) -> [u64; 2] {
     let mut halves = [[0; 8]; 2];
     for (byte, from) in halves.as_flattened_mut().iter_mut().zip(key) {

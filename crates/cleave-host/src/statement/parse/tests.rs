@@ -78,8 +78,14 @@ fn what_this_version_cannot_do_is_named() {
         ("CREATE INDEX i ON t (a) WHERE a > 1", "a partial index (WHERE)"),
         ("CREATE INDEX i ON t USING hash (a)", "an index USING anything but btree"),
         ("CREATE INDEX i ON t (a) INCLUDE (b)", "CREATE INDEX ... INCLUDE"),
-        ("CREATE INDEX i ON t (a text_pattern_ops)", "an operator class"),
-        ("CREATE UNIQUE INDEX i ON t (a) NULLS NOT DISTINCT", "NULLS NOT DISTINCT"),
+        (
+            "CREATE INDEX i ON t (a text_pattern_ops)",
+            "an operator class of an index (text_pattern_ops)",
+        ),
+        (
+            "CREATE UNIQUE INDEX i ON t (a) NULLS NOT DISTINCT",
+            "CREATE INDEX ... NULLS NOT DISTINCT",
+        ),
         ("DROP INDEX i CASCADE", "DROP INDEX ... CASCADE"),
         ("CREATE VIEW v AS SELECT 1", "CREATE VIEW"),
         ("CREATE SCHEMA s", "CREATE SCHEMA"),
