@@ -146,7 +146,7 @@ async fn memtables_go_to_runs_and_hot_segments_are_sealed() {
     assert_eq!(row(&mut session, check).await, "126000,1,126000,126000");
     let catalog = database.catalog();
     let tablet = &catalog.table("t").unwrap().tablets[0];
-    let index = tablet.indexes[0].clone();
+    let index = &tablet.indexes[0];
     assert!(index.runs().len() > 0, "the memtable was flushed");
     assert!(index.vid_covered > 1);
     assert!(tablet.heap.len() > 1, "hot segments were sealed");

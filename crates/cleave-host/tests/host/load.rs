@@ -59,7 +59,7 @@ async fn keys_in_any_order_make_one_run() {
     session.load("t", batches(all), None).await.unwrap();
     assert_holds(&mut session, 0..20_000).await;
     let catalog = database.catalog();
-    let index = catalog.table("t").unwrap().tablets[0].indexes[0].clone();
+    let index = &catalog.table("t").unwrap().tablets[0].indexes[0];
     let counts: Vec<u64> = index.runs().map(|run| run.row_count()).collect();
     assert_eq!(counts, [20_000]);
 }
