@@ -101,7 +101,7 @@ impl IndexShape {
     /// # Errors
     /// A key that is too long.
     pub(crate) fn entries(&self, keys: &RecordBatch, vid_first: u64) -> Result<BinaryArray> {
-        self.key.entries(keys.columns(), vid_first).map_err(|error| self.key_error(error))
+        self.key.entries(keys.columns(), vid_first..).map_err(|error| self.key_error(error))
     }
 
     /// The columns that a reader of rows needs for the index.

@@ -213,12 +213,12 @@ fn heap_page(rows: usize, style: u64, class: PageClass, mut random: SplitMix64) 
 }
 
 fn index_page() -> Option<Vec<u8>> {
-    let mut writer = RunWriter::new(SEGMENT, 0).ok()?;
+    let mut writer = RunWriter::new(SEGMENT, 0, true).ok()?;
     let mut pages = Vec::new();
     for number in 0..900_u64 {
         pages.extend(writer.push(&number.swap_bytes().to_le_bytes(), number * 7 % 900).ok()?);
     }
-    pages.extend(writer.finish().ok()?);
+    pages.extend(writer.finish().ok()?.pages);
     pages.truncate(1);
     Some(joined(&pages))
 }

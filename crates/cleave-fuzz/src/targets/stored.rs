@@ -10,9 +10,9 @@ use cleave_media::{BlockAddress, Extent};
 use cleave_store::frame::FRAME_HEADER_BYTES;
 use cleave_store::segment::DIRECTORY;
 use cleave_store::{
-    Column, ColumnType, Format, KeyFilter, Memtable, PageClass, PageEntry, PageRef, RecId, Run,
-    RunProperties, SegmentDirectory, SegmentId, SegmentKind, SegmentRef, TableSchema, VersionMap,
-    VersionRun, ZoneEntry, ZoneValue, proto,
+    Column, ColumnType, Format, KeyFilter, KeyRange, Memtable, PageClass, PageEntry, PageRef,
+    RecId, Run, RunProperties, SegmentDirectory, SegmentId, SegmentKind, SegmentRef, TableSchema,
+    VersionMap, VersionRun, ZoneEntry, ZoneValue, proto,
 };
 use prost::Message;
 
@@ -77,7 +77,7 @@ fn check_directory(directory: &SegmentDirectory) {
         black_box(directory.slot_of(vid));
     }
     if let Ok(run) = Run::new(Arc::new(directory.clone())) {
-        black_box(run.key_range());
+        black_box((run.key_range(), run.may_have(b"key"), run.measure(&KeyRange::default())));
     }
 }
 

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::{
-    ColumnRef, IndexKey, KeyMerge, MergeSource, PageClass, PageRead, Projection, Run,
-    SegmentDirectory, StoreError, TableSchema,
+    ColumnRef, KeyMerge, KeyRange, MergeSource, PageClass, PageRead, Projection, Run,
+    SegmentDirectory, StoreError,
 };
-use datafusion::arrow::array::{ArrayRef, AsArray, BinaryArray};
+use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
 use datafusion::common::runtime::SpawnedTask;
 use futures::StreamExt;
@@ -28,7 +28,7 @@ use super::maps::judge;
 use super::pages::{Damaged, DevicePages, read_rows};
 use super::{CheckOptions, CheckReport, Fault, Place, Work};
 use crate::error::{Error, Result};
-use crate::index::TabletIndex;
+use crate::index::{IndexShape, TabletIndex};
 
 /// Bytes of one row of a window.
 const ROW_BYTES: u64 = 9;
@@ -74,35 +74,24 @@ pub(super) async fn check(
 /// One index of a tablet.
 pub(super) struct Index {
     name: String,
-    columns: Vec<usize>,
     index: Arc<TabletIndex>,
 }
 
 impl Work {
     /// The tablet's indexes.
     fn indexes(&self) -> Vec<Index> {
-        let columns = self.table.schema.primary_key_indices();
-        let index = self.tablet.index.as_ref().map(|index| Index {
-            name: self.index_name(0),
-            columns,
+        let index = |index: &Arc<TabletIndex>| Index {
+            name: index.definition().name.clone(),
             index: Arc::clone(index),
-        });
-        index.into_iter().collect()
+        };
+        self.tablet.indexes.iter().map(index).collect()
     }
 
     /// How people call the index `id`.
     pub(super) fn index_name(&self, id: u32) -> String {
-        match id {
-            0 => "primary key".to_owned(),
-            id => format!("number {id}"),
-        }
+        let found = self.tablet.index(id).map(|index| index.definition().name.clone());
+        found.unwrap_or_else(|| format!("number {id}"))
     }
-}
-
-/// The entries that rows with these key columns, and VIDs from `vid_first` on, have.
-fn entries(schema: &TableSchema, columns: &[ArrayRef]) -> Result<Option<BinaryArray>> {
-    let Some(key) = IndexKey::of_primary_key(schema)? else { return Ok(None) };
-    Ok(Some(key.encode(columns)?))
 }
 
 async fn check_index(
@@ -142,7 +131,7 @@ async fn check_order(
 ) -> Result<()> {
     let mut sources = Vec::with_capacity(runs.len());
     for run in runs {
-        sources.push(MergeSource::Run(Run::new(Arc::clone(run))?.scan(None)));
+        sources.push(MergeSource::Run(Run::new(Arc::clone(run))?.scan(KeyRange::default())));
     }
     let pages = DevicePages(Arc::clone(&work.device));
     let mut merge = KeyMerge::new(sources, true);
@@ -186,11 +175,10 @@ async fn fill(
             pages.push((Arc::clone(segment), place));
         }
     }
-    let columns = Arc::new(index.columns.clone());
     let covered = index.index.vid_covered;
     let rows = stream::iter(pages).map(|(segment, place)| {
-        let (work, columns) = (Arc::clone(work), Arc::clone(&columns));
-        SpawnedTask::spawn(async move { rows(&work, &segment, place, &columns).await }).join()
+        let (work, shape) = (Arc::clone(work), Arc::clone(index.index.shape()));
+        SpawnedTask::spawn(async move { rows(&work, &segment, place, &shape).await }).join()
     });
     let mut rows = std::pin::pin!(rows.buffered(options.threads.max(1) * 2));
     while let Some(rows) = rows.next().await {
@@ -215,14 +203,13 @@ async fn rows(
     work: &Work,
     segment: &SegmentDirectory,
     place: usize,
-    columns: &[usize],
+    shape: &IndexShape,
 ) -> Result<Rows> {
     let is_hot = segment.class == PageClass::HOT;
     let Some(entry) = segment.pages.get(place) else {
         return Ok(Rows { is_hot, entries: Vec::new() });
     };
-    let schema = &work.table.schema;
-    let projection = Projection::of_table(schema, columns).with_version(ColumnRef::Vid);
+    let projection = shape.projection().with_version(ColumnRef::Vid);
     let read = PageRead {
         segment: segment.segment_ref(),
         page: entry.page,
@@ -233,9 +220,8 @@ async fn rows(
         Some((vids, keys)) => (vids.as_primitive_opt::<UInt64Type>(), keys),
         None => (None, [].as_slice()),
     };
-    let (Some(vids), Some(keys)) = (vids, entries(schema, keys)?) else {
-        return Ok(Rows { is_hot, entries: Vec::new() });
-    };
+    let Some(vids) = vids else { return Ok(Rows { is_hot, entries: Vec::new() }) };
+    let keys = shape.key.entries(keys, vids.values().iter().copied())?;
     let mut found = Vec::with_capacity(vids.len());
     for (slot, (vid, key)) in vids.values().iter().zip(keys.iter()).enumerate() {
         let slot = u16::try_from(slot).unwrap_or(u16::MAX);

@@ -11,8 +11,8 @@ use cleave_host::check::{CheckOptions, CheckReport, Fault, Finding, check};
 use cleave_host::{Database, DeviceId, OpenOptions};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::{
-    IndexKey, PageEntry, PageRef, RunWriter, SegmentDirectory, SegmentId, VersionMap, VersionRun,
-    ZoneValue,
+    IndexKey, KeyColumn, PageEntry, PageRef, RunWriter, SegmentDirectory, SegmentId, VersionMap,
+    VersionRun, ZoneValue,
 };
 use prost::Message;
 
@@ -383,10 +383,11 @@ async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() 
     let old = SegmentDirectory::clone(&segment);
     let schema = Arc::clone(&open(directory.path()).await.catalog().table("bulk").unwrap().schema);
     // The same run, in which two rows changed places, one is missing and one is nowhere.
-    let key = IndexKey::of_primary_key(&schema).unwrap().unwrap();
+    let id = KeyColumn::ascending(schema.columns[0].column_type.arrow());
+    let key = IndexKey::new(vec![id], true).unwrap();
     let ids = arrow::array::Int32Array::from_iter_values(0..150_000);
     let keys = key.encode(&[Arc::new(ids)]).unwrap();
-    let mut writer = RunWriter::new(old.segment_ref(), 0).unwrap();
+    let mut writer = RunWriter::new(old.segment_ref(), 0, true).unwrap();
     let mut pages = Vec::new();
     for (key, vid) in keys.iter().zip(1_u64..) {
         let vid = match vid {
@@ -397,7 +398,7 @@ async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() 
         };
         pages.extend(writer.push(key.unwrap(), vid).unwrap());
     }
-    pages.extend(writer.finish().unwrap());
+    pages.extend(writer.finish().unwrap().pages);
     // Behind the end of the media, where all of it has room.
     let file = media(directory.path());
     let mut start = file.metadata().unwrap().len() / BLOCK_SIZE as u64;
@@ -415,7 +416,7 @@ async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() 
     std::fs::write(directory.path().join("segments").join(name), &bytes).unwrap();
     change_root(directory.path(), |root| {
         let tablet = &mut root.tables[BULK].tablets[0];
-        let index = tablet.index.as_mut().unwrap();
+        let index = &mut tablet.indexes[0];
         index.runs[0].file_checksum = crc32c::crc32c(&bytes);
         index.runs[0].file_bytes = bytes.len() as u64;
     });
@@ -433,10 +434,37 @@ async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn indexes_of_every_kind_are_compared_with_their_rows() {
+    let directory = made().await;
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    for sql in [
+        "CREATE INDEX hot_g ON hot (g DESC, a)",
+        "CREATE UNIQUE INDEX hot_a ON hot (a NULLS FIRST, id, part)",
+        "CREATE INDEX bulk_note ON bulk (note)",
+        "INSERT INTO hot (id, part) VALUES (99, 'x'), (98, 'x')",
+    ] {
+        run(&mut session, sql).await;
+    }
+    session.load("bulk", batches(vec![numbered(200_000..210_000)]), None).await.unwrap();
+    drop((session, database));
+    let report = checked(directory.path()).await;
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    change_root(directory.path(), |root| {
+        let index = &mut root.tables[BULK].tablets[0].indexes[1];
+        index.runs.truncate(1);
+    });
+    let report = checked(directory.path()).await;
+    let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
+    let named = |said: &String| said.contains("bulk_note") && said.contains("has no entry");
+    assert!(said.iter().any(named), "{said:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_come_twice_are_named() {
     let directory = made().await;
     change_root(directory.path(), |root| {
-        let index = root.tables[BULK].tablets[0].index.as_mut().unwrap();
+        let index = &mut root.tables[BULK].tablets[0].indexes[0];
         let run = index.runs[0].clone();
         index.runs.push(run);
     });

@@ -104,11 +104,15 @@ impl IndexKey {
         Ok(rows.try_into_binary()?)
     }
 
-    /// The entries of rows whose key columns, in key order, are `columns`, and whose VIDs rise from `vid_first`.
+    /// The entries of rows whose key columns, in key order, are `columns`, and which have these VIDs.
     ///
     /// # Errors
     /// As [`IndexKey::encode`].
-    pub fn entries(&self, columns: &[ArrayRef], vid_first: u64) -> Result<BinaryArray, StoreError> {
+    pub fn entries(
+        &self,
+        columns: &[ArrayRef],
+        vids: impl IntoIterator<Item = u64>,
+    ) -> Result<BinaryArray, StoreError> {
         let nulls = columns.iter().fold(None, |nulls: Option<NullBuffer>, column| {
             NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
         });
@@ -122,7 +126,7 @@ impl IndexKey {
         let mut keys =
             BinaryBuilder::with_capacity(rows.num_rows(), bytes.saturating_add(with_vids));
         let mut entry = Vec::new();
-        for (place, (row, vid)) in rows.iter().zip(vid_first..).enumerate() {
+        for (place, (row, vid)) in rows.iter().zip(vids).enumerate() {
             if self.unique && nulls.as_ref().is_some_and(|nulls| nulls.is_valid(place)) {
                 keys.append_value(row.data());
                 continue;

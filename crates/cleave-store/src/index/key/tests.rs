@@ -71,7 +71,7 @@ proptest! {
         let columns = vec![column(DataType::Int32, [a, b]), column(DataType::Utf8, [c, d])];
         let key = IndexKey::new(columns.clone(), is_unique).unwrap();
         let arrays = arrays(&rows);
-        let entries = key.entries(&arrays, 7).unwrap();
+        let entries = key.entries(&arrays, 7..).unwrap();
         for (i, one) in rows.iter().enumerate() {
             for (j, other) in rows.iter().enumerate() {
                 let order = compared(&columns[0], &one.0, &other.0)
@@ -100,7 +100,7 @@ proptest! {
         ];
         let key = IndexKey::new(columns, is_unique).unwrap();
         let arrays = arrays(&rows);
-        let entries = key.entries(&arrays, 7).unwrap();
+        let entries = key.entries(&arrays, 7..).unwrap();
         for (i, one) in rows.iter().enumerate() {
             let values: Vec<_> =
                 arrays.iter().take(column_count).map(|array| array.slice(i, 1)).collect();

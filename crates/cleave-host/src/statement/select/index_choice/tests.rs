@@ -48,7 +48,7 @@ fn shape(columns: &[(u32, [bool; 2])]) -> Arc<IndexShape> {
 fn entries(key: &IndexKey, rows: &[(Option<i32>, Option<String>)]) -> Vec<Vec<u8>> {
     let numbers: Int32Array = rows.iter().map(|row| row.0).collect();
     let texts: StringArray = rows.iter().map(|row| row.1.clone()).collect();
-    let entries = key.entries(&[Arc::new(numbers), Arc::new(texts)], 1).unwrap();
+    let entries = key.entries(&[Arc::new(numbers), Arc::new(texts)], 1..).unwrap();
     entries.iter().flatten().map(<[u8]>::to_vec).collect()
 }
 
