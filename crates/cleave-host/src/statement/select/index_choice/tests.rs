@@ -45,18 +45,24 @@ fn shape(columns: &[(u32, [bool; 2])]) -> Arc<IndexShape> {
     IndexShape::new(Arc::new(definition), &schema()).unwrap()
 }
 
-fn entries(key: &IndexKey, rows: &[(Option<i32>, Option<String>)]) -> Vec<Vec<u8>> {
+fn entries(key: &IndexKey, rows: &[Row]) -> Vec<Vec<u8>> {
     let numbers: Int32Array = rows.iter().map(|row| row.0).collect();
     let texts: StringArray = rows.iter().map(|row| row.1.clone()).collect();
     let entries = key.entries(&[Arc::new(numbers), Arc::new(texts)], 1..).unwrap();
     entries.iter().flatten().map(<[u8]>::to_vec).collect()
 }
 
-/// One condition, and whether a row satisfies it.
-type Condition = (Expr, Box<dyn Fn(&(Option<i32>, Option<String>)) -> bool>);
+/// A number and a text.
+type Row = (Option<i32>, Option<String>);
+
+/// Whether a row satisfies a condition.
+type Holds = Box<dyn Fn(&Row) -> bool>;
+
+/// One condition.
+type Condition = (Expr, Holds);
 
 fn number_condition(kind: u8, a: i32, b: i32) -> Condition {
-    let holds = move |test: fn(i32, i32, i32) -> bool| -> Box<dyn Fn(&(Option<i32>, Option<String>)) -> bool> {
+    let holds = move |test: fn(i32, i32, i32) -> bool| -> Holds {
         Box::new(move |row| row.0.is_some_and(|n| test(n, a, b)))
     };
     match kind {
@@ -76,7 +82,7 @@ fn number_condition(kind: u8, a: i32, b: i32) -> Condition {
 
 fn text_condition(kind: u8, a: &str, b: &str) -> Condition {
     let (x, y) = (a.to_owned(), b.to_owned());
-    let holds = move |test: fn(&str, &str, &str) -> bool| -> Box<dyn Fn(&(Option<i32>, Option<String>)) -> bool> {
+    let holds = move |test: fn(&str, &str, &str) -> bool| -> Holds {
         Box::new(move |row| row.1.as_ref().is_some_and(|s| test(s, &x, &y)))
     };
     match kind {
