@@ -22,7 +22,7 @@ use cleave_store::{
     KeyRange, MergeSource, PageEntry, PageSource, Run, SegmentDirectory, SegmentId, SegmentKind,
     SegmentRef,
 };
-use datafusion::common::runtime::SpawnedTask;
+use tokio::task::JoinSet;
 
 use super::key_run::{KeyRunWriter, merge_all};
 use super::load::{joined, made_anew};
@@ -152,23 +152,30 @@ impl Part<'_> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let worker_count = cores.min(WORKERS_MAX).min(chunks.len());
         let next = Arc::new(AtomicUsize::new(0));
-        let mut workers = Vec::with_capacity(worker_count);
+        let mut workers = JoinSet::new();
         for _ in 0..worker_count {
             let (chunks, next) = (Arc::clone(&chunks), Arc::clone(&next));
             let pages = self.database.host_pages(tablet.device, Stack::Native)?;
             let (shape, claim) = (Arc::clone(self.shape), Arc::clone(self.claim));
             let mut writer =
                 KeyRunWriter::new(Arc::clone(&shape), claim, self.segment, worker_count);
-            workers.push(SpawnedTask::spawn(async move {
+            workers.spawn(async move {
                 while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     chunk.read(&shape, &*pages, vid_from, &mut writer).await?;
                 }
                 writer.finish_runs().await
-            }));
+            });
         }
         let mut runs = Vec::new();
-        for worker in workers {
-            runs.extend(joined(worker.join().await)??);
+        while let Some(worker) = workers.join_next().await {
+            match joined(worker).flatten() {
+                Ok(more) => runs.extend(more),
+                Err(error) => {
+                    // The others hold space, which shall be free when the error is told.
+                    workers.shutdown().await;
+                    return Err(error);
+                }
+            }
         }
         let pages = self.database.host_pages(tablet.device, Stack::Native)?;
         merge_all(self.shape, self.claim, self.segment, runs, &*pages).await

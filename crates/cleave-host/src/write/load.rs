@@ -24,7 +24,7 @@ use datafusion::common::runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 
 use super::compact::compact;
 use super::conform::Conform;
@@ -87,8 +87,8 @@ pub(crate) struct BulkLoad {
 
 /// The keys of one index on their way to a run.
 struct IndexLoad {
-    /// First, so that a load that is given up ends it before it can take the end of `rows` for that of the load.
-    run: SpawnedTask<Result<Option<Arc<SegmentDirectory>>>>,
+    /// One task. First, so that a load that is given up ends it before it can take the end of `rows` for that of the load.
+    run: JoinSet<Result<Option<Arc<SegmentDirectory>>>>,
     shape: Arc<IndexShape>,
     /// Key columns, and the VID of their first row; `None` once there are no more.
     rows: Option<mpsc::Sender<(RecordBatch, u64)>>,
@@ -145,6 +145,14 @@ impl BulkLoad {
     /// # Errors
     /// Those of encoding and writing these or earlier rows; [`Error::DuplicateKey`].
     pub(crate) async fn push(&mut self, rows: RecordBatch) -> Result<()> {
+        let given = self.give(rows).await;
+        if given.is_err() {
+            stop(&mut self.indexes).await;
+        }
+        given
+    }
+
+    async fn give(&mut self, rows: RecordBatch) -> Result<()> {
         let vid_first = self.tablet.next_vid + self.row_count;
         for index in &mut self.indexes {
             index.push(&rows, vid_first).await?;
@@ -166,7 +174,13 @@ impl BulkLoad {
     /// # Errors
     /// As [`BulkLoad::push`]; and those of the commit.
     pub(crate) async fn commit(mut self) -> Result<u64> {
-        let entries = self.finish_heap().await?;
+        let entries = match self.finish_heap().await {
+            Ok(entries) => entries,
+            Err(error) => {
+                stop(&mut self.indexes).await;
+                return Err(error);
+            }
+        };
         if self.row_count == 0 {
             return Ok(0);
         }
@@ -174,8 +188,15 @@ impl BulkLoad {
         directory.pages = entries;
         directory.sealed = true;
         let mut indexes = Vec::with_capacity(self.indexes.len());
-        for (place, load) in std::mem::take(&mut self.indexes).into_iter().enumerate() {
-            indexes.push(self.index(place, load).await?);
+        let mut loads = std::mem::take(&mut self.indexes);
+        for place in 0..loads.len() {
+            match self.index(place, &mut loads).await {
+                Ok(index) => indexes.push(index),
+                Err(error) => {
+                    stop(&mut loads).await;
+                    return Err(error);
+                }
+            }
         }
         let mut tablet = TabletState::clone(&self.tablet);
         if let Some(last) = tablet.heap.last_mut() {
@@ -208,10 +229,10 @@ impl BulkLoad {
     }
 
     /// The index at `place` with the keys of this load.
-    async fn index(&mut self, place: usize, load: IndexLoad) -> Result<Arc<TabletIndex>> {
+    async fn index(&mut self, place: usize, loads: &mut [IndexLoad]) -> Result<Arc<TabletIndex>> {
+        let found = self.tablet.indexes.get(place).map(Arc::clone).zip(loads.get_mut(place));
+        let (index, load) = found.ok_or_else(|| made_anew(&self.table.schema.name))?;
         let run = load.finish().await?;
-        let index = self.tablet.indexes.get(place).map(Arc::clone);
-        let index = index.ok_or_else(|| made_anew(&self.table.schema.name))?;
         let Some(run) = run else { return Ok(index) };
         let (shape, pages) = (Arc::clone(index.shape()), &*self.pages);
         let new = Run::new(Arc::clone(&run))?;
@@ -233,7 +254,8 @@ impl IndexLoad {
     fn begin(shape: Arc<IndexShape>, mut writer: KeyRunWriter, pages: Arc<HostPages>) -> Self {
         let (rows, mut received) = mpsc::channel::<(RecordBatch, u64)>(BATCHES_WAITING);
         let keys = Arc::clone(&shape);
-        let run = SpawnedTask::spawn(async move {
+        let mut run = JoinSet::new();
+        run.spawn(async move {
             while let Some((rows, vid_first)) = received.recv().await {
                 writer.push(&keys.entries(&rows, vid_first)?, vid_first).await?;
             }
@@ -252,13 +274,22 @@ impl IndexLoad {
             return Ok(());
         }
         // The task has ended, and only an error ends it before the rows do.
-        self.rows = None;
-        joined((&mut self.run).await)?.map(|_| ())
+        self.finish().await.map(|_| ())
     }
 
-    async fn finish(mut self) -> Result<Option<Arc<SegmentDirectory>>> {
+    async fn finish(&mut self) -> Result<Option<Arc<SegmentDirectory>>> {
         self.rows = None;
-        joined((&mut self.run).await)?
+        match self.run.join_next().await {
+            Some(outcome) => joined(outcome)?,
+            None => Ok(None),
+        }
+    }
+}
+
+/// Ends the tasks of a load that failed, before its error is told: the space that they hold is free by then.
+async fn stop(indexes: &mut [IndexLoad]) {
+    for index in indexes {
+        index.run.shutdown().await;
     }
 }
 
