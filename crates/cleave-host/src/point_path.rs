@@ -189,10 +189,17 @@ impl TabletRead<'_> {
         let answers = pages.read(vec![read.clone()]).await?;
         let Some(columns) = answers.first() else { return Ok(None) };
         let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
-        let selection = BooleanBuffer::collect_bool(row_count, |row| {
-            u16::try_from(row).is_ok_and(|row| slots.binary_search(&row).is_ok())
-        });
-        let needed = overflow_pages(columns, &read, &read.columns, Some(&selection))?;
+        // Of a page with many rows, so made only where it is asked for.
+        let selection = || {
+            BooleanBuffer::collect_bool(row_count, |row| {
+                u16::try_from(row).is_ok_and(|row| slots.binary_search(&row).is_ok())
+            })
+        };
+        let needed = if columns.header.has_long_values() {
+            overflow_pages(columns, &read, &read.columns, Some(&selection()))?
+        } else {
+            Vec::new()
+        };
         let mut overflow = OverflowValues::none();
         let needed: Vec<_> =
             needed.into_iter().filter_map(|page| entry.overflow_page(page)).collect();
@@ -204,7 +211,7 @@ impl TabletRead<'_> {
         }
         let rows = match slots {
             [slot] => decode_row(columns, &read, *slot, &projection, &overflow)?,
-            _ => decode_batch(columns, &read, &projection, Some(&selection), &overflow)?,
+            _ => decode_batch(columns, &read, &projection, Some(&selection()), &overflow)?,
         };
         let (shown, key) = rows.columns().split_at(self.query.columns.len());
         let keys = self.shape.key.encode(key)?;

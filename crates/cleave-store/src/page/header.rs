@@ -131,6 +131,12 @@ impl PageHeader {
         self.chunks.get(at)
     }
 
+    /// Whether any value lies in overflow pages.
+    #[must_use]
+    pub fn has_long_values(&self) -> bool {
+        self.chunks.iter().any(|entry| entry.overflow_count > 0)
+    }
+
     /// Bytes that a header of `chunk_count` entries takes.
     pub(crate) fn length_for(chunk_count: usize) -> usize {
         IDENTITY_BYTES + chunk_count * ENTRY_BYTES
