@@ -3,14 +3,17 @@
 
     scripts/bench_peers.py queries [--scale S]   TPC-H Q1, Q6, filter and aggregate, warm, host-only: DuckDB
     scripts/bench_peers.py load [--scale S]      CSV into tables with their indexes: DuckDB, PostgreSQL
+    scripts/bench_peers.py points [--scale S]    rows by primary and by secondary key, warm, one thread: SQLite, PostgreSQL
 
-Needs `cargo build --release` and `scripts/install_peers.sh duckdb postgresql`; runs under the Python that the latter
+Needs `cargo build --release` and `scripts/install_peers.sh duckdb postgresql sqlite`; runs under the Python that the latter
 made: target/peers/python/bin/python. Timing mode: unthrottled. Data is generated once into target/bench and kept.
 """
 
 import argparse
 import os
 import pwd
+import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -39,13 +42,13 @@ QUERIES = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("benchmark", choices=["queries", "load"])
+    parser.add_argument("benchmark", choices=["queries", "load", "points"])
     parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1")
     options = parser.parse_args()
     if not CLEAVE.exists():
         sys.exit(f"{CLEAVE} is not there: run `cargo build --release`")
     WORK.mkdir(parents=True, exist_ok=True)
-    {"queries": queries, "load": load}[options.benchmark](options.scale)
+    {"queries": queries, "load": load, "points": points}[options.benchmark](options.scale)
 
 
 # --- queries: host-only against DuckDB -----------------------------------------------------------
@@ -188,6 +191,60 @@ def without_key(definition):
     return head.rstrip().rstrip(",") + "\n)" + tail
 
 
+# --- points: rows by key -------------------------------------------------------------------------
+
+LOOKUPS = 50_000
+
+
+def points(scale):
+    """Statements as text through each program's own shell, start of the program subtracted; PostgreSQL through pgbench."""
+    scale = scale or 0.5
+    folder = WORK / f"tpch-{scale}-csv"
+    if not (folder / "done").exists():
+        run([CLEAVE, "generate", "tpch", "--scale", scale, "--out", folder])
+        (folder / "done").write_text("")
+    rows = line_count(folder / "orders.csv")
+    place, lite = WORK / "points", WORK / "points.sqlite"
+    shutil.rmtree(place, ignore_errors=True)
+    lite.unlink(missing_ok=True)
+    definition, index = definitions(folder, "orders"), "CREATE INDEX o_custkey_index ON orders (o_custkey);"
+    load_csv = f"COPY orders FROM '{folder}/orders.csv' (FORMAT csv);"
+    run([CLEAVE, "sql", "--db", place, "-c", f"{definition} {load_csv} {index}"], quiet=True)
+    script = f"{definition}\n.mode csv\n.import {folder}/orders.csv orders\n{index}\n"
+    subprocess.run(["sqlite3", str(lite)], input=script, text=True, check=True)
+    print(f"TPC-H {scale}, orders, {rows / 1e6:.2f} million rows, {LOOKUPS} look-ups of three columns by random keys, "
+          "warm, one client; timing mode: unthrottled")
+    print(f"{'key':24} {'Cleave us':>10} {'SQLite us':>10} {'speed':>7} {'PostgreSQL us':>14} {'speed':>7}")
+    with PostgreSQL() as server:
+        server.sql(without_key(definition) + f"\n\\copy orders FROM '{folder}/orders.csv' (FORMAT csv)\n"
+                   f"ALTER TABLE orders ADD PRIMARY KEY (o_orderkey); {index} ANALYZE orders;")
+        for name, column, keys in (("primary, o_orderkey", "o_orderkey", [k * 32 + 1 for k in range(rows // 8)]),
+                                   ("secondary, o_custkey", "o_custkey", range(1, int(150_000 * scale)))):
+            query = f"SELECT o_orderkey, o_totalprice, o_orderdate FROM orders WHERE {column} = "
+            lines = [f"{query}{random.choice(keys)};\n" for _ in range(LOOKUPS)]
+            ours, sqlite = [], []
+            for _ in range(5):
+                ours.append(shell_us([CLEAVE, "sql", "--db", place, "--format", "csv", "--buffer-pool", "2GB"], lines))
+                sqlite.append(shell_us(["sqlite3", "-csv", lite], lines))
+            postgres = server.lookup_us(query, keys)
+            a, b = statistics.median(ours), statistics.median(sqlite)
+            print(f"{name:24} {a:10.1f} {b:10.1f} {b / a:6.2f}x {postgres:14.1f} {postgres / a:6.2f}x")
+    shutil.rmtree(place)
+    lite.unlink()
+
+
+def shell_us(command, lines):
+    """Microseconds a statement: all of them less a tenth, so that neither start nor first reads count."""
+    def seconds(lines):
+        start = time.perf_counter()
+        subprocess.run([str(part) for part in command], input="".join(lines), text=True, check=True,
+                       stdout=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
+    tenth = lines[: len(lines) // 10]
+    return (seconds(lines) - seconds(tenth)) / (len(lines) - len(tenth)) * 1e6
+
+
 class PostgreSQL:
     """A server of its own in a folder of its own, on a Unix socket, with memory for the builds."""
 
@@ -221,6 +278,17 @@ class PostgreSQL:
         user = self.user or pwd.getpwuid(os.getuid()).pw_name
         subprocess.run(["psql", "-h", str(self.folder), "-U", user, "-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres"],
                        input=script, text=True, check=True, stdout=subprocess.DEVNULL)
+
+
+    def lookup_us(self, query, keys):
+        """Microseconds a look-up, one client of pgbench on the Unix socket, prepared statements."""
+        script = self.folder / "lookup.sql"
+        script.write_text(f"\\set n random(0, {len(keys) - 1})\n{query}{keys[0]} + :n * {keys[1] - keys[0]};\n")
+        user = self.user or pwd.getpwuid(os.getuid()).pw_name
+        output = subprocess.run(
+            ["pgbench", "-h", str(self.folder), "-U", user, "-n", "-M", "prepared", "-c", "1", "-T", "5", "-f",
+             str(script), "postgres"], check=True, capture_output=True, text=True).stdout
+        return 1e3 * float(re.search(r"latency average = ([0-9.]+) ms", output).group(1))
 
 
 if __name__ == "__main__":

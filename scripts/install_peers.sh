@@ -2,6 +2,7 @@
 # Installs the systems that Cleave is compared with; they are never compiled in.
 #   scripts/install_peers.sh duckdb        into target/peers/python (needs python3 with venv)
 #   scripts/install_peers.sh postgresql    with apt-get (needs root or sudo)
+#   scripts/install_peers.sh sqlite        likewise
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,6 +27,14 @@ install_postgresql() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql
 }
 
+install_sqlite() {
+    command -v sqlite3 >/dev/null && return
+    local as_root=()
+    [[ $EUID -eq 0 ]] || as_root=(sudo)
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq sqlite3
+}
+
 if (($# == 0)); then
     set -- duckdb
 fi
@@ -33,6 +42,7 @@ for peer in "$@"; do
     case $peer in
         duckdb) install_duckdb ;;
         postgresql) install_postgresql ;;
-        *) echo "unknown peer '$peer': duckdb or postgresql" >&2; exit 1 ;;
+        sqlite) install_sqlite ;;
+        *) echo "unknown peer '$peer': duckdb, postgresql or sqlite" >&2; exit 1 ;;
     esac
 done
