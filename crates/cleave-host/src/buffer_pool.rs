@@ -204,8 +204,11 @@ impl BufferPool {
             return;
         }
         if let Some(entry) = state.parts.get_mut(&key) {
-            // Two readers fetched the same part; the first copy stays.
+            // Two readers fetched the same part, or what was held did not verify: the later copy stays.
             entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
+            if entry.weight == weight {
+                entry.held = held;
+            }
             return;
         }
         while state.bytes() + weight > self.budget_bytes {
