@@ -19,7 +19,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
 
-use crate::storage_error::StorageError;
+use crate::storage_error::{StorageError, store_sqlstate};
 use crate::suggest::nearest;
 use crate::value::ValueError;
 
@@ -526,9 +526,7 @@ fn schema_sqlstate(error: &SchemaError) -> &'static str {
 
 fn engine_sqlstate(error: &DataFusionError) -> &'static str {
     match error.find_root() {
-        DataFusionError::External(inner) => {
-            inner.downcast_ref::<Error>().map_or("XX000", Error::sqlstate)
-        }
+        DataFusionError::External(inner) => external_sqlstate(&**inner),
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
             ArrowError::DivideByZero => "22012",
             ArrowError::ArithmeticOverflow(_) => "22003",
@@ -536,9 +534,7 @@ fn engine_sqlstate(error: &DataFusionError) -> &'static str {
             ArrowError::CastError(_) => "22P02",
             ArrowError::ParseError(_) => "22007",
             ArrowError::MemoryError(_) => "53200",
-            ArrowError::ExternalError(inner) => {
-                inner.downcast_ref::<Error>().map_or("XX000", Error::sqlstate)
-            }
+            ArrowError::ExternalError(inner) => external_sqlstate(&**inner),
             ArrowError::ComputeError(_) | ArrowError::InvalidArgumentError(_) => "22000",
             _ => "XX000",
         },
@@ -557,6 +553,15 @@ fn engine_sqlstate(error: &DataFusionError) -> &'static str {
         DataFusionError::Execution(_) => "22000",
         DataFusionError::ResourcesExhausted(_) => "53200",
         DataFusionError::IoError(_) => "58030",
+        _ => "XX000",
+    }
+}
+
+/// Of an error that travelled through the engine, where it cannot be taken out of it: several hold it.
+fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str {
+    match (inner.downcast_ref::<Error>(), inner.downcast_ref::<StoreError>()) {
+        (Some(ours), _) => ours.sqlstate(),
+        (_, Some(stored)) => store_sqlstate(stored),
         _ => "XX000",
     }
 }

@@ -294,6 +294,16 @@ pub(crate) fn into_store_error(error: Error) -> StoreError {
     }
 }
 
+/// The code of an error that [`into_store_error`] made, or of the store's own.
+pub(crate) fn store_sqlstate(error: &StoreError) -> &'static str {
+    let StoreError::Source(source) = error else { return "XX001" };
+    match (source.downcast_ref::<Shared>(), source.downcast_ref::<Error>()) {
+        (Some(shared), _) => shared.0.sqlstate(),
+        (_, Some(ours)) => ours.sqlstate(),
+        _ => "58030",
+    }
+}
+
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         if let StoreError::Source(source) = &error

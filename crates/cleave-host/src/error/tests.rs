@@ -9,6 +9,7 @@ use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
 
 use super::{Error, Fault, InputFault, InputPlace, NameKind, Position, cut};
+use crate::storage_error::{StorageError, into_store_error};
 
 #[test]
 fn a_message_has_place_and_hint() {
@@ -37,6 +38,11 @@ fn sqlstates_survive_the_engine() {
     let external = Box::new(Error::unsupported("UPDATE"));
     let arrow = ArrowError::ExternalError(external);
     assert_eq!(Error::from(DataFusionError::ArrowError(Box::new(arrow), None)).sqlstate(), "0A000");
+    // As the build side of a join gives it to each of its readers.
+    let stopped = StorageError::Stopped { path: "films".into() };
+    let stored = DataFusionError::External(Box::new(into_store_error(stopped.into())));
+    let several = DataFusionError::Shared(Arc::new(stored));
+    assert_eq!(Error::from(several).sqlstate(), "58030");
     let shared = DataFusionError::Shared(Arc::new(DataFusionError::from(Error::unsupported("X"))));
     let error = Error::from(shared);
     assert_eq!(
