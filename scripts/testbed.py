@@ -149,6 +149,9 @@ class Testbed:
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         try:
             self.state = self.make_state()
+            if self.options.state is None:
+                # For whoever has to remove what this run leaves.
+                print(self.state, file=self.lock, flush=True)
             self.make_network()
             self.cgroups = Cgroups(self.id, self.options, self.state).make()
         except BaseException:
@@ -178,7 +181,7 @@ class Testbed:
 
     def make_state(self):
         if self.options.state is None:
-            return Path(tempfile.mkdtemp(prefix="cleave-testbed-"))
+            return Path(tempfile.mkdtemp(prefix=NAME))
         self.options.state.mkdir(parents=True, exist_ok=True)
         return self.options.state.resolve()
 
@@ -594,13 +597,16 @@ def remove_leftovers(kept_too=False):
             continue
         if (RUNS / f"{run_id}.kept").exists() and not kept_too:
             continue
-        with open(lock_file, "w") as lock:
+        with open(lock_file) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue
             print(f"testbed: removing what run {run_id} left behind", file=sys.stderr)
+            folder = lock.read().strip()
             remove_run(run_id)
+            if Path(folder).name.startswith(NAME):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_run(run_id):
@@ -723,7 +729,7 @@ def self_test(options):
     cleave = device_program(options.device)[0].with_name("cleave")
     if not cleave.exists():
         raise Failed(f"{cleave} is not there: run `cargo build`")
-    with tempfile.TemporaryDirectory(prefix="cleave-testbed-test-") as folder:
+    with tempfile.TemporaryDirectory(prefix="cleave-selftest-") as folder:
         # 1. The limits hold, a statement crosses the link, and the command's exit code comes back.
         place = Path(folder) / "db"
         script = (f"'{cleave}' sql --db '{place}' -c 'SELECT 1' >/dev/null && "
@@ -768,7 +774,8 @@ def expect(found, wanted, what):
 
 def standing():
     groups = [path.name for parent in (CGROUPS, CGROUPS / "cpu", CGROUPS / "blkio") for path in parent.glob(NAME + "*")]
-    return sorted(tool("ip", "netns", "list").split()), sorted(groups)
+    folders = [path.name for path in Path(tempfile.gettempdir()).glob(NAME + "*")]
+    return sorted(tool("ip", "netns", "list").split()), sorted(groups), sorted(folders)
 
 
 if __name__ == "__main__":
