@@ -15,6 +15,10 @@ one crate name:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
+# Seeds of the simulation: just sim 17, or CLEAVE_SIM_SEEDS=10000 just sim
+sim seed="":
+    {{ if seed == "" { "" } else { "CLEAVE_SIM_SEED=" + seed } }} cargo test --workspace --test sim
+
 demo *args:
     cargo run --release -- demo {{args}}
 

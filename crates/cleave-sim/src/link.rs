@@ -1,0 +1,347 @@
+//! The way to the machine far away: a [`Link`] over which commands and replies are late, lost or served twice.
+//!
+//! ```text
+//!  call ─▶ wait ─▶ (lost? twice? late?) ─▶ Runtime::call ─▶ wait ─▶ (lost?) ─▶ reply
+//!  execute ─▶ the same, and slots wait one by one behind it
+//! ```
+//!
+//! It behaves as the link over TCP does: a connection that breaks fails everything under way with
+//! [`LinkError::Lost`], and the next use makes a new one. A command of a lost connection may still reach the device
+//! afterwards; what the device was told, it does, whether or not anyone hears of it. Commands under way overtake each
+//! other, since each waits by itself; slots of one run do not.
+//!
+//! Invariant: a host without power sends nothing and hears nothing.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cleave_fragment::command::message::RunEvent;
+use cleave_fragment::command::{
+    Command, DeviceError, DeviceErrorCause, Execute, Reply, Request, SlotPayload,
+};
+use cleave_fragment::link::{
+    AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RunStream, SlotForm, SlotSender,
+    Traffic,
+};
+use cleave_fragment::waiting::sleep;
+use futures::future::{Either, select};
+use tokio::sync::watch;
+
+use crate::machine::Machine;
+use crate::world;
+
+const ADDRESS: &str = "far:1";
+/// How a [`DeviceError`] says that it stands for a connection that was lost.
+const LOST: &str = "simulated: lost";
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct SimLink {
+    way: Arc<Way>,
+    streams: Arc<EmbeddedLink>,
+}
+
+impl SimLink {
+    /// A link to `machine`, if it runs.
+    ///
+    /// # Errors
+    /// [`LinkError::Connect`].
+    pub fn dial(machine: &Arc<Machine>) -> Result<Arc<dyn Link>, LinkError> {
+        world::log("link: dial");
+        if machine.runtime().is_none() || !world::with(world::SimWorld::host_has_power) {
+            let source = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            return Err(LinkError::Connect { address: ADDRESS.to_owned(), source });
+        }
+        let way = Arc::new(Way { machine: Arc::clone(machine) });
+        let streams = EmbeddedLink::new(Arc::clone(&way) as Arc<dyn DeviceService>, None);
+        Ok(Arc::new(Self { way, streams }))
+    }
+}
+
+#[async_trait]
+impl Link for SimLink {
+    async fn call(&self, command: Command) -> Result<Reply, LinkError> {
+        match self.way.call(command).await {
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(link_error(error)),
+        }
+    }
+
+    async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
+        self.streams.execute(request).await.map_err(|error| match error {
+            LinkError::Device { source, .. } => link_error(source),
+            other => other,
+        })
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.streams.traffic()
+    }
+
+    fn mode(&self) -> AttachMode {
+        AttachMode::Remote
+    }
+
+    fn device(&self) -> String {
+        ADDRESS.to_owned()
+    }
+}
+
+fn link_error(error: DeviceError) -> LinkError {
+    if error.message == LOST {
+        lost()
+    } else {
+        LinkError::Device { device: ADDRESS.to_owned(), source: error }
+    }
+}
+
+fn lost() -> LinkError {
+    LinkError::Lost { address: ADDRESS.to_owned(), detail: "the simulation broke it".to_owned() }
+}
+
+fn lost_on_the_way() -> DeviceError {
+    DeviceError::new(DeviceErrorCause::Io, LOST)
+}
+
+/// The network between the host and a machine, and the machine's door.
+struct Way {
+    machine: Arc<Machine>,
+}
+
+impl Way {
+    /// Waits as a message does on its way.
+    ///
+    /// # Errors
+    /// When the connection breaks meanwhile.
+    async fn travel(&self, connection: &mut watch::Receiver<u64>) -> Result<(), DeviceError> {
+        let mut delay = Duration::from_micros(10 + world::below(500));
+        if world::happens(|rates| rates.long_delay) {
+            delay += Duration::from_millis(world::below(2000));
+        }
+        unless_broken(connection, sleep(delay)).await?;
+        if world::with(world::SimWorld::host_has_power) { Ok(()) } else { Err(lost_on_the_way()) }
+    }
+
+    /// Breaks the connection under the message that is on its way.
+    fn lose(&self, what: &str) -> DeviceError {
+        world::log(format_args!("link: {what} is lost"));
+        self.machine.break_connections();
+        lost_on_the_way()
+    }
+
+    fn device(&self) -> Result<Arc<cleave_device::Runtime>, DeviceError> {
+        self.machine.runtime().ok_or_else(lost_on_the_way)
+    }
+}
+
+/// What `work` gives, unless the connection breaks first.
+async fn unless_broken<T>(
+    connection: &mut watch::Receiver<u64>,
+    work: impl Future<Output = T>,
+) -> Result<T, DeviceError> {
+    let (broken, work) = (std::pin::pin!(connection.changed()), std::pin::pin!(work));
+    match select(broken, work).await {
+        Either::Left(_) => Err(lost_on_the_way()),
+        Either::Right((output, _)) => Ok(output),
+    }
+}
+
+#[async_trait]
+impl DeviceService for Way {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        let mut connection = self.machine.connection();
+        let name = name_of(&command);
+        world::log(format_args!("link: ▶ {name}"));
+        self.travel(&mut connection).await?;
+        if world::happens(|rates| rates.command_lost) {
+            return Err(self.lose(&name));
+        }
+        if world::happens(|rates| rates.command_late) {
+            let machine = Arc::clone(&self.machine);
+            let late = Duration::from_millis(world::below(1500));
+            let again = command.clone();
+            detached(async move {
+                sleep(late).await;
+                if let Some(device) = machine.runtime() {
+                    world::log(format_args!("far: hears late: {}", name_of(&again)));
+                    let outcome = device.call(again).await;
+                    world::log(format_args!("far: answers nobody: {}", outcome_of(&outcome)));
+                }
+            });
+            return Err(self.lose(&name));
+        }
+        let device = self.device()?;
+        // On the device, whatever becomes of the connection.
+        let twice = world::happens(|rates| rates.command_twice);
+        let served = detached(async move {
+            if twice {
+                world::log(format_args!("far: hears twice: {}", name_of(&command)));
+                drop(device.call(command.clone()).await);
+            }
+            device.call(command).await
+        });
+        let reply = unless_broken(&mut connection, served).await?;
+        let reply = reply.unwrap_or_else(|_| Err(lost_on_the_way()));
+        self.travel(&mut connection).await?;
+        if world::happens(|rates| rates.reply_lost) {
+            return Err(self.lose(&format!("the reply to {name}")));
+        }
+        world::log(format_args!("link: ◀ {name}: {}", outcome_of(&reply)));
+        reply
+    }
+
+    async fn execute(
+        &self,
+        request: Execute,
+        slots: SlotSender,
+    ) -> Result<arrow::datatypes::SchemaRef, DeviceError> {
+        let mut connection = self.machine.connection();
+        // Not its checksum: the engine numbers filters in flight by the machine's randomness.
+        let name = format!("execute run {} ({} bytes)", request.header.run, request.fragment.len());
+        world::log(format_args!("link: ▶ {name}"));
+        self.travel(&mut connection).await?;
+        if world::happens(|rates| rates.command_lost) {
+            return Err(self.lose(&name));
+        }
+        let device = self.device()?;
+        let form = if world::below(2) == 0 { SlotForm::Encoded } else { SlotForm::Batches };
+        let (sender, mut events) = SlotSender::channel(form);
+        let twice = world::happens(|rates| rates.command_twice);
+        let accepting = detached(async move {
+            if twice {
+                world::log("far: hears the execute twice");
+                let (unheard, _) = SlotSender::channel(form);
+                drop(device.execute(request.clone(), unheard).await);
+            }
+            device.execute(request, sender).await
+        });
+        let accepted = unless_broken(&mut connection, accepting).await?;
+        let accepted = accepted.unwrap_or_else(|_| Err(lost_on_the_way()));
+        self.travel(&mut connection).await?;
+        if world::happens(|rates| rates.reply_lost) {
+            return Err(self.lose(&format!("the answer to {name}")));
+        }
+        world::log(format_args!("link: ◀ {name}: {}", error_of(accepted.as_ref().err())));
+        let schema = accepted?;
+        let way = Self { machine: Arc::clone(&self.machine) };
+        detached(async move {
+            loop {
+                let event = unless_broken(&mut connection, events.recv()).await;
+                let arrived = match event {
+                    Ok(None) => return,
+                    Ok(Some(event)) => way.travel(&mut connection).await.map(|()| event),
+                    Err(error) => Err(error),
+                };
+                let arrived = arrived.and_then(|event| {
+                    let is_lost = world::happens(|rates| rates.reply_lost);
+                    if is_lost { Err(way.lose("a slot")) } else { Ok(event) }
+                });
+                match arrived {
+                    Ok(event) => {
+                        world::log(format_args!("link: ◀ {}", event_of(&event)));
+                        slots.send(event);
+                    }
+                    Err(_) => {
+                        slots.send(RunEvent::Lost(lost()));
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(schema)
+    }
+
+    fn steer(&self, command: Command) {
+        // Neither waits for an answer, and a later connection says again what an earlier one lost.
+        let machine = Arc::clone(&self.machine);
+        let delay = Duration::from_micros(10 + world::below(2000));
+        detached(async move {
+            sleep(delay).await;
+            if let Some(device) = machine.runtime()
+                && world::with(world::SimWorld::host_has_power)
+            {
+                world::log(format_args!("far: is steered: {}", name_of(&command)));
+                device.steer(command);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Way").finish_non_exhaustive()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what is on the network or on the device goes on when its sender is gone"
+)]
+fn detached<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::spawn(work)
+}
+
+fn name_of(command: &Command) -> String {
+    let header = &command.header;
+    let what = match &command.request {
+        Request::Identify => "identify".to_owned(),
+        Request::Claim { .. } => "claim".to_owned(),
+        Request::GiveUp => "give up".to_owned(),
+        Request::Read(items) => format!("read of {} items", items.len()),
+        Request::Write(items) => {
+            let places: Vec<_> = items
+                .iter()
+                .map(|item| format!("{} {:08x}", item.start.0, item.payload.checksum))
+                .collect();
+            format!("write at {}", places.join(", "))
+        }
+        Request::Sync => "sync".to_owned(),
+        Request::Reserve { extents } => format!("reserve {extents:?}"),
+        Request::Fetch { consumed } => format!("fetch {consumed} of run {}", header.run),
+        Request::Cancel => format!("cancel run {}", header.run),
+        Request::Release => format!("release run {}", header.run),
+        Request::Status => "status".to_owned(),
+    };
+    format!("{}.{} {what}", header.epoch, header.sequence)
+}
+
+fn outcome_of(outcome: &Result<Reply, DeviceError>) -> String {
+    match outcome {
+        Ok(Reply::Identity(identity)) => format!("identity, {} blocks", identity.block_count),
+        Ok(Reply::Read(payloads)) => {
+            let bytes: usize = payloads.iter().map(|payload| payload.byte_count()).sum();
+            format!("{} payloads of {bytes} bytes", payloads.len())
+        }
+        Ok(Reply::Done) => "done".to_owned(),
+        Ok(Reply::Status(status)) => {
+            format!("status, {} runs, {} blocks", status.runs.len(), status.block_count)
+        }
+        Err(error) => error_of(Some(error)),
+    }
+}
+
+fn error_of(error: Option<&DeviceError>) -> String {
+    error.map_or_else(|| "accepted".to_owned(), |error| format!("{:?}: {error}", error.cause))
+}
+
+fn event_of(event: &RunEvent) -> String {
+    match event {
+        RunEvent::Slot(slot) => {
+            let form = match &slot.payload {
+                SlotPayload::Encoded(payload) => format!("encoded {:08x}", payload.checksum),
+                SlotPayload::Batch(_) => "batch".to_owned(),
+            };
+            format!("slot {} of {} rows, {form}", slot.number, slot.row_count)
+        }
+        // Durations are no part of what happened: the engine measures them by itself.
+        RunEvent::Finished(report) => {
+            format!("finished: {} rows, {} slots", report.rows, report.slots)
+        }
+        RunEvent::Failed(error) => format!("failed: {}", error_of(Some(error))),
+        RunEvent::Lost(error) => format!("lost: {error}"),
+    }
+}

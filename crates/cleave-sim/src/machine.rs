@@ -1,0 +1,97 @@
+//! The machine far away: a device over its own media, killed, without power, started again, all while others run.
+//!
+//! Its identity stays; each start is a new [`Runtime`], as each start of `cleaved` is. What a dead start still has
+//! running finds its media gone.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_device::{OwnerRecord, Runtime, RuntimeOptions};
+use cleave_media::Media;
+use tokio::sync::watch;
+
+use crate::media::SimMedia;
+use crate::world;
+
+/// Identity of the device far away.
+pub const FAR: [u8; 16] = [0xfa; 16];
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Machine {
+    media: Arc<SimMedia>,
+    runtime: Mutex<Option<Arc<Runtime>>>,
+    /// Durable whenever it is answered, so it outlives every start.
+    owner: OwnerRecord,
+    /// Counts how often connections to it broke.
+    connection: watch::Sender<u64>,
+}
+
+/// What a simulated device may use: little, so that its limits are met.
+#[must_use]
+pub fn runtime_options(device: [u8; 16]) -> RuntimeOptions {
+    RuntimeOptions { cores: 2, io_threads: 2, ..RuntimeOptions::new(device) }
+}
+
+impl Machine {
+    /// A machine that runs, over empty media.
+    #[must_use]
+    pub fn start() -> Arc<Self> {
+        let machine = Arc::new(Self {
+            media: SimMedia::new("far", false),
+            runtime: Mutex::default(),
+            owner: OwnerRecord::in_process(),
+            connection: watch::Sender::new(0),
+        });
+        machine.boot();
+        machine
+    }
+
+    /// Starts the device, if it does not run.
+    ///
+    /// # Panics
+    /// Where the device does not start, which in a simulation it does.
+    pub fn boot(&self) {
+        let mut runtime = self.lock();
+        if runtime.is_some() {
+            return;
+        }
+        world::log("far: starts");
+        let media = self.media.attach() as Arc<dyn Media>;
+        let options = RuntimeOptions { owner: self.owner.clone(), ..runtime_options(FAR) };
+        *runtime = Some(Runtime::new(media, options).expect("a device starts"));
+    }
+
+    /// Ends the device at once; with its power, media forget what was not synced.
+    pub fn kill(&self, with_power: bool) {
+        world::log(if with_power { "far: loses its power" } else { "far: is killed" });
+        drop(self.lock().take());
+        if with_power {
+            self.media.lose_power();
+        } else {
+            self.media.detach();
+        }
+        self.break_connections();
+    }
+
+    /// Breaks every connection to it.
+    pub fn break_connections(&self) {
+        world::log("far: connections break");
+        self.connection.send_modify(|count| *count += 1);
+    }
+
+    /// The device, if it runs.
+    pub fn runtime(&self) -> Option<Arc<Runtime>> {
+        self.lock().clone()
+    }
+
+    /// A connection as it is now; it changes when it breaks.
+    pub fn connection(&self) -> watch::Receiver<u64> {
+        let mut receiver = self.connection.subscribe();
+        receiver.mark_unchanged();
+        receiver
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Runtime>>> {
+        self.runtime.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

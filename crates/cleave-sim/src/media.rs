@@ -1,0 +1,244 @@
+//! Media of the world: sparse blocks, live and durable, with faults on every operation.
+//!
+//! 1. A write changes the live blocks; [`Media::sync`] makes them durable.
+//! 2. [`SimMedia::lose_power`] keeps each unsynced block with even odds: the older or the newer bytes. A kill
+//!    keeps all of them.
+//! 3. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Taking the power or attaching
+//!    anew makes older handles useless: what a dead process left behind writes nothing.
+//!
+//! Apart from [`cleave_media::FaultyMedia`] because faults come from the world's seed and go into its trace, and
+//! because a device of many gigabytes must cost what was written to it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_media::{
+    AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, SplitMix64,
+};
+
+use crate::world::{self, Change};
+
+/// Media that outlives the processes that use it.
+#[derive(Debug)]
+pub struct SimMedia {
+    name: &'static str,
+    /// Whether it is the host's, and so changes on the host's power.
+    is_hosts: bool,
+    blocks: Mutex<Blocks>,
+}
+
+#[derive(Debug, Default)]
+struct Blocks {
+    live: BTreeMap<u64, Vec<u8>>,
+    /// What the blocks written since the last sync held before; `None`: zeros.
+    unsynced: BTreeMap<u64, Option<Vec<u8>>>,
+    block_count: u64,
+    durable_block_count: u64,
+    /// The handle that may use it.
+    life: u64,
+}
+
+impl SimMedia {
+    /// Empty media; `is_hosts` if it loses its power with the host.
+    #[must_use]
+    pub fn new(name: &'static str, is_hosts: bool) -> Arc<Self> {
+        Arc::new(Self { name, is_hosts, blocks: Mutex::default() })
+    }
+
+    /// The media for a process that starts now. Older handles fail from here on.
+    #[must_use]
+    pub fn attach(self: &Arc<Self>) -> Arc<Attached> {
+        let mut blocks = self.lock();
+        blocks.life += 1;
+        Arc::new(Attached {
+            media: Arc::clone(self),
+            life: blocks.life,
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+        })
+    }
+
+    /// Ends the process that uses it: what it wrote stays.
+    pub fn detach(&self) {
+        self.lock().life += 1;
+    }
+
+    /// Ends the process, and forgets any of what was not synced.
+    pub fn lose_power(&self) {
+        let mut blocks = self.lock();
+        blocks.life += 1;
+        let unsynced = std::mem::take(&mut blocks.unsynced);
+        let (count, mut lost) = (unsynced.len(), 0);
+        for (block, before) in unsynced {
+            if world::below(2) == 0 {
+                lost += 1;
+                match before {
+                    Some(bytes) => blocks.live.insert(block, bytes),
+                    None => blocks.live.remove(&block),
+                };
+            }
+        }
+        if world::below(2) == 0 {
+            let durable = blocks.durable_block_count;
+            blocks.block_count = durable;
+            blocks.live.retain(|block, _| *block < durable);
+        }
+        world::log(format_args!("media {}: {lost} of {count} unsynced blocks are lost", self.name));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The media as one process has it.
+#[derive(Debug)]
+pub struct Attached {
+    media: Arc<SimMedia>,
+    life: u64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+impl Attached {
+    /// The blocks, unless this handle's process has ended.
+    fn blocks(&self, operation: &'static str) -> Result<MutexGuard<'_, Blocks>, MediaError> {
+        let blocks = self.media.lock();
+        let has_power = !self.media.is_hosts || world::with(world::SimWorld::host_has_power);
+        if blocks.life == self.life && has_power { Ok(blocks) } else { Err(fails(operation)) }
+    }
+
+    /// How much of a change happens.
+    fn change(&self, operation: &'static str) -> Result<Change, MediaError> {
+        if !self.media.is_hosts {
+            return Ok(Change::Whole);
+        }
+        match world::with(world::SimWorld::host_change) {
+            Change::None => Err(fails(operation)),
+            change => Ok(change),
+        }
+    }
+
+    fn log(&self, what: std::fmt::Arguments<'_>) {
+        world::log(format_args!("media {}: {what}", self.media.name));
+    }
+}
+
+fn fails(operation: &'static str) -> MediaError {
+    MediaError::Injected { operation }
+}
+
+impl Blocks {
+    fn check(&self, extent: Extent) -> Result<(), MediaError> {
+        if extent.end().0 <= self.block_count {
+            return Ok(());
+        }
+        Err(MediaError::OutOfRange { extent, block_count: self.block_count })
+    }
+
+    fn write(&mut self, block: u64, bytes: &[u8]) {
+        let before = self.live.insert(block, bytes.to_vec());
+        self.unsynced.entry(block).or_insert(before);
+    }
+}
+
+impl Media for Attached {
+    fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError> {
+        let blocks = self.blocks("read")?;
+        blocks.check(extent)?;
+        let mut buffer = AlignedBuffer::zeroed(extent.bytes());
+        for (block, bytes) in (extent.start.0..).zip(buffer.chunks_mut(BLOCK_SIZE)) {
+            if let Some(stored) = blocks.live.get(&block) {
+                bytes.copy_from_slice(stored);
+            }
+        }
+        if world::happens(|rates| rates.read_error) {
+            self.log(format_args!("read {extent}: fails"));
+            return Err(fails("read"));
+        }
+        if world::happens(|rates| rates.read_flip) && !buffer.is_empty() {
+            let at = usize::try_from(world::below(buffer.len() as u64)).unwrap_or(0);
+            buffer[at] ^= 1 << world::below(8);
+            self.log(format_args!("read {extent}: flips a bit of byte {at}"));
+        }
+        self.log(format_args!("read {extent} {:08x}", crc32c::crc32c(&buffer)));
+        self.bytes_read.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
+        if !data.len().is_multiple_of(BLOCK_SIZE) {
+            return Err(MediaError::NotWholeBlocks { length: data.len() });
+        }
+        let count = data.len() / BLOCK_SIZE;
+        let extent = Extent { start, block_count: u32::try_from(count).unwrap_or(u32::MAX) };
+        let change = self.change("write")?;
+        // The power may just have gone; part of this still reaches the media.
+        let mut blocks = self.media.lock();
+        if blocks.life != self.life {
+            return Err(fails("write"));
+        }
+        blocks.check(extent)?;
+        let is_torn = change == Change::Part || world::happens(|rates| rates.write_error);
+        // Each block by itself may be there or not.
+        let mut torn = SplitMix64::new(if is_torn { world::below(u64::MAX) } else { 0 });
+        for (block, bytes) in (start.0..).zip(data.chunks(BLOCK_SIZE)) {
+            if !is_torn || torn.below(2) == 0 {
+                blocks.write(block, bytes);
+            }
+        }
+        drop(blocks);
+        let how = if is_torn { "fails, torn" } else { "" };
+        self.log(format_args!("write {extent} {:08x} {how}", crc32c::crc32c(data)));
+        if is_torn {
+            return Err(fails("write"));
+        }
+        self.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), MediaError> {
+        let change = self.change("sync")?;
+        if change == Change::Part || world::happens(|rates| rates.sync_error) {
+            self.log(format_args!("sync: fails"));
+            return Err(MediaError::Sync { source: io::Error::other("injected") });
+        }
+        let mut blocks = self.blocks("sync")?;
+        let count = blocks.unsynced.len();
+        if !world::with(world::SimWorld::media_lies) {
+            blocks.unsynced.clear();
+            blocks.durable_block_count = blocks.block_count;
+        }
+        drop(blocks);
+        self.log(format_args!("sync of {count} blocks"));
+        Ok(())
+    }
+
+    fn block_count(&self) -> u64 {
+        self.media.lock().block_count
+    }
+
+    fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
+        let change = self.change("grow")?;
+        if change == Change::Part || world::happens(|rates| rates.sync_error) {
+            self.log(format_args!("grow to {block_count}: the disk is full"));
+            let source = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(MediaError::Full { block_count, source });
+        }
+        let mut blocks = self.blocks("grow")?;
+        blocks.block_count = blocks.block_count.max(block_count);
+        drop(blocks);
+        self.log(format_args!("grow to {block_count}"));
+        Ok(())
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,550 @@
+//! One seed: statements, faults and crashes in a world of their own, and the comparison with the model after each.
+//!
+//! 1. A database is made, and the device far away attached, without faults.
+//! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: the host's
+//!    power goes at its n-th change of media and files, or the host is killed at a time, or the machine far away is, or
+//!    connections break.
+//! 3. An acknowledged statement counts. One that failed counts for nothing, unless the host went away or the
+//!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
+//! 4. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
+//!    read in every [way](WAYS).
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::ArrayRef;
+use cleave_device::Runtime;
+use cleave_fragment::link::{DeviceService, RemoteAddress, simulate_network};
+use cleave_fragment::waiting::{sleep, timeout};
+use cleave_host::value::value_text;
+use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session};
+use cleave_media::{Media, SplitMix64};
+use futures::future::{Either, select};
+
+use crate::executor;
+use crate::link::SimLink;
+use crate::machine::{Machine, runtime_options};
+use crate::media::SimMedia;
+use crate::model::{Effect, Model, Query};
+use crate::workload::{Kind, Step, WAYS, Workload};
+use crate::world::{self, Rates, SimWorld};
+
+/// Stack of the thread on which all of it runs: operators walk expressions by recursion.
+const STACK_BYTES: usize = 64 << 20;
+/// Simulated time that one statement may take, whatever happens.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(300);
+/// After this long, nothing that was sent is on its way any more.
+const CALM: Duration = Duration::from_secs(10);
+const NEAR: [u8; 16] = [0x4e; 16];
+
+/// A run without findings.
+#[derive(Debug)]
+pub struct Report {
+    /// Everything that happened, in order.
+    pub trace: Vec<String>,
+    /// Statements that were acknowledged, and that failed.
+    pub statements: (u32, u32),
+    /// Crashes of the host.
+    pub crashes: u32,
+}
+
+/// What a run found.
+pub struct Failure {
+    /// The seed that shows it again.
+    pub seed: u64,
+    /// What is wrong.
+    pub finding: String,
+    /// What happened until then.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from = self.trace.len().saturating_sub(60);
+        for line in self.trace.iter().skip(from) {
+            writeln!(f, "{line}")?;
+        }
+        write!(
+            f,
+            "seed {}: {}\nreplay: CLEAVE_SIM_SEED={} cargo test --workspace --test sim",
+            self.seed, self.finding, self.seed
+        )
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Runs `seed`.
+///
+/// # Errors
+/// What is wrong, also where something panics or hangs.
+///
+/// # Panics
+/// Where the system gives no thread or no folder.
+pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
+    run_on(seed, false)
+}
+
+/// Runs `seed` on media that acknowledge a sync and do nothing: what the checks are worth shows when they find that.
+///
+/// # Errors
+/// As [`run_seed`].
+///
+/// # Panics
+/// As [`run_seed`].
+pub fn run_seed_on_lying_media(seed: u64) -> Result<Report, Box<Failure>> {
+    run_on(seed, true)
+}
+
+fn run_on(seed: u64, media_lies: bool) -> Result<Report, Box<Failure>> {
+    let thread = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK_BYTES);
+    let running = thread.spawn(move || {
+        let directory = tempfile::tempdir().expect("a folder for the run");
+        let world = SimWorld::new(seed, directory.path());
+        world.set_media_lies(media_lies);
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            let run = Run::of_seed(seed, directory.path(), &world);
+            executor::run(&world, run)
+        }));
+        let finding = match ran {
+            Ok(Ok(Ok((statements, crashes)))) => {
+                return Ok(Report { trace: world.take_trace(), statements, crashes });
+            }
+            Ok(Ok(Err(finding))) => finding,
+            Ok(Err(why)) => why.to_owned(),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                format!("panic: {}", text.unwrap_or("without words"))
+            }
+        };
+        Err(Box::new(Failure { seed, finding, trace: world.take_trace() }))
+    });
+    running.expect("a thread").join().expect("panics are caught")
+}
+
+type Found<T> = Result<T, String>;
+
+struct Run {
+    random: SplitMix64,
+    rates: Rates,
+    workload: Workload,
+    /// The database's folder, and the one of files to copy from.
+    place: PathBuf,
+    folder: PathBuf,
+    near: Arc<SimMedia>,
+    machine: Arc<Machine>,
+    model: Model,
+    /// What may or may not have happened.
+    uncertain: Option<Effect>,
+    open: Option<Session>,
+    statements: (u32, u32),
+    crashes: u32,
+}
+
+impl Run {
+    async fn of_seed(seed: u64, folder: &Path, world: &Rc<SimWorld>) -> Found<((u32, u32), u32)> {
+        let mut random = SplitMix64::new(seed ^ 0x5eed);
+        let machine = Machine::start();
+        let _network = simulate_network({
+            let machine = Arc::clone(&machine);
+            Rc::new(move |_: &RemoteAddress| SimLink::dial(&machine))
+        });
+        let run = Self {
+            rates: Rates::draw(&mut random),
+            random,
+            workload: Workload::new(seed),
+            place: folder.join("db"),
+            folder: folder.to_owned(),
+            near: SimMedia::new("near", true),
+            machine,
+            model: Model::default(),
+            uncertain: None,
+            open: None,
+            statements: (0, 0),
+            crashes: 0,
+        };
+        Box::pin(run.all(world)).await
+    }
+
+    async fn all(mut self, world: &Rc<SimWorld>) -> Found<((u32, u32), u32)> {
+        world.log(&format_args!("{:?}", self.rates));
+        Box::pin(self.reopen()).await?;
+        let far = RemoteDevice {
+            host: "far".to_owned(),
+            port: 1,
+            token_file: None,
+            ca_pem: None,
+            rate_cap: None,
+        };
+        let database = Arc::clone(self.session()?.database());
+        Box::pin(database.add_device("far", far))
+            .await
+            .map_err(|error| format!("no device: {error}"))?;
+        drop(database);
+        let step_count = 10 + self.random.below(25);
+        for _ in 0..step_count {
+            world.set_rates(self.rates);
+            let step = self.workload.next(&self.model, &self.folder);
+            Box::pin(self.step(world, &step)).await?;
+            if self.random.below(4) == 0 {
+                Box::pin(self.look(world)).await?;
+            }
+        }
+        Box::pin(self.look(world)).await?;
+        // What was acknowledged is durable, whether or not anyone had time to tidy up.
+        self.crash(world, true).await?;
+        Box::pin(self.look(world)).await?;
+        self.close().await;
+        Ok((self.statements, self.crashes))
+    }
+
+    // ---- one statement -------------------------------------------------------------------------
+
+    async fn step(&mut self, world: &Rc<SimWorld>, step: &Step) -> Found<()> {
+        if let (Some(_), Kind::Change(_) | Kind::Duplicate) = (&self.uncertain, &step.kind) {
+            // The model must be sure of what it stands on.
+            Box::pin(self.look(world)).await?;
+        }
+        for (name, value) in &step.settings {
+            let set = self.session()?.set(name, value);
+            set.map_err(|error| format!("SET {name} = {value}: {error}"))?;
+        }
+        world.log(&format_args!("sql: {:?} {}", step.settings, step.sql));
+        let host_dies_after = self.event(world);
+        let mut session = self.open.take().ok_or("there is no session")?;
+        let outcome = {
+            let statement = std::pin::pin!(timeout(STATEMENT_LIMIT, session.run(&step.sql)));
+            let death = std::pin::pin!(async {
+                match host_dies_after {
+                    Some(time) => sleep(time).await,
+                    None => std::future::pending().await,
+                }
+            });
+            match select(statement, death).await {
+                Either::Left((Some(outcome), _)) => Some(outcome),
+                Either::Left((None, _)) => return Err(format!("it hangs: {}", step.sql)),
+                Either::Right(_) => None,
+            }
+        };
+        let stopped = matches!(&outcome, Some(Err(error)) if is_stopped(error));
+        world.log(&Said(&outcome));
+        self.open = Some(session);
+        let went_away = outcome.is_none() || !world.host_has_power();
+        self.judge(step, outcome, went_away || stopped)?;
+        if went_away {
+            let with_power = !world.host_has_power() || self.random.below(2) == 0;
+            self.crash(world, with_power).await?;
+            Box::pin(self.look(world)).await?;
+        } else if stopped {
+            self.close().await;
+            Box::pin(self.look(world)).await?;
+        }
+        world.set_host_power(true);
+        Ok(())
+    }
+
+    /// What happens beside the next statement. When the host dies, if it does at a time.
+    fn event(&mut self, world: &Rc<SimWorld>) -> Option<Duration> {
+        let soon = Duration::from_micros(self.random.below(6000));
+        let later = Duration::from_millis(self.random.below(200));
+        match self.random.below(100) {
+            0..14 => {
+                let changes = self.random.below(40);
+                world.log(&format_args!("event: the host's power goes after {changes} changes"));
+                world.cut_host_power_after(changes);
+            }
+            14..22 => {
+                world.log(&format_args!("event: the host dies in {soon:?}"));
+                return Some(soon);
+            }
+            22..36 => {
+                let with_power = self.random.below(2) == 0;
+                let machine = Arc::clone(&self.machine);
+                beside(async move {
+                    sleep(soon).await;
+                    machine.kill(with_power);
+                    sleep(later).await;
+                    machine.boot();
+                });
+            }
+            36..46 => {
+                let machine = Arc::clone(&self.machine);
+                beside(async move {
+                    sleep(soon).await;
+                    machine.break_connections();
+                });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn judge(
+        &mut self,
+        step: &Step,
+        outcome: Option<Result<Vec<Outcome>, Error>>,
+        is_uncertain: bool,
+    ) -> Found<()> {
+        match (outcome, &step.kind) {
+            (Some(Ok(_)), Kind::Change(effect)) => {
+                self.statements.0 += 1;
+                self.model = self.model.after(effect);
+            }
+            (Some(Ok(outcomes)), Kind::Query(query)) => {
+                self.statements.0 += 1;
+                self.compare(query, &outcomes)?;
+            }
+            (Some(Ok(_)), Kind::Duplicate) => {
+                return Err(format!("a key was taken twice: {}", step.sql));
+            }
+            (failed, kind) => {
+                self.statements.1 += 1;
+                if let Some(Err(error)) = failed {
+                    self.check_error(step, &error)?;
+                }
+                if let (Kind::Change(effect), true) = (kind, is_uncertain) {
+                    self.uncertain = Some(effect.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an error is one that this statement, or a fault, may cause.
+    fn check_error(&self, step: &Step, error: &Error) -> Found<()> {
+        let code = error.sqlstate();
+        let is_expected = match code {
+            "23505" => matches!(step.kind, Kind::Duplicate),
+            "58030" => true,
+            // Not every plan ends on one device.
+            "0A000" => step.settings.contains(&("split", "ndp".to_owned())),
+            "53100" => self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power),
+            "XX001" => self.rates.read_flip > 0,
+            _ => false,
+        };
+        if is_expected { Ok(()) } else { Err(format!("{}: {code}: {error}", step.sql)) }
+    }
+
+    fn compare(&mut self, query: &Query, outcomes: &[Outcome]) -> Found<()> {
+        let [Outcome::Rows { batches, .. }] = outcomes else {
+            return Err(format!("{} gives {outcomes:?}", query.sql()));
+        };
+        let mut found = Vec::new();
+        for batch in batches {
+            for row in 0..batch.num_rows() {
+                let value = |column: &ArrayRef| match value_text(column, row) {
+                    Ok(text) => text.unwrap_or_else(|| "NULL".to_owned()),
+                    Err(error) => error.to_string(),
+                };
+                found.push(batch.columns().iter().map(value).collect::<Vec<_>>().join(","));
+            }
+        }
+        let expected = query.rows(&self.model);
+        if found == expected {
+            if let (Query::All(asked), Some(Effect::Insert(name, _))) = (query, &self.uncertain)
+                && asked == name
+            {
+                world::log("the statement is not there");
+                self.uncertain = None;
+            }
+            return Ok(());
+        }
+        if let Some(effect) = &self.uncertain {
+            let after = self.model.after(effect);
+            if found == query.rows(&after) {
+                world::log("the statement is there after all");
+                self.model = after;
+                self.uncertain = None;
+                return Ok(());
+            }
+        }
+        let missing: Vec<_> = expected.iter().filter(|row| !found.contains(row)).take(5).collect();
+        let surplus: Vec<_> = found.iter().filter(|row| !expected.contains(row)).take(5).collect();
+        Err(format!(
+            "{}: {} rows where {} are due; missing {missing:?}, surplus {surplus:?}",
+            query.sql(),
+            found.len(),
+            expected.len()
+        ))
+    }
+
+    // ---- looking ---------------------------------------------------------------------------------
+
+    /// Without faults, everything is there, in every way.
+    async fn look(&mut self, world: &Rc<SimWorld>) -> Found<()> {
+        world.log(&"look: faults pause");
+        world.set_rates(Rates::default());
+        world.set_host_power(true);
+        self.machine.boot();
+        sleep(CALM).await;
+        if self.open.is_none() {
+            Box::pin(self.reopen()).await?;
+        }
+        self.settle()?;
+        let names: Vec<String> = self.model.tables.keys().cloned().collect();
+        for (number, way) in WAYS.iter().enumerate() {
+            for (name, value) in *way {
+                self.session()?.set(name, value).map_err(|error| error.to_string())?;
+            }
+            for name in &names {
+                let mut queries = vec![Query::All(name.clone())];
+                if number == 2 {
+                    queries.push(Query::Groups(name.clone()));
+                    queries.push(Query::Figures(name.clone(), 0));
+                }
+                for query in queries {
+                    let ran = timeout(STATEMENT_LIMIT, self.session()?.run(&query.sql())).await;
+                    let ran = ran.ok_or_else(|| format!("it hangs: {}", query.sql()))?;
+                    let outcomes = ran.map_err(|error| {
+                        format!("{way:?} {}: without faults, {error}", query.sql())
+                    })?;
+                    self.compare(&query, &outcomes)?;
+                }
+            }
+        }
+        // What was not found by now is not there.
+        self.uncertain = None;
+        self.check_space()?;
+        world.log(&"look: all is there");
+        Ok(())
+    }
+
+    /// Finds out from the catalog whether an uncertain CREATE or DROP has happened.
+    fn settle(&mut self) -> Found<()> {
+        let catalog = self.session()?.database().catalog();
+        let has_happened = match &self.uncertain {
+            Some(Effect::Create(name, _)) => catalog.table(name).is_some(),
+            Some(Effect::Drop(name)) => catalog.table(name).is_none(),
+            _ => return Ok(()),
+        };
+        if let (Some(effect), true) = (self.uncertain.take(), has_happened) {
+            world::log("the statement is there after all");
+            self.model = self.model.after(&effect);
+        }
+        Ok(())
+    }
+
+    /// Space in use is space that is named, waits for a reader, or was in doubt when its link was lost.
+    fn check_space(&mut self) -> Found<()> {
+        let database = self.session()?.database();
+        let catalog = database.catalog();
+        for device in database.devices() {
+            let extents = catalog.extents(device.id());
+            let named: u64 = extents.iter().map(|extent| u64::from(extent.block_count)).sum();
+            let space = device.space();
+            if space.used_blocks != named + space.retired_blocks + space.doubtful_blocks {
+                return Err(format!("{}: {named} blocks are named, {space:?}", device.name()));
+            }
+        }
+        Ok(())
+    }
+
+    // ---- opening and closing ---------------------------------------------------------------------
+
+    async fn reopen(&mut self) -> Found<()> {
+        let near = Arc::clone(&self.near);
+        let embedded: EmbeddedFactory = Arc::new(move |path: &Path| {
+            let media = near.attach() as Arc<dyn Media>;
+            let runtime =
+                Runtime::new(media, runtime_options(NEAR)).map_err(|error| Error::Io {
+                    action: "start",
+                    path: path.to_owned(),
+                    source: std::io::Error::other(error),
+                })?;
+            Ok(runtime as Arc<dyn DeviceService>)
+        });
+        let options = OpenOptions::new(embedded).create(true).buffer_pool_bytes(1 << 20);
+        let opened = timeout(STATEMENT_LIMIT, Box::pin(Database::open(&self.place, options))).await;
+        let database = opened
+            .ok_or("opening hangs")?
+            .map_err(|error| format!("without faults, the database does not open: {error}"))?;
+        self.open = Some(database.session());
+        Ok(())
+    }
+
+    /// Ends the host at once; with its power, it forgets what was not synced.
+    async fn crash(&mut self, world: &Rc<SimWorld>, with_power: bool) -> Found<()> {
+        world.log(&if with_power { "host: loses its power" } else { "host: is killed" });
+        self.crashes += 1;
+        world.set_host_power(false);
+        self.open = None;
+        // Whatever the host had begun runs into nothing.
+        sleep(CALM).await;
+        if with_power {
+            world.host_files().lose_power();
+            self.near.lose_power();
+        } else {
+            self.near.detach();
+        }
+        world.set_host_power(true);
+        if self.random.below(3) == 0 {
+            // Recovery is followed by recovery.
+            world.set_rates(Rates::default());
+            let changes = self.random.below(12);
+            world.log(&format_args!("event: the host's power goes again after {changes} changes"));
+            world.cut_host_power_after(changes);
+            let opened = Box::pin(self.reopen()).await;
+            if world.host_has_power() {
+                return opened;
+            }
+            self.open = None;
+            sleep(CALM).await;
+            world.host_files().lose_power();
+            self.near.lose_power();
+            world.set_host_power(true);
+        }
+        Ok(())
+    }
+
+    async fn close(&mut self) {
+        world::log("host: closes the database");
+        self.open = None;
+        sleep(CALM).await;
+    }
+
+    fn session(&mut self) -> Found<&mut Session> {
+        self.open.as_mut().ok_or_else(|| "there is no session".to_owned())
+    }
+}
+
+fn is_stopped(error: &Error) -> bool {
+    matches!(error, Error::Storage(error) if matches!(**error, cleave_host::StorageError::Stopped { .. }))
+}
+
+#[expect(clippy::disallowed_methods, reason = "events of the world belong to no statement")]
+fn beside(event: impl Future<Output = ()> + Send + 'static) {
+    drop(tokio::spawn(event));
+}
+
+/// An outcome for the trace.
+struct Said<'a>(&'a Option<Result<Vec<Outcome>, Error>>);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("sql: nobody hears the answer"),
+            Some(Err(error)) => write!(f, "sql: {}: {error}", error.sqlstate()),
+            Some(Ok(outcomes)) => {
+                for outcome in outcomes {
+                    match outcome {
+                        Outcome::Done { tag } => write!(f, "sql: {tag}")?,
+                        Outcome::Rows { batches, .. } => {
+                            let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+                            write!(f, "sql: {rows} rows in {} batches", batches.len())?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The world of one run: its time, its randomness, its trace, and whether the host has power.
+//!
+//! Invariant: all randomness that decides anything comes from here, and all that happens is written down here, in
+//! order. A world belongs to one thread; [`with`] finds it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::task::Waker;
+use std::time::Duration;
+
+use cleave_media::SplitMix64;
+use cleave_media::files::Files;
+use cleave_media::simulation::World;
+
+use crate::files::SimFiles;
+
+/// Simulated time after which a run counts as one that never ends.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// How often each fault happens, in thousandths of the chances it gets; a seed leaves some out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rates {
+    /// A command is lost with its connection before the device has it.
+    pub command_lost: u64,
+    /// The same, and yet it reaches the device, late.
+    pub command_late: u64,
+    /// The reply is lost with its connection.
+    pub reply_lost: u64,
+    /// A command is served twice.
+    pub command_twice: u64,
+    /// A command or reply takes far longer than others.
+    pub long_delay: u64,
+    /// Media fails to read.
+    pub read_error: u64,
+    /// Media gives other bytes than it holds, once.
+    pub read_flip: u64,
+    /// Media fails to write, having written some of it.
+    pub write_error: u64,
+    /// Media fails to sync or to grow.
+    pub sync_error: u64,
+    /// A change of the host's files fails.
+    pub file_error: u64,
+}
+
+impl Rates {
+    /// What `random` chooses for a run: each fault off, rare or frequent.
+    pub fn draw(random: &mut SplitMix64) -> Self {
+        let mut rate = |frequent: u64| [0, 0, frequent / 5, frequent][index(random, 4)];
+        Self {
+            command_lost: rate(30),
+            command_late: rate(20),
+            reply_lost: rate(30),
+            command_twice: rate(60),
+            long_delay: rate(50),
+            read_error: rate(20),
+            read_flip: rate(20),
+            write_error: rate(30),
+            sync_error: rate(60),
+            file_error: rate(40),
+        }
+    }
+}
+
+/// A random index below `count`, which is above 0.
+pub fn index(random: &mut SplitMix64, count: usize) -> usize {
+    usize::try_from(random.below(count as u64)).unwrap_or(0)
+}
+
+/// See the module's description.
+pub struct SimWorld {
+    now: Cell<Duration>,
+    timers: RefCell<BTreeMap<(Duration, u64), Waker>>,
+    timer_count: Cell<u64>,
+    /// Decides what happens.
+    random: RefCell<SplitMix64>,
+    /// What the program draws: identities and the like.
+    drawn: RefCell<SplitMix64>,
+    trace: RefCell<Vec<String>>,
+    /// The faults now; none while the run checks itself.
+    rates: Cell<Rates>,
+    host_has_power: Cell<bool>,
+    /// Changes of media and files that the host still makes before its power goes.
+    host_fuse: Cell<Option<u64>>,
+    /// Whether media acknowledge a sync and forget it.
+    media_lies: Cell<bool>,
+    files: SimFiles,
+    /// What the main task waits with, and whether nothing can wake it any more.
+    main: RefCell<Option<Waker>>,
+    stuck: Cell<Option<&'static str>>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<SimWorld>>> = const { RefCell::new(None) };
+}
+
+/// Calls `look` with this thread's world.
+///
+/// # Panics
+/// Outside of a run.
+pub fn with<T>(look: impl FnOnce(&SimWorld) -> T) -> T {
+    let world = CURRENT.with_borrow(Option::clone).expect("a simulated thread has a world");
+    look(&world)
+}
+
+/// Writes `line` into the trace.
+pub fn log(line: impl fmt::Display) {
+    with(|world| world.log(&line));
+}
+
+/// Whether a fault of `rate` happens now.
+pub fn happens(rate: impl FnOnce(&Rates) -> u64) -> bool {
+    with(|world| {
+        let rate = rate(&world.rates.get());
+        rate > 0 && world.below(1000) < rate
+    })
+}
+
+/// A random number below `bound`.
+pub fn below(bound: u64) -> u64 {
+    with(|world| world.below(bound))
+}
+
+impl SimWorld {
+    /// The world that `seed` names, whose files lie under `directory`.
+    #[must_use]
+    pub fn new(seed: u64, directory: &std::path::Path) -> Rc<Self> {
+        Rc::new(Self {
+            now: Cell::default(),
+            timers: RefCell::default(),
+            timer_count: Cell::default(),
+            random: RefCell::new(SplitMix64::new(seed)),
+            drawn: RefCell::new(SplitMix64::new(!seed)),
+            trace: RefCell::default(),
+            rates: Cell::default(),
+            host_has_power: Cell::new(true),
+            host_fuse: Cell::default(),
+            media_lies: Cell::default(),
+            files: SimFiles::new(directory),
+            main: RefCell::default(),
+            stuck: Cell::default(),
+        })
+    }
+
+    /// Makes this the thread's world, or none.
+    pub(crate) fn install(world: Option<Rc<Self>>) {
+        CURRENT.set(world);
+    }
+
+    /// Writes `line` into the trace.
+    pub fn log(&self, line: &dyn fmt::Display) {
+        let line = line.to_string().replace(&self.files.directory().display().to_string(), "DIR");
+        self.trace.borrow_mut().push(format!("{:>12?} {line}", self.now.get()));
+    }
+
+    /// All that happened.
+    pub fn take_trace(&self) -> Vec<String> {
+        self.trace.take()
+    }
+
+    /// A random number below `bound`.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.random.borrow_mut().below(bound)
+    }
+
+    /// Sets how often faults happen.
+    pub fn set_rates(&self, rates: Rates) {
+        self.rates.set(rates);
+    }
+
+    /// Whether media acknowledge a sync and do nothing.
+    pub fn set_media_lies(&self, lies: bool) {
+        self.media_lies.set(lies);
+    }
+
+    /// See [`SimWorld::set_media_lies`].
+    pub fn media_lies(&self) -> bool {
+        self.media_lies.get()
+    }
+
+    /// The host's files.
+    pub fn host_files(&self) -> &SimFiles {
+        &self.files
+    }
+
+    // ---- the host's power ----------------------------------------------------------------------
+
+    /// Whether the host runs.
+    pub fn host_has_power(&self) -> bool {
+        self.host_has_power.get()
+    }
+
+    /// Takes the host's power, or gives it back.
+    pub fn set_host_power(&self, on: bool) {
+        self.host_has_power.set(on);
+        self.host_fuse.set(None);
+    }
+
+    /// Lets the host change media and files `count` times more; during the last change its power goes.
+    pub fn cut_host_power_after(&self, count: u64) {
+        self.host_fuse.set(Some(count));
+    }
+
+    /// One change of media or files on the host: whether it happens whole, in part, or not at all.
+    pub fn host_change(&self) -> Change {
+        if !self.host_has_power.get() {
+            return Change::None;
+        }
+        match self.host_fuse.get() {
+            Some(0) => {
+                self.host_has_power.set(false);
+                self.host_fuse.set(None);
+                self.log(&"the host loses its power during this:");
+                Change::Part
+            }
+            Some(left) => {
+                self.host_fuse.set(Some(left - 1));
+                Change::Whole
+            }
+            None => Change::Whole,
+        }
+    }
+
+    // ---- time ----------------------------------------------------------------------------------
+
+    /// Called when nothing can run: time goes on to the next thing that waits for it.
+    pub(crate) fn idle(&self) {
+        let due = self.timers.borrow().first_key_value().map(|((at, _), _)| *at);
+        match due {
+            Some(at) if at <= LIMIT => {
+                self.now.set(self.now.get().max(at));
+                let mut ready = Vec::new();
+                while let Some(entry) = self.timers.borrow_mut().first_entry()
+                    && entry.key().0 <= at
+                {
+                    ready.push(entry.remove());
+                }
+                ready.into_iter().for_each(Waker::wake);
+                // All of them may have been of work that is gone: so that the thread does not sleep over that.
+                if let Some(main) = self.main.borrow().as_ref() {
+                    main.wake_by_ref();
+                }
+            }
+            Some(_) => self.give_up("an hour of simulated time has passed"),
+            None => self.give_up("nothing is left that could go on: something waits forever"),
+        }
+    }
+
+    fn give_up(&self, why: &'static str) {
+        self.stuck.set(Some(why));
+        if let Some(main) = self.main.take() {
+            main.wake();
+        }
+    }
+
+    /// Why the run cannot go on, if so; otherwise `main` is woken once that changes.
+    pub(crate) fn check_stuck(&self, main: &Waker) -> Option<&'static str> {
+        *self.main.borrow_mut() = Some(main.clone());
+        self.stuck.get()
+    }
+}
+
+/// How much of a change happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// All of it.
+    Whole,
+    /// The power goes meanwhile.
+    Part,
+    /// There is no power.
+    None,
+}
+
+impl World for SimWorld {
+    fn now(&self) -> Duration {
+        self.now.get()
+    }
+
+    fn wall(&self) -> i64 {
+        // The first second of 2024, and what has passed since.
+        1_704_067_200_000_000_i64
+            .saturating_add(i64::try_from(self.now.get().as_micros()).unwrap_or(i64::MAX))
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) {
+        let mut drawn = self.drawn.borrow_mut();
+        bytes.iter_mut().for_each(|byte| *byte = drawn.next_u64().to_le_bytes()[0]);
+    }
+
+    fn wake_at(&self, at: Duration, waker: Waker) {
+        let number = self.timer_count.get();
+        self.timer_count.set(number + 1);
+        self.timers.borrow_mut().insert((at, number), waker);
+    }
+
+    fn files(&self) -> &dyn Files {
+        &self.files
+    }
+}
+
+impl fmt::Debug for SimWorld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimWorld").field("now", &self.now.get()).finish_non_exhaustive()
+    }
+}
