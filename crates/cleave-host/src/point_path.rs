@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -191,9 +191,12 @@ impl TabletRead<'_> {
         let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
         // Of a page with many rows, so made only where it is asked for.
         let selection = || {
-            BooleanBuffer::collect_bool(row_count, |row| {
-                u16::try_from(row).is_ok_and(|row| slots.binary_search(&row).is_ok())
-            })
+            let mut rows = BooleanBufferBuilder::new(row_count);
+            rows.append_n(row_count, false);
+            for slot in slots.iter().copied().map(usize::from).filter(|slot| *slot < row_count) {
+                rows.set_bit(slot, true);
+            }
+            rows.finish()
         };
         let needed = if columns.header.has_long_values() {
             overflow_pages(columns, &read, &read.columns, Some(&selection()))?

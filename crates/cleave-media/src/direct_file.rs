@@ -3,7 +3,7 @@
 //! Where the file system refuses direct I/O (some network and memory file systems do) the file is opened without
 //! it, and [`DirectFile::direct`] says so: callers that report figures report that too.
 //!
-//! A whole block device begins with a head that says whose it is ([`block_device`](crate::block_device)); its blocks
+//! A whole block device begins with a head that says whose it is ([`block_device`]); its blocks
 //! are counted from behind that. It has the size that it has: it does not grow.
 //!
 //! Invariants: an exclusive advisory lock is held from open to drop, so two processes never write one media

@@ -3,7 +3,7 @@
 //! 1. [`create_table`] refuses every clause that Cleave does not have, by name.
 //! 2. [`column_type`] maps PostgreSQL's type names to [`ColumnType`].
 //! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key and unique constraints.
-//! 4. [`create_index`](index::create_index) reads CREATE INDEX.
+//! 4. [`index::create_index`] reads CREATE INDEX.
 //!
 //! Invariant: a schema that leaves here passed [`TableSchema::validate`], its column ids rise from 1 in declared
 //! order, and every default can be evaluated. `table_id` is 0 and `version` 1: the catalog gives the id.
