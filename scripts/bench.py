@@ -5,12 +5,15 @@
     scripts/bench.py scan [--scale S]        one column summed, warm, host-only, against DuckDB
     scripts/bench.py cold [--scale S]        one column of lineitem, nothing cached, against the disk and DuckDB
     scripts/bench.py size [--scale S]        bytes without indexes, against DuckDB's file and Parquet with zstd
+    scripts/bench.py index [--scale S]       rows found by an index of lineitem, more and more of them, against a scan
     scripts/bench.py memory [--scale S]      peak memory of a scan ten times the budgets, in a memory cgroup
+    scripts/bench.py local                   calls and reads over shared memory, against embedded, TCP and the bare ring
 
 Needs `cargo build --release`; `scan`, `cold` and `size` need `scripts/install_peers.sh duckdb` and run under its Python.
-`cold` needs `cargo build --release -p cleave-media --example read_scattered` too, and root, to empty the page cache.
+`cold` needs `cargo build --release -p cleave-media --example read_scattered` too, and root, to empty the page cache;
+`local` needs `cargo build --release --workspace --examples`.
 Data is generated once into target/bench and kept. Timing modes are named in the output; medians of
-interleaved runs with the interval that holds 95 % of medians (order statistics).
+interleaved runs (each round runs every way once) with the interval that holds 95 % of medians (order statistics).
 """
 
 import argparse
@@ -39,13 +42,15 @@ ROUNDS = 9
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("benchmark", choices=["selective", "scan", "cold", "size", "memory"])
+    names = ["selective", "scan", "cold", "size", "index", "memory", "local"]
+    parser.add_argument("benchmark", choices=names)
     parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1")
     options = parser.parse_args()
     if not CLEAVE.exists():
         sys.exit(f"{CLEAVE} is not there: run `cargo build --release`")
     WORK.mkdir(parents=True, exist_ok=True)
-    benchmarks = {"selective": selective, "scan": scan, "cold": cold, "size": size, "memory": memory}
+    benchmarks = {"selective": selective, "scan": scan, "cold": cold, "size": size, "index": index,
+                  "memory": memory, "local": local}
     benchmarks[options.benchmark](options.scale)
 
 
@@ -57,13 +62,7 @@ def selective(scale):
     generate(embedded, scale)
     with Device(WORK / f"device-{scale}") as device:
         remote = WORK / f"tpch-{scale}-remote"
-        if not (remote / "done").exists():
-            shutil.rmtree(remote, ignore_errors=True)
-            shell(remote, create=True)
-            device.attach(remote)
-            generate(remote, scale, ["--set", "default_device=beside"])
-        else:
-            device.reattach(remote)
+        generate_beside(remote, scale, device)
         rows = count(embedded, "SELECT count(*) FROM lineitem")
         size = (embedded / "device-0.media").stat().st_size
         step = 99_991  # a prime: 1 row in 100,000
@@ -79,8 +78,6 @@ def selective(scale):
         # The first round warms up caches that are no part of the claim: code, metadata.
         for round_number in range(ROUNDS + 1):
             for way, (place, settings) in ways.items():
-                if way.endswith("(native)") and round_number > 2:
-                    continue
                 figures = analyze(place, query, settings)
                 if round_number > 0:
                     runs[way].append(figures)
@@ -100,6 +97,45 @@ def selective(scale):
     print(f"\ntime over embedded: {ratio:.2f}x (target 1.5x plus two round trips)")
     print(f"bytes to the host: {received:.0f}; result as CSV: {result_bytes}; "
           f"target result x 1.1 + 65536 = {result_bytes * 1.1 + 65536:.0f}")
+
+
+# --- index: up to how many rows an index pays ----------------------------------------------------
+
+def index(scale):
+    scale = scale or 1.0
+    embedded = WORK / f"tpch-{scale}-indexed"
+    create = "CREATE INDEX IF NOT EXISTS lineitem_part ON lineitem (l_partkey)"
+    generate(embedded, scale)
+    shell_statement(embedded, create)
+    with Device(WORK / f"device-{scale}-indexed") as device:
+        remote = WORK / f"tpch-{scale}-remote-indexed"
+        generate_beside(remote, scale, device)
+        shell_statement(remote, create)
+        rows = count(embedded, "SELECT count(*) FROM lineitem")
+        print(f"\n{rows} rows in lineitem; timing mode: unthrottled (embedded), capped at {RATE}")
+        print(f"{'':10} {'rows found':>11} {'one in':>8} {'index ms':>9} {'scan ms':>9} {'to host':>10}  used")
+        for name, place in [("embedded", embedded), ("1 Gbit", remote)]:
+            for parts in [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000]:
+                query = ("SELECT count(*), sum(l_quantity), min(l_comment) FROM lineitem "
+                         f"WHERE l_partkey BETWEEN 1000 AND {999 + parts}")
+                found = count(embedded, query.replace(", sum(l_quantity), min(l_comment)", ""))
+                times, used, received = {}, "", ""
+                for setting in ["on", "off"]:
+                    runs = []
+                    for _ in range(ROUNDS):
+                        runs.append(analyze(place, query, ["split=h0", f"index_scan={setting}"]))
+                    times[setting] = statistics.median(run["ms"] for run in runs)
+                    received = received or runs[-1]["received"]
+                plan = run([CLEAVE, "sql", "--db", place, "--set", "split=h0", "-c", f"EXPLAIN {query}"], quiet=True)
+                used = "by the scan" if "scan reads index" in plan else "planning" if "by index" in plan else "no"
+                print(f"{name:10} {found:>11} {rows // max(found, 1):>8} {times['on']:9.1f} {times['off']:9.1f}"
+                      f" {received:>10}  {used}")
+    print("\nThe limits are ROWS_PER_PAGE and ROWS_PER_ENTRY in index_choice.rs: where the index is not used any more, the "
+          "two times should be about the same.")
+
+
+def shell_statement(place, statement):
+    run([CLEAVE, "sql", "--db", place, "-c", statement], quiet=True)
 
 
 # --- scan: what a warm column costs against DuckDB -----------------------------------------------
@@ -125,13 +161,7 @@ def scan(scale):
     aggregates += ["max(l_partkey + 1)", "count(*) FILTER (WHERE l_shipdate > DATE '1995-06-17')"]
     queries = {aggregate: f"SELECT {aggregate} FROM lineitem" for aggregate in aggregates}
     for name, query in queries.items():
-        ours = warm_times(place, query, settings)
-        theirs = []
-        connection.execute(query).fetchall()
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            connection.execute(query).fetchall()
-            theirs.append((time.perf_counter() - start) * 1e3)
+        ours, theirs = warm_times(place, query, settings, connection)
         a, b = statistics.median(ours), statistics.median(theirs)
         (al, ah), (bl, bh) = interval(sorted(ours)), interval(sorted(theirs))
         print(f"{name:44} {a:10.2f} {al:7.2f}..{ah:7.2f} {b:10.2f} {bl:7.2f}..{bh:7.2f} {b / a:6.2f}x")
@@ -153,11 +183,18 @@ def duckdb_file(scale):
     return file
 
 
-def warm_times(place, query, settings):
-    """Execution times of EXPLAIN ANALYZE, after runs that fill the pool."""
-    statements = [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"] * (ROUNDS + 2)
-    lines = explain_lines(place, statements, settings, ["--buffer-pool", "4GB"])
-    return [figures(line)["ms"] for line in lines[2:]]
+def warm_times(place, query, settings, connection):
+    """Milliseconds of Cleave and of DuckDB, in turn: each time the statement has just run twice in the same program."""
+    statements = [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"] * 3
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        ours.append(figures(explain_lines(place, statements, settings, ["--buffer-pool", "4GB"])[-1])["ms"])
+        connection.execute(query).fetchall()
+        connection.execute(query).fetchall()
+        start = time.perf_counter()
+        connection.execute(query).fetchall()
+        theirs.append((time.perf_counter() - start) * 1e3)
+    return ours, theirs
 
 
 # --- cold: what a column costs that nobody has read ---------------------------------------------------
@@ -324,6 +361,46 @@ def make_cgroup(limit):
     return None
 
 
+# --- local: what a call costs through shared memory ------------------------------------------------
+
+EXAMPLES = TARGET / "release" / "examples"
+
+
+def local(_):
+    figures, ring = EXAMPLES / "link_figures", EXAMPLES / "ring_figures"
+    for program in (figures, ring):
+        if not program.exists():
+            sys.exit(f"{program} is not there: run `cargo build --release --workspace --examples`")
+    # In memory, so that neither side waits for a disk; without TLS, so that neither side enciphers.
+    memory = Path("/dev/shm") if Path("/dev/shm").is_dir() else WORK
+    place = memory / f"cleave-bench-{os.getpid()}"
+    place.mkdir()
+    try:
+        token, port_file = place / "token", place / "port"
+        token.write_text(secrets.token_hex(16))
+        command = [CLEAVE, "device-process", "--media", place / "beside.media", "--local", place / "socket",
+                   "--listen", "127.0.0.1:0", "--token-file", token, "--port-file", port_file,
+                   "--until-stdin-closes"]
+        process = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 30
+            while not port_file.exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    sys.exit("the device process does not start")
+                time.sleep(0.05)
+            print(f"whole calls, media in {memory}, a `cleaved` process beside this one; timing mode: unthrottled; medians of "
+                  "9 interleaved rounds, and the second and eighth of them")
+            print(run([figures, place / "own.media", place / "socket", port_file.read_text().strip(), token]))
+        finally:
+            process.kill()
+            process.wait()
+        print("the ring alone, two threads that spin:")
+        print(run([ring]))
+    finally:
+        shutil.rmtree(place)
+
+
 # --- databases and devices -----------------------------------------------------------------------
 
 def generate(place, scale, arguments=()):
@@ -332,6 +409,17 @@ def generate(place, scale, arguments=()):
     print(f"generating TPC-H {scale} into {place.name} ...", flush=True)
     run([CLEAVE, "generate", "tpch", "--scale", scale, "--db", place, *arguments])
     (place / "done").write_text("")
+
+
+def generate_beside(place, scale, device):
+    """As `generate`, on a device that answers where it is now."""
+    if (place / "done").exists():
+        device.reattach(place)
+        return
+    shutil.rmtree(place, ignore_errors=True)
+    shell(place, create=True)
+    device.attach(place)
+    generate(place, scale, ["--set", "default_device=beside"])
 
 
 class Device:

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 import bench
-from bench import CLEAVE, ROUNDS, WORK, interval, run, warm_times
+from bench import CLEAVE, WORK, interval, run, warm_times
 
 QUERIES = {
     "Q1": """SELECT l_returnflag, l_linestatus, sum(l_quantity) AS sum_qty, sum(l_extendedprice) AS sum_base_price,
@@ -67,21 +67,10 @@ def queries(scale):
           f"{duckdb.__version__}; timing mode: unthrottled")
     print(f"{'statement':20} {'Cleave ms':>10} {'95 %':>17} {'DuckDB ms':>10} {'95 %':>17} {'speed':>7}")
     for name, query in QUERIES.items():
-        ours = warm_times(place, query, ["stack=native", "split=host", f"threads={threads}"])
-        theirs = timed(lambda: connection.execute(query).fetchall())
+        ours, theirs = warm_times(place, query, ["stack=native", "split=host", f"threads={threads}"], connection)
         a, b = statistics.median(ours), statistics.median(theirs)
         (al, ah), (bl, bh) = interval(sorted(ours)), interval(sorted(theirs))
         print(f"{name:20} {a:10.1f} {al:7.1f}..{ah:8.1f} {b:10.1f} {bl:7.1f}..{bh:8.1f} {b / a:6.2f}x")
-
-
-def timed(action):
-    action()
-    times = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        action()
-        times.append((time.perf_counter() - start) * 1e3)
-    return times
 
 
 # --- load: CSV into tables with their indexes ----------------------------------------------------

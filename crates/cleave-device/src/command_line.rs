@@ -25,8 +25,8 @@ Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env 
        cleaved --media FILE --local SOCKET [options]
 
   --media FILE            file or block device that holds the pages; a file is made if it is not there
-  --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id;
-                          a block device keeps its own); beside it, as its name with .owner, lies whose it is
+  --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id); beside
+                          it, as its name with .owner, lies whose it is; a block device keeps both itself
   --overwrite-media       take a block device that holds something else, and lose that
   --hand-over             forget whose the media is: the next database that asks may have all of it
   --listen HOST:PORT      where hosts connect; port 0 takes a free one
@@ -242,7 +242,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         Some(path) => path.clone(),
         None => MediaIdentity::path_beside(media_path),
     };
-    let media = open_media(media_path, &id_file, options.overwrite_media)?;
+    let media = Arc::new(open_media(media_path, &id_file, options.overwrite_media)?);
     if let Some(path) = &options.port_file
         && path.exists()
     {
@@ -251,7 +251,11 @@ fn run(options: &Options) -> Result<(), Failure> {
         std::fs::remove_file(path).map_err(failed)?;
     }
     let mut runtime_options = RuntimeOptions::new(device_id(&media, &id_file)?);
-    runtime_options.owner = OwnerRecord::beside_identity(&id_file);
+    if options.hand_over {
+        // First: what lies there may be damaged.
+        OwnerRecord::beside_identity(&id_file).replace(None)?;
+    }
+    runtime_options.owner = OwnerRecord::of_media(&media, &id_file)?;
     if options.hand_over {
         runtime_options.owner.replace(None)?;
         say("handed over: the next database that asks may have all of the media");
@@ -268,7 +272,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         runtime_options.cores,
         runtime_options.fragment_memory_bytes
     );
-    let runtime = Runtime::new(Arc::new(media), runtime_options)?;
+    let runtime = Runtime::new(media, runtime_options)?;
     // The sockets' own thread; fragments and media have theirs.
     let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -371,7 +375,7 @@ fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile
     let media = if overwrite && path.exists() {
         DirectFile::open(path, OpenMode::Overwrite)?
     } else {
-        if !path.exists() && !MediaIdentity::is_kept(id_file) {
+        if !path.exists() && MediaIdentity::kept(id_file)?.is_none() {
             say(&format!("{} is not there: making it, empty", path.display()));
         }
         DirectFile::open_or_create(path, id_file)?

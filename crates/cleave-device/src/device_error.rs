@@ -1,9 +1,11 @@
 //! Errors of media, store and engine as the status that a host can act on.
 
 use arrow::error::ArrowError;
+use cleave_fragment::OutOfReservedPages;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
+use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_media::MediaError;
-use cleave_store::StoreError;
+use cleave_store::{FrameError, StoreError};
 use datafusion_common::DataFusionError;
 
 /// An error of the engine that ran a fragment.
@@ -13,7 +15,13 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
         DataFusionError::ResourcesExhausted(_) => DeviceErrorCause::OutOfMemory,
         DataFusionError::External(source) => match source.downcast_ref::<StoreError>() {
             Some(store) => return of_store(store),
-            None => DeviceErrorCause::Execution,
+            None if source.is::<OutOfReservedPages>() => DeviceErrorCause::OutOfReserved,
+            // For the host to say in its own words.
+            None if source.is::<ResultTooLarge>() => DeviceErrorCause::OutOfMemory,
+            None => {
+                let media = source.downcast_ref::<MediaError>();
+                media.map_or(DeviceErrorCause::Execution, cause_of_media)
+            }
         },
         DataFusionError::NotImplemented(_) => DeviceErrorCause::Unsupported,
         DataFusionError::ArrowError(error, _) => return of_expression(error),
@@ -33,16 +41,23 @@ fn of_expression(error: &ArrowError) -> DeviceError {
     DeviceError::new(cause, message)
 }
 
-/// A fragment that cannot be decoded, or that has an operator which no device runs.
+/// A fragment that cannot be decoded, has an operator which no device runs, or is larger than its memory.
 pub(crate) fn of_decoding(error: &DataFusionError) -> DeviceError {
-    DeviceError::new(DeviceErrorCause::Unsupported, error.find_root().strip_backtrace())
+    let root = error.find_root();
+    let cause = match root {
+        DataFusionError::ResourcesExhausted(_) => DeviceErrorCause::OutOfMemory,
+        _ => DeviceErrorCause::Unsupported,
+    };
+    DeviceError::new(cause, root.strip_backtrace())
 }
 
 /// An error of pages.
 pub(crate) fn of_store(error: &StoreError) -> DeviceError {
     let cause = match error {
-        StoreError::Corrupt { .. } | StoreError::Malformed { .. } => DeviceErrorCause::Corrupt,
-        StoreError::NewerFormat { .. } => DeviceErrorCause::Unsupported,
+        StoreError::NewerFormat { .. } | StoreError::Frame(FrameError::Version { .. }) => {
+            DeviceErrorCause::Unsupported
+        }
+        StoreError::Corrupt { .. } | StoreError::Frame(_) => DeviceErrorCause::Corrupt,
         StoreError::Media { source, .. } => cause_of_media(source),
         StoreError::Source(_) => DeviceErrorCause::Io,
         StoreError::Mismatch { .. } | StoreError::OutOfRange { .. } => DeviceErrorCause::Refused,
@@ -65,3 +80,6 @@ fn cause_of_media(error: &MediaError) -> DeviceErrorCause {
         _ => DeviceErrorCause::Io,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ use cleave_fragment::command::{
     SlotPayload,
 };
 use cleave_fragment::link::{SlotForm, SlotSender};
-use cleave_media::Stopwatch;
+use cleave_media::{Extent, Stopwatch};
 use tokio::sync::{Notify, watch};
 
 use crate::admission::Admitted;
@@ -34,6 +34,8 @@ pub(crate) struct FragmentRun {
     ring_bytes: u64,
     memory_bytes: u64,
     form: SlotForm,
+    /// Where it may write.
+    reserved: Vec<Extent>,
     ring: Mutex<Ring>,
     credit: Notify,
     accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
@@ -81,6 +83,7 @@ impl FragmentRun {
             ring_bytes: u64::from(request.slot_count) * u64::from(request.slot_bytes),
             memory_bytes,
             form: sink.form(),
+            reserved: request.reserved.clone(),
             ring: Mutex::new(Ring { sink: Some(sink), ..Ring::default() }),
             credit: Notify::new(),
             accepted: watch::Sender::new(None),
@@ -93,6 +96,14 @@ impl FragmentRun {
     /// Whose it is.
     pub(crate) fn header(&self) -> &CommandHeader {
         &self.header
+    }
+
+    /// An extent of its own that one of `extents` overlaps, as long as it may write there.
+    pub(crate) fn writes_to(&self, extents: &[Extent]) -> Option<Extent> {
+        let overlaps = |own: &&Extent| extents.iter().any(|extent| extent.overlaps(**own));
+        let own = self.reserved.iter().find(overlaps).copied();
+        // Told of its end is enough: that comes when nothing works for it any more.
+        own.filter(|_| !*self.still.borrow() && self.lock().outcome.is_none())
     }
 
     /// How its slots are handed over.

@@ -22,6 +22,7 @@ mod fragment_run;
 mod memory_budget;
 mod owner_record;
 mod reservations;
+mod reserved_pages;
 mod run_copies;
 mod run_pages;
 pub mod runtime;

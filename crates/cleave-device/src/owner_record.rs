@@ -1,13 +1,15 @@
-//! Whose the device is, as it must be known after a restart: one small file beside the media's identity.
+//! Whose the device is, as it must be known after a restart: one small file beside the media's identity, or on a whole
+//! block device, which keeps its identity itself, in the head of the media.
 //!
 //! ```text
-//!  <identity's name>.owner   a frame (cleave_store::Format) with the mark "CLVOWNER" around
-//!                            database 16 bytes │ epoch u64 │ opening u64
+//!  <identity's name>.owner, or    a frame (cleave_store::Format) with the mark "CLVOWNER" around
+//!  bytes 512..1024 of the head    database 16 bytes │ epoch u64 │ opening u64
 //! ```
 //!
-//! A new record is written aside, synced, renamed over the old one, and its folder synced, before the claim
-//! that it records is answered. So the file holds the old record or the new one, whole, at every instant,
-//! and a record that does not hold its checksum is damage, for which the device refuses to start.
+//! A new record is durable before the claim that it records is answered. In a file it is written aside, synced, renamed
+//! over the old one, and its folder synced; in a head it is one sector, which a device writes whole or not at all. So
+//! the old record or the new one is there, whole, at every instant, and a record that does not hold its checksum is
+//! damage, for which the device refuses to start.
 //!
 //! Invariant: the epochs in the file only rise, unless the device was given up or handed over by its
 //! operator. Source: rule 29.
@@ -18,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_fragment::command::Ownership;
+use cleave_media::{DirectFile, MediaError};
 use cleave_store::{Format, FrameError};
 
 /// The frame of a record.
@@ -30,6 +33,7 @@ pub struct OwnerRecord(Place);
 #[derive(Debug, Clone)]
 enum Place {
     File(PathBuf),
+    Head(Arc<DirectFile>),
     Process(Arc<Mutex<Option<Ownership>>>),
 }
 
@@ -46,10 +50,13 @@ pub enum OwnerRecordError {
         /// Why it failed.
         source: io::Error,
     },
-    /// The file is not as it was written: restore it, or hand the device over, which forgets whose it was.
+    /// The head of the block device failed: see the cause.
+    #[error(transparent)]
+    Head(#[from] MediaError),
+    /// The record is not as it was written: restore it, or hand the device over, which forgets whose it was.
     #[error("{}: {reason}; restore it, or start the device with --hand-over", path.display())]
     Damaged {
-        /// The file.
+        /// The file, or the block device.
         path: PathBuf,
         /// What is wrong.
         reason: String,
@@ -61,6 +68,29 @@ impl OwnerRecord {
     #[must_use]
     pub fn beside_identity(identity: &Path) -> Self {
         Self(Place::File(with_suffix(identity, ".owner")))
+    }
+
+    /// The record of `media`, whose identity is kept at `identity` if it is a file: on a whole block device, which may
+    /// go to another machine without that file's folder, in its own head.
+    ///
+    /// Builds before this one kept it in a file on block devices too; what that says is taken over.
+    ///
+    /// # Errors
+    /// Any [`OwnerRecordError`].
+    pub fn of_media(media: &Arc<DirectFile>, identity: &Path) -> Result<Self, OwnerRecordError> {
+        let beside = Self::beside_identity(identity);
+        if media.head().is_none() {
+            return Ok(beside);
+        }
+        let own = Self(Place::Head(Arc::clone(media)));
+        if let Some(owner) = beside.read()? {
+            let is_unsaid = media.head_record()?.is_some_and(|record| is_blank(&record));
+            if is_unsaid {
+                own.replace(Some(owner))?;
+            }
+            beside.replace(None)?;
+        }
+        Ok(own)
     }
 
     /// A record that ends with its last clone. Enough for a device inside the process that holds the
@@ -75,19 +105,25 @@ impl OwnerRecord {
     /// # Errors
     /// Any [`OwnerRecordError`].
     pub fn read(&self) -> Result<Option<Ownership>, OwnerRecordError> {
-        let path = match &self.0 {
+        let (path, bytes) = match &self.0 {
             Place::Process(owner) => {
                 return Ok(*owner.lock().unwrap_or_else(PoisonError::into_inner));
             }
-            Place::File(path) => path,
-        };
-        let bytes = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(io_error("read", path, source)),
+            Place::Head(media) => {
+                let record = media.head_record()?.unwrap_or_default();
+                if is_blank(&record) {
+                    return Ok(None);
+                }
+                (media.path(), record)
+            }
+            Place::File(path) => match fs::read(path) {
+                Ok(bytes) => (path.as_path(), bytes),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(source) => return Err(io_error("read", path, source)),
+            },
         };
         decode(&bytes).map(Some).map_err(|error| OwnerRecordError::Damaged {
-            path: path.clone(),
+            path: path.to_owned(),
             reason: error.to_string(),
         })
     }
@@ -95,12 +131,16 @@ impl OwnerRecord {
     /// Makes `owner` durable in place of what was recorded.
     ///
     /// # Errors
-    /// [`OwnerRecordError::Io`]: after a restart either may be found.
+    /// [`OwnerRecordError::Io`], [`OwnerRecordError::Head`]: after a restart either may be found.
     pub fn replace(&self, owner: Option<Ownership>) -> Result<(), OwnerRecordError> {
         let path = match &self.0 {
             Place::Process(place) => {
                 *place.lock().unwrap_or_else(PoisonError::into_inner) = owner;
                 return Ok(());
+            }
+            Place::Head(media) => {
+                let record = owner.map(encode).unwrap_or_default();
+                return Ok(media.replace_head_record(&record)?);
             }
             Place::File(path) => path,
         };
@@ -110,6 +150,11 @@ impl OwnerRecord {
         };
         outcome.map_err(|source| io_error("write", path, source))
     }
+}
+
+/// Whether a head says nothing of an owner.
+fn is_blank(record: &[u8]) -> bool {
+    record.iter().all(|byte| *byte == 0)
 }
 
 fn encode(owner: Ownership) -> Vec<u8> {

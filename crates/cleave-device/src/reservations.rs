@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use cleave_media::Extent;
 
+/// Most runs of blocks that are kept; touching ones are one.
+const RUNS_MAX: usize = 1 << 20;
+
 /// Disjoint runs of blocks that do not touch: first block → block behind the last.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
@@ -11,6 +14,11 @@ pub(crate) struct Reservations {
 }
 
 impl Reservations {
+    /// Whether `extent_count` extents more can be kept, wherever they lie.
+    pub(crate) fn has_room(&self, extent_count: usize) -> bool {
+        self.runs.len().saturating_add(extent_count) <= RUNS_MAX
+    }
+
     /// Adds `extent`; what was reserved before stays so.
     pub(crate) fn add(&mut self, extent: Extent) {
         let (mut start, mut end) = (extent.start.0, extent.end().0);

@@ -23,6 +23,7 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause, Payload, RunReport
 use cleave_fragment::link::SlotForm;
 use cleave_media::Stopwatch;
 use datafusion_execution::TaskContext;
+use datafusion_execution::memory_pool::MemoryReservation;
 use datafusion_physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use tokio::task::{JoinError, JoinSet};
@@ -31,16 +32,21 @@ use crate::admission::Admitted;
 use crate::device_error::of_engine;
 use crate::fragment_run::FragmentRun;
 use crate::memory_budget::MemoryBudget;
+use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
 
 /// All that a run needs to work.
 pub(crate) struct RunWork {
     pub(crate) run: Arc<FragmentRun>,
     pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// What the plan itself takes of the run's memory.
+    pub(crate) plan_memory: MemoryReservation,
     pub(crate) task: Arc<TaskContext>,
     pub(crate) copies: u32,
     pub(crate) slot_bytes: u64,
     pub(crate) pages: Arc<RunPages>,
+    /// Where it writes, if it does.
+    pub(crate) written: Option<ReservedPages>,
     pub(crate) counters: Arc<FragmentCounters>,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) cpu: Arc<CpuTime>,
@@ -68,10 +74,14 @@ pub(crate) async fn run_copies(work: RunWork) {
         ended = all_ended(&mut copies) => ended,
     };
     copies.shutdown().await;
+    if let Some(written) = &work.written {
+        // Writes go on when their copy is gone.
+        written.stand_still().await;
+    }
     let outcome = ended.map(|()| report(&work, &began));
-    let RunWork { run, plan, task, pages, admitted, .. } = work;
+    let RunWork { run, plan, plan_memory, task, pages, admitted, .. } = work;
     // All that holds memory goes before the memory is given back, and that before the end is told.
-    drop((plan, task, pages, admitted));
+    drop((plan, plan_memory, task, pages, admitted));
     run.finish(outcome);
 }
 

@@ -9,7 +9,7 @@
 //! (rule 29): writes hold the ownership lock shared until they are done, a claim takes it alone and
 //! waits for the runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -22,12 +22,12 @@ use cleave_fragment::command::message::{
 use cleave_fragment::command::wire::PROTOCOL_VERSION;
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity,
-    ReadItem, ReadPayload, Reply, Request, WriteItem,
+    ReadItem, ReadPayload, Reply, Request, RunKey, WriteItem,
 };
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes, simulation};
-use cleave_store::{MediaPages, PageCache, PageRead};
+use cleave_store::{MediaPages, PageCache, PageRead, PageRef};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::RwLock;
 
@@ -117,8 +117,6 @@ pub struct Runtime {
     admission: Admission,
     threads: Threads,
 }
-
-type RunKey = ([u8; 16], u64, u64);
 
 /// The two sets of threads.
 #[derive(Debug)]
@@ -217,6 +215,7 @@ impl Runtime {
             ReadItem::Columns { .. } => 0,
         });
         check_transfer("read", blocks.fold(0, u64::saturating_add))?;
+        items.iter().try_for_each(check_item)?;
         let pages = MediaPages::new(Arc::clone(&self.media));
         let payloads = self.on_io_thread(move |media| read_items(media, &pages, items)).await?;
         Ok(Reply::Read(payloads))
@@ -244,6 +243,11 @@ impl Runtime {
             let message =
                 format!("block {end} is beyond the {block_count_max} that this media may have");
             return Err(DeviceError::new(DeviceErrorCause::OutOfSpace, message));
+        }
+        let has_room = |owner: &Owner| owner.lock_reservations().has_room(extents.len());
+        if !entry.as_ref().is_some_and(has_room) {
+            let message = "too many blocks apart from one another are reserved in this epoch";
+            return Err(refused(message.to_owned()));
         }
         self.on_io_thread(move |media| {
             if end > media.block_count() {
@@ -277,12 +281,12 @@ impl Runtime {
         }
     }
 
-    /// For nobody, or for the owner.
+    /// For nobody, for the owner, or for who looks.
     async fn status(&self, header: &CommandHeader) -> Result<DeviceStatus, DeviceError> {
         let reserved_block_count = if header.database == [0; 16] {
             0
         } else {
-            let entry = self.enter(header).await?;
+            let entry = self.enter_to_read(header).await?;
             entry.as_ref().map_or(0, |owner| owner.lock_reservations().block_count())
         };
         let runs = self.lock_runs().values().map(|run| run.status()).collect();
@@ -301,12 +305,12 @@ impl Runtime {
     // ---- runs ----------------------------------------------------------------------------------
 
     fn run(&self, header: &CommandHeader) -> Option<Arc<FragmentRun>> {
-        self.lock_runs().get(&key(header)).map(Arc::clone)
+        self.lock_runs().get(&header.run_key()).map(Arc::clone)
     }
 
     /// Takes `run` off the list, if it is still the one of its number.
     fn forget_run(&self, run: &Arc<FragmentRun>) {
-        let key = key(run.header());
+        let key = run.header().run_key();
         let mut runs = self.lock_runs();
         if runs.get(&key).is_some_and(|found| Arc::ptr_eq(found, run)) {
             runs.remove(&key);
@@ -315,7 +319,7 @@ impl Runtime {
 
     /// Takes the header's run off the list and tells it to stop.
     fn release_run(&self, header: &CommandHeader) -> Option<Arc<FragmentRun>> {
-        let run = self.lock_runs().remove(&key(header))?;
+        let run = self.lock_runs().remove(&header.run_key())?;
         self.end_run(&run);
         Some(run)
     }
@@ -343,11 +347,11 @@ impl DeviceService for Runtime {
         let header = command.header;
         match command.request {
             Request::Identify => Ok(Reply::Identity(self.identity().await)),
-            Request::Claim { opening, after } => self.claim(&header, opening, after).await,
+            Request::Claim { after } => self.claim(&header, after).await,
             Request::GiveUp => self.give_up(&header).await,
             Request::Status => Ok(Reply::Status(self.status(&header).await?)),
             Request::Read(items) => {
-                let _entry = self.enter(&header).await?;
+                let _entry = self.enter_to_read(&header).await?;
                 self.read(items).await
             }
             Request::Write(items) => {
@@ -412,10 +416,6 @@ impl DeviceService for Runtime {
     }
 }
 
-fn key(header: &CommandHeader) -> RunKey {
-    (header.database, header.epoch, header.run)
-}
-
 fn unknown_run(header: &CommandHeader) -> DeviceError {
     let message = format!("there is no run {}; was the device restarted?", header.run);
     DeviceError::new(DeviceErrorCause::UnknownRun, message)
@@ -432,6 +432,22 @@ fn check_transfer(what: &str, bytes: u64) -> Result<(), DeviceError> {
     Err(refused(format!(
         "a {what} of {bytes} bytes is more than the {TRANSFER_BYTES_MAX} of one command; ask in parts"
     )))
+}
+
+/// A page is read at once, as far as it is read.
+fn check_page(page: &PageRef) -> Result<(), DeviceError> {
+    check_transfer("page", page.extent.bytes() as u64)
+}
+
+/// Each column once: chunks do not overlap, so that what is read is no more than the page has.
+fn check_item(item: &ReadItem) -> Result<(), DeviceError> {
+    let ReadItem::Columns { page, columns, .. } = item else { return Ok(()) };
+    check_page(page)?;
+    let mut seen = BTreeSet::new();
+    match columns.iter().find(|column| !seen.insert(**column)) {
+        Some(column) => Err(refused(format!("a read asks for {column:?} of a page twice"))),
+        None => Ok(()),
+    }
 }
 
 /// All or nothing: no item is written unless every one may be.
@@ -479,7 +495,6 @@ fn read_items(
             match item {
                 ReadItem::Blocks(extent) => extents.push(extent),
                 ReadItem::Columns { page, segment, columns } => {
-                    check_transfer("page", page.extent.bytes() as u64)?;
                     reads.push(PageRead { segment, page, columns });
                 }
             }

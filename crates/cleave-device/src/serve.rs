@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arrow::datatypes::Schema;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::proto::answer::{
     encode_error, encode_reply, encode_report, encode_slot,
@@ -33,8 +34,9 @@ use cleave_fragment::command::wire::{
     Frame, FrameKind, Hello, WireError, read_frame, read_hello, write_frame, write_welcome,
 };
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, ReadItem, Request,
+    Command, DeviceError, DeviceErrorCause, Execute, ReadItem, Request, RunKey,
 };
+use cleave_fragment::field_count::count_fields;
 use cleave_fragment::link::metered::{ByteCounters, Metered};
 use cleave_fragment::link::token_bucket::RateCap;
 use cleave_fragment::link::{
@@ -60,12 +62,16 @@ const STRANGERS_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = 256;
 /// Silence after which a host counts as gone: a host that has nothing to say pings every few seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// Bytes that the commands of one connection may have under way, as far as can be told beforehand.
-const BYTES_UNDER_WAY_MAX: u32 = 64 << 20;
+/// Bytes that the commands of one connection may have under way, as far as can be told beforehand; its executes may
+/// have as many besides.
+const BYTES_UNDER_WAY_MAX: u32 = 128 << 20;
 /// What a command counts for at least.
 const COMMAND_BYTES: u32 = 64 << 10;
-/// How much larger a message may be in memory than it was as bytes.
-const HEAD_GROWTH: u64 = 32;
+/// About the bytes that a field of a command has in memory, and one of an execute, which are pages mostly.
+const COMMAND_FIELD_BYTES: u64 = 128;
+const EXECUTE_FIELD_BYTES: u64 = 48;
+/// Most bytes of the head of a command that nobody waits for.
+const STEERING_BYTES_MAX: usize = 1024;
 /// Pongs and complaints of one connection that may wait to be written.
 const REMARKS_MAX: usize = 256;
 
@@ -351,7 +357,11 @@ async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let (outbound, frames) = mpsc::unbounded_channel();
     let mut writing = JoinSet::new();
     writing.spawn(write_frames(frames, writer));
-    let ended = read_frames(device, reader, &bytes.received, &outbound).await;
+    let ended = tokio::select! {
+        ended = read_frames(device, reader, &bytes.received, &outbound) => ended,
+        // A peer that cannot be answered need not be heard.
+        Some(written) = writing.join_next() => written.unwrap_or(Ok(())),
+    };
     if let Err(error) = &ended {
         let goodbye = DeviceError::new(DeviceErrorCause::Refused, format!("it received {error}"));
         outbound
@@ -413,7 +423,7 @@ impl SentByRun {
     fn believe(&self, mut command: Command) -> Command {
         if let Request::Fetch { consumed } = &mut command.request {
             let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let sent = counts.get(&run_key(&command.header));
+            let sent = counts.get(&command.header.run_key());
             let sent = sent.map_or(0, |sent| sent.load(Ordering::Relaxed));
             *consumed = sent.min(*consumed);
         }
@@ -469,6 +479,8 @@ async fn read_frames<R: AsyncRead + Unpin>(
 ) -> Result<(), WireError> {
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let under_way = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
+    // Apart from the commands': executes wait for memory that only a command may set free.
+    let executing = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
     let remarks = Arc::new(Semaphore::new(REMARKS_MAX));
     let sent = SentByRun::default();
     let mut tasks = JoinSet::new();
@@ -479,19 +491,21 @@ async fn read_frames<R: AsyncRead + Unpin>(
         let next = read_frame_within(&mut reader, received, SILENCE_LIMIT).await?;
         let Some(frame) = next else { return Ok(()) };
         while tasks.try_join_next().is_some() {}
-        let (request, weight) = (frame.request, weight_of(&frame));
+        let request = frame.request;
         let (device, outbound) = (Arc::clone(&device), outbound.clone());
-        match frame.kind {
+        let refused = match frame.kind {
             FrameKind::Ping => {
                 let permit = Arc::clone(&remarks).acquire_owned().await.ok();
                 let pong = Frame::of_head(FrameKind::Pong, request, Vec::new());
                 outbound.send(Outbound::with(permit, pong)).unwrap_or_default();
+                continue;
             }
-            FrameKind::Command => match decode_command(frame).map(|c| sent.believe(c)) {
-                Ok(command) if request == 0 => {
+            FrameKind::Command if request == 0 => match decode_steering(frame) {
+                Ok(command) => {
+                    let command = sent.believe(command);
                     device.steer(command.clone());
                     if matches!(command.request, Request::Release)
-                        && let Some(mut started) = starting.remove(&run_key(&command.header))
+                        && let Some(mut started) = starting.remove(&command.header.run_key())
                         && started.try_recv() == Err(TryRecvError::Empty)
                     {
                         tasks.spawn(async move {
@@ -500,57 +514,103 @@ async fn read_frames<R: AsyncRead + Unpin>(
                             device.steer(command);
                         });
                     }
+                    continue;
                 }
-                Ok(command) => {
-                    let weight = weight.max(answer_weight(&command));
-                    let permit = Arc::clone(&under_way).acquire_many_owned(weight).await.ok();
+                Err(error) => error,
+            },
+            FrameKind::Command => match command_of(frame, &under_way).await {
+                Ok((command, permit)) => {
+                    let command = sent.believe(command);
                     tasks.spawn(async move {
                         let frame = answer(device, request, command).await;
                         outbound.send(Outbound::with(permit, frame)).unwrap_or_default();
                     });
+                    continue;
                 }
-                Err(error) => {
-                    let permit = Arc::clone(&remarks).acquire_owned().await.ok();
-                    let complaint = malformed(request, &error);
-                    outbound.send(Outbound::with(permit, complaint)).unwrap_or_default();
-                }
+                Err(error) => error,
             },
-            FrameKind::Execute => match decode_execute(frame) {
-                Ok(execute) => {
-                    let permit = Arc::clone(&under_way).acquire_many_owned(weight).await.ok();
+            FrameKind::Execute => match execute_of(frame, &executing) {
+                Ok((execute, permit)) => {
                     let (answered, started) = oneshot::channel();
                     starting.retain(|_, started| started.try_recv() == Err(TryRecvError::Empty));
-                    starting.insert(run_key(&execute.header), started);
+                    starting.insert(execute.header.run_key(), started);
                     let run = Starting { permit, answered, sent: sent.clone() };
                     tasks.spawn(serve_run(device, request, execute, run, outbound));
+                    continue;
                 }
-                Err(error) => {
-                    let permit = Arc::clone(&remarks).acquire_owned().await.ok();
-                    let complaint = malformed(request, &error);
-                    outbound.send(Outbound::with(permit, complaint)).unwrap_or_default();
-                }
+                Err(error) => error,
             },
             // What only devices say.
             _ => return Err(WireError::Direction),
-        }
+        };
+        let permit = Arc::clone(&remarks).acquire_owned().await.ok();
+        let complaint = encode_error(FrameKind::Error, request, &refused);
+        outbound.send(Outbound::with(permit, complaint)).unwrap_or_default();
     }
 }
 
-type RunKey = ([u8; 16], u64, u64);
-
-fn run_key(header: &CommandHeader) -> RunKey {
-    (header.database, header.epoch, header.run)
+fn malformed(error: &MalformedMessage) -> DeviceError {
+    DeviceError::new(DeviceErrorCause::Refused, error.to_string())
 }
 
-fn malformed(request: u64, error: &MalformedMessage) -> Frame {
-    let error = DeviceError::new(DeviceErrorCause::Refused, error.to_string());
-    encode_error(FrameKind::Error, request, &error)
+/// The command in a frame that nobody waits for: one that steers a run is short.
+fn decode_steering(frame: Frame) -> Result<Command, DeviceError> {
+    if frame.head.len() > STEERING_BYTES_MAX {
+        let message = format!("a command of {} bytes that nobody waits for", frame.head.len());
+        return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+    }
+    decode_command(frame).map_err(|error| malformed(&error))
 }
 
-/// About the bytes that what `frame` asks for keeps in memory until it is answered.
-fn weight_of(frame: &Frame) -> u32 {
+/// The command in `frame`, once there is room for it and for its answer.
+async fn command_of(
+    frame: Frame,
+    under_way: &Arc<Semaphore>,
+) -> Result<(Command, Option<OwnedSemaphorePermit>), DeviceError> {
+    let weight = weight_of(&frame)?;
+    let mut permit = Arc::clone(under_way).acquire_many_owned(weight).await.ok();
+    let command = decode_command(frame).map_err(|error| malformed(&error))?;
+    let more = answer_weight(&command).saturating_sub(weight);
+    if more > 0
+        && let Some(more) = Arc::clone(under_way).acquire_many_owned(more).await.ok()
+        && let Some(permit) = &mut permit
+    {
+        permit.merge(more);
+    }
+    Ok((command, permit))
+}
+
+/// The execute in `frame`, if there is room for it now: what waits behind it may be what makes room.
+fn execute_of(
+    frame: Frame,
+    executing: &Arc<Semaphore>,
+) -> Result<(Execute, Option<OwnedSemaphorePermit>), DeviceError> {
+    let weight = weight_of(&frame)?;
+    let permit = Arc::clone(executing).try_acquire_many_owned(weight).map_err(|_| {
+        let message = "too many large executes of this connection wait to be admitted";
+        DeviceError::new(DeviceErrorCause::OutOfMemory, message)
+    })?;
+    let execute = decode_execute(frame).map_err(|error| malformed(&error))?;
+    Ok((execute, Some(permit)))
+}
+
+/// About the bytes that what `frame` asks for keeps in memory until it is answered; found out before it is decoded.
+fn weight_of(frame: &Frame) -> Result<u32, DeviceError> {
     let parts = frame.parts.iter().map(|part| part.bytes.len() as u64).sum::<u64>();
-    weight(parts.saturating_add(HEAD_GROWTH * frame.head.len() as u64))
+    let field_count = count_fields(&frame.head) as u64;
+    let field_bytes = match frame.kind {
+        FrameKind::Execute => EXECUTE_FIELD_BYTES,
+        _ => COMMAND_FIELD_BYTES,
+    };
+    let bytes = parts + frame.head.len() as u64 + field_bytes.saturating_mul(field_count);
+    if bytes > u64::from(BYTES_UNDER_WAY_MAX) {
+        let message = format!(
+            "a message of {field_count} fields would take {bytes} bytes, and {BYTES_UNDER_WAY_MAX} are \
+             allowed"
+        );
+        return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+    }
+    Ok(weight(bytes))
 }
 
 /// About the bytes that the answer to `command` keeps in memory until it is written.
@@ -567,11 +627,24 @@ fn weight(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).clamp(COMMAND_BYTES, BYTES_UNDER_WAY_MAX)
 }
 
+/// `frame`, or where it is longer than frames may be, an error in its place: a frame that cannot be written would end
+/// the connection for all that share it.
+fn fitting(frame: Frame) -> Frame {
+    match frame.length() {
+        Ok(_) => frame,
+        Err(error) => encode_error(FrameKind::Error, frame.request, &too_long(&error)),
+    }
+}
+
+fn too_long(error: &WireError) -> DeviceError {
+    DeviceError::new(DeviceErrorCause::Refused, format!("its answer would be {error}"))
+}
+
 /// Serves one command. A panic in the device is the answer to this command and nothing more.
 async fn answer(device: Arc<dyn DeviceService>, request: u64, command: Command) -> Frame {
     let serving = std::panic::AssertUnwindSafe(device.call(command)).catch_unwind();
     match serving.await {
-        Ok(Ok(reply)) => encode_reply(request, reply),
+        Ok(Ok(reply)) => fitting(encode_reply(request, reply)),
         Ok(Err(error)) => encode_error(FrameKind::Error, request, &error),
         Err(_panic) => encode_error(FrameKind::Error, request, &internal()),
     }
@@ -598,17 +671,21 @@ async fn serve_run(
     starting: Starting,
     outbound: mpsc::UnboundedSender<Outbound>,
 ) {
-    let (run, first_slot) = (run_key(&execute.header), execute.first_slot);
+    let (header, first_slot) = (execute.header, execute.first_slot);
+    let run = header.run_key();
     let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
     let executing = std::panic::AssertUnwindSafe(device.execute(execute, slots)).catch_unwind();
     let accepted = executing.await.unwrap_or_else(|_panic| Err(internal()));
     let accepted = accepted.and_then(|schema| {
-        encode_schema(&schema)
-            .map_err(|error| DeviceError::new(DeviceErrorCause::Execution, error.to_string()))
+        let said = accepted_frame(request, &schema);
+        if said.is_err() {
+            device.steer(Command::new(header, Request::Release));
+        }
+        said
     });
     let Starting { permit, answered, sent } = starting;
     let accepted = match accepted {
-        Ok(schema) => Frame::of_head(FrameKind::Accepted, request, schema),
+        Ok(frame) => frame,
         Err(error) => {
             let refusal = encode_error(FrameKind::Error, request, &error);
             outbound.send(Outbound::with(permit, refusal)).unwrap_or_default();
@@ -632,7 +709,7 @@ async fn serve_run(
             }
             RunEvent::Lost(_) => (None, None, true),
         };
-        if let Some(frame) = frame {
+        if let Some(frame) = frame.map(fitting) {
             let sent = count.map(|count| (Arc::clone(&sent), count));
             if outbound.send(Outbound { sent, ..Outbound::free(frame) }).is_err() {
                 return;
@@ -646,6 +723,15 @@ async fn serve_run(
     outbound
         .send(Outbound::free(encode_error(FrameKind::Error, request, &error)))
         .unwrap_or_default();
+}
+
+/// That a run was accepted, whose rows are of `schema`.
+fn accepted_frame(request: u64, schema: &Schema) -> Result<Frame, DeviceError> {
+    let schema = encode_schema(schema)
+        .map_err(|error| DeviceError::new(DeviceErrorCause::Execution, error.to_string()))?;
+    let frame = Frame::of_head(FrameKind::Accepted, request, schema);
+    frame.length().map_err(|error| too_long(&error))?;
+    Ok(frame)
 }
 
 #[cfg(test)]

@@ -11,22 +11,26 @@ use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use cleave_store::page::ValueType;
-use cleave_store::{ColumnRef, Projection};
+use cleave_store::{ColumnRef, Projection, SegmentRef};
 use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
-use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{CastExpr, Literal, TryCastExpr};
 use datafusion_physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion_physical_expr_common::physical_expr::is_volatile;
 use datafusion_physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion_physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
+use datafusion_physical_plan::aggregates::AggregateExec;
 use datafusion_physical_plan::{ExecutionPlan, displayable};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
 };
+use datafusion_proto::generated::datafusion_common::scalar_value::Value as ScalarProto;
 use datafusion_proto::physical_plan::{
     DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalPlanDecodeContext,
     PhysicalProtoConverterExtension,
@@ -37,14 +41,28 @@ use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use prost::Message;
 
 use crate::expressions::key_set::KeySetExpr;
+use crate::field_count::count_fields;
+use crate::functions::bounded::{HOST_ONLY, bounded};
+use crate::operators::dense_aggregate_exec::DenseAggregateExec;
+use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
+use crate::operators::write_run_exec::WriteRunExec;
 
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
-/// Version of [`ScanNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 2;
+/// Version of [`FragmentNode`] and of what surrounds it.
+const CODEC_VERSION: u32 = 3;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
+
+/// Most fields of a fragment's message that are decoded: what becomes a structure in memory each.
+pub const FRAGMENT_FIELD_COUNT_MAX: usize = 64 << 10;
+/// About the bytes that a field's structure has, in the message and in the plan.
+const FIELD_BYTES: usize = 512;
+/// About the bytes that one byte of a message becomes, where it is a number among many.
+const NUMBER_BYTES: usize = 8;
+/// Plans that take less than this are not charged for: a run costs the device about as much besides.
+const PLAN_BYTES_FREE: usize = 64 << 10;
 
 /// Deepest expression that is decoded. What evaluates, prints and drops expressions recurses, and a
 /// chain of a thousand terms would be a thousand deep, however flat it crossed the link.
@@ -54,8 +72,11 @@ pub const EXPRESSION_DEPTH_MAX: usize = 512;
 pub const EXPRESSION_COUNT_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 10] = [
+const DEVICE_OPERATORS: [&str; 13] = [
     "TableScanExec",
+    "MergeRunsExec",
+    "WriteRunExec",
+    "DenseAggregateExec",
     "FilterExec",
     "ProjectionExec",
     "AggregateExec",
@@ -66,6 +87,10 @@ const DEVICE_OPERATORS: [&str; 10] = [
     "CoalesceBatchesExec",
     "CooperativeExec",
 ];
+
+/// Functions of the engine that neither side has: they make values of types that no table has, of any width.
+pub const ABSENT_FUNCTIONS: [&str; 4] =
+    ["arrow_cast", "arrow_try_cast", "cast_to_type", "try_cast_to_type"];
 
 /// Says why `node` alone, without its inputs, cannot run on a device; `None` if it can.
 pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
@@ -78,6 +103,9 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
             reason = Some(format!("{expression} is volatile and stays on the host"));
         } else if expression.exists(|e| Ok(e.is::<ScalarSubqueryExpr>()))? {
             reason = Some(format!("{expression} needs a subquery's result, which the host has"));
+        } else if expression.exists(|e| Ok(is_of_the_host(e)))? {
+            reason =
+                Some(format!("{expression} may take any amount of memory and stays on the host"));
         }
         Ok(TreeNodeRecursion::Continue)
     });
@@ -85,6 +113,11 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
         Ok(_) => reason,
         Err(error) => Some(format!("{}: {error}", node.name())),
     }
+}
+
+fn is_of_the_host(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.downcast_ref::<ScalarFunctionExpr>()
+        .is_some_and(|function| HOST_ONLY.contains(&function.fun().name()))
 }
 
 /// The build whose fragments this side can exchange: engine, codec, functions, collation (rule 2).
@@ -123,7 +156,10 @@ impl FragmentFunctions {
             let mut scalar = HashMap::new();
             let nested = datafusion_functions_nested::all_default_nested_functions();
             let engine = datafusion_functions::all_default_functions().into_iter().chain(nested);
-            for function in engine.chain(crate::functions::scalar()) {
+            let engine: Vec<_> = engine.filter(|f| !ABSENT_FUNCTIONS.contains(&f.name())).collect();
+            let bounded = bounded(engine.iter().map(Arc::clone));
+            // Ours come last: they take the place of the engine's.
+            for function in engine.into_iter().chain(bounded).chain(crate::functions::scalar()) {
                 for alias in function.aliases() {
                     scalar.insert(alias.clone(), Arc::clone(&function));
                 }
@@ -131,7 +167,6 @@ impl FragmentFunctions {
             }
             let mut aggregate = HashMap::new();
             let engine = datafusion_functions_aggregate::all_default_aggregate_functions();
-            // Ours come last: they take the place of the engine's.
             for function in engine.into_iter().chain(crate::functions::aggregate()) {
                 for alias in function.aliases() {
                     aggregate.insert(alias.clone(), Arc::clone(&function));
@@ -146,27 +181,52 @@ impl FragmentFunctions {
 /// Writes `plan` as bytes. A node that has no wire form is an error that names it.
 pub fn encode_fragment(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
     let converter = DeduplicatingProtoConverter {};
-    Ok(physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &FragmentCodec, &converter)?
-        .to_vec())
+    let codec = FragmentCodec::default();
+    Ok(physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)?.to_vec())
 }
 
-/// Reads a plan and checks that every operator in it is one that a device runs.
-///
-/// Nothing here is trusted: bytes that are no plan, a plan that names an unknown function, one too
-/// deep to be walked and an operator off the list are errors, each naming what was wrong.
-pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+/// Takes from the pool of `task` what the plan in `bytes` may take of memory, before it is decoded; to be held as long
+/// as the plan is.
+pub fn reserve_plan(bytes: &[u8], task: &TaskContext) -> Result<MemoryReservation> {
+    let plan_bytes = check_size(bytes)?
+        .saturating_mul(FIELD_BYTES)
+        .saturating_add(bytes.len().saturating_mul(NUMBER_BYTES));
+    let memory = MemoryConsumer::new("the fragment's plan").register(task.memory_pool());
+    if plan_bytes > PLAN_BYTES_FREE {
+        memory.try_grow(plan_bytes)?;
+    }
+    Ok(memory)
+}
+
+/// The number of fields in the fragment `bytes`; an error where they, or the bytes, are too many.
+fn check_size(bytes: &[u8]) -> Result<usize> {
     if bytes.len() > FRAGMENT_BYTES_MAX {
         return Err(DataFusionError::Plan(format!(
             "fragment of {} bytes is larger than the {FRAGMENT_BYTES_MAX} that are accepted",
             bytes.len()
         )));
     }
+    let field_count = count_fields(bytes);
+    if field_count > FRAGMENT_FIELD_COUNT_MAX {
+        return Err(DataFusionError::Plan(format!(
+            "fragment of {field_count} fields, where at most {FRAGMENT_FIELD_COUNT_MAX} are accepted"
+        )));
+    }
+    Ok(field_count)
+}
+
+/// Reads a plan and checks that every operator in it is one that a device runs.
+///
+/// Nothing here is trusted: bytes that are no plan, a plan of too many parts, one that names an unknown function, one
+/// too deep to be walked and an operator off the list are errors, each naming what was wrong.
+pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+    check_size(bytes)?;
     // The engine trusts what it wrote, and panics at some messages that it never writes. Nothing that is left half
     // done is seen by anyone.
     let decode = || {
         let converter = BoundedDecoder::default();
-        let plan =
-            physical_plan_from_bytes_with_proto_converter(bytes, task, &FragmentCodec, &converter)?;
+        let codec = FragmentCodec::over(task);
+        let plan = physical_plan_from_bytes_with_proto_converter(bytes, task, &codec, &converter)?;
         // Errors quote expressions: what cannot be printed, as a decimal of 200 places, is no good either.
         let _ = write!(Nowhere, "{}", displayable(plan.as_ref()).indent(true));
         Ok(plan)
@@ -175,10 +235,28 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
         Err(DataFusionError::Plan("fragment refused: no engine writes a plan like it".into()))
     })?;
     check_operators(&plan)?;
+    plan.children().into_iter().try_for_each(check_writes_nothing)?;
     Ok(plan)
 }
 
+/// Only the root of a fragment writes: what it says of its pages reaches the host as it is.
+fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
+    if plan.is::<WriteRunExec>() {
+        let message = "fragment refused: WriteRunExec writes pages and is not the root";
+        return Err(DataFusionError::Plan(message.into()));
+    }
+    plan.children().into_iter().try_for_each(check_writes_nothing)
+}
+
 fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
+    // The engine makes room for as many groups as the limit says, and more, before it has seen one.
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
+        && aggregate.limit_options().is_some()
+        && !aggregate.is_unordered_unfiltered_group_by_distinct()
+    {
+        let message = "fragment refused: an aggregate of the first groups does not run on a device";
+        return Err(DataFusionError::Plan(message.into()));
+    }
     if let Some(reason) = check_device_operator(plan.as_ref()) {
         return Err(DataFusionError::Plan(format!("fragment refused: {reason}")));
     }
@@ -282,6 +360,7 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
         schema: &Schema,
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
+        check_null(proto.expr_type.as_ref())?;
         let above = self.depth.get();
         let own = match &proto.expr_type {
             Some(ExprType::BinaryExpr(binary)) => binary.operands.len().max(1),
@@ -297,6 +376,7 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
         let decoded = self.default_proto_to_physical_expr(proto, schema, context);
         self.depth.set(above);
         let decoded = decoded?;
+        type_made_of(&decoded).as_ref().map_or(Ok(()), check_width)?;
         let Some(id) = proto.expr_id else { return Ok(decoded) };
         let known = self.known.borrow().get(&id).map(Arc::clone);
         match known {
@@ -325,6 +405,99 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
     }
 }
 
+/// Refuses a NULL that would take more memory than a value of any table: to decode it is to make it.
+fn check_null(expr: Option<&ExprType>) -> Result<()> {
+    let Some(ExprType::Literal(literal)) = expr else { return Ok(()) };
+    let Some(ScalarProto::NullValue(data_type)) = &literal.value else { return Ok(()) };
+    let data_type: DataType = data_type
+        .try_into()
+        .map_err(|error| DataFusionError::Plan(format!("fragment refused: {error}")))?;
+    check_width(&data_type)
+}
+
+fn check_width(data_type: &DataType) -> Result<()> {
+    if has_sound_width(data_type) {
+        return Ok(());
+    }
+    Err(DataFusionError::Plan(format!(
+        "fragment refused: it makes a value of type {data_type}, which no table has"
+    )))
+}
+
+/// The type that `expr` itself brings into a plan.
+fn type_made_of(expr: &Arc<dyn PhysicalExpr>) -> Option<DataType> {
+    if let Some(literal) = expr.downcast_ref::<Literal>() {
+        return Some(literal.value().data_type());
+    }
+    if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+        return Some(cast.cast_type().clone());
+    }
+    if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
+        return Some(cast.cast_type().clone());
+    }
+    let function = expr.downcast_ref::<ScalarFunctionExpr>()?;
+    Some(function.return_type().clone())
+}
+
+/// Whether a NULL of this type takes about as much memory as a value.
+fn has_sound_width(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::FixedSizeBinary(_) => ValueType::from_arrow(data_type).is_some(),
+        DataType::FixedSizeList(..)
+        | DataType::Union(..)
+        | DataType::RunEndEncoded(..)
+        | DataType::Map(..) => false,
+        DataType::List(item) | DataType::LargeList(item) => has_sound_width(item.data_type()),
+        DataType::ListView(item) | DataType::LargeListView(item) => {
+            has_sound_width(item.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().all(|field| has_sound_width(field.data_type())),
+        DataType::Dictionary(_, value) => has_sound_width(value),
+        _ => true,
+    }
+}
+
+/// Wire form of an operator that is not the engine's own. Its input, if it has one, is the engine's to carry.
+#[derive(Clone, PartialEq, Message)]
+struct FragmentNode {
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4")]
+    operator: Option<OperatorNode>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum OperatorNode {
+    #[prost(message, tag = "1")]
+    Scan(Box<ScanNode>),
+    #[prost(message, tag = "2")]
+    MergeRuns(MergeRunsNode),
+    #[prost(message, tag = "3")]
+    WriteRun(WriteRunNode),
+    #[prost(message, tag = "4")]
+    DenseAggregate(DenseAggregateNode),
+}
+
+/// Wire form of a [`DenseAggregateExec`], of which all is said by its input.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct DenseAggregateNode {}
+
+/// Wire form of a [`MergeRunsExec`].
+#[derive(Clone, PartialEq, Message)]
+struct MergeRunsNode {
+    #[prost(uint32, tag = "1")]
+    input: u32,
+    #[prost(uint32, tag = "2")]
+    table_id: u32,
+}
+
+/// Wire form of a [`WriteRunExec`].
+#[derive(Clone, PartialEq, Message)]
+struct WriteRunNode {
+    #[prost(message, optional, tag = "1")]
+    segment: Option<cleave_store::proto::SegmentRef>,
+    #[prost(bool, tag = "2")]
+    unique: bool,
+}
+
 /// Wire form of a [`TableScan`].
 #[derive(Clone, PartialEq, Message)]
 struct ScanNode {
@@ -349,8 +522,19 @@ struct ScanNode {
 }
 
 /// Encodes and decodes the nodes that are not the engine's own.
-#[derive(Debug)]
-struct FragmentCodec;
+#[derive(Debug, Default)]
+struct FragmentCodec {
+    /// What decoded sets of keys are charged to, for as long as any of them is there.
+    memory: Option<Arc<MemoryReservation>>,
+}
+
+impl FragmentCodec {
+    /// A codec for plans that are to run in `task`.
+    fn over(task: &TaskContext) -> Self {
+        let memory = MemoryConsumer::new("the fragment's keys").register(task.memory_pool());
+        Self { memory: Some(Arc::new(memory)) }
+    }
+}
 
 impl PhysicalExtensionCodec for FragmentCodec {
     fn try_decode_expr(
@@ -359,7 +543,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
         inputs: &[Arc<dyn PhysicalExpr>],
         _context: &PhysicalExprDecodeCtx<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        KeySetExpr::decode(bytes, inputs)
+        KeySetExpr::decode(bytes, inputs, self.memory.as_ref())
     }
 
     fn try_encode_expr(
@@ -380,12 +564,21 @@ impl PhysicalExtensionCodec for FragmentCodec {
     fn try_decode(
         &self,
         bytes: &[u8],
-        _inputs: &[Arc<dyn ExecutionPlan>],
+        inputs: &[Arc<dyn ExecutionPlan>],
         task: &TaskContext,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let node =
-            ScanNode::decode(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let node = FragmentNode::decode(bytes)
+            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let node = match node.operator {
+            Some(OperatorNode::Scan(node)) => *node,
+            Some(OperatorNode::MergeRuns(node)) => {
+                return Ok(Arc::new(MergeRunsExec::new(node.input, node.table_id)));
+            }
+            Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
+            Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
+            None => return Err(DataFusionError::Plan("an operator without a kind".into())),
+        };
         let output = decode_projection("output", node.output_columns, node.output_schema.as_ref())?;
         let filter = decode_projection("filter", node.filter_columns, node.filter_schema.as_ref())?;
         let context = PhysicalPlanDecodeContext::new(task, self);
@@ -414,16 +607,36 @@ impl PhysicalExtensionCodec for FragmentCodec {
         bytes: &mut Vec<u8>,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        let Some(exec) = node.downcast_ref::<TableScanExec>() else {
+        let operator = if let Some(exec) = node.downcast_ref::<TableScanExec>() {
+            OperatorNode::Scan(Box::new(self.encode_scan(exec.scan(), converter)?))
+        } else if let Some(exec) = node.downcast_ref::<MergeRunsExec>() {
+            let (input, table_id) = (exec.input(), exec.table_id());
+            OperatorNode::MergeRuns(MergeRunsNode { input, table_id })
+        } else if let Some(exec) = node.downcast_ref::<WriteRunExec>() {
+            let segment = Some((&exec.segment()).into());
+            OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })
+        } else if node.is::<DenseAggregateExec>() {
+            OperatorNode::DenseAggregate(DenseAggregateNode {})
+        } else {
             return Err(DataFusionError::Plan(format!("{} does not run on a device", node.name())));
         };
-        let scan = exec.scan();
+        bytes.extend(FragmentNode { operator: Some(operator) }.encode_to_vec());
+        Ok(())
+    }
+}
+
+impl FragmentCodec {
+    fn encode_scan(
+        &self,
+        scan: &TableScan,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<ScanNode> {
         let predicate = scan
             .predicate
             .as_ref()
             .map(|predicate| converter.physical_expr_to_proto(predicate, self))
             .transpose()?;
-        let node = ScanNode {
+        Ok(ScanNode {
             table: scan.table.clone(),
             table_id: scan.table_id,
             output_columns: user_columns(&scan.output)?,
@@ -433,10 +646,27 @@ impl PhysicalExtensionCodec for FragmentCodec {
             predicate,
             input: scan.input,
             fetch: scan.fetch.map(|fetch| fetch as u64),
-        };
-        bytes.extend(node.encode_to_vec());
-        Ok(())
+        })
     }
+}
+
+fn decode_write_run(
+    node: WriteRunNode,
+    inputs: &[Arc<dyn ExecutionPlan>],
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let segment = node.segment.map(SegmentRef::from);
+    match (segment, inputs) {
+        (Some(segment), [entries]) => {
+            Ok(Arc::new(WriteRunExec::new(Arc::clone(entries), segment, node.unique)?))
+        }
+        _ => Err(DataFusionError::Plan("a run to be written without name or entries".into())),
+    }
+}
+
+fn decode_dense_aggregate(inputs: &[Arc<dyn ExecutionPlan>]) -> Result<Arc<dyn ExecutionPlan>> {
+    let dense = if let [input] = inputs { DenseAggregateExec::over(input) } else { None };
+    let message = "fragment refused: a dense aggregate over what it cannot help";
+    Ok(Arc::new(dense.ok_or_else(|| DataFusionError::Plan(message.into()))?))
 }
 
 fn user_columns(projection: &Projection) -> Result<Vec<u32>> {

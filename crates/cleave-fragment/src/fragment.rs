@@ -1,4 +1,4 @@
-//! What a fragment needs where it runs: its pages, its snapshot, its morsels (rule 1).
+//! What a fragment needs where it runs: its pages, its snapshot, its morsels, where it may write (rule 1).
 //!
 //! A serialised fragment *names* tables, columns and predicates and holds nothing else. The side
 //! that runs it puts a [`FragmentContext`] beside it, as an extension of the session configuration
@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cleave_store::{PageSource, Snapshot};
+use bytes::Bytes;
+use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentRef, Snapshot, StoreError};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion_common::{DataFusionError, Result};
@@ -17,10 +18,15 @@ use datafusion_execution::TaskContext;
 use datafusion_execution::config::SessionConfig;
 use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_physical_plan::ExecutionPlan;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use crate::codec::FragmentFunctions;
+use crate::index_input::IndexInput;
 use crate::morsel::MorselSource;
+use crate::narrowing::{NarrowedInput, Narrowing};
 use crate::operators::table_scan_exec::TableScanExec;
+use crate::page_sink::PageSink;
 
 /// All that a fragment's leaves ask for at run time.
 pub struct FragmentContext {
@@ -30,6 +36,12 @@ pub struct FragmentContext {
     pub snapshot: Snapshot,
     /// Morsel inputs by the number that the leaves name.
     pub inputs: BTreeMap<u32, Arc<dyn MorselSource>>,
+    /// What indexes leave of morsel inputs, by their numbers.
+    pub narrowings: BTreeMap<u32, Arc<NarrowedInput>>,
+    /// Index inputs by the number that operators name.
+    pub indexes: BTreeMap<u32, Arc<IndexInput>>,
+    /// Where a fragment that writes puts its pages.
+    pub sink: Option<Arc<dyn PageSink>>,
     /// Morsels that a scan may read ahead of the one it decodes: 1 where reading does not wait.
     pub read_ahead: usize,
     /// What the run has read so far.
@@ -82,6 +94,50 @@ impl FragmentContext {
             ))
         })
     }
+
+    /// The index input `number`.
+    pub fn index(&self, number: u32) -> Result<Arc<IndexInput>> {
+        self.indexes.get(&number).map(Arc::clone).ok_or_else(|| {
+            DataFusionError::Internal(format!(
+                "the fragment names index input {number}, which was not given"
+            ))
+        })
+    }
+
+    /// Where pages go.
+    pub fn sink(&self) -> Result<Arc<dyn PageSink>> {
+        self.sink.as_ref().map(Arc::clone).ok_or_else(|| {
+            DataFusionError::Internal(
+                "the fragment writes pages, and none were reserved for it".into(),
+            )
+        })
+    }
+}
+
+/// Index inputs by their numbers, each of which may come once.
+pub fn index_inputs(inputs: &[IndexInput]) -> Result<BTreeMap<u32, Arc<IndexInput>>> {
+    let mut by_number = BTreeMap::new();
+    for input in inputs {
+        if by_number.insert(input.number, Arc::new(input.clone())).is_some() {
+            return Err(DataFusionError::Plan(format!(
+                "index input {} is given twice",
+                input.number
+            )));
+        }
+    }
+    Ok(by_number)
+}
+
+/// Narrowings by the morsel inputs that they are of, each of which may have one.
+pub fn narrowed_inputs(narrowings: &[Narrowing]) -> Result<BTreeMap<u32, Arc<NarrowedInput>>> {
+    let mut by_input = BTreeMap::new();
+    for narrowing in narrowings {
+        if by_input.insert(narrowing.input, NarrowedInput::new(narrowing.clone())?).is_some() {
+            let input = narrowing.input;
+            return Err(DataFusionError::Plan(format!("input {input} is narrowed twice")));
+        }
+    }
+    Ok(by_input)
 }
 
 /// Session settings that travel with a fragment (rule 5): those that change what an expression
@@ -141,6 +197,39 @@ pub fn fragment_task_context(
         HashMap::new(),
         runtime,
     )))
+}
+
+/// The context in which a fragment is decoded only to be shown: it has no morsels, and no pages are asked for.
+pub fn unread_task_context() -> Result<Arc<TaskContext>> {
+    let context = Arc::new(FragmentContext {
+        pages: Arc::new(NoPages),
+        snapshot: Snapshot { commit: 0 },
+        inputs: BTreeMap::new(),
+        narrowings: BTreeMap::new(),
+        indexes: BTreeMap::new(),
+        sink: None,
+        read_ahead: 1,
+        counters: Arc::default(),
+    });
+    fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[])
+}
+
+/// A page source that is never asked.
+#[derive(Debug)]
+struct NoPages;
+
+impl PageSource for NoPages {
+    fn read(&self, _reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        futures::future::ready(Ok(Vec::new())).boxed()
+    }
+
+    fn read_overflow(
+        &self,
+        _segment: SegmentRef,
+        _pages: Vec<PageRef>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
+        futures::future::ready(Ok(Vec::new())).boxed()
+    }
 }
 
 /// `plan` with `copies` partitions at its scans, which share their morsel inputs: each partition of

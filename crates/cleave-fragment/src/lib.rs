@@ -8,10 +8,12 @@
 //! 2. [`codec`]: plan ↔ bytes, the list of what a device runs, and the [`build_id`] without which
 //!    no fragment is sent (rule 2).
 //!    [`functions`] and [`expressions`] are those that the engine lacks.
-//! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3).
+//! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3). [`narrowing`]: which rows of
+//!    them an index leaves. [`index_input`]: what a merge reads of indexes; [`page_sink`]: where it writes pages.
 //!    [`read_ahead`] has the media at work on the next ones while a scan decodes the present one.
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
+//!    What comes from a peer is counted before it is decoded: [`field_count`].
 //! 6. [`waiting`]: for time, and for work that blocks.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
@@ -19,16 +21,30 @@
 pub mod codec;
 pub mod command;
 pub mod expressions;
+pub mod field_count;
 pub mod fragment;
 pub mod functions;
+pub mod index_input;
 pub mod link;
 pub mod morsel;
+pub mod narrowing;
 pub mod operators;
+pub mod page_sink;
 pub mod read_ahead;
 pub mod waiting;
 
-pub use codec::{build_id, decode_fragment, encode_fragment};
-pub use fragment::{FragmentContext, FragmentCounters, fragment_task_context, with_copies};
+pub use codec::{build_id, decode_fragment, encode_fragment, reserve_plan};
+pub use fragment::{
+    FragmentContext, FragmentCounters, fragment_task_context, index_inputs, narrowed_inputs,
+    unread_task_context, with_copies,
+};
+pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Morsel, MorselList, MorselPage, MorselSource, Passes};
+pub use narrowing::{NarrowedInput, NarrowedPart, Narrowing};
+pub use operators::dense_aggregate_exec::DenseAggregateExec;
+pub use operators::merge_runs_exec::MergeRunsExec;
+pub use operators::placed_run::PlacedRun;
 pub use operators::table_scan_exec::TableScanExec;
+pub use operators::write_run_exec::WriteRunExec;
+pub use page_sink::{OutOfReservedPages, PageSink};
 pub use read_ahead::ReadAheadPages;

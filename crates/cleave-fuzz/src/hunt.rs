@@ -2,8 +2,8 @@
 //!
 //! 1. The child ([`child`]) says at which number it stands, and what it found: a panic, with the input in a file.
 //! 2. The parent reads that ([`Said::parse`]). A child that died without a word took too much memory, too much time
-//!    or too much stack. The parent runs it again from where it last stood, each input saved before it is tried, and
-//!    so the last one saved is the culprit.
+//!    or too much stack. The parent runs it again from where it last stood, carefully: it says each number, and saves
+//!    each input before it is tried. So the one that is saved is the culprit; where none is, making it was.
 //!
 //! Limits on memory and time are the caller's, who starts the child: they take a call of the operating system.
 
@@ -31,7 +31,7 @@ pub struct Order {
     pub time: Duration,
     /// Where inputs that fail are put.
     pub failures: PathBuf,
-    /// Save each input before it is tried.
+    /// Say each number before its input is made, and save each input before it is tried.
     pub careful: bool,
 }
 
@@ -59,11 +59,14 @@ pub fn child(target: &Target, order: &Order, out: &mut dyn Write) -> std::io::Re
     let end = order.from.saturating_add(order.count);
     let mut number = order.from;
     while number < end {
-        if (number - order.from).is_multiple_of(STEP) {
+        if order.careful || (number - order.from).is_multiple_of(STEP) {
             Said::At(number).say(out)?;
             if stopwatch.elapsed() >= order.time {
                 break;
             }
+        }
+        if order.careful {
+            forget(&careful_path(&order.failures, target))?;
         }
         let bytes = input(&seeds, target.shape, number);
         if order.careful {
@@ -77,6 +80,14 @@ pub fn child(target: &Target, order: &Order, out: &mut dyn Write) -> std::io::Re
         number = number.saturating_add(1);
     }
     Said::Done(number).say(out)
+}
+
+/// Removes an input that was tried before.
+fn forget(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Where a careful child saves the input that it is about to try.

@@ -5,7 +5,7 @@
 
 use cleave_media::SplitMix64;
 
-use crate::mutate::{odd_number, pick};
+use crate::mutate::{INPUT_BYTES_MAX, odd_number, pick};
 
 /// Deepest message that is looked into.
 const DEPTH_MAX: u32 = 24;
@@ -54,10 +54,10 @@ fn change(message: &[u8], donor: &[u8], random: &mut SplitMix64, depth: u32) -> 
         4 => {
             let copy = chosen.clone();
             let most = if random.below(10) == 0 { 2000 } else { 3 };
-            let count = 1 + random.below(most);
-            for _ in 0..count {
-                fields.insert(place, copy.clone());
-            }
+            // No more than an input has room for: many copies of a long field would take hundreds of megabytes.
+            let room = INPUT_BYTES_MAX / write(std::slice::from_ref(&copy)).len();
+            let count = usize::try_from(1 + random.below(most)).unwrap_or(1).min(room);
+            fields.splice(place..place, std::iter::repeat_n(copy, count));
         }
         5 => fields.rotate_left(place),
         6 => {
@@ -215,7 +215,23 @@ fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
 mod tests {
     //! What was read is written back as it was.
 
-    use super::{read, write};
+    use cleave_media::SplitMix64;
+
+    use super::{Field, Value, mutate, read, write};
+    use crate::mutate::INPUT_BYTES_MAX;
+
+    #[test]
+    fn no_change_makes_more_of_a_message_than_an_input_has_room_for() {
+        // Input 620,801 of the fragments was two thousand copies of such a field, cut to a megabyte in the end.
+        let long = Field { number: 1, value: Value::Bytes(vec![0; 48 << 10]) };
+        let message = write(&[long]);
+        let mut longest = 0;
+        for number in 0..3000 {
+            longest = longest.max(mutate(&message, &message, &mut SplitMix64::new(number)).len());
+        }
+        assert!(longest > 4 * message.len(), "no field was copied: {longest}");
+        assert!(longest <= INPUT_BYTES_MAX + 2 * message.len(), "{longest}");
+    }
 
     #[test]
     fn fields_come_back_as_they_were() {

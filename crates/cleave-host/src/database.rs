@@ -4,12 +4,14 @@
 //!  DIR/lock              held by the one process that has the database open
 //!  DIR/root              the state of the last commit           (catalog::root)
 //!  DIR/segments/<id>     directories of sealed segments
+//!  DIR/statistics/<id>   what ANALYZE found of a table           (statistics)
 //!  DIR/device-0.media    the embedded device's media
 //! ```
 //!
 //! [`Database::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
 //! crash left behind, works out each device's free space, and claims every device that answers soon.
 //! The others are claimed when first needed, so that one that is away hinders nobody who does not need it.
+//! [`Database::look`] only locks and reads: it changes no file and claims no device.
 //!
 //! Invariants: one process at a time; one writing statement at a time; the published state only ever
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
@@ -24,10 +26,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use cleave_fragment::command::Ownership;
+use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
 use cleave_fragment::link::Link;
 use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
+use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
@@ -43,6 +46,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::session::Session;
 use crate::settings::Stack;
+use crate::statistics::{self, StatisticsStore};
 use crate::storage_error::StorageError;
 
 /// Bytes that the buffer pool may hold where nothing else is said.
@@ -51,7 +55,7 @@ pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
 /// Bytes that the operators of all queries may hold on the host where nothing else is said.
 pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 
-/// How often, and after which pause, a database that is in use is asked for again: half a second.
+/// How often, and after which pause, what is in use is asked for again: half a second.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
@@ -127,11 +131,12 @@ pub struct Database {
     published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
     devices: RwLock<BTreeMap<DeviceId, Arc<Device>>>,
     pool: Arc<BufferPool>,
+    statistics: StatisticsStore,
     runtime: Arc<RuntimeEnv>,
     writer: Arc<tokio::sync::Mutex<()>>,
     stopped: AtomicBool,
-    /// Drawn when it was opened: tells this opening from those of copies.
-    opening: u64,
+    /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
+    opening: Option<u64>,
     /// Last, so that the directory is unlocked after all else is gone.
     _lock: File,
 }
@@ -153,15 +158,19 @@ impl Database {
         } else {
             create(directory, &options.embedded).await?
         };
-        Self::start(directory, lock, state, options, true).await
+        let opening = Some(draw_opening()?);
+        let database = Self::start(directory, lock, state, options, opening).await?;
+        database.claim_devices().await;
+        Ok(database)
     }
 
-    /// Opens as much of the database in `directory` as its files allow. Where a part is damaged, tables that have
-    /// it are left out, and nothing can be written: nobody knows which space is free.
+    /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
+    /// epoch is used up, and devices go on serving whoever has claimed them, which may have this database or a copy.
+    /// Tables of which a part is damaged are left out.
     ///
     /// # Errors
     /// As [`Database::open`], where the root itself is at fault.
-    pub(crate) async fn open_sound(
+    pub(crate) async fn look(
         directory: &Path,
         options: OpenOptions,
     ) -> Result<(Arc<Self>, Vec<PartFault>)> {
@@ -169,16 +178,8 @@ impl Database {
             check_place(directory, false)?;
         }
         let lock = lock(directory).await?;
-        let (mut state, faults) = root::read_sound(directory)?;
-        let is_consistent =
-            |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
-        let writable = faults.is_empty() && state.devices().all(is_consistent);
-        if writable {
-            state = reopen(directory)?;
-        } else {
-            state.epoch += 1;
-        }
-        Ok((Self::start(directory, lock, state, options, writable).await?, faults))
+        let (state, faults) = root::read_sound(directory)?;
+        Ok((Self::start(directory, lock, state, options, None).await?, faults))
     }
 
     async fn start(
@@ -186,14 +187,16 @@ impl Database {
         lock: File,
         state: CatalogState,
         options: OpenOptions,
-        writable: bool,
+        opening: Option<u64>,
     ) -> Result<Arc<Self>> {
         let pool = Arc::new(BufferPool::new(options.buffer_pool_bytes));
         let embedded = sharing(options.embedded, &pool);
-        // Where nothing is written, no space is taken either.
+        // Where blocks are said to be two pages', nobody knows which are free; who looks needs none.
+        let is_consistent =
+            |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
         let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
-        let named = if writable { &state } else { &nothing };
-        let opening = draw_opening()?;
+        let is_usable = opening.is_some() || state.devices().all(is_consistent);
+        let named = if is_usable { &state } else { &nothing };
         let mut devices = BTreeMap::new();
         for entry in state.devices() {
             let device = attach(named, opening, entry.clone(), directory, &embedded)?;
@@ -202,13 +205,14 @@ impl Database {
         let database = Arc::new(Self {
             directory: directory.to_owned(),
             embedded,
+            statistics: StatisticsStore::open(directory, &state),
             published: Mutex::default(),
             state: RwLock::new(Arc::new(state)),
             devices: RwLock::new(devices),
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
             writer: Arc::default(),
-            stopped: AtomicBool::new(!writable),
+            stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
         });
@@ -216,7 +220,6 @@ impl Database {
         if let Some(device) = database.device(DeviceId::EMBEDDED) {
             device.link().await?;
         }
-        database.claim_devices().await;
         Ok(database)
     }
 
@@ -246,6 +249,16 @@ impl Database {
     /// The buffer pool that all sessions share.
     pub fn buffer_pool(&self) -> &Arc<BufferPool> {
         &self.pool
+    }
+
+    /// What ANALYZE found of the table `table_id`.
+    pub fn table_statistics(&self, table_id: u32) -> Option<Arc<TableStatistics>> {
+        self.statistics.get(table_id)
+    }
+
+    /// What ANALYZE found.
+    pub(crate) fn statistics(&self) -> &StatisticsStore {
+        &self.statistics
     }
 
     /// Memory and spill space of all queries.
@@ -367,8 +380,8 @@ impl Database {
     /// Returns why the device could not be told, if so: it goes on believing that it is this database's.
     ///
     /// # Errors
-    /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::Attach`] for the embedded
-    /// device, and those of a commit.
+    /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::StillRead`],
+    /// [`StorageError::Attach`] for the embedded device, and those of a commit.
     pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
         let mut transaction = Transaction::begin(self).await?;
         let device = self.device_named(name)?;
@@ -383,6 +396,17 @@ impl Database {
         if !tables.is_empty() {
             let device = name.to_owned();
             return Err(StorageError::HoldsTables { device, tables }.into());
+        }
+        // Another database may write over what they read as soon as it has the device.
+        let is_read = || self.held_states().any(|state| !state.tables_on(device.id()).is_empty());
+        let mut attempts = 1;
+        while is_read() {
+            if attempts == LOCK_ATTEMPTS {
+                return Err(StorageError::StillRead { device: name.to_owned() }.into());
+            }
+            attempts += 1;
+            // Tasks of a statement that has just ended hold on to its state a moment longer.
+            waiting::sleep(LOCK_PAUSE).await;
         }
         transaction.next.devices.remove(&device.id());
         transaction.commit().await?;
@@ -444,6 +468,13 @@ impl Database {
         for device in self.devices() {
             device.reclaim(oldest);
         }
+    }
+
+    /// States that somebody holds, the present one among them.
+    fn held_states(&self) -> impl Iterator<Item = Arc<CatalogState>> {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let held: Vec<_> = published.iter().filter_map(|(_, state)| state.upgrade()).collect();
+        held.into_iter()
     }
 
     fn note_published(&self, state: &Arc<CatalogState>) {
@@ -598,6 +629,7 @@ fn reopen(directory: &Path) -> Result<CatalogState> {
     root::create_directories(directory)?;
     write_root(directory, &state)?;
     root::remove_strays(directory, &state)?;
+    statistics::remove_strays(directory, &state)?;
     Ok(state)
 }
 
@@ -646,13 +678,15 @@ fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
 /// A device whose space is what `state` does not name on it.
 fn attach(
     state: &CatalogState,
-    opening: u64,
+    opening: Option<u64>,
     entry: DeviceEntry,
     directory: &Path,
     embedded: &EmbeddedFactory,
 ) -> Result<Device> {
     let used = state.extents(entry.id);
-    let opening = Ownership { database: state.database.0, epoch: state.epoch, opening };
+    let epoch = if opening.is_some() { state.epoch } else { LOOKING_EPOCH };
+    let opening =
+        Ownership { database: state.database.0, epoch, opening: opening.unwrap_or_default() };
     Device::new(entry, opening, used, directory, Arc::clone(embedded)).map_err(|error| {
         StorageError::Damaged { path: directory.join("root"), reason: error.to_string() }.into()
     })

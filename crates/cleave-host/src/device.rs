@@ -2,7 +2,7 @@
 //!
 //! 1. [`Device::link`] connects when first needed, asks the device who and whose it is, and claims it for
 //!    this opening, which ends whatever an earlier one left running there (rule 29). A device of another
-//!    database, or of another copy of this one ([`openings`]), is refused.
+//!    database, or of another copy of this one ([`openings`]), is refused. Who only looks claims nothing.
 //! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands that pages need, in
 //!    commands no larger than the device takes.
 //! 3. [`Claim`] is space that one statement took and has not committed yet.
@@ -19,15 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceErrorCause, Identity, Ownership, Payload, ReadItem, ReadPayload,
-    Reply, Request, WriteItem,
+    Command, CommandHeader, DeviceErrorCause, Identity, LOOKING_EPOCH, Ownership, Payload,
+    ReadItem, ReadPayload, Reply, Request, WriteItem,
 };
 use cleave_fragment::link::{
-    AbandonedRuns, AttachMode, DeviceService, EmbeddedLink, Link, LinkError, LocalLink,
-    RemoteAddress, RemoteLink, Token, dial_simulated,
+    AbandonedRuns, AttachMode, ConnectedLink, DeviceService, EmbeddedLink, Link, LinkError,
+    RemoteAddress, Token, dial_simulated,
 };
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap};
-use tokio::sync::oneshot;
 
 use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 use crate::database::retry_while_in_use;
@@ -35,9 +34,13 @@ use crate::error::{Error, Result};
 use crate::host_pages::item_bytes;
 use crate::storage_error::StorageError;
 
+mod claim;
 mod openings;
+mod writing_fragment;
 
+pub(crate) use claim::{Claim, PendingWrite};
 use openings::Openings;
+pub(crate) use writing_fragment::Written;
 
 /// Makes the service of the embedded device over the media file at a path. The host never names the
 /// device's crate; who builds a program out of both hands this in.
@@ -54,7 +57,7 @@ pub(crate) const COMMAND_BYTES: usize = 8 << 20;
 /// An attached device. See the module's description.
 pub struct Device {
     entry: DeviceEntry,
-    /// What this opening of the database claims to be.
+    /// What this opening of the database claims to be; in [`LOOKING_EPOCH`] it claims nothing.
     opening: Ownership,
     sequence: AtomicU64,
     run: AtomicU64,
@@ -162,6 +165,7 @@ impl Device {
         CommandHeader {
             database: self.opening.database,
             epoch: self.opening.epoch,
+            opening: self.opening.opening,
             run: 0,
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
             interaction: 0,
@@ -250,19 +254,20 @@ impl Device {
         if found == Some(self.opening) {
             return Ok(());
         }
+        let named = || (self.entry.name.clone(), self.entry.address());
+        if let Some(found) = found.filter(|found| found.database != self.opening.database) {
+            let (device, address) = named();
+            return Err(StorageError::OtherOwner { device, address, owner: found.database }.into());
+        }
+        if self.opening.epoch == LOOKING_EPOCH {
+            return Ok(());
+        }
         // What the embedded device has is in the same folder, and nobody else can reach it.
         let is_remote = self.mode() != AttachMode::Embedded;
         let mut own = if is_remote { self.openings.read()? } else { Vec::new() };
-        if let Some(found) = found {
-            let (device, address) = (self.entry.name.clone(), self.entry.address());
-            if found.database != self.opening.database {
-                return Err(
-                    StorageError::OtherOwner { device, address, owner: found.database }.into()
-                );
-            }
-            if is_remote && !own.contains(&found.opening) {
-                return Err(StorageError::Copied { device, address, epoch: found.epoch }.into());
-            }
+        if let Some(found) = found.filter(|found| is_remote && !own.contains(&found.opening)) {
+            let (device, address) = named();
+            return Err(StorageError::Copied { device, address, epoch: found.epoch }.into());
         }
         if is_remote && !own.contains(&self.opening.opening) {
             // Before the claim: it may be heard, and its answer lost.
@@ -270,7 +275,7 @@ impl Device {
             self.openings.replace(&own)?;
         }
         let after = found.map_or(0, |found| found.opening);
-        let claim = Request::Claim { opening: self.opening.opening, after };
+        let claim = Request::Claim { after };
         match link.call(Command::new(self.header(), claim)).await {
             Ok(Reply::Done) => {}
             Ok(other) => return Err(self.strange(&other, "claim")),
@@ -562,196 +567,6 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Space on one device that a statement took. What is still claimed when the last holder lets go
-/// is free again, unless it was committed.
-///
-/// Every write under way holds the claim too: space is never given to another statement while an
-/// abandoned one may still write to it.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    device: Arc<Device>,
-    state: Mutex<ClaimState>,
-}
-
-#[derive(Debug, Default)]
-struct ClaimState {
-    extents: Vec<Extent>,
-    /// Which start of a remote device took the first reservation.
-    incarnation: Option<u64>,
-    /// Writes that were begun and have no outcome yet.
-    unfinished_writes: usize,
-    /// A write may reach the device after its link was lost.
-    doubtful: bool,
-}
-
-impl Claim {
-    /// No space yet.
-    pub(crate) fn new(device: Arc<Device>) -> Self {
-        Self { device, state: Mutex::default() }
-    }
-
-    /// Takes space.
-    pub(crate) fn take(&self, block_count: u32) -> Extent {
-        let extent = self.device.space_map().map.allocate(block_count);
-        self.state().extents.push(extent);
-        extent
-    }
-
-    /// Tells the device that the statement will write to `extent`, which was taken.
-    ///
-    /// # Errors
-    /// As [`Device::call`]; [`StorageError::Restarted`] as [`Claim::sync_written`].
-    pub(crate) async fn reserve(&self, extent: Extent) -> Result<()> {
-        let reserved = self.device.reserve(vec![extent]);
-        let is_known = self.state().incarnation.is_some();
-        if is_known || self.device.mode() == AttachMode::Embedded {
-            return reserved.await;
-        }
-        // Asked before anything is written, so that every write is this start's or the sync notices;
-        // side by side, so that it costs no round trip.
-        let asked = Box::pin(self.device.incarnation());
-        let (incarnation, ()) = futures::future::try_join(asked, reserved).await?;
-        // Pages and keys reserve for themselves, and may both have been the first.
-        let first = *self.state().incarnation.get_or_insert(incarnation);
-        if first == incarnation { Ok(()) } else { Err(self.device.restarted()) }
-    }
-
-    /// Makes all that was written durable.
-    ///
-    /// # Errors
-    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was started anew since the first
-    /// reservation, and may have forgotten writes that it had acknowledged.
-    pub(crate) async fn sync_written(&self) -> Result<()> {
-        self.device.sync().await?;
-        if self.device.mode() == AttachMode::Embedded {
-            // It ends with this process, and all statements with it.
-            return Ok(());
-        }
-        let incarnation = self.device.incarnation().await?;
-        let first = self.state().incarnation;
-        if first == Some(incarnation) { Ok(()) } else { Err(self.device.restarted()) }
-    }
-
-    /// Gives back `part` of an extent that was taken: nothing was or will be written there.
-    pub(crate) fn give_back(&self, part: Extent) {
-        if part.block_count == 0 {
-            return;
-        }
-        let mut state = self.state();
-        let Some(place) = state.extents.iter().position(|extent| extent.contains(part)) else {
-            debug_assert!(false, "{part} was not claimed");
-            return;
-        };
-        let whole = state.extents.swap_remove(place);
-        let before = part.start.0 - whole.start.0;
-        let behind = whole.end().0 - part.end().0;
-        for (start, blocks) in [(whole.start.0, before), (part.end().0, behind)] {
-            if let Ok(block_count @ 1..) = u32::try_from(blocks) {
-                state.extents.push(Extent { start: BlockAddress(start), block_count });
-            }
-        }
-        drop(state);
-        self.device.space_map().free(part);
-    }
-
-    /// Begins to write `bytes` at `start`, inside of what was taken and reserved. The write goes on to
-    /// its end even if nobody waits for it any more.
-    pub(crate) fn begin_write(self: &Arc<Self>, start: BlockAddress, bytes: Bytes) -> PendingWrite {
-        let claim = Arc::clone(self);
-        let (done, ended) = oneshot::channel();
-        self.state().unfinished_writes += 1;
-        let write = async move {
-            let outcome = claim.device.write(start, bytes).await;
-            // Not reached by a task that dies, or that a runtime which ends drops: that write stays
-            // unfinished.
-            claim.finish_write(outcome.as_ref().is_err_and(may_have_happened));
-            drop(claim);
-            // Nobody listens where the statement was given up.
-            drop(done.send(outcome));
-        };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a write that was begun must end before its space is used again, so giving up \
-                      the statement must not cancel it; the claim that it holds is what owns it"
-        )]
-        drop(tokio::spawn(write));
-        PendingWrite { ended }
-    }
-
-    /// Writes `bytes` at `start`, as [`Claim::begin_write`], and waits for it.
-    ///
-    /// # Errors
-    /// As [`Device::call`].
-    pub(crate) async fn write(self: &Arc<Self>, start: BlockAddress, bytes: Bytes) -> Result<()> {
-        self.begin_write(start, bytes).ended().await
-    }
-
-    /// Blocks taken and not given back.
-    pub(crate) fn block_count(&self) -> u64 {
-        self.state().extents.iter().map(|extent| u64::from(extent.block_count)).sum()
-    }
-
-    fn finish_write(&self, is_doubtful: bool) {
-        let mut state = self.state();
-        state.unfinished_writes -= 1;
-        state.doubtful |= is_doubtful;
-    }
-
-    /// The root names the space now: it is no longer the statement's.
-    pub(crate) fn commit(&self) {
-        self.state().extents.clear();
-    }
-
-    fn state(&self) -> MutexGuard<'_, ClaimState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A write under way.
-#[derive(Debug)]
-pub(crate) struct PendingWrite {
-    ended: oneshot::Receiver<Result<()>>,
-}
-
-impl PendingWrite {
-    /// Waits until the device has acknowledged it.
-    ///
-    /// # Errors
-    /// As [`Device::call`].
-    pub(crate) async fn ended(self) -> Result<()> {
-        self.ended.await.unwrap_or_else(|_| {
-            let error = std::io::Error::other("the program is shutting down");
-            Err(Error::io("write to", Path::new("a device"), error))
-        })
-    }
-}
-
-/// Whether a write that failed may still reach the media.
-fn may_have_happened(error: &Error) -> bool {
-    let Error::Storage(error) = error else { return false };
-    match &**error {
-        StorageError::DeviceLost { .. } => true,
-        // Too large for one command: refused on this side of the link.
-        StorageError::Link { source, .. } => !matches!(source, LinkError::TooLarge { .. }),
-        _ => false,
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let state = std::mem::take(&mut *self.state());
-        let is_doubtful = state.doubtful || state.unfinished_writes > 0;
-        let mut space = self.device.space_map();
-        for extent in state.extents {
-            if is_doubtful {
-                space.doubtful_blocks += u64::from(extent.block_count);
-            } else {
-                space.free(extent);
-            }
-        }
-    }
-}
-
 /// Asks the device behind `entry` who it is, on behalf of no database: it changes nothing there.
 pub(crate) async fn identify(
     entry: &DeviceEntry,
@@ -780,10 +595,7 @@ async fn connect(
             Ok(EmbeddedLink::new(service, None))
         }
         DeviceKind::Local(local) => {
-            let link = LocalLink::connect(&local.socket, local.rate_cap, abandoned)
-                .await
-                .map_err(|error| fault(entry, "connect", error))?;
-            Ok(link)
+            connected(entry, ConnectedLink::local(&local.socket, local.rate_cap, abandoned)).await
         }
         DeviceKind::Remote(remote) => {
             let address = RemoteAddress { host: remote.host.clone(), port: remote.port };
@@ -792,12 +604,18 @@ async fn connect(
             }
             let token = read_token(&entry.name, remote)?;
             let ca_pem = remote.ca_pem.as_ref().map(String::as_bytes);
-            let link = RemoteLink::reconnect(address, token, ca_pem, remote.rate_cap, abandoned)
-                .await
-                .map_err(|error| fault(entry, "connect", error))?;
-            Ok(link)
+            let link = ConnectedLink::remote(address, token, ca_pem, remote.rate_cap, abandoned);
+            connected(entry, link).await
         }
     }
+}
+
+async fn connected(
+    entry: &DeviceEntry,
+    link: std::result::Result<Arc<ConnectedLink>, LinkError>,
+) -> Result<Arc<dyn Link>> {
+    let connecting = async { link?.connected().await };
+    Ok(connecting.await.map_err(|error| fault(entry, "connect", error))?)
 }
 
 fn is_not_claimed(error: &StorageError) -> bool {
@@ -852,5 +670,3 @@ fn strange(entry: &DeviceEntry, reply: &Reply, action: &str) -> Error {
 
 #[cfg(test)]
 pub(crate) mod testing;
-#[cfg(test)]
-mod tests;

@@ -8,17 +8,22 @@ mod share_sums;
 
 use std::sync::{Arc, OnceLock};
 
+use cleave_fragment::codec::ABSENT_FUNCTIONS;
+use cleave_fragment::functions::bounded::bounded;
 use cleave_media::simulation;
 use datafusion::catalog::CatalogProviderList;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::config::Dialect;
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
+use tokio::task::JoinError;
 
 use crate::dialect::{CheckedArithmetic, PostgresOperators, PostgresTypes, TypedLiterals};
 use crate::error::{Error, Result};
@@ -59,7 +64,11 @@ fn base_state() -> SessionState {
     let ours = cleave_fragment::functions::aggregate();
     let functions = engine.aggregate_functions().values().cloned().chain(ours);
     let functions = functions.collect();
+    let absent = |function: &&Arc<ScalarUDF>| !ABSENT_FUNCTIONS.contains(&function.name());
+    let engines: Vec<_> = engine.scalar_functions().values().filter(absent).cloned().collect();
+    let scalar = engines.iter().cloned().chain(bounded(engines.iter().cloned())).collect();
     SessionStateBuilder::new_from_existing(engine)
+        .with_scalar_functions(scalar)
         .with_aggregate_functions(functions)
         .with_expr_planners(planners)
         .with_type_planner(Arc::new(PostgresTypes))
@@ -87,6 +96,8 @@ fn config(settings: &Settings, partitions: usize) -> SessionConfig {
     options.sql_parser.parse_float_as_decimal = true;
     options.execution.time_zone = Some("UTC".to_owned());
     options.optimizer.repartition_joins = false;
+    // Its operator makes room for ten times the limit before it has seen a row, which no pool sees.
+    options.optimizer.enable_topk_aggregation = false;
     options.optimizer.hash_join_inlist_pushdown_max_distinct_values = KEY_LIST_COUNT_MAX;
     options.optimizer.hash_join_inlist_pushdown_max_size = KEY_LIST_BYTES_MAX;
     config
@@ -109,6 +120,14 @@ pub(crate) fn blocking<T: Send + 'static>(
     } else {
         SpawnedTask::spawn_blocking(work)
     }
+}
+
+/// What a task of ours gave, unless it died.
+///
+/// # Errors
+/// One of ours (XX000), with what the task says.
+pub(crate) fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
+    outcome.map_err(|error| Error::from(DataFusionError::ExecutionJoin(Box::new(error))))
 }
 
 /// The memory and spill space of a database's statements: `memory_bytes` in all, beyond it operators

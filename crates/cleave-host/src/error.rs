@@ -14,6 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_store::{SchemaError, StoreError};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as NameError;
@@ -562,6 +563,7 @@ fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str 
     match (inner.downcast_ref::<Error>(), inner.downcast_ref::<StoreError>()) {
         (Some(ours), _) => ours.sqlstate(),
         (_, Some(stored)) => store_sqlstate(stored),
+        _ if inner.is::<ResultTooLarge>() => "54000",
         _ => "XX000",
     }
 }

@@ -15,6 +15,7 @@ mod blocks;
 mod linked;
 mod partial;
 mod pooled;
+mod routed;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,7 @@ use futures::future::BoxFuture;
 
 pub use partial::WholePage;
 pub use pooled::PooledPages;
+pub(crate) use routed::RoutedPages;
 
 use crate::buffer_pool::{BufferPool, Part, PartKey};
 use crate::device::Device;

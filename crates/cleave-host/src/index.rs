@@ -18,6 +18,7 @@ mod heap_rows;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow::array::{BinaryArray, RecordBatch};
+use cleave_fragment::IndexPages;
 use cleave_store::{
     INDEX_KEY_BYTES, IndexKey, KeyMerge, KeyRange, Memtable, MergeSource, PageClass, PageSource,
     Projection, Run, SegmentDirectory, StoreError, TableSchema,
@@ -28,7 +29,7 @@ use crate::catalog::TabletState;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::error::{Error, Fault, Result};
 
-pub(crate) use heap_rows::heap_rows;
+pub(crate) use heap_rows::{heap_rows, long_values};
 
 /// Pages of hot segments that are read at once when the memtable is made again.
 const REBUILD_PAGE_COUNT: usize = 64;
@@ -158,6 +159,31 @@ impl IndexShape {
         while merge.next(pages).await.map_err(|error| self.key_error(error))?.is_some() {}
         Ok(())
     }
+
+    /// As [`IndexShape::check_unique`], of sources of several tablets: a VID is a row's within its tablet, so that entries
+    /// of rows with a NULL may be equal and are no duplicates.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn check_unique_across(
+        &self,
+        sources: Vec<MergeSource>,
+        pages: &dyn PageSource,
+    ) -> Result<()> {
+        let mut merge = KeyMerge::new(sources, false);
+        let mut last: Option<Vec<u8>> = None;
+        while let Some(block) = merge.next(pages).await? {
+            let mut before = last.as_deref();
+            for (key, _) in block.iter() {
+                if before == Some(key) && !self.key.has_null(key) {
+                    return Err(self.duplicate_key(key));
+                }
+                before = Some(key);
+            }
+            last = block.last_key().map(<[u8]>::to_vec);
+        }
+        Ok(())
+    }
 }
 
 impl TabletIndex {
@@ -174,7 +200,7 @@ impl TabletIndex {
     /// The index as a root stores it: its memtable is yet to be made.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] for a segment that is no run.
+    /// [`StoreError::Frame`] for a segment that is no run.
     pub(crate) fn stored(
         shape: Arc<IndexShape>,
         runs: Vec<Arc<SegmentDirectory>>,
@@ -268,15 +294,33 @@ impl TabletIndex {
                 if search_keys && !run.may_have(&range.from) {
                     continue;
                 }
-                let mut cursor = run.scan(range.clone());
-                while vids.len() <= limit
-                    && let Some(block) = cursor.next(pages).await?
-                {
-                    vids.extend(block.vids.values());
-                }
+                run.rows_in(pages, range, limit, &mut vids).await?;
             }
         }
         Ok((vids.len() <= limit).then_some(vids))
+    }
+
+    /// What a scan needs to look `ranges` up itself: the pages of runs that may hold them, and the rows that the memtable has.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub async fn unread(
+        &self,
+        tablet: &TabletState,
+        pages: &dyn PageSource,
+        ranges: &[KeyRange],
+        search_keys: bool,
+    ) -> Result<(Vec<IndexPages>, Vec<u64>)> {
+        let rows = {
+            let memtable = read(self.memtable(tablet, pages).await?);
+            ranges.iter().flat_map(|range| memtable.vids_in(range)).collect()
+        };
+        let pages_of = |run: &Run| IndexPages {
+            segment: run.directory().segment_ref(),
+            pages: run.pages_in(ranges, search_keys),
+        };
+        let runs = self.runs.iter().map(pages_of).filter(|run| !run.pages.is_empty());
+        Ok((runs.collect(), rows))
     }
 
     /// Pages of runs that hold `ranges`, and how many entries certainly lie in them, as far as fences tell.
@@ -327,7 +371,9 @@ impl TabletIndex {
         for run in &self.runs {
             let overlaps = run.key_range().is_some_and(|(low, high)| low <= last && first <= high);
             if overlaps {
-                let range = KeyRange { from: first.to_vec(), below: None };
+                // Nothing lies between a key and that with one more byte.
+                let below = Some([last, &[0]].concat());
+                let range = KeyRange { from: first.to_vec(), below };
                 sources.push(MergeSource::Run(run.scan(range)));
             }
         }

@@ -11,8 +11,9 @@
 //! 6. [`device`]: links to devices, and the space on them, which the host owns.
 //! 7. [`mod@write`]: rows in: INSERT, bulk loads, index builds. [`index`]: indexes.
 //! 8. [`database`]: one directory, open: all of the above together.
-//! 9. [`value`] and [`copy`]: values to and from text, COPY's files.
-//! 10. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
+//! 9. [`statistics`]: what ANALYZE found, for the planner.
+//! 10. [`value`] and [`copy`]: values to and from text, COPY's files.
+//! 11. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
 //!
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
 //! whoever builds a program hands one in ([`OpenOptions::embedded`]).
@@ -34,6 +35,7 @@ pub mod point_path;
 pub mod session;
 pub mod settings;
 pub mod statement;
+pub mod statistics;
 pub mod storage_error;
 pub mod suggest;
 pub mod value;

@@ -1,8 +1,8 @@
 //! A session: one client's settings, and its statements, one after the other.
 //!
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
-//! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, rows in to [`insert`] and
-//!    [`copy`], rows out to [`point_path`] or, planned, to
+//! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
+//!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`].
 //! 3. Each statement that writes commits by itself.
 //!
@@ -13,12 +13,14 @@
 mod copy;
 mod indexes;
 mod insert;
+mod statistics;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
 use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
@@ -29,15 +31,16 @@ use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
-use crate::point_path::{self, PointQuery};
+use crate::point_path::{self, PointQueries, PointQuery};
 use crate::settings::Settings;
-use crate::statement::{ExplainFormat, Statement, parse_script, select};
+use crate::statement::{ExplainFormat, ParsedStatement, Statement, parse_script, select};
 use crate::write::load;
 
 /// One client's session. See the module's description.
 pub struct Session {
     database: Arc<Database>,
     settings: Settings,
+    point_queries: PointQueries,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
 }
@@ -68,7 +71,12 @@ impl Outcome {
 impl Session {
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
-        Self { database, settings: Settings::default(), client: Mutex::default() }
+        Self {
+            database,
+            settings: Settings::default(),
+            point_queries: PointQueries::default(),
+            client: Mutex::default(),
+        }
     }
 
     /// The database.
@@ -94,6 +102,11 @@ impl Session {
         self.client = Mutex::new(client);
     }
 
+    /// The settings of a statement that begins now.
+    fn shared_settings(&self) -> Arc<Settings> {
+        Arc::new(self.settings.clone())
+    }
+
     fn client(&mut self) -> &mut ClientStreams {
         self.client.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,10 +116,13 @@ impl Session {
     /// # Errors
     /// What the script's text or a statement gives; those before it are done.
     pub async fn run(&mut self, sql: &str) -> Result<Vec<Outcome>> {
+        if let Some(outcome) = self.look_up(sql).await {
+            return Ok(vec![outcome]);
+        }
         let mut outcomes = Vec::new();
         for parsed in parse_script(sql)? {
             let position = parsed.position;
-            let outcome = Box::pin(self.run_statement(parsed.statement)).await;
+            let outcome = Box::pin(self.run_statement(parsed)).await;
             outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
         }
         Ok(outcomes)
@@ -124,24 +140,38 @@ impl Session {
         batches: BoxStream<'_, Result<RecordBatch>>,
         progress: Option<&(dyn Fn(u64) + Send + Sync)>,
     ) -> Result<u64> {
-        load::load(&self.database, table, batches, progress, now_us()).await
+        let settings = self.shared_settings();
+        load::load(&self.database, &settings, table, batches, progress, now_us()).await
     }
 
-    async fn run_statement(&mut self, statement: Statement) -> Result<Outcome> {
-        match statement {
+    /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
+    /// other, and its error knows its place.
+    async fn look_up(&self, sql: &str) -> Option<Outcome> {
+        if !self.settings.index_scan {
+            return None;
+        }
+        let state = self.database.catalog();
+        let query = self.point_queries.seen(sql, &state)?;
+        self.run_point_query(&state, &query).await.ok()?
+    }
+
+    async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
+        match parsed.statement {
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::DropTable { if_exists, names } => self.drop_tables(if_exists, &names).await,
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Insert(insert) => self.insert(insert).await,
             Statement::Copy(copy) => self.copy(*copy).await,
-            Statement::Query(query) => self.query(&query).await,
+            Statement::Query(query) => self.query(&query, &parsed.text).await,
             Statement::Explain { analyze, verbose: _, format, statement } => {
                 self.explain(analyze, format, *statement).await
             }
             Statement::Show { name } => self.show(&name),
             Statement::ShowAll => self.show_all(),
             Statement::ShowTables => self.show_tables(),
+            Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()),
+            Statement::Analyze(analyze) => self.analyze(analyze).await,
             Statement::Set { name, value } => {
                 let Some(value) = value else {
                     self.settings.reset(&name)?;
@@ -179,13 +209,13 @@ impl Session {
         Ok(Outcome::done("DROP TABLE"))
     }
 
-    async fn query(&self, query: &ast::Query) -> Result<Outcome> {
+    async fn query(&self, query: &ast::Query, text: &str) -> Result<Outcome> {
         let state = self.database.catalog();
-        if let Some(point) = self.point_query(query, &state) {
-            let rows = point_path::run(&self.database, &state, &point, self.settings.stack).await?;
-            if let Some(batch) = rows {
-                return Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] });
-            }
+        if self.settings.index_scan
+            && let Some(point) = self.point_queries.detect(query, text, &state)
+            && let Some(outcome) = self.run_point_query(&state, &point).await?
+        {
+            return Ok(outcome);
         }
         drop(state);
         let running = Box::pin(select::run_query(&self.database, &self.settings, query)).await?;
@@ -193,8 +223,13 @@ impl Session {
         Ok(Outcome::Rows { schema, batches })
     }
 
-    fn point_query(&self, query: &ast::Query, state: &CatalogState) -> Option<PointQuery> {
-        if self.settings.index_scan { PointQuery::detect(query, state) } else { None }
+    async fn run_point_query(
+        &self,
+        state: &Arc<CatalogState>,
+        query: &PointQuery,
+    ) -> Result<Option<Outcome>> {
+        let rows = point_path::run(&self.database, state, query, self.settings.stack).await?;
+        Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 
     async fn explain(
@@ -203,26 +238,54 @@ impl Session {
         format: ExplainFormat,
         statement: Statement,
     ) -> Result<Outcome> {
-        let query = match statement {
-            Statement::Query(query) => query,
-            Statement::Insert(insert) if !analyze => match insert.source {
-                Some(query) => query,
-                None => return Err(Error::unsupported("EXPLAIN of INSERT ... DEFAULT VALUES")),
-            },
+        let (query, is_insert) = match statement {
+            Statement::Query(query) => (query, false),
+            Statement::Insert(insert) if !analyze => {
+                self.insert_target(&insert)?;
+                match insert.source {
+                    Some(query) => (query, true),
+                    None => return Err(Error::unsupported("EXPLAIN of INSERT ... DEFAULT VALUES")),
+                }
+            }
             Statement::Insert(_) => {
                 return Err(Error::unsupported("EXPLAIN ANALYZE of INSERT, which would insert,"));
             }
             _ => return Err(Error::unsupported("EXPLAIN of this statement")),
         };
-        let state = self.database.catalog();
-        let point = self.point_query(&query, &state);
-        if let Some(point) = point.filter(|_| format == ExplainFormat::Text && !analyze) {
-            return text_rows("QUERY PLAN", vec![point.explain(&state)]);
+        // INSERT plans its query, and FRAGMENT asks for what a plan would send.
+        if !is_insert && format != ExplainFormat::Fragment {
+            let explained = Box::pin(self.explain_look_up(analyze, format, &query)).await?;
+            if let Some(explained) = explained {
+                return Ok(explained);
+            }
         }
-        drop(state);
         let explained = select::explain(&self.database, &self.settings, &query, analyze, format);
         let (schema, batches) = Box::pin(explained).await?;
         Ok(Outcome::Rows { schema, batches })
+    }
+
+    /// EXPLAIN of a query that is looked up; None: it is planned. With ANALYZE it is known which way it goes.
+    async fn explain_look_up(
+        &self,
+        analyze: bool,
+        format: ExplainFormat,
+        query: &ast::Query,
+    ) -> Result<Option<Outcome>> {
+        let state = self.database.catalog();
+        let point = PointQuery::detect(query, &state).filter(|_| self.settings.index_scan);
+        let Some(point) = point else { return Ok(None) };
+        let mut measured = None;
+        if analyze {
+            let stopwatch = Stopwatch::start();
+            let Some(Outcome::Rows { batches, .. }) = self.run_point_query(&state, &point).await?
+            else {
+                return Ok(None);
+            };
+            let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+            measured = Some((rows, stopwatch.elapsed()));
+        }
+        let (schema, batches) = select::explain_look_up(point.explain(&state), measured, format)?;
+        Ok(Some(Outcome::Rows { schema, batches }))
     }
 
     fn show(&self, name: &str) -> Result<Outcome> {

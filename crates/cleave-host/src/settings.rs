@@ -10,6 +10,7 @@ use std::fmt;
 
 pub use cleave_plan::split::Split;
 
+use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
 
 const KIB: u64 = 1024;
@@ -46,10 +47,16 @@ pub struct Settings {
     pub device_memory_bytes: u64,
     /// `batch_size`: rows of one batch between operators.
     pub batch_size: u32,
-    /// `default_device`: name of the device on which CREATE TABLE puts a table.
+    /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
     pub default_device: String,
+    /// `default_tablets`: tablets of a new table; 0: one a device.
+    pub default_tablets: u32,
+    /// `dense_aggregates`: aggregates may work on what pages store.
+    pub dense_aggregates: bool,
     /// `index_scan`: look-ups and scans may go through indexes.
     pub index_scan: bool,
+    /// `use_statistics`: plans are made with what ANALYZE found.
+    pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
     pub application_name: String,
 }
@@ -125,7 +132,7 @@ pub const LIST: &[Setting] = &[
     fixed("DateStyle", "How dates are written and read", "ISO, MDY"),
     Setting {
         name: "default_device",
-        description: "Device on which CREATE TABLE puts a table",
+        description: "Device on which CREATE TABLE puts a table; several, separated by commas, divide it",
         values: Values::Text,
         get: |settings| settings.default_device.clone(),
         set: |settings, value| {
@@ -133,6 +140,20 @@ pub const LIST: &[Setting] = &[
                 settings.default_device = text;
             }
         },
+    },
+    Setting {
+        name: "default_tablets",
+        description: "Tablets into which CREATE TABLE divides a table; 0: one a device",
+        values: Values::Number(0, TABLET_COUNT_MAX as u64),
+        get: |settings| settings.default_tablets.to_string(),
+        set: |settings, value| settings.default_tablets = value.number_u32(),
+    },
+    Setting {
+        name: "dense_aggregates",
+        description: "Whether aggregates work on what pages store where that pays: on, or off to compare",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.dense_aggregates { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.dense_aggregates = matches!(value, Value::Word(0)),
     },
     Setting {
         name: "device_memory",
@@ -215,6 +236,13 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.threads = value.number_u32(),
     },
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
+    Setting {
+        name: "use_statistics",
+        description: "Whether plans are made with what ANALYZE found: on, or off to compare",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.use_statistics { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.use_statistics = matches!(value, Value::Word(0)),
+    },
 ];
 
 const fn fixed(name: &'static str, description: &'static str, only: &'static str) -> Setting {
@@ -239,7 +267,10 @@ impl Default for Settings {
             device_memory_bytes: 64 * MIB,
             batch_size: 8192,
             default_device: "embedded".to_owned(),
+            default_tablets: 0,
+            dense_aggregates: true,
             index_scan: true,
+            use_statistics: true,
             application_name: String::new(),
         }
     }

@@ -211,6 +211,14 @@ pub enum StorageError {
         /// The tables.
         tables: Vec<String>,
     },
+    /// A device that is to be removed while statements still read tables that lay on it: wait for them.
+    #[error(
+        "device \"{device}\" cannot be removed yet: statements that began before its tables were dropped still read them"
+    )]
+    StillRead {
+        /// Name of the device.
+        device: String,
+    },
     /// Pages, maps or index of one table: the rest of the database is not concerned.
     #[error("table \"{table}\": {source}")]
     Table {
@@ -246,7 +254,8 @@ impl StorageError {
             Self::InUse { .. }
             | Self::Superseded { .. }
             | Self::Copied { .. }
-            | Self::OtherOwner { .. } => "55006",
+            | Self::OtherOwner { .. }
+            | Self::StillRead { .. } => "55006",
             Self::Attach { .. } => "22023",
             Self::HoldsTables { .. } => "2BP01",
             Self::Exhausted { .. } => "54000",

@@ -1,4 +1,5 @@
-//! The head of a whole block device: who it is, and the promise that it holds nothing of anybody else's.
+//! The head of a whole block device: who it is, the promise that it holds nothing of anybody else's, and a record that
+//! whoever serves the device keeps there.
 //!
 //! ```text
 //! block 0      0  "CLEAVEMD"        8 bytes
@@ -6,6 +7,8 @@
 //!             12  identity          16 bytes
 //!             28  CRC-32C of 0..28  4 bytes, little-endian
 //!             32  zeros
+//!            512  the record        512 bytes, zeros where there is none
+//!           1024  zeros
 //! block 1..       the blocks of the media, counted from 0
 //! ```
 //!
@@ -13,12 +16,15 @@
 //! 2. One whose first and last [`MARGIN_BLOCKS`] are zeros holds nothing that can be recognised: it is given an
 //!    identity, durably, before anything else is written.
 //! 3. Any other holds something (a file system, a partition table, a volume) and is left alone, unless the caller says
-//!    that it may be overwritten.
+//!    that it may be overwritten: both margins are then zeroed, durably, before it is given its identity.
 //!
-//! Invariant: what holds something else is never written to without being told to.
+//! Invariants: what holds something else is never written to without being told to. The identity and the record lie in
+//! sectors of their own, which a device writes whole or not at all: a loss of power leaves the record before or the
+//! one behind, and the identity as it was.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -29,8 +35,11 @@ pub(crate) const HEAD_BLOCKS: u64 = 1;
 /// Blocks at either end of a device in which others keep what tells them their own: 256 KiB.
 const MARGIN_BLOCKS: usize = 64;
 const MAGIC: &[u8; 8] = b"CLEAVEMD";
-const VERSION: u32 = 1;
+/// Version 1 has no record.
+const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 32;
+/// Where the record lies in the head: in a sector of the smallest size that there is.
+const RECORD: Range<usize> = 512..1024;
 
 /// The identity of the block device `file`, which is given one where it holds nothing, or `may_overwrite`.
 ///
@@ -55,7 +64,7 @@ pub(crate) fn claim(
     let mut first = AlignedBuffer::zeroed(MARGIN_BLOCKS * BLOCK_SIZE);
     file.read_exact_at(&mut first, 0).map_err(failed)?;
     match read_head(&first) {
-        Some((VERSION, bytes)) => return Ok(MediaIdentity { bytes, is_new: false }),
+        Some((1..=VERSION, bytes)) => return Ok(MediaIdentity { bytes, is_new: false }),
         Some((version, _)) => {
             let message = format!(
                 "its head has version {version}, this build knows {VERSION}; use a newer build"
@@ -70,12 +79,38 @@ pub(crate) fn claim(
     if !may_overwrite && first.iter().chain(last.iter()).any(|byte| *byte != 0) {
         return Err(MediaError::Foreign { path: path.to_path_buf(), found: recognise(&first) });
     }
+    if first.iter().chain(last.iter()).any(|byte| *byte != 0) {
+        // What others look for, a copy of a partition table at the end for one, would still be found beside our head.
+        let zeros = AlignedBuffer::zeroed(MARGIN_BLOCKS * BLOCK_SIZE);
+        let erased = file.write_all_at(&zeros, last_start);
+        erased.and_then(|()| file.write_all_at(&zeros, 0)).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+    }
     let bytes = random_bytes()?;
     file.write_all_at(&head(bytes), 0).and_then(|()| file.sync_all()).map_err(failed)?;
     Ok(MediaIdentity { bytes, is_new: true })
 }
 
-/// The first block of a device of ours.
+/// What whoever serves the device has put into its head, and zeros behind.
+pub(crate) fn read_record(file: &File) -> io::Result<Vec<u8>> {
+    let mut block = AlignedBuffer::zeroed(BLOCK_SIZE);
+    file.read_exact_at(&mut block, 0)?;
+    Ok(block.get(RECORD).unwrap_or_default().to_vec())
+}
+
+/// Puts `record` durably into the head of the device `identity`, in the place of the one before.
+pub(crate) fn write_record(file: &File, identity: [u8; 16], record: &[u8]) -> io::Result<()> {
+    let mut block = head(identity);
+    let Some(place) = block.get_mut(RECORD).and_then(|place| place.get_mut(..record.len())) else {
+        let message = format!("a record of {} bytes does not fit into a head", record.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    };
+    place.copy_from_slice(record);
+    file.write_all_at(&block, 0)?;
+    file.sync_data()
+}
+
+/// The first block of a device of ours, without a record.
 fn head(identity: [u8; 16]) -> AlignedBuffer {
     let mut block = AlignedBuffer::zeroed(BLOCK_SIZE);
     let mut bytes = [MAGIC.as_slice(), &VERSION.to_le_bytes(), &identity].concat();

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 use crate::block_device;
 use crate::media::{check_range, written_extent};
+use crate::sync_gate::SyncGate;
 use crate::uring::{ReadPlace, Rings};
 use crate::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, MediaIdentity};
 
@@ -38,6 +39,7 @@ pub struct DirectFile {
     block_count: AtomicU64,
     /// Held while the file grows, so that two growers do not undo each other.
     growing: Mutex<()>,
+    syncs: SyncGate,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
 }
@@ -90,6 +92,7 @@ impl DirectFile {
             head: None,
             block_count: AtomicU64::new(block_count),
             growing: Mutex::new(()),
+            syncs: SyncGate::new(),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         };
@@ -106,13 +109,13 @@ impl DirectFile {
     /// `identity`, which says that there was one.
     ///
     /// # Errors
-    /// As [`DirectFile::open`]; [`MediaError::Missing`].
+    /// As [`DirectFile::open`]; [`MediaError::Missing`]; [`MediaError::Identity`] where nobody can tell.
     pub fn open_or_create(path: &Path, identity: &Path) -> Result<Self, MediaError> {
         if path.exists() {
             return Self::open(path, OpenMode::Existing);
         }
         // An identity is drawn when the media is there.
-        if MediaIdentity::is_kept(identity) {
+        if MediaIdentity::kept(identity)?.is_some() {
             let (path, identity) = (path.to_path_buf(), identity.to_path_buf());
             return Err(MediaError::Missing { path, identity });
         }
@@ -123,6 +126,32 @@ impl DirectFile {
     #[must_use]
     pub fn head(&self) -> Option<MediaIdentity> {
         self.head
+    }
+
+    /// What a whole block device keeps for whoever serves it: 512 bytes, zeros behind what was kept, and nothing else at
+    /// first. `None` on a file.
+    ///
+    /// # Errors
+    /// [`MediaError::Head`].
+    pub fn head_record(&self) -> Result<Option<Vec<u8>>, MediaError> {
+        let read = self.head.map(|_| block_device::read_record(&self.file)).transpose();
+        read.map_err(|source| self.head_error("read", source))
+    }
+
+    /// Keeps `record`, of at most 512 bytes, in the place of the one before, durably: a loss of power leaves either.
+    ///
+    /// # Errors
+    /// [`MediaError::Head`], also on a file.
+    pub fn replace_head_record(&self, record: &[u8]) -> Result<(), MediaError> {
+        let written = match self.head {
+            Some(identity) => block_device::write_record(&self.file, identity.bytes, record),
+            None => Err(io::Error::new(io::ErrorKind::Unsupported, "it is no block device")),
+        };
+        written.map_err(|source| self.head_error("write", source))
+    }
+
+    fn head_error(&self, action: &'static str, source: io::Error) -> MediaError {
+        MediaError::Head { action, path: self.path.clone(), source }
     }
 
     /// Whether several reads may be under way at once ([`Media::read_many`]): the system grants io_uring.
@@ -148,11 +177,8 @@ impl Media for DirectFile {
     fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError> {
         let offset = self.offset(extent)?;
         let mut buffer = AlignedBuffer::zeroed(extent.bytes());
-        self.file.read_exact_at(&mut buffer, offset).map_err(|source| MediaError::Io {
-            operation: "read",
-            extent,
-            source,
-        })?;
+        let read = self.file.read_exact_at(&mut buffer, offset);
+        read.map_err(|source| self.io("read", extent, source))?;
         self.bytes_read.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
         Ok(buffer)
     }
@@ -172,7 +198,7 @@ impl Media for DirectFile {
             Some(Err(failure)) => {
                 let extent = extents.get(failure.place).copied();
                 let extent = extent.unwrap_or(Extent { start: BlockAddress(0), block_count: 0 });
-                Err(MediaError::Io { operation: "read", extent, source: failure.source })
+                Err(self.io("read", extent, failure.source))
             }
             None => extents.iter().map(|extent| self.read(*extent)).collect(),
         }
@@ -189,16 +215,19 @@ impl Media for DirectFile {
         };
         written.map_err(|source| match source.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
-                MediaError::Full { block_count: self.block_count(), source }
+                self.full(self.block_count(), source)
             }
-            _ => MediaError::Io { operation: "write", extent, source },
+            _ => self.io("write", extent, source),
         })?;
         self.bytes_written.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     fn sync(&self) -> Result<(), MediaError> {
-        self.file.sync_data().map_err(|source| MediaError::Sync { source })
+        self.syncs.sync(&self.path.display(), || {
+            let media = || self.path.display().to_string();
+            self.file.sync_data().map_err(|source| MediaError::Sync { media: media(), source })
+        })
     }
 
     fn block_count(&self) -> u64 {
@@ -211,9 +240,9 @@ impl Media for DirectFile {
         if block_count <= old_count {
             return Ok(());
         }
-        let full = |source: io::Error| MediaError::Full { block_count, source };
+        let full = |source: io::Error| self.full(block_count, source);
         if self.head.is_some() {
-            let message = format!("the block device {} has {old_count}", self.path.display());
+            let message = format!("the block device has {old_count}");
             return Err(full(io::Error::new(io::ErrorKind::StorageFull, message)));
         }
         let old_length = BlockAddress(old_count).byte_offset().ok_or_else(|| full(too_big()))?;
@@ -226,7 +255,8 @@ impl Media for DirectFile {
         }
         // Reserving space now turns "no space" into an error here and not in the middle of a write.
         let flags = FallocateFlags::empty();
-        match rustix::fs::fallocate(&self.file, flags, old_length, length - old_length) {
+        let reserve = || rustix::fs::fallocate(&self.file, flags, old_length, length - old_length);
+        match rustix::io::retry_on_intr(reserve) {
             Ok(()) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file.set_len(length).map_err(full)?,
             Err(errno) => {
@@ -249,6 +279,14 @@ impl Media for DirectFile {
 }
 
 impl DirectFile {
+    fn io(&self, operation: &'static str, extent: Extent, source: io::Error) -> MediaError {
+        MediaError::Io { media: self.path.display().to_string(), operation, extent, source }
+    }
+
+    fn full(&self, block_count: u64, source: io::Error) -> MediaError {
+        MediaError::Full { media: self.path.display().to_string(), block_count, source }
+    }
+
     fn offset(&self, extent: Extent) -> Result<u64, MediaError> {
         let block_count = self.block_count();
         check_range(extent, block_count)?;

@@ -56,6 +56,16 @@ pub enum MediaError {
         /// What the operating system said, or what the file lacks.
         source: io::Error,
     },
+    /// The head of a block device cannot be read or written: the media may be damaged or gone.
+    #[error("cannot {action} the head of the block device {}: {source}", path.display())]
+    Head {
+        /// `read` or `write`.
+        action: &'static str,
+        /// The device.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// An address behind the end of the media: the caller's map is wrong, or the media was cut off.
     #[error("{extent} lie behind the end of the media, which has {block_count} blocks")]
     OutOfRange {
@@ -72,18 +82,22 @@ pub enum MediaError {
     },
     /// No space is left: free some, or add a device.
     #[error(
-        "no space for {block_count} blocks on the media: {source}; make room there, drop tables, or put new tables \
+        "no space for {block_count} blocks on {media}: {source}; make room there, drop tables, or put new tables \
          on another device"
     )]
     Full {
+        /// The file, or what else the media is.
+        media: String,
         /// Blocks that the media should have had.
         block_count: u64,
         /// What the operating system said.
         source: io::Error,
     },
     /// The operating system failed to read or write: the media may be damaged or gone.
-    #[error("{operation} of {extent} failed: {source}")]
+    #[error("{operation} of {extent} of {media} failed: {source}")]
     Io {
+        /// The file, or what else the media is.
+        media: String,
         /// `read` or `write`.
         operation: &'static str,
         /// Where.
@@ -91,9 +105,15 @@ pub enum MediaError {
         /// What the operating system said.
         source: io::Error,
     },
-    /// Durability could not be confirmed: nothing written since the last sync may be taken as stored.
-    #[error("sync failed, and nothing written since the last one counts as stored: {source}")]
+    /// Durability could not be confirmed, by this sync or an earlier one: nothing written since the last that succeeded
+    /// may be taken as stored. Look after the media, and open it anew.
+    #[error(
+        "sync of {media} failed: {source}; what was written since the last sync does not count as stored, and nothing \
+         more will until the device is started again (an embedded one: its program)"
+    )]
     Sync {
+        /// The file, or what else the media is.
+        media: String,
         /// What the operating system said.
         source: io::Error,
     },

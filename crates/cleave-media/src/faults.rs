@@ -12,6 +12,8 @@
 //!    bytes, plus any of the blocks written since, chosen by a seed.
 //! 3. [`FaultyMedia::fail_after`] refuses everything after so many operations; [`FaultyMedia::flip_bit`] damages a
 //!    stored bit; [`FaultyMedia::lose`] takes the whole media away.
+//! 4. A sync that fails loses any of the blocks that it was to store, chosen by the seed, and as on all media
+//!    ([`SyncGate`]) all later ones fail: [`FaultyMedia::mend`] stands for opening the media anew.
 //!
 //! Invariant: the faults named here are the only ones injected; reads between a write and a crash see the write,
 //! unless the plan spoilt it. The same plan over the same operations injects the same faults.
@@ -27,6 +29,7 @@ use std::time::Duration;
 use crate::media::{check_range, written_extent};
 use crate::{
     AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, Memory, SplitMix64,
+    SyncGate,
 };
 
 /// What a [`Fault`] can meet.
@@ -107,6 +110,9 @@ impl FaultPlan {
     }
 }
 
+/// What errors call it.
+const NAME: &str = "the media of a test";
+
 /// What is called with the time that a slow operation takes.
 pub type Wait = Arc<dyn Fn(Duration) + Send + Sync>;
 
@@ -117,6 +123,7 @@ pub struct FaultyMedia {
     /// Operations still allowed, plus one; 0: without end.
     fuse: AtomicU64,
     is_lost: AtomicBool,
+    syncs: SyncGate,
     wait: Option<Wait>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
@@ -155,6 +162,7 @@ impl FaultyMedia {
             state: Mutex::new(State { plan, random, counts, unsynced }),
             fuse: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
+            syncs: SyncGate::new(),
             wait: None,
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
@@ -181,8 +189,10 @@ impl FaultyMedia {
         self.fuse.store(operation_count.saturating_add(1), Ordering::SeqCst);
     }
 
-    /// Lets every operation succeed again that the plan lets succeed, also on media that was lost.
+    /// Lets every operation succeed again that the plan lets succeed, also on media that was lost, or of which a sync
+    /// failed.
     pub fn mend(&self) {
+        self.syncs.reopen();
         self.fuse.store(0, Ordering::SeqCst);
         self.is_lost.store(false, Ordering::SeqCst);
     }
@@ -277,6 +287,7 @@ impl FaultyMedia {
                 Ok(None)
             }
             (Some(Fault::Full), Operation::Write | Operation::Grow) => Err(MediaError::Full {
+                media: NAME.to_owned(),
                 block_count: self.block_count(),
                 source: io::Error::from(io::ErrorKind::StorageFull),
             }),
@@ -328,6 +339,12 @@ impl State {
             }
         }
         fault
+    }
+
+    /// Forgets each block that was not synced with even odds: the system takes it for written.
+    fn lose_unsynced(&mut self) {
+        let random = &mut self.random;
+        self.unsynced.retain(|_, _| random.next_u64() & 1 == 0);
     }
 
     /// Puts `data` over the blocks from `start` on.
@@ -397,15 +414,20 @@ impl Media for FaultyMedia {
     }
 
     fn sync(&self) -> Result<(), MediaError> {
-        // A sync that fails keeps what was written in doubt.
-        self.meet(Operation::Sync)?;
-        let mut state = self.state();
-        for (block, bytes) in &state.unsynced {
-            self.durable.write(BlockAddress(*block), bytes)?;
-        }
-        self.durable.sync()?;
-        state.unsynced.clear();
-        Ok(())
+        self.syncs.sync(&NAME, || {
+            let met = self.meet(Operation::Sync);
+            let mut state = self.state();
+            if let Err(error) = met {
+                state.lose_unsynced();
+                return Err(error);
+            }
+            for (block, bytes) in &state.unsynced {
+                self.durable.write(BlockAddress(*block), bytes)?;
+            }
+            self.durable.sync()?;
+            state.unsynced.clear();
+            Ok(())
+        })
     }
 
     fn block_count(&self) -> u64 {

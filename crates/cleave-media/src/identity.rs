@@ -30,10 +30,30 @@ impl MediaIdentity {
         with_suffix(media, ".id")
     }
 
-    /// Whether the file at `path` keeps an identity.
-    #[must_use]
-    pub fn is_kept(path: &Path) -> bool {
-        fs::read_to_string(path).is_ok_and(|text| from_hex(text.trim()).is_some())
+    /// The identity that the file at `path` keeps; `None` where there is no file, or an empty one, as an interrupted
+    /// creation left it: only then was none drawn.
+    ///
+    /// # Errors
+    /// [`MediaError::Identity`] for a file that cannot be read, or holds something else.
+    pub fn kept(path: &Path) -> Result<Option<Self>, MediaError> {
+        let failed = |action: &'static str, source: io::Error| MediaError::Identity {
+            action,
+            path: path.to_path_buf(),
+            source,
+        };
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("read", error)),
+        };
+        let text = text.trim_ascii();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let bytes = str::from_utf8(text).ok().and_then(from_hex).ok_or_else(|| {
+            failed("use", io::Error::other("it does not hold 32 hexadecimal digits"))
+        })?;
+        Ok(Some(Self { bytes, is_new: false }))
     }
 
     /// The identity of `media`: on a whole block device in its own head, else as [`Self::of_file`] at `path`.
@@ -52,26 +72,15 @@ impl MediaIdentity {
     /// # Errors
     /// [`MediaError::Identity`], also for a file that holds something else; it is left as it is.
     pub fn of_file(path: &Path) -> Result<Self, MediaError> {
-        let failed = |action: &'static str| {
-            move |source: io::Error| MediaError::Identity {
-                action,
-                path: path.to_path_buf(),
-                source,
-            }
-        };
-        match fs::read_to_string(path) {
-            Ok(text) if !text.trim().is_empty() => {
-                let bytes = from_hex(text.trim()).ok_or_else(|| {
-                    failed("use")(io::Error::other("it does not hold 32 hexadecimal digits"))
-                })?;
-                return Ok(Self { bytes, is_new: false });
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("read")(error)),
+        if let Some(kept) = Self::kept(path)? {
+            return Ok(kept);
         }
         let identity = Self { bytes: random_bytes()?, is_new: true };
-        write_durably(path, &format!("{identity}\n")).map_err(failed("write"))?;
+        write_durably(path, &format!("{identity}\n")).map_err(|source| MediaError::Identity {
+            action: "write",
+            path: path.to_path_buf(),
+            source,
+        })?;
         Ok(identity)
     }
 }

@@ -7,7 +7,8 @@
 //! 2. [`buffer`]: [`AlignedBuffer`], memory that direct I/O accepts and that becomes `Bytes` without a copy.
 //! 3. [`media`]: the [`Media`] trait, which a device driver implements.
 //! 4. [`direct_file`]: [`DirectFile`], media on a file or block device, past the page cache; many reads at once
-//!    through `uring`; `block_device` is what the head of a whole device says.
+//!    through `uring`; `block_device` is what the head of a whole device says; [`sync_gate`] remembers a sync that
+//!    failed.
 //! 5. [`identity`]: [`MediaIdentity`], by which a database knows the media again.
 //! 6. [`memory`]: [`Memory`], media that lives and dies with the process.
 //! 7. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
@@ -33,6 +34,7 @@ pub mod memory;
 pub mod random;
 pub mod simulation;
 pub mod space;
+pub mod sync_gate;
 mod uring;
 
 pub use address::{BLOCK_SIZE, BlockAddress, Extent};
@@ -46,3 +48,4 @@ pub use media::Media;
 pub use memory::Memory;
 pub use random::{SplitMix64, random_bytes};
 pub use space::{SpaceError, SpaceMap};
+pub use sync_gate::SyncGate;

@@ -85,6 +85,7 @@ impl Media for Memory {
     fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
         let mut blocks = self.blocks.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let pieces = usize::try_from(block_count.div_ceil(256)).map_err(|_| MediaError::Full {
+            media: "memory".to_owned(),
             block_count,
             source: std::io::Error::from(std::io::ErrorKind::OutOfMemory),
         })?;

@@ -76,9 +76,22 @@ impl Rings {
         let ring = self.take()?;
         let mut batch = Batch::new(ring, file, places);
         let outcome = batch.run();
-        let (ring, buffers) = batch.into_parts()?;
-        self.lock().idle.push(ring);
+        let buffers = self.take_back(batch)?;
         Some(outcome.map(|()| buffers))
+    }
+
+    /// The buffers of a batch that ended, whose ring is idle then. A ring that is lost is no longer counted, so that
+    /// another one may be made in its place.
+    fn take_back(&self, batch: Batch<'_>) -> Option<Vec<AlignedBuffer>> {
+        let parts = batch.into_parts();
+        let mut state = self.lock();
+        if let Some((ring, buffers)) = parts {
+            state.idle.push(ring);
+            Some(buffers)
+        } else {
+            state.made_count = state.made_count.saturating_sub(1);
+            None
+        }
     }
 
     fn take(&self) -> Option<Ring> {

@@ -2,18 +2,24 @@
 //!
 //! In the order a statement passes through them:
 //!
-//! 1. [`cardinality`]: how many rows a leaf keeps, from table sizes and the shape of its predicate.
-//! 2. [`join_order`]: the inner joins of a logical plan in a new order, along join edges only.
-//! 3. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays
+//! 1. [`statistics`]: what ANALYZE knows of a table and its columns.
+//! 2. [`cardinality`]: how many rows a leaf keeps, from these, or from table sizes and the shape of its predicate.
+//! 3. [`join_order`]: the inner joins of a logical plan in a new order, along join edges only.
+//! 4. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays
 //!    on the host, why.
 //!
 //! Deliberately absent: I/O, clocks, catalogs. Facts about tables come in through [`TableFacts`].
+
+use std::sync::Arc;
 
 use datafusion_common::ScalarValue;
 
 pub mod cardinality;
 pub mod join_order;
 pub mod split;
+pub mod statistics;
+
+pub use statistics::{ColumnStatistics, TableStatistics};
 
 /// What the planner asks about tables.
 pub trait TableFacts {
@@ -36,4 +42,6 @@ pub struct ColumnFacts {
     pub min: Option<ScalarValue>,
     /// No value is greater.
     pub max: Option<ScalarValue>,
+    /// What ANALYZE found, of an older state.
+    pub statistics: Option<Arc<ColumnStatistics>>,
 }

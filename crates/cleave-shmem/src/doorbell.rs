@@ -31,9 +31,22 @@ impl Doorbell {
         Ok(Self(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// The bell that a peer made.
-    pub fn from_descriptor(descriptor: OwnedFd) -> Self {
-        Self(File::from(descriptor))
+    /// The bell that a peer made. Whatever it made, ringing and clearing it does not wait.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        // SAFETY: the descriptor is open; the call touches no memory.
+        let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
+        if flags < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let flags = flags | libc::O_NONBLOCK;
+        // SAFETY: the descriptor is open; the call touches no memory.
+        if unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFL, flags) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(File::from(descriptor)))
     }
 
     /// Wakes whoever waits.

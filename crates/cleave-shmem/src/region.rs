@@ -2,7 +2,8 @@
 //!
 //! A region is a memory file without a name. Its maker seals it, so that nobody can make it shorter under the
 //! other side, and takes all its pages at once: a machine without memory refuses the region and does not kill who
-//! touches it. [`Region::open`] checks both before it maps what a peer sent.
+//! touches it. [`Region::open`] checks seals and size before it maps what a peer sent; that the peer took its pages
+//! cannot be checked.
 //!
 //! On the heap ([`Region::on_heap`]) a region has the same layout and one process: for tests, and for Miri, which
 //! knows no mappings.
@@ -72,8 +73,15 @@ impl Region {
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let length =
             libc::off_t::try_from(bytes).map_err(|_| RegionError::Unfit("is too large"))?;
-        // SAFETY: `file` is open; the call touches no memory of this process.
-        let taken = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) };
+        let take = || {
+            // SAFETY: `file` is open; the call touches no memory of this process.
+            unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) }
+        };
+        let mut taken = take();
+        // A signal came, which says nothing of memory.
+        while taken == libc::EINTR {
+            taken = take();
+        }
         if taken != 0 {
             let source = io::Error::from_raw_os_error(taken);
             return Err(RegionError::System { action: "take its pages", source });

@@ -179,14 +179,6 @@ impl Consumer {
         Ok(self.look()? == 0)
     }
 
-    /// Whether there is nothing to read.
-    ///
-    /// # Errors
-    /// [`RingError::Position`].
-    pub fn is_empty(&mut self) -> Result<bool, RingError> {
-        Ok(distance(self.head, self.tail_seen) == 0 && self.look()? == 0)
-    }
-
     /// What there is to read, after a look at where the producer is.
     fn look(&mut self) -> Result<usize, RingError> {
         let theirs = self.memory.control().tail.0.load(Ordering::Acquire);

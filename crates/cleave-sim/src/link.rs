@@ -70,9 +70,17 @@ impl Link for SimLink {
     }
 
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
-        self.streams.execute(request).await.map_err(|error| match error {
-            LinkError::Device { source, .. } => link_error(source),
-            other => other,
+        let header = request.header;
+        self.streams.execute(request).await.map_err(|error| {
+            let error = match error {
+                LinkError::Device { source, .. } => link_error(source),
+                other => other,
+            };
+            if matches!(error, LinkError::Lost { .. }) {
+                // The device may have it: a later connection releases it.
+                self.way.steer(Command::new(header, Request::Release));
+            }
+            error
         })
     }
 

@@ -73,6 +73,14 @@ impl Machine {
         self.break_connections();
     }
 
+    /// Starts the device anew if it asks for that: a sync failed.
+    pub fn restart_if_asked(&self) {
+        if self.media.wants_restart() {
+            self.kill(false);
+            self.boot();
+        }
+    }
+
     /// Breaks every connection to it.
     pub fn break_connections(&self) {
         world::log("far: connections break");

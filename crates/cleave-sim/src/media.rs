@@ -3,7 +3,10 @@
 //! 1. A write changes the live blocks; [`Media::sync`] makes them durable.
 //! 2. [`SimMedia::lose_power`] keeps each unsynced block with even odds: the older or the newer bytes. A kill
 //!    keeps all of them.
-//! 3. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Taking the power or attaching
+//! 3. A sync that fails takes each unsynced block with even odds, for good, as a system does that reports a failure once
+//!    and takes the block for written; the handle syncs nothing more ([`SyncGate`]) until its process is started again,
+//!    which [`SimMedia::wants_restart`] tells whoever looks after it.
+//! 4. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Taking the power or attaching
 //!    anew makes older handles useless: what a dead process left behind writes nothing.
 //!
 //! Apart from [`cleave_media::FaultyMedia`] because faults come from the world's seed and go into its trace, and
@@ -15,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_media::{
-    AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, SplitMix64,
+    AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, SplitMix64, SyncGate,
 };
 
 use crate::world::{self, Change};
@@ -38,6 +41,8 @@ struct Blocks {
     durable_block_count: u64,
     /// The handle that may use it.
     life: u64,
+    /// A sync of that handle failed.
+    wants_restart: bool,
 }
 
 impl SimMedia {
@@ -52,9 +57,11 @@ impl SimMedia {
     pub fn attach(self: &Arc<Self>) -> Arc<Attached> {
         let mut blocks = self.lock();
         blocks.life += 1;
+        blocks.wants_restart = false;
         Arc::new(Attached {
             media: Arc::clone(self),
             life: blocks.life,
+            syncs: SyncGate::new(),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         })
@@ -69,23 +76,21 @@ impl SimMedia {
     pub fn lose_power(&self) {
         let mut blocks = self.lock();
         blocks.life += 1;
-        let unsynced = std::mem::take(&mut blocks.unsynced);
-        let (count, mut lost) = (unsynced.len(), 0);
-        for (block, before) in unsynced {
-            if world::below(2) == 0 {
-                lost += 1;
-                match before {
-                    Some(bytes) => blocks.live.insert(block, bytes),
-                    None => blocks.live.remove(&block),
-                };
-            }
-        }
+        let count = blocks.unsynced.len();
+        let lost = blocks.lose_unsynced();
+        blocks.unsynced.clear();
         if world::below(2) == 0 {
             let durable = blocks.durable_block_count;
             blocks.block_count = durable;
             blocks.live.retain(|block, _| *block < durable);
         }
         world::log(format_args!("media {}: {lost} of {count} unsynced blocks are lost", self.name));
+    }
+
+    /// Whether a sync failed, so that the process that uses it can store nothing more.
+    #[must_use]
+    pub fn wants_restart(&self) -> bool {
+        self.lock().wants_restart
     }
 
     fn lock(&self) -> MutexGuard<'_, Blocks> {
@@ -98,6 +103,7 @@ impl SimMedia {
 pub struct Attached {
     media: Arc<SimMedia>,
     life: u64,
+    syncs: SyncGate,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
 }
@@ -121,6 +127,28 @@ impl Attached {
         }
     }
 
+    fn sync_once(&self) -> Result<(), MediaError> {
+        self.change("sync")?;
+        // The power may just have gone.
+        let mut blocks = self.blocks("sync")?;
+        let count = blocks.unsynced.len();
+        if world::happens(|rates| rates.sync_error) {
+            let lost = blocks.lose_unsynced();
+            blocks.wants_restart = true;
+            drop(blocks);
+            self.log(format_args!("sync: fails, {lost} of {count} unsynced blocks are lost"));
+            let (media, source) = (self.media.name.to_owned(), io::Error::other("injected"));
+            return Err(MediaError::Sync { media, source });
+        }
+        if !world::with(world::SimWorld::media_lies) {
+            blocks.unsynced.clear();
+            blocks.durable_block_count = blocks.block_count;
+        }
+        drop(blocks);
+        self.log(format_args!("sync of {count} blocks"));
+        Ok(())
+    }
+
     fn log(&self, what: std::fmt::Arguments<'_>) {
         world::log(format_args!("media {}: {what}", self.media.name));
     }
@@ -136,6 +164,23 @@ impl Blocks {
             return Ok(());
         }
         Err(MediaError::OutOfRange { extent, block_count: self.block_count })
+    }
+
+    /// Takes each unsynced block with even odds; how many.
+    fn lose_unsynced(&mut self) -> usize {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let count = unsynced.len();
+        for (block, before) in unsynced {
+            if world::below(2) != 0 {
+                self.unsynced.insert(block, before);
+                continue;
+            }
+            match before {
+                Some(bytes) => self.live.insert(block, bytes),
+                None => self.live.remove(&block),
+            };
+        }
+        count - self.unsynced.len()
     }
 
     fn write(&mut self, block: u64, bytes: &[u8]) {
@@ -200,20 +245,7 @@ impl Media for Attached {
     }
 
     fn sync(&self) -> Result<(), MediaError> {
-        let change = self.change("sync")?;
-        if change == Change::Part || world::happens(|rates| rates.sync_error) {
-            self.log(format_args!("sync: fails"));
-            return Err(MediaError::Sync { source: io::Error::other("injected") });
-        }
-        let mut blocks = self.blocks("sync")?;
-        let count = blocks.unsynced.len();
-        if !world::with(world::SimWorld::media_lies) {
-            blocks.unsynced.clear();
-            blocks.durable_block_count = blocks.block_count;
-        }
-        drop(blocks);
-        self.log(format_args!("sync of {count} blocks"));
-        Ok(())
+        self.syncs.sync(&self.media.name, || self.sync_once())
     }
 
     fn block_count(&self) -> u64 {
@@ -225,7 +257,11 @@ impl Media for Attached {
         if change == Change::Part || world::happens(|rates| rates.sync_error) {
             self.log(format_args!("grow to {block_count}: the disk is full"));
             let source = io::Error::from(io::ErrorKind::StorageFull);
-            return Err(MediaError::Full { block_count, source });
+            return Err(MediaError::Full {
+                media: self.media.name.to_owned(),
+                block_count,
+                source,
+            });
         }
         let mut blocks = self.blocks("grow")?;
         blocks.block_count = blocks.block_count.max(block_count);

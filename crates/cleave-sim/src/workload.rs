@@ -5,11 +5,11 @@ use std::path::Path;
 
 use cleave_media::SplitMix64;
 
-use crate::model::{Effect, Model, Query, Row, Table};
+use crate::model::{Effect, Index, Key, Model, Query, Row, Table};
 use crate::world::index;
 
-/// Names of the devices that tables are put on.
-pub const DEVICES: [&str; 2] = ["embedded", "far"];
+/// Names of the devices that tables are put on: one, or divided over both.
+pub const DEVICES: [&str; 3] = ["embedded", "far", "embedded, far"];
 
 /// Every way to reach the same rows: what a session sets before it asks.
 pub const WAYS: [&[(&str, &str)]; 5] = [
@@ -39,7 +39,7 @@ pub struct Step {
 pub enum Kind {
     /// It changes the tables, if it succeeds.
     Change(Effect),
-    /// It fails, because a key is there already, and changes nothing.
+    /// It fails, because two rows have a key that only one may have, and changes nothing.
     Duplicate,
     /// It gives rows.
     Query(Query),
@@ -50,6 +50,7 @@ pub enum Kind {
 pub struct Workload {
     random: SplitMix64,
     next_table: u32,
+    next_index: u32,
     next_id: i64,
 }
 
@@ -60,6 +61,7 @@ impl Workload {
         Self {
             random: SplitMix64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)),
             next_table: 0,
+            next_index: 0,
             next_id: 1,
         }
     }
@@ -81,8 +83,9 @@ impl Workload {
                 sql: format!("DROP TABLE {name}"),
                 kind: Kind::Change(Effect::Drop(name)),
             },
-            12..50 => self.insert(model, name),
-            50..65 => self.copy(name, directory),
+            12..19 => self.index(&model.tables[&name], name),
+            19..52 => self.insert(&model.tables[&name], name),
+            52..66 => self.copy(&model.tables[&name], name, directory),
             _ => self.query(model, &tables, name),
         }
     }
@@ -92,26 +95,66 @@ impl Workload {
         self.next_table += 1;
         let has_key = self.random.below(2) == 0;
         let key = if has_key { " PRIMARY KEY" } else { "" };
+        let mut table = Table { has_key, ..Table::default() };
+        let mut unique = "";
+        if self.random.below(5) == 0 {
+            unique = " UNIQUE";
+            let index = Index { key: Key::V, unique: true, constraint: true };
+            table.indexes.insert(format!("{name}_v_key"), index);
+        }
         let device = DEVICES[index(&mut self.random, DEVICES.len())];
         Step {
-            settings: vec![("default_device", device.to_owned())],
-            sql: format!("CREATE TABLE {name} (id bigint{key}, v bigint NOT NULL, note text)"),
-            kind: Kind::Change(Effect::Create(name, Table { has_key, ..Table::default() })),
+            settings: vec![
+                ("default_device", device.to_owned()),
+                // Every second table is divided, those without a key in load order.
+                (
+                    "default_tablets",
+                    ["0", "3"][usize::from(self.next_table.is_multiple_of(2))].to_owned(),
+                ),
+            ],
+            sql: format!(
+                "CREATE TABLE {name} (id bigint{key}, v bigint NOT NULL{unique}, note text)"
+            ),
+            kind: Kind::Change(Effect::Create(name, table)),
         }
     }
 
-    fn insert(&mut self, model: &Model, name: String) -> Step {
+    /// Makes an index, or removes one.
+    fn index(&mut self, table: &Table, name: String) -> Step {
+        let own: Vec<_> = table.indexes.iter().filter(|(_, index)| !index.constraint).collect();
+        if !own.is_empty() && (own.len() > 2 || self.random.below(3) == 0) {
+            let dropped = own[index(&mut self.random, own.len())].0.clone();
+            let sql = format!("DROP INDEX {dropped}");
+            let kind = Kind::Change(Effect::DropIndex(name, dropped));
+            return Step { settings: Vec::new(), sql, kind };
+        }
+        let keys = [Key::Id, Key::V, Key::Note, Key::VAndId];
+        let key = keys[index(&mut self.random, keys.len())];
+        let unique = self.random.below(3) == 0;
+        let index_name = format!("i{}", self.next_index);
+        self.next_index += 1;
+        let word = if unique { " UNIQUE" } else { "" };
+        let sql = format!("CREATE{word} INDEX {index_name} ON {name} ({})", key.columns());
+        let kind = if unique && !table.differ_in(key, &[]) {
+            Kind::Duplicate
+        } else {
+            let index = Index { key, unique, constraint: false };
+            Kind::Change(Effect::CreateIndex(name, index_name, index))
+        };
+        Step { settings: Vec::new(), sql, kind }
+    }
+
+    fn insert(&mut self, table: &Table, name: String) -> Step {
         let count = 1 + index(&mut self.random, 6);
-        let mut rows = self.rows(count);
-        let table = &model.tables[&name];
-        let mut kind = Kind::Change(Effect::Insert(name.clone(), rows.clone()));
-        if table.has_key && !table.rows.is_empty() && self.random.below(6) == 0 {
+        let mut rows = self.rows(table, count);
+        let has_key = table.unique_keys().any(|key| key == Key::Id);
+        if has_key && !table.rows.is_empty() && self.random.below(6) == 0 {
             let at = index(&mut self.random, table.rows.len());
             let taken = table.rows.keys().nth(at).copied().unwrap_or_default();
             let place = index(&mut self.random, rows.len());
             rows[place].0 = taken;
-            kind = Kind::Duplicate;
         }
+        let kind = added(table, name.clone(), &rows);
         let mut sql = format!("INSERT INTO {name} VALUES ");
         for (number, (id, row)) in rows.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
@@ -122,9 +165,9 @@ impl Workload {
         Step { settings: Vec::new(), sql, kind }
     }
 
-    fn copy(&mut self, name: String, directory: &Path) -> Step {
+    fn copy(&mut self, table: &Table, name: String, directory: &Path) -> Step {
         let count = 1 + index(&mut self.random, 300);
-        let rows = self.rows(count);
+        let rows = self.rows(table, count);
         let mut text = String::new();
         for (id, row) in &rows {
             let note = row.note.as_ref().map_or_else(String::new, |note| format!("\"{note}\""));
@@ -135,20 +178,24 @@ impl Workload {
         Step {
             settings: Vec::new(),
             sql: format!("COPY {name} FROM '{}' (FORMAT csv)", path.display()),
-            kind: Kind::Change(Effect::Insert(name, rows)),
+            kind: added(table, name, &rows),
         }
     }
 
     fn query(&mut self, model: &Model, tables: &[&String], name: String) -> Step {
         let ids = self.next_id.unsigned_abs();
         let id = i64::try_from(self.random.below(ids)).unwrap_or(0);
-        let query = match self.random.below(7) {
+        let v = i64::try_from(self.random.below(60)).unwrap_or(0);
+        let query = match self.random.below(10) {
             0 => Query::All(name),
             1 => Query::Filter(name, 7, 3),
             2 => Query::Figures(name, id),
             3 => Query::Groups(name),
             4 => Query::Top(name, 1 + index(&mut self.random, 10)),
             5 => Query::Point(name, id),
+            6 => Query::Equal(name, v),
+            7 => Query::Word(name, WORDS[index(&mut self.random, WORDS.len())].to_owned()),
+            8 => Query::Range(name, v, v + 5),
             _ => {
                 // Its inner side has every id once only if it says so or nothing else went in; all of ours do.
                 let other = tables[index(&mut self.random, tables.len())].clone();
@@ -167,18 +214,31 @@ impl Workload {
         choose("slot_bytes", &["4096", "65536"]);
         choose("slot_count", &["1", "2", "16"]);
         choose("threads", &["1", "2"]);
+        choose("index_scan", &["on", "on", "off"]);
         Step { settings, sql: query.sql(), kind: Kind::Query(query) }
     }
 
-    fn rows(&mut self, count: usize) -> Vec<(i64, Row)> {
+    fn rows(&mut self, table: &Table, count: usize) -> Vec<(i64, Row)> {
+        // Where `v` may occur once only, most statements keep to that.
+        let differs = table.unique_keys().any(|key| key == Key::V) && self.random.below(6) > 0;
         let mut row = |_| {
             let id = self.next_id;
             self.next_id += 1 + i64::from(self.random.below(10) == 0);
             let word = self.random.below(1 + WORDS.len() as u64);
             let note = usize::try_from(word).ok().and_then(|word| WORDS.get(word));
             let v = i64::try_from(self.random.below(60)).unwrap_or(0);
+            let v = if differs { 100 + id } else { v };
             (id, Row { v, note: note.map(|word| (*word).to_owned()) })
         };
         (0..count).map(&mut row).collect()
+    }
+}
+
+/// What comes of adding `rows` to `table`.
+fn added(table: &Table, name: String, rows: &[(i64, Row)]) -> Kind {
+    if table.unique_keys().all(|key| table.differ_in(key, rows)) {
+        Kind::Change(Effect::Insert(name, rows.to_vec()))
+    } else {
+        Kind::Duplicate
     }
 }

@@ -61,6 +61,14 @@ impl Rates {
             file_error: rate(40),
         }
     }
+
+    /// Whether any of them makes something fail, and not only late or twice.
+    #[must_use]
+    pub fn make_failures(&self) -> bool {
+        let link = self.command_lost + self.command_late + self.reply_lost;
+        let media = self.read_error + self.read_flip + self.write_error + self.sync_error;
+        link + media + self.file_error > 0
+    }
 }
 
 /// A random index below `count`, which is above 0.

@@ -45,19 +45,10 @@ pub enum StoreError {
         /// Newest version that this build reads.
         newest: u16,
     },
-    /// A stored file that is not a page (segment directory, version map) cannot be read: it is damaged, or of a
-    /// newer Cleave.
+    /// Stored bytes that are not a page by themselves (a segment directory, a version map, a version chain, the entries of
+    /// an index) cannot be read: they are damaged, make no sense although their checksums hold, or are of a newer Cleave.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Stored bytes that are no page of their own (an index key, a version chain) make no sense although their
-    /// checksums hold: a writer was at fault.
-    #[error("{what} makes no sense: {reason}")]
-    Malformed {
-        /// What was read.
-        what: &'static str,
-        /// What does not hold.
-        reason: String,
-    },
     /// Media failed while a page was read or written: the device may be damaged or gone.
     #[error("page {page} of {segment}: {source}")]
     Media {

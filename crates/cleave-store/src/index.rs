@@ -9,7 +9,8 @@
 //! 2. Few new keys stay in a [`Memtable`]; a bulk load sorts its keys with a [`KeySorter`].
 //! 3. [`RunWriter`] writes sorted keys as a segment of index pages, which [`Run`] looks up and scans; a [filter]
 //!    spares look-ups of keys that a run does not have.
-//! 4. [`KeyMerge`] reads a memtable and runs as one sorted stream: to compact, or to check that keys are unique.
+//! 4. [`KeyMerge`] reads a memtable and runs as one sorted stream: to compact, or to check that keys are unique. A
+//!    [`PageCursor`] reads pages of a run for whoever has their names and not the run's directory: a device.
 //!
 //! Invariant: runs never change; what an index says is checked against the visible version by whoever asks
 //! (rule 16). Deliberately absent: entries that repeat. In an index that is not unique, the VID is part of the entry.
@@ -18,12 +19,15 @@ pub mod filter;
 pub mod key;
 pub mod memtable;
 pub mod merge;
+pub mod page_cursor;
+mod page_entries;
 pub mod run;
 pub mod sorter;
 
 pub use key::{INDEX_KEY_BYTES, INDEX_KEY_BYTES_MAX, IndexKey, KeyColumn, after_prefix};
 pub use memtable::Memtable;
 pub use merge::{KeyMerge, MergeSource};
+pub use page_cursor::PageCursor;
 pub use run::{FinishedRun, KeyBlock, KeyRange, Run, RunCursor, RunWriter};
 pub use sorter::KeySorter;
 

@@ -13,6 +13,7 @@
 //!    [`placement`] looks up in it.
 //! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
 //! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
+//!    [`tablet_key`]: [`TabletKey`], from a row to its tablet.
 //! 9. [`frame`]: the envelope around everything stored that is not a page.
 //!
 //! Invariants: only this crate interprets page bytes; nothing here blocks on a network, starts a thread or knows
@@ -48,16 +49,18 @@ pub mod frame;
 pub mod index;
 pub mod placement;
 pub mod segment;
+pub mod tablet_key;
 pub mod version;
 pub mod zone_map;
 
 pub use frame::{Format, FrameError};
 pub use index::{
     FinishedRun, INDEX_KEY_BYTES, IndexKey, KeyBlock, KeyColumn, KeyMerge, KeyRange, KeySorter,
-    Memtable, MergeSource, Run, RunCursor, RunWriter, after_prefix,
+    Memtable, MergeSource, PageCursor, Run, RunCursor, RunWriter, after_prefix,
 };
 pub use placement::{Placement, RowPlace};
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};
+pub use tablet_key::TabletKey;
 pub use version::{
     ChainStep, ChainWalk, PageVisibility, Snapshot, VersionHeader, VersionMap, VersionPlace,
     VersionRun, find_visible, read_version,

@@ -48,6 +48,9 @@ pub use writer::{SegmentWriter, Tail, append_rows};
 /// Most rows of one page: a slot has 16 bits.
 pub const PAGE_ROW_COUNT_MAX: u32 = 1 << 16;
 
+/// Most bytes of the page class of any segment.
+pub(crate) const PAGE_BYTES_MAX: u32 = 1 << 28;
+
 /// How large the pages of a segment are. A property of the segment, not of the format: readers need not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageClass {
@@ -80,6 +83,13 @@ impl PageClass {
     pub fn inline_bytes_max(self) -> u32 {
         (self.page_bytes / 8).min(64 << 10)
     }
+}
+
+/// Most blocks of a page. A page of one wide row, which alone may exceed its class, stays far below it: what is long
+/// overflows.
+pub(crate) fn block_count_max(is_overflow: bool) -> u32 {
+    let bytes = if is_overflow { overflow::PAGE_BYTES_MAX } else { PAGE_BYTES_MAX as usize };
+    u32::try_from(bytes / BLOCK_SIZE).unwrap_or(u32::MAX)
 }
 
 /// A page that awaits its place on media.

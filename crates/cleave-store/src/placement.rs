@@ -83,11 +83,6 @@ impl Placement {
         self.segments.insert(directory.segment, directory);
     }
 
-    /// Takes a segment out.
-    pub fn remove(&mut self, segment: SegmentId) -> Option<Arc<SegmentDirectory>> {
-        self.segments.remove(&segment)
-    }
-
     /// The directory of a segment.
     #[must_use]
     pub fn segment(&self, segment: SegmentId) -> Option<&Arc<SegmentDirectory>> {

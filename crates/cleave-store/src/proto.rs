@@ -227,7 +227,7 @@ pub struct PageRef {
     /// Blocks.
     #[prost(uint32, tag = "3")]
     pub block_count: u32,
-    /// Rows; of an overflow page, payload bytes.
+    /// Rows; 0 of an overflow page.
     #[prost(uint32, tag = "4")]
     pub row_count: u32,
     /// CRC-32C of the page header.

@@ -11,8 +11,9 @@
 //!    [`SegmentDirectory::encode`] frames it with a mark, a format version and a checksum.
 //! 3. Readers prune by [`SegmentDirectory::zone_arrays`], and look up by `placement.rs`.
 //!
-//! Invariant: entries ascend by logical page, numbers are unique among pages and overflow pages, every page has at
-//! least one row and one block, and an overflow page belongs to the entry that points to it.
+//! Invariant: entries ascend by logical page, and all numbers of an entry, those of its overflow pages too, are above all
+//! of the entry before it, as they are handed out; numbers are unique, every page has at least one row and one block and
+//! no more than pages may have, and an overflow page belongs to the entry that points to it.
 //! [`SegmentDirectory::decode`] refuses anything else. Since an entry carries the page's checksum, the directory
 //! vouches for every byte of the segment.
 //!
@@ -29,7 +30,7 @@ use prost::Message;
 use crate::error::StoreError;
 use crate::frame::{Format, FrameError};
 use crate::ids::{PAGE_MAX, RecId, SegmentId};
-use crate::page::{EncodedPage, PAGE_ROW_COUNT_MAX, PageClass, PageKind};
+use crate::page::{EncodedPage, PAGE_ROW_COUNT_MAX, PageClass, PageKind, block_count_max};
 use crate::page_source::{PageRef, SegmentRef};
 use crate::proto;
 use crate::zone_map::{ZoneArrays, ZoneEntry, zone_arrays};
@@ -118,6 +119,23 @@ impl SegmentDirectory {
         }
     }
 
+    /// A sealed segment of `pages`, which somebody else has placed.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for pages that make no segment.
+    pub fn sealed(
+        segment: SegmentRef,
+        kind: SegmentKind,
+        class: PageClass,
+        pages: Vec<PageEntry>,
+    ) -> Result<Self, StoreError> {
+        let directory = Self { pages, sealed: true, ..Self::new(segment, kind, class) };
+        match directory.validate() {
+            Ok(()) => Ok(directory),
+            Err(reason) => Err(StoreError::Mismatch { what: "a sealed segment", reason }),
+        }
+    }
+
     /// What its pages have in common, for reads.
     #[must_use]
     pub fn segment_ref(&self) -> SegmentRef {
@@ -138,7 +156,7 @@ impl SegmentDirectory {
     /// Logical number for the next page.
     #[must_use]
     pub fn next_page(&self) -> u32 {
-        self.page_refs().map(|page| page.page).max().map_or(0, |last| last.saturating_add(1))
+        self.pages.last().map_or(0, |entry| entry.number_last().saturating_add(1))
     }
 
     /// Every page, overflow pages behind the page they belong to.
@@ -207,15 +225,10 @@ impl SegmentDirectory {
         retired.extend(overflow.iter().map(|page| page.extent));
 
         let kept = self.pages.get(..kept_count).unwrap_or_default();
-        let number_last = kept.iter().flat_map(PageEntry::page_refs).map(|page| page.page).max();
-        let mut numbers = BTreeSet::from_iter(number_last);
-        let mut last = number_last;
+        let mut last = kept.last().map(PageEntry::number_last);
         for entry in &entries {
-            entry.validate(last, &mut numbers).map_err(refused)?;
-            if let Some(old) = entry.page_refs().find(|page| Some(page.page) <= number_last) {
-                return Err(refused(format!("page number {} is not new", old.page)));
-            }
-            last = Some(entry.page.page);
+            entry.validate(last).map_err(refused)?;
+            last = Some(entry.number_last());
         }
         self.pages.truncate(kept_count);
         self.pages.extend(entries);
@@ -250,10 +263,10 @@ impl SegmentDirectory {
     /// Checks what the module promises.
     fn validate(&self) -> Result<(), String> {
         RecId::new(self.segment, 0, 0).map_err(|error| error.to_string())?;
-        let (mut last, mut numbers) = (None, BTreeSet::new());
+        let mut last = None;
         for entry in &self.pages {
-            entry.validate(last, &mut numbers)?;
-            last = Some(entry.page.page);
+            entry.validate(last)?;
+            last = Some(entry.number_last());
         }
         Ok(())
     }
@@ -265,26 +278,36 @@ impl PageEntry {
         std::iter::once(&self.page).chain(&self.overflow)
     }
 
-    /// Checks an entry that follows the page `last`; `numbers` are those taken, to which its own are added.
-    fn validate(&self, last: Option<u32>, numbers: &mut BTreeSet<u32>) -> Result<(), String> {
+    /// The highest of its logical numbers.
+    fn number_last(&self) -> u32 {
+        self.page_refs().map(|page| page.page).max().unwrap_or(0)
+    }
+
+    /// Checks an entry that follows another one whose highest number is `last`.
+    fn validate(&self, last: Option<u32>) -> Result<(), String> {
         let PageRef { page, row_count, .. } = self.page;
-        if last.is_some_and(|last| last >= page) {
-            return Err(format!("page {page} is out of order"));
-        }
         if row_count == 0 || row_count > PAGE_ROW_COUNT_MAX {
             return Err(format!("page {page} has {row_count} rows"));
         }
         if self.vid_first.checked_add(u64::from(row_count)).is_none() {
             return Err(format!("page {page} has rows past the last VID"));
         }
-        for part in self.page_refs() {
+        let mut numbers = BTreeSet::new();
+        for (index, part) in self.page_refs().enumerate() {
             let number = part.page;
+            if last.is_some_and(|last| last >= number) {
+                return Err(format!("page number {number} is out of order"));
+            }
             if number > PAGE_MAX || !numbers.insert(number) {
                 return Err(format!("page number {number} is taken or too large"));
             }
-            let end = part.extent.start.0.checked_add(u64::from(part.extent.block_count));
-            if part.extent.block_count == 0 || end.is_none() {
+            let block_count = part.extent.block_count;
+            let end = part.extent.start.0.checked_add(u64::from(block_count));
+            if block_count == 0 || end.is_none() {
                 return Err(format!("page {number} lies nowhere"));
+            }
+            if block_count > block_count_max(index > 0) {
+                return Err(format!("page {number} has {block_count} blocks"));
             }
         }
         Ok(())

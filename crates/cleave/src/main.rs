@@ -28,6 +28,10 @@ use failure::Failure;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Stack of the threads that parse and plan. Planning calls itself once for each operator of a chain; a stack takes no
+/// memory that is not used.
+const STACK_BYTES: usize = 32 << 20;
+
 fn main() -> ExitCode {
     let invocation = match arguments::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
@@ -40,19 +44,24 @@ fn main() -> ExitCode {
     if let Command::DeviceProcess { arguments } = invocation.command {
         return cleave_device::main_with_args(arguments);
     }
-    // Planning calls itself once for each operator of a chain; a stack takes no memory that is not used.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(32 << 20)
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
+    // The first thread's stack is as large as whoever starts the program says; and one of the runtime's own must not
+    // wait for what a person types.
+    let outcome = runtime.and_then(|runtime| {
+        let thread = std::thread::Builder::new().name("cleave".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(move || runtime.block_on(Box::pin(run(invocation))))
+    });
+    let outcome = match outcome {
+        Ok(running) => running.join(),
         Err(error) => {
             complain(&format!("no threads to run on: {error}"));
             return ExitCode::from(2);
         }
     };
-    match runtime.block_on(Box::pin(run(invocation))) {
+    match outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {

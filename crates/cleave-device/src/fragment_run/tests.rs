@@ -25,6 +25,9 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         slot_bytes: 4096,
         settings: Vec::new(),
         first_slot: 0,
+        narrowings: Vec::new(),
+        indexes: Vec::new(),
+        reserved: Vec::new(),
     };
     let (sink, events) = SlotSender::channel(SlotForm::Batches);
     (FragmentRun::new(&request, 77, sink), events)

@@ -24,6 +24,18 @@ fn touching_extents_are_one() {
 }
 
 #[test]
+fn what_is_kept_is_bounded() {
+    let mut reservations = Reservations::default();
+    for run in 0..RUNS_MAX as u64 {
+        assert!(reservations.has_room(1));
+        reservations.add(extent(2 * run, 1));
+    }
+    assert!(!reservations.has_room(1));
+    reservations.add(extent(0, 10));
+    assert!(reservations.has_room(4) && !reservations.has_room(6));
+}
+
+#[test]
 fn the_highest_addresses_do_not_overflow() {
     let mut reservations = Reservations::default();
     reservations.add(extent(u64::MAX, 7));

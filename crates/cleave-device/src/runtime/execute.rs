@@ -1,6 +1,6 @@
 //! Execute, from the request to a run that works.
 //!
-//! 1. The request's figures are checked, its header enters the epoch.
+//! 1. The request's figures are checked, its header enters the epoch, and the space that it may write to is its own.
 //! 2. A run of the same number that exists takes the new listener; else one is entered.
 //! 3. [`Admission`](crate::admission::Admission) takes its memory: operators and slots. Runs that
 //!    nobody listens to any more give way first.
@@ -9,29 +9,31 @@
 //! 5. Its copies start on the fragment threads.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::datatypes::SchemaRef;
-use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunKey};
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, MorselList, MorselSource, ReadAheadPages, build_id,
-    decode_fragment, fragment_task_context, with_copies,
+    FragmentContext, FragmentCounters, IndexInput, MorselList, MorselSource, PageSink,
+    ReadAheadPages, build_id, decode_fragment, fragment_task_context, index_inputs,
+    narrowed_inputs, reserve_plan, with_copies,
 };
 use cleave_store::Snapshot;
 use datafusion_execution::TaskContext;
 use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion_execution::memory_pool::MemoryPool;
+use datafusion_execution::memory_pool::{MemoryPool, MemoryReservation};
 use datafusion_execution::runtime_env::RuntimeEnvBuilder;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tokio::task::JoinError;
 
-use super::{COPIES_MAX, RUNS_MAX, RunKey, Runtime, SLOT_BYTES, SLOT_COUNT, key, refused};
+use super::{COPIES_MAX, RUNS_MAX, Runtime, SLOT_BYTES, SLOT_COUNT, check_page, refused};
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine};
 use crate::fragment_run::FragmentRun;
 use crate::memory_budget::MemoryBudget;
+use crate::reserved_pages::{ReservedPages, check_reserved};
 use crate::run_copies::{RunWork, run_copies};
 use crate::run_pages::{CpuTime, RunPages};
 
@@ -51,6 +53,9 @@ impl Runtime {
         check_figures(&request)?;
         let request = Arc::new(request);
         let entry = self.enter(&request.header).await?;
+        if let Some(owner) = entry.as_ref() {
+            check_reserved(&request, &owner.lock_reservations())?;
+        }
         let memory_bytes = memory_of(&request);
         let (run, is_new) = self.enter_run(&request, memory_bytes, slots.clone())?;
         if !is_new {
@@ -83,7 +88,7 @@ impl Runtime {
         slots: SlotSender,
     ) -> Result<(Arc<FragmentRun>, bool), DeviceError> {
         let mut runs = self.lock_runs();
-        if let Some(run) = runs.get(&key(&request.header)) {
+        if let Some(run) = runs.get(&request.header.run_key()) {
             return Ok((Arc::clone(run), false));
         }
         if request.first_slot > 0 {
@@ -99,8 +104,17 @@ impl Runtime {
         if runs.len() >= RUNS_MAX {
             return Err(refused(format!("{RUNS_MAX} runs wait to be released")));
         }
+        let ending = self.lock_ending();
+        let ending = ending.iter().filter_map(Weak::upgrade);
+        let mut others = runs.values().map(Arc::clone).chain(ending);
+        if let Some((other, extent)) =
+            others.find_map(|run| Some((run.header().run, run.writes_to(&request.reserved)?)))
+        {
+            let message = format!("{extent} are reserved for run {other}, which is not over");
+            return Err(refused(message));
+        }
         let run = Arc::new(FragmentRun::new(request, memory_bytes, slots));
-        runs.insert(key(&request.header), Arc::clone(&run));
+        runs.insert(request.header.run_key(), Arc::clone(&run));
         Ok((run, true))
     }
 
@@ -144,26 +158,33 @@ impl Runtime {
             Arc::clone(&cpu),
             self.cache(),
         ));
+        let written = (!request.reserved.is_empty()).then(|| {
+            let (media, threads) = (Arc::clone(&self.media), threads.clone());
+            ReservedPages::new(media, threads, Arc::clone(&cpu), &request.reserved)
+        });
         let preparing = {
             let (request, pages, cores) =
                 (Arc::clone(request), Arc::clone(&pages), self.options.cores);
             let (counters, budget) = (Arc::clone(&counters), Arc::clone(&budget));
-            async move { prepare(&request, pages, counters, budget, cores) }
+            let written = written.clone();
+            async move { prepare(&request, pages, written, counters, budget, cores) }
         };
         let broke_off = |error: JoinError| {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, schema, copies, task } =
+        let Prepared { plan, plan_memory, schema, copies, task } =
             threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         run.hold(admitted.split(ring_bytes(request)));
         let work = RunWork {
             run: Arc::clone(run),
             copies,
             plan,
+            plan_memory,
             task,
             slot_bytes: u64::from(request.slot_bytes),
             pages,
+            written,
             counters,
             budget,
             cpu,
@@ -179,6 +200,7 @@ impl Runtime {
 struct Prepared {
     /// With as many partitions as there are copies.
     plan: Arc<dyn ExecutionPlan>,
+    plan_memory: MemoryReservation,
     schema: SchemaRef,
     copies: u32,
     task: Arc<TaskContext>,
@@ -188,16 +210,24 @@ struct Prepared {
 fn prepare(
     request: &Execute,
     pages: Arc<RunPages>,
+    written: Option<ReservedPages>,
     counters: Arc<FragmentCounters>,
     budget: Arc<MemoryBudget>,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
-    let order = request.inputs.iter().map(|(_, morsels)| morsels.as_slice());
+    // Which pages of a narrowed input are read is known when its index is: nothing is read ahead of that.
+    let is_narrowed =
+        |input: u32| request.narrowings.iter().any(|n| n.input == input && n.reads_an_index());
+    let order = request.inputs.iter().filter(|(number, _)| !is_narrowed(*number));
+    let order = order.map(|(_, morsels)| morsels.as_slice());
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
     let context = FragmentContext {
         pages: Arc::new(ReadAheadPages::new(pages, order, &memory)),
         snapshot: Snapshot { commit: request.snapshot },
         inputs: morsel_sources(request)?,
+        narrowings: narrowed_inputs(&request.narrowings).map_err(|error| of_decoding(&error))?,
+        indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
+        sink: written.map(|written| Arc::new(written) as Arc<dyn PageSink>),
         read_ahead: READ_AHEAD,
         counters,
     };
@@ -211,6 +241,8 @@ fn prepare(
         .map_err(of_engine)?;
     let task = fragment_task_context(Arc::new(context), environment, &request.settings)
         .map_err(|error| of_decoding(&error))?;
+    let plan_memory =
+        reserve_plan(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
     let plan = decode_fragment(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
     let partitions = plan.output_partitioning().partition_count();
     if partitions != 1 {
@@ -222,7 +254,7 @@ fn prepare(
     // An operator that merges its inputs has one partition, whatever lies below it.
     let can_copy = copied.output_partitioning().partition_count() == copies as usize;
     let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
-    Ok(Prepared { plan, schema, copies, task })
+    Ok(Prepared { plan, plan_memory, schema, copies, task })
 }
 
 /// A run that was entered and not yet accepted; if its maker goes away, it goes too.
@@ -284,6 +316,12 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
     if request.copies > COPIES_MAX {
         return Err(outside("copies", u64::from(request.copies), 0, u64::from(COPIES_MAX)));
     }
+    for (_, morsels) in &request.inputs {
+        for page in morsels.iter().flat_map(|morsel| &morsel.pages) {
+            std::iter::once(&page.page).chain(&page.overflow).try_for_each(check_page)?;
+        }
+    }
+    request.indexes.iter().flat_map(IndexInput::pages).try_for_each(check_page)?;
     for (name, value) in &request.settings {
         let is_size = value.parse::<u64>().is_ok_and(|rows| BATCH_SIZES.contains(&rows));
         if name == BATCH_SIZE && !is_size {

@@ -2,16 +2,20 @@
 //!
 //! 1. A claim ends what older epochs have under way, records the new owner durably, and only then is
 //!    answered. It names the opening that it follows, so of two hosts that claim at once one succeeds.
-//! 2. Every other command enters: its header must name the owner's database and epoch. While it works it
-//!    holds the ownership, so that a claim waits for it.
+//! 2. Every other command enters: its header must name the owner's database, epoch and opening. While it
+//!    works it holds the ownership, so that a claim waits for it.
+//! 3. Who only looks belongs to no opening, and its header says so with epoch 0. It may read what the database stores
+//!    here whoever has it open, and whether or not anyone does: a reader verifies what it gets by its own root.
 //!
 //! Copies of one database count the same epochs. What tells them apart is the opening: an epoch belongs
-//! to the opening that claimed it first.
+//! to the opening that claimed it first, and no command of another one is served in it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Ownership, Reply};
-use tokio::sync::OwnedRwLockReadGuard;
+use cleave_fragment::command::{
+    CommandHeader, DeviceError, DeviceErrorCause, LOOKING_EPOCH, Ownership, Reply,
+};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::{Runtime, refused};
 use crate::reservations::Reservations;
@@ -49,19 +53,33 @@ impl Runtime {
         Ok(owner)
     }
 
-    /// Makes `header`'s database the owner, in its epoch.
+    /// Lets `header` in where nothing is changed: as the owner's, or to look.
+    pub(super) async fn enter_to_read(&self, header: &CommandHeader) -> Result<Entry, DeviceError> {
+        if header.epoch != LOOKING_EPOCH {
+            return self.enter(header).await;
+        }
+        check_database(header)?;
+        let owner = Arc::clone(&self.owner).read_owned().await;
+        match owner.as_ref().map(|owner| owner.ownership) {
+            Some(current) if current.database != header.database => {
+                Err(other_database(&current, &header.database))
+            }
+            _ => Ok(owner),
+        }
+    }
+
+    /// Makes `header`'s opening the owner.
     pub(super) async fn claim(
         &self,
         header: &CommandHeader,
-        opening: u64,
         after: u64,
     ) -> Result<Reply, DeviceError> {
         check_database(header)?;
-        if opening == 0 {
-            return Err(refused("a claim needs an opening other than 0".to_owned()));
+        if header.opening == 0 || header.epoch == LOOKING_EPOCH {
+            return Err(refused("a claim needs an opening and an epoch other than 0".to_owned()));
         }
-        let claimed = Ownership { database: header.database, epoch: header.epoch, opening };
-        let mut owner = self.owner.write().await;
+        let claimed = header.ownership();
+        let owner = Arc::clone(&self.owner).write_owned().await;
         let current = owner.as_ref().map(|owner| owner.ownership);
         if current == Some(claimed) {
             return Ok(Reply::Done);
@@ -70,22 +88,18 @@ impl Runtime {
             check_succession(current, &claimed, after)?;
         }
         self.end_all_runs(&superseded(claimed.epoch, None)).await;
-        self.record(Some(claimed)).await?;
-        *owner = Some(Owner::new(claimed));
-        Ok(Reply::Done)
+        self.hand_to(owner, Some(claimed)).await
     }
 
     /// Makes the device nobody's, if it is `header`'s.
     pub(super) async fn give_up(&self, header: &CommandHeader) -> Result<Reply, DeviceError> {
         check_database(header)?;
-        let mut owner = self.owner.write().await;
+        let owner = Arc::clone(&self.owner).write_owned().await;
         let Some(current) = owner.as_ref() else { return Ok(Reply::Done) };
         check_owner(&current.ownership, header)?;
         let message = "the database gave the device up";
         self.end_all_runs(&DeviceError::new(DeviceErrorCause::Cancelled, message)).await;
-        self.record(None).await?;
-        *owner = None;
-        Ok(Reply::Done)
+        self.hand_to(owner, None).await
     }
 
     /// Ends every run for the reason `why` and waits until each stands still. The caller holds the
@@ -104,12 +118,20 @@ impl Runtime {
         }
     }
 
-    async fn record(&self, owner: Option<Ownership>) -> Result<(), DeviceError> {
+    /// Makes `next` the owner, on media and then in memory. Both are done or neither is begun, whether or not the
+    /// caller waits: a record that nobody acts by would let in an opening that is over.
+    async fn hand_to(
+        &self,
+        mut owner: OwnedRwLockWriteGuard<Option<Owner>>,
+        next: Option<Ownership>,
+    ) -> Result<Reply, DeviceError> {
         let record = self.options.owner.clone();
         self.on_io_thread(move |_| {
             record
-                .replace(owner)
-                .map_err(|error| DeviceError::new(DeviceErrorCause::Io, error.to_string()))
+                .replace(next)
+                .map_err(|error| DeviceError::new(DeviceErrorCause::Io, error.to_string()))?;
+            *owner = next.map(Owner::new);
+            Ok(Reply::Done)
         })
         .await
     }
@@ -154,6 +176,14 @@ fn check_owner(current: &Ownership, header: &CommandHeader) -> Result<(), Device
     }
     if header.epoch > current.epoch {
         return Err(not_claimed(format!("in epoch {}", current.epoch), header));
+    }
+    if header.opening != current.opening {
+        let message = format!(
+            "a copy of the database, or another opening of it, has the device, which it claimed in the \
+             same epoch {}",
+            current.epoch
+        );
+        return Err(DeviceError::new(DeviceErrorCause::StaleEpoch, message));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! When a peer counts as gone, and what it is believed. The rest is tested over sockets.
 
+use cleave_fragment::command::CommandHeader;
 use tokio::io::duplex;
 
 use super::*;
@@ -57,7 +58,7 @@ fn a_host_is_believed_to_have_consumed_what_was_sent() {
         }
     };
     let counts = SentByRun::default();
-    let sent = counts.begin(run_key(&header(1)), 5);
+    let sent = counts.begin(header(1).run_key(), 5);
     assert_eq!(believed(&counts, 1, u64::MAX), 5);
     sent.fetch_max(9, Ordering::Relaxed);
     assert_eq!(believed(&counts, 1, 8), 8);
@@ -65,6 +66,6 @@ fn a_host_is_believed_to_have_consumed_what_was_sent() {
     assert_eq!(believed(&counts, 2, 10), 0, "of another run nothing was sent");
     // A run that ended is forgotten when the next begins.
     drop(sent);
-    let _next = counts.begin(run_key(&header(2)), 0);
+    let _next = counts.begin(header(2).run_key(), 0);
     assert_eq!(believed(&counts, 1, 10), 0);
 }

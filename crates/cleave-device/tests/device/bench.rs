@@ -17,12 +17,12 @@ use cleave_fragment::command::{
     ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
 };
 use cleave_fragment::link::{
-    AbandonedRuns, DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError, LocalLink,
-    RemoteAddress, RemoteLink, RunStream, Token,
+    AbandonedRuns, ConnectedLink, DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError,
+    RemoteAddress, RunStream, Token,
 };
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_fragment::{Morsel, MorselPage, TableScanExec, build_id, encode_fragment};
-use cleave_media::{BlockAddress, Extent, Media, Memory};
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, Media, Memory};
 use cleave_store::{
     Column, ColumnRef, ColumnType, PageClass, PageRef, Projection, SegmentId, SegmentRef,
     SegmentWriter, TableSchema,
@@ -47,9 +47,10 @@ pub(crate) struct Bench {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) media: Arc<dyn Media>,
     pub(crate) epoch: u64,
-    next: AtomicU64,
-    _server: Option<Server>,
-    _local: Option<LocalServer>,
+    pub(crate) opening: u64,
+    pub(crate) next: AtomicU64,
+    pub(crate) _server: Option<Server>,
+    pub(crate) _local: Option<LocalServer>,
 }
 
 pub(crate) fn options() -> RuntimeOptions {
@@ -96,17 +97,23 @@ impl Bench {
 
     /// A bench whose opening has not claimed the device.
     pub(crate) fn unclaimed(link: Arc<dyn Link>, media: Arc<dyn Media>) -> Self {
-        Self { link, media, epoch: 1, next: AtomicU64::new(1), _server: None, _local: None }
+        let (epoch, opening) = (1, OPENING + 1);
+        Self { link, media, epoch, opening, next: AtomicU64::new(1), _server: None, _local: None }
     }
 
     /// A bench of a later epoch, which has not claimed the device.
     pub(crate) fn later(&self, epoch: u64) -> Self {
-        Self { epoch, ..Self::unclaimed(Arc::clone(&self.link), Arc::clone(&self.media)) }
+        self.copy(epoch, OPENING + epoch)
+    }
+
+    /// A bench of a copy of the database, which has not claimed the device.
+    pub(crate) fn copy(&self, epoch: u64, opening: u64) -> Self {
+        Self { epoch, opening, ..Self::unclaimed(Arc::clone(&self.link), Arc::clone(&self.media)) }
     }
 
     /// Claims the device for the bench's epoch, as the successor of the opening `after`.
     pub(crate) async fn claim(&self, after: u64) -> Result<Reply, LinkError> {
-        self.call(Request::Claim { opening: OPENING + self.epoch, after }).await
+        self.call(Request::Claim { after }).await
     }
 
     pub(crate) fn header(&self) -> CommandHeader {
@@ -114,6 +121,7 @@ impl Bench {
         CommandHeader {
             database: DATABASE,
             epoch: self.epoch,
+            opening: self.opening,
             run: 0,
             sequence,
             interaction: sequence,
@@ -180,7 +188,7 @@ impl Bench {
     /// Writes the table through the link, from block 0 on; returns its morsels, a page each.
     pub(crate) async fn load(&self) -> Vec<Morsel> {
         let (bytes, morsels) = table_pages();
-        let block_count = u32::try_from(bytes.len() / cleave_media::BLOCK_SIZE).unwrap();
+        let block_count = u32::try_from(bytes.len() / BLOCK_SIZE).unwrap();
         self.reserve(0, block_count).await;
         self.write(0, &bytes).await.unwrap();
         self.call(Request::Sync).await.unwrap();
@@ -206,6 +214,9 @@ impl Bench {
             slot_bytes: 16 << 10,
             settings: vec![("datafusion.execution.batch_size".into(), "500".into())],
             first_slot: 0,
+            narrowings: Vec::new(),
+            indexes: Vec::new(),
+            reserved: Vec::new(),
         }
     }
 
@@ -232,6 +243,21 @@ pub(crate) fn extent(start: u64, block_count: u32) -> Extent {
 pub(crate) fn write_item(start: u64, bytes: &[u8]) -> WriteItem {
     let payload = Payload::new(bytes.to_vec().into());
     WriteItem { start: BlockAddress(start), payload }
+}
+
+/// Every kind of command but identify, claim and execute.
+pub(crate) fn every_request() -> Vec<Request> {
+    vec![
+        Request::Read(vec![ReadItem::Blocks(extent(0, 1))]),
+        Request::Write(vec![write_item(0, &[9; BLOCK_SIZE])]),
+        Request::Sync,
+        Request::Reserve { extents: vec![extent(0, 64)] },
+        Request::Fetch { consumed: 1 },
+        Request::Cancel,
+        Request::Release,
+        Request::Status,
+        Request::GiveUp,
+    ]
 }
 
 pub(crate) fn any_port() -> SocketAddr {
@@ -264,7 +290,10 @@ impl Credentials {
         Arc::new(DeviceIdentity::from_pem(certificate, key).unwrap())
     }
 
-    pub(crate) async fn connect(&self, address: SocketAddr) -> Result<Arc<RemoteLink>, LinkError> {
+    pub(crate) async fn connect(
+        &self,
+        address: SocketAddr,
+    ) -> Result<Arc<ConnectedLink>, LinkError> {
         self.reconnect(address, AbandonedRuns::default()).await
     }
 
@@ -272,13 +301,25 @@ impl Credentials {
         &self,
         address: SocketAddr,
         abandoned: AbandonedRuns,
-    ) -> Result<Arc<RemoteLink>, LinkError> {
+    ) -> Result<Arc<ConnectedLink>, LinkError> {
         let pem = self.certificate.as_bytes();
-        RemoteLink::reconnect(remote_address(address), token(), Some(pem), None, abandoned).await
+        connect_remote(address, token(), Some(pem), None, abandoned).await
     }
 }
 
-pub(crate) fn remote_address(address: SocketAddr) -> RemoteAddress {
+/// A link over TCP that has connected.
+pub(crate) async fn connect_remote(
+    address: SocketAddr,
+    token: Token,
+    ca_pem: Option<&[u8]>,
+    rate_cap: Option<u64>,
+    abandoned: AbandonedRuns,
+) -> Result<Arc<ConnectedLink>, LinkError> {
+    let address = remote_address(address);
+    ConnectedLink::remote(address, token, ca_pem, rate_cap, abandoned)?.connected().await
+}
+
+fn remote_address(address: SocketAddr) -> RemoteAddress {
     RemoteAddress { host: address.ip().to_string(), port: address.port() }
 }
 
@@ -357,8 +398,8 @@ impl LocalServer {
         Self { socket, runtime: Some(runtime), folder: None }
     }
 
-    pub(crate) async fn connect(&self) -> Result<Arc<LocalLink>, LinkError> {
-        LocalLink::connect(&self.socket, None, AbandonedRuns::default()).await
+    pub(crate) async fn connect(&self) -> Result<Arc<ConnectedLink>, LinkError> {
+        ConnectedLink::local(&self.socket, None, AbandonedRuns::default())?.connected().await
     }
 
     /// Closes the listener and all connections before it returns; the folder stays while what is returned does.
@@ -423,7 +464,7 @@ pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
     let mut bytes = Vec::new();
     let mut morsels = Vec::new();
     for page in pages {
-        let start = (bytes.len() / cleave_media::BLOCK_SIZE) as u64;
+        let start = (bytes.len() / BLOCK_SIZE) as u64;
         let place = PageRef {
             page: page.page,
             extent: extent(start, page.block_count()),

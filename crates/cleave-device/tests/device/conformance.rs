@@ -17,8 +17,8 @@ use datafusion_physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
 use crate::bench::{
-    Bench, DATABASE, DEVICE_ID, MEMORY_BYTES, OPENING, ROW_COUNT, device_error, drain, extent, ids,
-    memory, options, scan, scan_with, segment, write_item,
+    Bench, DATABASE, DEVICE_ID, MEMORY_BYTES, OPENING, ROW_COUNT, device_error, drain,
+    every_request, extent, ids, memory, options, scan, scan_with, segment, write_item,
 };
 
 macro_rules! over_every_link {
@@ -48,7 +48,9 @@ over_every_link![
     spoilt_writes_are_refused,
     requests_that_make_no_sense_are_refused,
     a_database_that_is_not_the_owner_is_refused,
+    a_copy_of_the_database_that_did_not_claim_is_refused,
     columns_are_read_and_verify,
+    what_would_take_memory_without_bound_is_refused,
     a_damaged_page_is_named,
     a_fragment_returns_every_row_once_and_a_report,
     a_predicate_is_applied_on_the_device,
@@ -170,10 +172,7 @@ async fn a_database_that_is_not_the_owner_is_refused(bench: Bench) {
     bench.reserve(0, 1).await;
     let other = CommandHeader { database: *b"another database", ..bench.header() };
     let (cause, message) = device_error(
-        bench
-            .link
-            .call(Command::new(other, Request::Claim { opening: 9, after: OPENING + 1 }))
-            .await,
+        bench.link.call(Command::new(other, Request::Claim { after: OPENING + 1 })).await,
     );
     assert_eq!(cause, DeviceErrorCause::OtherDatabase);
     assert!(message.contains("serves database 6120746573742773"), "{message}");
@@ -181,6 +180,30 @@ async fn a_database_that_is_not_the_owner_is_refused(bench: Bench) {
     assert!(bench.link.call(Command::new(other, write)).await.is_err());
     assert_eq!(bench.media.bytes_written(), 0);
     bench.write(0, &[1; BLOCK_SIZE]).await.unwrap();
+}
+
+async fn a_copy_of_the_database_that_did_not_claim_is_refused(bench: Bench) {
+    let morsels = bench.load().await;
+    let before = bench.read_blocks(extent(0, 4)).await.unwrap();
+    let mut request = bench.request(1, &scan(None), &morsels);
+    request.slot_count = 1;
+    let mut stream = bench.execute(request.clone()).await;
+    bench.reach(1, RunState::Stalled).await;
+    // Equal in database, epoch and run.
+    for opening in [OPENING, 0] {
+        let copy = bench.copy(1, opening);
+        for request in every_request() {
+            let what = format!("{request:?}");
+            let (cause, message) = device_error(copy.call_run(1, request).await);
+            assert_eq!(cause, DeviceErrorCause::StaleEpoch, "{what}: {message}");
+            assert!(message.contains("a copy of the database"), "{what}: {message}");
+        }
+        request.header = copy.header_of_run(1);
+        let (cause, _) = device_error(bench.link.execute(request.clone()).await);
+        assert_eq!(cause, DeviceErrorCause::StaleEpoch);
+    }
+    assert_eq!(bench.read_blocks(extent(0, 4)).await.unwrap(), before);
+    assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
 }
 
 async fn columns_are_read_and_verify(bench: Bench) {
@@ -201,6 +224,38 @@ async fn columns_are_read_and_verify(bench: Bench) {
     let ReadPayload::Columns { header, chunks } = payloads[1].clone() else { panic!() };
     assert_eq!((chunks.len(), header.is_empty()), (1, false));
     assert!(payloads[1].byte_count() < page.extent.bytes() / 2, "it is not the whole page");
+}
+
+async fn what_would_take_memory_without_bound_is_refused(bench: Bench) {
+    let morsels = bench.load().await;
+    let page = morsels[0].pages[0].page;
+    let read = async |page, columns: Vec<ColumnRef>| {
+        let item = ReadItem::Columns { page, segment: segment(), columns };
+        bench.call(Request::Read(vec![item])).await
+    };
+    for count in [2, 100_000] {
+        let (cause, message) = device_error(read(page, vec![ColumnRef::User(1); count]).await);
+        assert_eq!(cause, DeviceErrorCause::Refused);
+        assert!(message.contains("twice"), "{message}");
+    }
+    let huge = cleave_store::PageRef { extent: extent(0, 8193), ..page };
+    let (cause, message) = device_error(read(huge, vec![ColumnRef::User(1)]).await);
+    assert_eq!(cause, DeviceErrorCause::Refused, "{message}");
+    for is_overflow in [false, true] {
+        let mut morsels = morsels.clone();
+        let page = &mut morsels[3].pages[0];
+        if is_overflow {
+            page.overflow.push(huge);
+        } else {
+            page.page = huge;
+        }
+        let request = bench.request(1, &scan(None), &morsels);
+        let (cause, message) = device_error(bench.link.execute(request).await);
+        assert_eq!(cause, DeviceErrorCause::Refused);
+        assert!(message.contains("a page of 33558528 bytes"), "{message}");
+    }
+    let all = vec![ColumnRef::User(2), ColumnRef::User(1), ColumnRef::Vid];
+    read(page, all).await.unwrap();
 }
 
 /// Changes one byte of the page's second column.
@@ -517,14 +572,14 @@ async fn a_damaged_page_ends_the_run(bench: Bench) {
     assert_eq!(drain(&mut stream).await.unwrap(), (0..11_000).collect::<Vec<_>>());
 }
 
-async fn a_higher_epoch_ends_runs_and_reservations(mut bench: Bench) {
+async fn a_higher_epoch_ends_runs_and_reservations(bench: Bench) {
     let morsels = bench.load().await;
     let mut request = bench.request(1, &scan(None), &morsels);
     request.slot_count = 1;
     let mut stream = bench.execute(request).await;
     bench.reach(1, RunState::Stalled).await;
     let old = bench.header();
-    bench.epoch = 2;
+    let bench = Bench { epoch: 2, opening: OPENING + 2, ..bench };
     bench.claim(OPENING + 1).await.unwrap();
     let status = bench.status().await;
     assert_eq!((status.reserved_block_count, status.runs), (0, Vec::new()));

@@ -4,33 +4,18 @@ use std::sync::Arc;
 
 use cleave_device::{OwnerRecord, Runtime, RuntimeOptions};
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceErrorCause, Ownership, Reply, Request, RunState,
+    Command, CommandHeader, DeviceErrorCause, LOOKING_EPOCH, Ownership, Reply, Request, RunState,
 };
 use cleave_fragment::link::{DeviceService, EmbeddedLink, Link};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Media};
 
 use crate::bench::{
     Bench, Credentials, DATABASE, OPENING, ROW_COUNT, Server, any_port, device_error, drain,
-    extent, memory, options, scan, write_item,
+    every_request, extent, memory, options, scan,
 };
 use crate::faults::GatedMedia;
 
 use DeviceErrorCause::{NotClaimed, NotReserved, OtherDatabase, Refused, StaleEpoch};
-
-/// Every kind of command but identify, claim and execute.
-fn every_request() -> Vec<Request> {
-    vec![
-        Request::Read(vec![cleave_fragment::command::ReadItem::Blocks(extent(0, 1))]),
-        Request::Write(vec![write_item(0, &[9; BLOCK_SIZE])]),
-        Request::Sync,
-        Request::Reserve { extents: vec![extent(0, 64)] },
-        Request::Fetch { consumed: 1 },
-        Request::Cancel,
-        Request::Release,
-        Request::Status,
-        Request::GiveUp,
-    ]
-}
 
 /// A device over media of its own, and links of both kinds to it.
 async fn device_and_links(
@@ -109,12 +94,56 @@ async fn commands_of_an_opening_that_has_not_claimed_are_refused() {
 }
 
 #[tokio::test]
+async fn who_looks_reads_whoever_owns_the_device_and_changes_nothing() {
+    for which in 0..2 {
+        let media = memory();
+        let (_server, links) = device_and_links(Arc::clone(&media), options()).await;
+        let host = Bench::of(Arc::clone(&links[which]), Arc::clone(&media), None).await;
+        let morsels = host.load().await;
+        let looking = host.later(LOOKING_EPOCH);
+        let owned = owner(&host).await;
+        let written = media.bytes_written();
+        // Beside the owner, and when the device is nobody's.
+        for is_owned in [true, false] {
+            for request in every_request() {
+                let what = format!("{request:?}");
+                let reads = matches!(request, Request::Read(_) | Request::Status);
+                let gives_up = request == Request::GiveUp;
+                match looking.call_run(1, request).await {
+                    Ok(_) => assert!(reads || (gives_up && !is_owned), "{what}"),
+                    error => {
+                        let expected = if is_owned { StaleEpoch } else { NotClaimed };
+                        assert_eq!(device_error(error).0, expected, "{what}");
+                        assert!(!reads, "{what}");
+                    }
+                }
+            }
+            let execute = looking.request(1, &scan(None), &morsels);
+            assert!(looking.link.execute(execute).await.is_err());
+            assert_eq!(device_error(looking.claim(OPENING + 1).await).0, Refused);
+            assert_eq!(owner(&host).await, owned.filter(|_| is_owned));
+            assert_eq!(media.bytes_written(), written);
+            if is_owned {
+                host.call(Request::GiveUp).await.unwrap();
+            }
+        }
+        let header = CommandHeader { database: [9; 16], ..looking.header() };
+        let read = |header| {
+            let blocks = cleave_fragment::command::ReadItem::Blocks(extent(0, 1));
+            host.link.call(Command::new(header, Request::Read(vec![blocks])))
+        };
+        read(header).await.unwrap();
+        host.later(2).claim(0).await.unwrap();
+        assert_eq!(device_error(read(header).await).0, OtherDatabase);
+    }
+}
+
+#[tokio::test]
 async fn of_two_copies_that_count_the_same_epoch_one_is_let_in() {
     let media = memory();
     let (_server, [link, _]) = device_and_links(Arc::clone(&media), options()).await;
     let bench = Bench::of(link, Arc::clone(&media), None).await;
-    let next = bench.later(2);
-    let claim = |opening: u64, after: u64| next.call(Request::Claim { opening, after });
+    let claim = async |opening: u64, after: u64| bench.copy(2, opening).claim(after).await;
     let first = claim(71, OPENING + 1).await.unwrap();
     assert_eq!(first, Reply::Done);
     assert_eq!(claim(71, OPENING + 1).await.unwrap(), Reply::Done, "twice is once");
@@ -124,15 +153,32 @@ async fn of_two_copies_that_count_the_same_epoch_one_is_let_in() {
         assert!(message.contains("a copy of the database"), "{message}");
     }
     // A copy that has counted further, and has not seen who owns the device now.
-    let third = bench.later(3);
+    let third = bench.copy(3, 73);
     for after in [OPENING + 1, 0] {
-        let claim = third.call(Request::Claim { opening: 73, after }).await;
-        assert_eq!(device_error(claim).0, StaleEpoch);
+        assert_eq!(device_error(third.claim(after).await).0, StaleEpoch);
     }
     assert_eq!(owner(&bench).await.unwrap().opening, 71);
-    third.call(Request::Claim { opening: 73, after: 71 }).await.unwrap();
-    let none = third.call(Request::Claim { opening: 0, after: 73 }).await;
-    assert_eq!(device_error(none).0, Refused);
+    third.claim(71).await.unwrap();
+    assert_eq!(device_error(bench.copy(4, 0).claim(73).await).0, Refused);
+}
+
+#[tokio::test]
+async fn a_copy_that_steers_a_run_of_the_same_number_does_not_reach_it() {
+    let media = memory();
+    let device = Runtime::new(Arc::clone(&media), options()).unwrap();
+    let link: Arc<dyn Link> = EmbeddedLink::new(Arc::clone(&device) as _, None);
+    let bench = Bench::of(link, media, None).await;
+    let morsels = bench.load().await;
+    let mut request = bench.request(1, &scan(None), &morsels);
+    request.slot_count = 1;
+    let mut stream = bench.execute(request).await;
+    bench.reach(1, RunState::Stalled).await;
+    // Neither is answered, and so neither is refused.
+    let copy = bench.copy(1, OPENING);
+    device.steer(Command::new(copy.header_of_run(1), Request::Fetch { consumed: 1000 }));
+    device.steer(Command::new(copy.header_of_run(1), Request::Release));
+    assert_eq!(bench.status().await.runs.first().unwrap().consumed, 0);
+    assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
 }
 
 #[tokio::test]
@@ -177,6 +223,40 @@ async fn a_claim_waits_for_the_writes_that_are_under_way() {
 }
 
 #[tokio::test]
+async fn memory_and_record_agree_however_far_a_claim_came_that_nobody_waits_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let record = OwnerRecord::beside_identity(&directory.path().join("nas.media.id"));
+    let media = memory();
+    let options = RuntimeOptions { owner: record.clone(), ..options() };
+    let device = Runtime::new(Arc::clone(&media), options).unwrap();
+    let link: Arc<dyn Link> = EmbeddedLink::new(device, None);
+    let bench = Bench::of(link, media, None).await;
+    let mut last = OPENING + 1;
+    for epoch in 2..6 {
+        let next = bench.later(epoch);
+        {
+            let mut claiming = Box::pin(next.claim(last));
+            assert!(futures::poll!(&mut claiming).is_pending());
+            // Until the record is written, which nobody here is told.
+            while record.read().unwrap().unwrap().epoch < epoch {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(owner(&bench).await, record.read().unwrap(), "epoch {epoch}");
+        last = OPENING + epoch;
+    }
+    {
+        let last = bench.later(5);
+        let mut giving_up = Box::pin(last.call(Request::GiveUp));
+        assert!(futures::poll!(&mut giving_up).is_pending());
+        while record.read().unwrap().is_some() {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(owner(&bench).await, None);
+}
+
+#[tokio::test]
 async fn a_restarted_device_remembers_whose_it_is_and_no_reservation() {
     let directory = tempfile::tempdir().unwrap();
     let identity = directory.path().join("nas.media.id");
@@ -205,8 +285,8 @@ async fn a_restarted_device_remembers_whose_it_is_and_no_reservation() {
     assert_eq!(device_error(second.write(0, &[1; BLOCK_SIZE]).await).0, NotReserved);
     let mut stream = second.execute(second.request(1, &scan(None), &morsels)).await;
     assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
-    let other = CommandHeader { database: *b"another database", ..second.header() };
-    let claim = Request::Claim { opening: 5, after: OPENING + 2 };
+    let other = CommandHeader { database: *b"another database", opening: 5, ..second.header() };
+    let claim = Request::Claim { after: OPENING + 2 };
     let (cause, message) = device_error(second.link.call(Command::new(other, claim)).await);
     assert_eq!(cause, OtherDatabase);
     assert!(message.contains("--hand-over"), "{message}");
@@ -217,7 +297,7 @@ async fn a_restarted_device_remembers_whose_it_is_and_no_reservation() {
     assert_eq!(device_error(second.call(Request::Sync).await).0, NotClaimed);
     let link = start();
     let other = CommandHeader { database: *b"another database", epoch: 1, ..other };
-    let claim = Request::Claim { opening: 5, after: 0 };
+    let claim = Request::Claim { after: 0 };
     assert_eq!(link.call(Command::new(other, claim)).await.unwrap(), Reply::Done);
 }
 
@@ -232,7 +312,7 @@ async fn commands_that_come_late_twice_or_in_another_order_do_no_harm() {
     // the reverse order, after a newer one began to write.
     let mut kept: Vec<Command> =
         every_request().into_iter().map(|r| Command::new(older.header_of_run(1), r)).collect();
-    kept.push(Command::new(older.header(), Request::Claim { opening: OPENING + 1, after: 0 }));
+    kept.push(Command::new(older.header(), Request::Claim { after: 0 }));
     let execute = older.request(1, &scan(None), &morsels);
     let newer = older.later(2);
     newer.claim(OPENING + 1).await.unwrap();

@@ -17,7 +17,9 @@ use cleave_fragment::command::{
     Command, CommandHeader, DeviceErrorCause, Reply, Request, RunState,
 };
 use cleave_fragment::link::local_stream::LocalStream;
-use cleave_fragment::link::{AbandonedRuns, AttachMode, DeviceService, Link, LinkError, LocalLink};
+use cleave_fragment::link::{
+    AbandonedRuns, AttachMode, ConnectedLink, DeviceService, Link, LinkError,
+};
 use cleave_media::BLOCK_SIZE;
 use cleave_shmem::{Doorbell, receive_descriptors};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,8 +39,8 @@ fn identify() -> Command {
     Command::new(CommandHeader::default(), Request::Identify)
 }
 
-async fn connect(socket: &Path) -> Result<Arc<LocalLink>, LinkError> {
-    LocalLink::connect(socket, None, AbandonedRuns::default()).await
+async fn connect(socket: &Path) -> Result<Arc<ConnectedLink>, LinkError> {
+    ConnectedLink::local(socket, None, AbandonedRuns::default())?.connected().await
 }
 
 // ---- death ---------------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ impl Drop for Process {
 }
 
 /// A link to a process that is starting.
-async fn connect_soon(socket: &Path) -> Arc<LocalLink> {
+async fn connect_soon(socket: &Path) -> Arc<ConnectedLink> {
     let connecting = async {
         loop {
             match connect(socket).await {
@@ -299,7 +301,7 @@ impl Raw {
         let [region, _, _, bell, _]: [OwnedFd; 5] = descriptors.try_into().unwrap();
         let region = std::fs::File::from(region);
         let ring_bytes = (region.metadata().unwrap().len() - DATA) / 2;
-        Self { socket, region, ring_bytes, bell: Doorbell::from_descriptor(bell) }
+        Self { socket, region, ring_bytes, bell: Doorbell::from_descriptor(bell).unwrap() }
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {

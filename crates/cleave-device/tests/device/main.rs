@@ -8,6 +8,7 @@ mod dependencies;
 mod faults;
 mod fencing;
 mod local;
+mod merging;
 mod peers;
 mod program;
 mod restart;

@@ -8,13 +8,16 @@ use cleave_fragment::command::wire::{
     Frame, FrameKind, MAGIC, PROTOCOL_VERSION, read_frame, read_welcome, write_frame, write_hello,
 };
 use cleave_fragment::command::{Command, CommandHeader, DeviceErrorCause, Request};
-use cleave_fragment::link::{DeviceService, Link, LinkError, RemoteLink, Token};
+use cleave_fragment::link::{AbandonedRuns, ConnectedLink, DeviceService, Link, LinkError, Token};
+use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bench::{
-    Bench, Credentials, Server, any_port, device_error, drain, memory, options, port_of_my_own,
-    remote_address, scan, table_pages, token,
+    Bench, Credentials, Server, any_port, connect_remote, device_error, drain, memory, options,
+    port_of_my_own, scan, table_pages, token,
 };
 use crate::faults::{Liar, Lie};
 
@@ -22,8 +25,16 @@ fn device() -> Arc<dyn DeviceService> {
     Runtime::new(memory(), options()).unwrap()
 }
 
-async fn connect_plain(address: SocketAddr) -> Result<Arc<RemoteLink>, LinkError> {
-    RemoteLink::connect(remote_address(address), token(), None, None).await
+async fn connect_plain(address: SocketAddr) -> Result<Arc<ConnectedLink>, LinkError> {
+    connect_with(address, token(), None).await
+}
+
+async fn connect_with(
+    address: SocketAddr,
+    token: Token,
+    rate_cap: Option<u64>,
+) -> Result<Arc<ConnectedLink>, LinkError> {
+    connect_remote(address, token, None, rate_cap, AbandonedRuns::default()).await
 }
 
 fn identify() -> Command {
@@ -37,7 +48,7 @@ async fn on_this_machine_a_link_works_without_tls_but_not_without_the_token() {
     let server = Server::start(device(), any_port(), None).await;
     connect_plain(server.address).await.unwrap().call(identify()).await.unwrap();
     let wrong = Token::new("another-token-of-some-length", "a test").unwrap();
-    let error = RemoteLink::connect(remote_address(server.address), wrong, None, None).await;
+    let error = connect_with(server.address, wrong, None).await;
     let error = error.unwrap_err();
     assert!(matches!(error, LinkError::Unauthenticated { .. }), "{error}");
     let text = error.to_string();
@@ -312,6 +323,74 @@ async fn a_message_that_makes_no_sense_costs_only_its_answer() {
     assert_eq!((answer.kind, answer.request), (FrameKind::Pong, 9));
 }
 
+/// `field` as field `tag`, below 16, of a message.
+fn inside(tag: u8, field: &[u8]) -> Vec<u8> {
+    let mut message = vec![tag << 3 | 2];
+    let mut length = field.len();
+    while length >= 0x80 {
+        message.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+        length >>= 7;
+    }
+    message.push(u8::try_from(length).unwrap());
+    message.extend_from_slice(field);
+    message
+}
+
+#[tokio::test]
+async fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decoded() {
+    let server = Server::start(device(), any_port(), None).await;
+    let mut socket = greeted(&server).await;
+    let empty = |tag: u8, bytes: usize| [tag << 3 | 2, 0].repeat(bytes / 2 - 32);
+    // Pages of a morsel of an input of an execute; items of a read; what no command has.
+    let pages = inside(3, &inside(2, &empty(3, 16 << 20)));
+    let items = inside(3, &empty(1, 2 << 20));
+    let unknown = empty(15, 2 << 20);
+    for (kind, head) in
+        [(FrameKind::Execute, pages), (FrameKind::Command, items), (FrameKind::Command, unknown)]
+    {
+        for request in [7, 8] {
+            write_frame(&mut socket, &Frame::of_head(kind, request, head.clone())).await.unwrap();
+            let answer = read_frame(&mut socket).await.unwrap().unwrap();
+            assert_eq!((answer.kind, answer.request), (FrameKind::Error, request));
+            let text = String::from_utf8_lossy(&answer.head).into_owned();
+            assert!(text.contains(" fields would take "), "{text}");
+        }
+    }
+    // Nobody waits for this one, which is no reason to take it.
+    let head = inside(3, &empty(1, 2 << 20));
+    write_frame(&mut socket, &Frame::of_head(FrameKind::Command, 0, head)).await.unwrap();
+    assert_eq!(read_frame(&mut socket).await.unwrap().unwrap().kind, FrameKind::Error);
+    write_frame(&mut socket, &Frame::of_head(FrameKind::Ping, 9, Vec::new())).await.unwrap();
+    assert_eq!(read_frame(&mut socket).await.unwrap().unwrap().kind, FrameKind::Pong);
+}
+
+/// A projection whose one column is named `name`.
+fn named(name: String) -> Arc<dyn ExecutionPlan> {
+    let expr = ProjectionExpr { expr: Arc::new(Column::new("id", 0)), alias: name };
+    Arc::new(ProjectionExec::try_new(vec![expr], scan(None)).unwrap())
+}
+
+#[tokio::test]
+async fn an_answer_longer_than_a_frame_is_an_error_and_the_connection_goes_on() {
+    let bench = Bench::remote(memory(), options()).await;
+    let morsels = bench.load().await;
+    let mut request = bench.request(1, &scan(None), &morsels);
+    (request.slot_count, request.memory_bytes) = (1, 1 << 20);
+    let mut other = bench.execute(request).await;
+    let mut request = bench.request(2, &named("x".repeat(5 << 20)), &morsels);
+    request.memory_bytes = 56 << 20;
+    let (cause, message) = device_error(bench.link.execute(request.clone()).await);
+    assert_eq!(cause, DeviceErrorCause::Refused);
+    assert!(message.contains("its answer would be a frame"), "{message}");
+    assert_eq!(drain(&mut other).await.unwrap().len(), 20_000, "over the same connection");
+    drop(other);
+    bench.reach_idle().await;
+    let short = bench.request(3, &named("x".repeat(3 << 20)), &morsels);
+    request.fragment = short.fragment;
+    let mut stream = bench.execute(request).await;
+    assert!(stream.next().await.unwrap().is_some());
+}
+
 #[tokio::test]
 async fn a_panic_in_the_device_is_one_answer() {
     let server = Server::start(Arc::new(Liar(Lie::Panic)), any_port(), None).await;
@@ -358,8 +437,7 @@ async fn a_capped_link_carries_the_same() {
     let server =
         Server::start(Arc::clone(&device) as Arc<dyn DeviceService>, any_port(), None).await;
     let rate = Some(1 << 30);
-    let remote: Arc<dyn Link> =
-        RemoteLink::connect(remote_address(server.address), token(), None, rate).await.unwrap();
+    let remote: Arc<dyn Link> = connect_with(server.address, token(), rate).await.unwrap();
     let embedded: Arc<dyn Link> = cleave_fragment::link::EmbeddedLink::new(device, rate);
     for link in [remote, embedded] {
         let bench = Bench::of(link, memory(), None).await;

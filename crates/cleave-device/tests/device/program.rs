@@ -6,8 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_fragment::command::{CommandHeader, DeviceErrorCause, Reply, Request};
-use cleave_fragment::link::Link;
+use cleave_device::OwnerRecord;
+use cleave_fragment::command::{CommandHeader, DeviceErrorCause, Ownership, Reply, Request};
+use cleave_fragment::link::{Link, LinkError};
 use cleave_media::BLOCK_SIZE;
 
 use crate::bench::{
@@ -118,6 +119,36 @@ async fn it_serves_is_killed_and_serves_again() {
     assert_eq!(before.device, after.device, "the identity stays with the media");
 }
 
+/// The most memory that `process` has had, in MiB.
+fn peak_mib(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[tokio::test]
+async fn a_fragment_of_more_structures_than_memory_leaves_it_as_it_was() {
+    let place = Place::new();
+    let mut process = Process(place.command_with_tls("127.0.0.1:0").spawn().unwrap());
+    let address = SocketAddr::from(([127, 0, 0, 1], port(&mut process, &place.path("port")).await));
+    let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
+    let bench = Bench::of(link, memory(), None).await;
+    let morsels = bench.load().await;
+    let before = peak_mib(&process);
+    // A field that plans have, of no bytes, eight million times.
+    for tag in 1..16_u8 {
+        let mut request = bench.request(u64::from(tag), &scan(None), &morsels);
+        request.fragment = [tag << 3 | 2, 0].repeat((16 << 20) / 2).into();
+        let (cause, message) = crate::bench::device_error(bench.link.execute(request).await);
+        assert_eq!(cause, DeviceErrorCause::Unsupported);
+        assert!(message.contains("fields"), "{message}");
+    }
+    let after = peak_mib(&process);
+    assert!(after < before + 200, "{before} MiB, then {after} MiB");
+    let mut stream = bench.execute(bench.request(99, &scan(None), &morsels)).await;
+    assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
+}
+
 #[tokio::test]
 async fn it_ends_with_the_program_that_started_it() {
     let place = Place::new();
@@ -200,23 +231,115 @@ fn what_cannot_start_says_why() {
     assert!(code == 2 && text.contains("32 hexadecimal digits"), "{text}");
 }
 
+/// Starts a device in `place`, and claims it for `database`.
+async fn claim(place: &Place, database: [u8; 16], hand_over: bool) -> Result<Reply, LinkError> {
+    let mut command = place.command_with_tls("127.0.0.1:0");
+    if hand_over {
+        command.arg("--hand-over");
+    }
+    drop(std::fs::remove_file(place.path("port")));
+    let mut process = Process(command.spawn().unwrap());
+    let port = port(&mut process, &place.path("port")).await;
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
+    let opening = u64::from(database[0]);
+    let header = CommandHeader { database, epoch: 1, opening, ..CommandHeader::default() };
+    let claim = Request::Claim { after: 0 };
+    link.call(cleave_fragment::command::Command::new(header, claim)).await
+}
+
+/// A loop device over a file, while it lives.
+struct Loop {
+    device: PathBuf,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Loop {
+    /// `None`, aloud, where this user may not make one.
+    #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+    fn new(block_count: u64) -> Option<Self> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(block_count * BLOCK_SIZE as u64).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
+        match made {
+            Ok(output) if output.status.success() => {
+                let device = String::from_utf8(output.stdout).unwrap();
+                Some(Self { device: device.trim().into(), _file: file })
+            }
+            other => {
+                eprintln!("skipped: no loop device can be made here: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let detached = Command::new("losetup").arg("--detach").arg(&self.device).status();
+        assert!(detached.is_ok_and(|status| status.success()), "{}", self.device.display());
+    }
+}
+
+#[tokio::test]
+async fn a_block_device_remembers_on_another_machine_whose_it_is() {
+    let Some(disk) = Loop::new(1000) else { return };
+    // Each place is a machine to which the disk is carried: nothing but the disk comes along.
+    let machine = || {
+        let place = Place::new();
+        std::os::unix::fs::symlink(&disk.device, place.path("media")).unwrap();
+        place
+    };
+    let refused = async |place: &Place, database| {
+        let (cause, message) = crate::bench::device_error(claim(place, database, false).await);
+        assert_eq!(cause, DeviceErrorCause::OtherDatabase);
+        assert!(message.contains("--hand-over"), "{message}");
+    };
+    let first = machine();
+    assert_eq!(claim(&first, [1; 16], false).await.unwrap(), Reply::Done);
+    let left: Vec<_> = std::fs::read_dir(first.directory.path()).unwrap().collect();
+    assert!(!left.iter().any(|file| {
+        file.as_ref().unwrap().file_name().to_string_lossy().starts_with("media.id")
+    }));
+    let second = machine();
+    refused(&second, [2; 16]).await;
+    assert_eq!(claim(&second, [1; 16], false).await.unwrap(), Reply::Done, "a repeated claim");
+    assert_eq!(claim(&second, [2; 16], true).await.unwrap(), Reply::Done);
+    refused(&machine(), [1; 16]).await;
+
+    // Damage is refused aloud, and handed over.
+    let file = std::fs::File::options().write(true).open(&disk.device).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 8], 512 + 30).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let third = machine();
+    let (code, text) = run(third.command_with_tls("127.0.0.1:0"));
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("media: ") && text.contains("--hand-over"), "{text}");
+    assert_eq!(claim(&third, [3; 16], true).await.unwrap(), Reply::Done);
+    refused(&machine(), [2; 16]).await;
+}
+
+#[tokio::test]
+async fn a_block_device_takes_over_what_an_earlier_build_kept_beside_it() {
+    let Some(disk) = Loop::new(1000) else { return };
+    let place = Place::new();
+    std::os::unix::fs::symlink(&disk.device, place.path("media")).unwrap();
+    let owner = Ownership { database: [1; 16], epoch: 1, opening: 1 };
+    let beside = OwnerRecord::beside_identity(&place.path("media.id"));
+    beside.replace(Some(owner)).unwrap();
+    assert!(claim(&place, [2; 16], false).await.is_err());
+    assert_eq!(beside.read().unwrap(), None, "it lies on the device now");
+    // One that was left elsewhere says nothing against it.
+    beside.replace(Some(Ownership { database: [2; 16], ..owner })).unwrap();
+    assert!(claim(&place, [2; 16], false).await.is_err());
+    assert_eq!(claim(&place, [1; 16], false).await.unwrap(), Reply::Done);
+}
+
 #[tokio::test]
 async fn it_remembers_whose_it_is_until_it_is_handed_over() {
     let place = Place::new();
-    let claim = async |database: [u8; 16], hand_over: bool| {
-        let mut command = place.command_with_tls("127.0.0.1:0");
-        if hand_over {
-            command.arg("--hand-over");
-        }
-        drop(std::fs::remove_file(place.path("port")));
-        let mut process = Process(command.spawn().unwrap());
-        let port = port(&mut process, &place.path("port")).await;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
-        let header = CommandHeader { database, epoch: 1, ..CommandHeader::default() };
-        let claim = Request::Claim { opening: u64::from(database[0]), after: 0 };
-        link.call(cleave_fragment::command::Command::new(header, claim)).await
-    };
+    let claim = async |database, hand_over| claim(&place, database, hand_over).await;
     assert_eq!(claim([1; 16], false).await.unwrap(), Reply::Done);
     let (cause, message) = crate::bench::device_error(claim([2; 16], false).await);
     assert_eq!(cause, DeviceErrorCause::OtherDatabase);

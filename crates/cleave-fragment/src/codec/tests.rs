@@ -1,18 +1,18 @@
 //! Fragments survive the way to bytes and back; what is no fragment is refused by name.
 
-use arrow::datatypes::{DataType, Field};
-use cleave_store::Snapshot;
+use arrow::datatypes::Field;
 use datafusion_common::ScalarValue;
 use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_expr::Operator;
-use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, in_list, is_null};
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::empty::EmptyExec;
 use datafusion_physical_plan::filter::FilterExec;
 use datafusion_physical_plan::limit::GlobalLimitExec;
 
 use super::*;
-use crate::fragment::{FragmentContext, fragment_task_context};
+use crate::expressions::key_set::compact_keys;
+use crate::fragment::{FragmentContext, fragment_task_context, unread_task_context};
 
 fn schema(names: &[&str]) -> SchemaRef {
     let fields: Vec<Field> =
@@ -37,35 +37,7 @@ fn scan() -> TableScan {
 }
 
 fn task() -> Arc<TaskContext> {
-    #[derive(Debug)]
-    struct NoPages;
-    impl cleave_store::PageSource for NoPages {
-        fn read(
-            &self,
-            _reads: Vec<cleave_store::PageRead>,
-        ) -> futures::future::BoxFuture<
-            '_,
-            Result<Vec<cleave_store::PageColumns>, cleave_store::StoreError>,
-        > {
-            Box::pin(async { Ok(Vec::new()) })
-        }
-        fn read_overflow(
-            &self,
-            _segment: cleave_store::SegmentRef,
-            _pages: Vec<cleave_store::PageRef>,
-        ) -> futures::future::BoxFuture<'_, Result<Vec<bytes::Bytes>, cleave_store::StoreError>>
-        {
-            Box::pin(async { Ok(Vec::new()) })
-        }
-    }
-    let context = Arc::new(FragmentContext {
-        pages: Arc::new(NoPages),
-        snapshot: Snapshot { commit: 1 },
-        inputs: Default::default(),
-        read_ahead: 1,
-        counters: Arc::default(),
-    });
-    fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[]).unwrap()
+    unread_task_context().unwrap()
 }
 
 fn shown(plan: &Arc<dyn ExecutionPlan>) -> String {
@@ -224,11 +196,55 @@ fn a_chain_too_deep_to_be_walked_is_refused_before_it_is_built() {
         expr_type: Some(ExprType::BinaryExpr(Box::new(chain))),
     };
     let task = task();
-    let context = PhysicalPlanDecodeContext::new(&task, &FragmentCodec);
+    let codec = FragmentCodec::default();
+    let context = PhysicalPlanDecodeContext::new(&task, &codec);
     let decoder = BoundedDecoder::default();
     let error = decoder.proto_to_physical_expr(&predicate, &schema(&["year"]), &context);
     assert!(error.unwrap_err().to_string().contains("more than 512 deep"));
     assert_eq!(decoder.depth.get(), 0);
+}
+
+#[test]
+fn values_of_a_type_that_no_table_has_are_refused() {
+    let item = Arc::new(Field::new("item", DataType::Int32, true));
+    let wide = DataType::FixedSizeBinary(i32::MAX);
+    // Of the others a NULL is as large as a value, also here.
+    let types = [
+        wide,
+        DataType::FixedSizeList(item, 3),
+        DataType::Struct(vec![Field::new("a", DataType::FixedSizeBinary(3), true)].into()),
+    ];
+    for data_type in types {
+        let null = Arc::new(Literal::new(ScalarValue::try_from(&data_type).unwrap()));
+        let cast = CastExpr::new(Arc::new(Column::new("year", 0)), data_type, None);
+        for value in [null as Arc<dyn PhysicalExpr>, Arc::new(cast)] {
+            let scan = TableScan { predicate: Some(is_null(value).unwrap()), ..scan() };
+            let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan, 1));
+            let bytes = encode_fragment(&plan).unwrap();
+            let error = decode_fragment(&bytes, &task()).unwrap_err().to_string();
+            assert!(error.contains("which no table has"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_null_larger_than_memory_is_refused_before_it_is_made() {
+    let item = Arc::new(Field::new("item", DataType::Int32, true));
+    let fields = vec![Field::new("a", DataType::FixedSizeBinary(i32::MAX), true)];
+    let types = [DataType::FixedSizeList(item, i32::MAX), DataType::Struct(fields.into())];
+    for data_type in types {
+        let null = protobuf::ScalarValue {
+            value: Some(ScalarProto::NullValue((&data_type).try_into().unwrap())),
+        };
+        let null =
+            protobuf::PhysicalExprNode { expr_id: None, expr_type: Some(ExprType::Literal(null)) };
+        let task = task();
+        let codec = FragmentCodec::default();
+        let context = PhysicalPlanDecodeContext::new(&task, &codec);
+        let decoder = BoundedDecoder::default();
+        let error = decoder.proto_to_physical_expr(&null, &schema(&["year"]), &context);
+        assert!(error.unwrap_err().to_string().contains("which no table has"));
+    }
 }
 
 #[test]
@@ -239,6 +255,93 @@ fn columns_of_a_type_that_no_page_has_are_refused() {
     let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(wrong, 1));
     let error = decode_fragment(&encode_fragment(&plan).unwrap(), &task()).unwrap_err().to_string();
     assert!(error.contains("output column \"wide\""), "{error}");
+}
+
+/// As many fields of no bytes as a message may have bytes for, inside what `around` makes of them.
+fn empty_fields(tag: u8, bytes_max: usize, around: impl Fn(Vec<u8>) -> Vec<u8>) -> Vec<u8> {
+    around([tag << 3 | 2, 0].repeat(bytes_max / 2))
+}
+
+/// `field` as field `tag`, below 16, of a message.
+fn inside(tag: u8, field: &[u8]) -> Vec<u8> {
+    let mut message = vec![tag << 3 | 2];
+    prost::encoding::encode_varint(field.len() as u64, &mut message);
+    message.extend_from_slice(field);
+    message
+}
+
+#[test]
+fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decoded() {
+    let bytes_max = FRAGMENT_BYTES_MAX - 64;
+    // Inputs of a union and expressions of a list, each of which would be a structure of a kilobyte.
+    let of_a_union =
+        protobuf::UnionExecNode { inputs: vec![protobuf::PhysicalPlanNode::default(); 4] };
+    let union = protobuf::PhysicalPlanNode {
+        physical_plan_type: Some(PhysicalPlanType::Union(of_a_union)),
+    }
+    .encode_to_vec();
+    // The field's tag, the length, and then four inputs of two bytes.
+    let (start, inputs) = union.split_at(union.len() - 8);
+    let tag = inputs[0] >> 3;
+    let mut unions = start[..start.len() - 1].to_vec();
+    prost::encoding::encode_varint((bytes_max / 2 * 2) as u64, &mut unions);
+    unions.extend(empty_fields(tag, bytes_max, |fields| fields));
+    protobuf::PhysicalPlanNode::decode(&union[..]).unwrap();
+    let deep = empty_fields(2, bytes_max, |fields| inside(3, &inside(1, &fields)));
+    let mut damaged = unions.clone();
+    // A field at the end that is longer than what is left.
+    *damaged.last_mut().unwrap() = 9;
+    for bytes in [unions, deep, damaged] {
+        for error in [
+            decode_fragment(&bytes, &task()).unwrap_err(),
+            reserve_plan(&bytes, &task()).unwrap_err(),
+        ] {
+            let error = error.to_string();
+            assert!(error.contains("fields, where at most 65536"), "{error}");
+        }
+    }
+}
+
+/// A task whose operators may hold `bytes` in all.
+fn task_of(bytes: usize) -> Arc<TaskContext> {
+    use datafusion_execution::memory_pool::GreedyMemoryPool;
+    use datafusion_execution::runtime_env::RuntimeEnvBuilder;
+    let pool = Arc::new(GreedyMemoryPool::new(bytes));
+    let environment = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().unwrap();
+    let context = FragmentContext::of(&task()).unwrap();
+    fragment_task_context(context, environment, &[]).unwrap()
+}
+
+#[test]
+fn a_plan_is_charged_to_its_run_with_its_keys() {
+    let values: Vec<Arc<dyn PhysicalExpr>> = (0..50_000_i32)
+        .map(|year| Arc::new(Literal::new((year * 7).into())) as Arc<dyn PhysicalExpr>)
+        .collect();
+    let column = Arc::new(Column::new("year", 0));
+    let list = in_list(column, values, &false, &schema(&["year"])).unwrap();
+    let plan_of = |predicate| -> Vec<u8> {
+        let scan = TableScan { predicate: Some(predicate), ..scan() };
+        encode_fragment(&(Arc::new(TableScanExec::new(scan, 1)) as Arc<dyn ExecutionPlan>)).unwrap()
+    };
+    let keys = plan_of(compact_keys(Arc::clone(&list)).unwrap());
+    assert!(keys.len() < 60_000, "{} bytes", keys.len());
+    let task = task_of(4 << 20);
+    let held = reserve_plan(&keys, &task).unwrap();
+    let decoded = decode_fragment(&keys, &task).unwrap();
+    let reserved = task.memory_pool().reserved();
+    assert!((800_000..2 << 20).contains(&reserved), "{reserved} bytes for 50000 keys");
+    drop((decoded, held));
+    assert_eq!(task.memory_pool().reserved(), 0);
+    let error = decode_fragment(&keys, &task_of(100_000)).unwrap_err();
+    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+    // The same as a list of literals: over a hundred thousand structures.
+    let error = reserve_plan(&plan_of(list), &task).unwrap_err();
+    assert!(error.to_string().contains("at most 65536"), "{error}");
+    reserve_plan(
+        &encode_fragment(&(Arc::new(TableScanExec::new(scan(), 1)) as _)).unwrap(),
+        &task_of(0),
+    )
+    .unwrap();
 }
 
 #[test]

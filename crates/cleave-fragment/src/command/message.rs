@@ -10,16 +10,25 @@ use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, PageRef, SegmentRef};
 
 use super::status::{DeviceStatus, RunReport};
+use crate::index_input::IndexInput;
 use crate::morsel::Morsel;
+use crate::narrowing::Narrowing;
+
+/// The epoch of a host that has not opened its database and only looks at what lies on a device: it may read and ask
+/// status, whoever owns the device, and changes nothing. Openings count from 1.
+pub const LOOKING_EPOCH: u64 = 0;
 
 /// What every command carries: who asks, and as part of what (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommandHeader {
     /// The database that asks; all zero when none is open, which may only identify and ask status.
     pub database: [u8; 16],
-    /// How often that database has been opened: the epoch in which the command was made. Only that of the
-    /// present [`Ownership`] is served.
+    /// How often that database has been opened: the epoch in which the command was made.
     pub epoch: u64,
+    /// Which opening that was, drawn at random and not 0: tells copies of one database apart, which count
+    /// the same epochs. Only database, epoch and opening of the present [`Ownership`] are served, and
+    /// [`LOOKING_EPOCH`].
+    pub opening: u64,
     /// The run that the command is about or part of; unique within (database, epoch); 0 for none.
     pub run: u64,
     /// Rises with every command of one host.
@@ -29,11 +38,20 @@ pub struct CommandHeader {
 }
 
 impl CommandHeader {
-    /// Whether `other` names the same run.
-    pub fn is_same_run(&self, other: &Self) -> bool {
-        (self.database, self.epoch, self.run) == (other.database, other.epoch, other.run)
+    /// What tells the header's run from every other.
+    pub fn run_key(&self) -> RunKey {
+        RunKey(self.ownership(), self.run)
+    }
+
+    /// For which opening of which database the command is.
+    pub fn ownership(&self) -> Ownership {
+        Ownership { database: self.database, epoch: self.epoch, opening: self.opening }
     }
 }
+
+/// One run, among those of all databases and their copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunKey(Ownership, u64);
 
 /// One command, except execute, which answers with a stream: [`Execute`].
 #[derive(Debug, Clone, PartialEq)]
@@ -57,12 +75,9 @@ pub enum Request {
     /// Who are you, what can you do, and whose are you? Anyone may ask; it changes nothing.
     /// → [`Reply::Identity`]
     Identify,
-    /// Be the device of the header's database, in the header's epoch. Ends the runs and reservations of
-    /// older epochs, and is durable, before the answer. → [`Reply::Done`]
+    /// Be the device of the header's opening. Ends the runs and reservations of older epochs, and is
+    /// durable, before the answer. → [`Reply::Done`]
     Claim {
-        /// Drawn at random, not 0, when the database was opened: tells copies of one database apart,
-        /// which count the same epochs.
-        opening: u64,
         /// The opening that owned the device when this host last looked, 0 for none: where it is another by
         /// now, nothing happens.
         after: u64,
@@ -181,7 +196,7 @@ pub enum Reply {
 }
 
 /// The opening of a database that claimed a device last, which is the one that it serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ownership {
     /// The database.
     pub database: [u8; 16],
@@ -249,6 +264,12 @@ pub struct Execute {
     pub snapshot: u64,
     /// Morsels by the input number that the fragment's leaves name.
     pub inputs: Vec<(u32, Vec<Morsel>)>,
+    /// What indexes leave of the inputs, where one was asked.
+    pub narrowings: Vec<Narrowing>,
+    /// What it reads of indexes.
+    pub indexes: Vec<IndexInput>,
+    /// Where it may write: inside what this database has reserved, and of no other run.
+    pub reserved: Vec<Extent>,
     /// Copies of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
     pub copies: u32,
     /// Bytes that the operators may hold.

@@ -6,12 +6,14 @@
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{ColumnRef, PageRef, SegmentId, SegmentRef};
+use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
 use prost::Message;
 
 use super::message::{Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem};
 use super::wire::{Frame, FrameKind};
+use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
+use crate::narrowing::{NarrowedPart, Narrowing};
 
 pub mod answer;
 
@@ -46,6 +48,8 @@ struct HeaderProto {
     sequence: u64,
     #[prost(uint64, tag = "5")]
     interaction: u64,
+    #[prost(fixed64, tag = "6")]
+    opening: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -84,8 +88,6 @@ enum RequestProto {
 
 #[derive(Clone, PartialEq, Message)]
 struct ClaimProto {
-    #[prost(fixed64, tag = "1")]
-    opening: u64,
     #[prost(fixed64, tag = "2")]
     after: u64,
 }
@@ -181,6 +183,56 @@ struct ExecuteProto {
     first_slot: u64,
     #[prost(string, tag = "10")]
     build: String,
+    #[prost(message, repeated, tag = "11")]
+    indexes: Vec<IndexInputProto>,
+    #[prost(message, repeated, tag = "12")]
+    reserved: Vec<ExtentProto>,
+    #[prost(message, repeated, tag = "13")]
+    narrowings: Vec<NarrowingProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NarrowingProto {
+    #[prost(uint32, tag = "1")]
+    input: u32,
+    #[prost(message, repeated, tag = "2")]
+    ranges: Vec<KeyRangeProto>,
+    #[prost(message, repeated, tag = "3")]
+    parts: Vec<NarrowedPartProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeyRangeProto {
+    #[prost(bytes = "vec", tag = "1")]
+    from: Vec<u8>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    below: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NarrowedPartProto {
+    #[prost(uint32, repeated, tag = "1")]
+    segments: Vec<u32>,
+    #[prost(message, repeated, tag = "2")]
+    runs: Vec<IndexPagesProto>,
+    #[prost(uint64, repeated, tag = "3")]
+    rows: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct IndexInputProto {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(message, repeated, tag = "2")]
+    runs: Vec<IndexPagesProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct IndexPagesProto {
+    #[prost(message, optional, tag = "1")]
+    segment: Option<SegmentProto>,
+    #[prost(message, repeated, tag = "2")]
+    pages: Vec<PageProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -240,7 +292,7 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
         Request::Cancel => RequestProto::Cancel(EmptyProto {}),
         Request::Release => RequestProto::Release(EmptyProto {}),
         Request::Status => RequestProto::Status(EmptyProto {}),
-        Request::Claim { opening, after } => RequestProto::Claim(ClaimProto { opening, after }),
+        Request::Claim { after } => RequestProto::Claim(ClaimProto { after }),
         Request::GiveUp => RequestProto::GiveUp(EmptyProto {}),
     };
     let header = Some(header_to_proto(command.header));
@@ -273,7 +325,7 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
         RequestProto::Cancel(_) => Request::Cancel,
         RequestProto::Release(_) => Request::Release,
         RequestProto::Status(_) => Request::Status,
-        RequestProto::Claim(claim) => Request::Claim { opening: claim.opening, after: claim.after },
+        RequestProto::Claim(claim) => Request::Claim { after: claim.after },
         RequestProto::GiveUp(_) => Request::GiveUp,
     };
     no_more(parts)?;
@@ -304,6 +356,9 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
             .collect(),
         first_slot: execute.first_slot,
         build: execute.build,
+        indexes: execute.indexes.into_iter().map(index_to_proto).collect(),
+        reserved: execute.reserved.into_iter().map(extent_to_proto).collect(),
+        narrowings: execute.narrowings.into_iter().map(narrowing_to_proto).collect(),
     };
     let parts = vec![Payload::new(execute.fragment)];
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
@@ -341,6 +396,13 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
             .map(|setting| (setting.name, setting.value))
             .collect(),
         first_slot: message.first_slot,
+        indexes: message.indexes.into_iter().map(index_from_proto).collect::<Decoded<_>>()?,
+        reserved: message.reserved.iter().map(extent_from_proto).collect(),
+        narrowings: message
+            .narrowings
+            .into_iter()
+            .map(narrowing_from_proto)
+            .collect::<Decoded<_>>()?,
     })
 }
 
@@ -348,6 +410,7 @@ fn header_to_proto(header: CommandHeader) -> HeaderProto {
     HeaderProto {
         database: Bytes::copy_from_slice(&header.database),
         epoch: header.epoch,
+        opening: header.opening,
         run: header.run,
         sequence: header.sequence,
         interaction: header.interaction,
@@ -359,6 +422,7 @@ fn header_from_proto(header: Option<HeaderProto>) -> Decoded<CommandHeader> {
     Ok(CommandHeader {
         database: identity_from(&header.database).ok_or(MalformedMessage::Field("database"))?,
         epoch: header.epoch,
+        opening: header.opening,
         run: header.run,
         sequence: header.sequence,
         interaction: header.interaction,
@@ -490,6 +554,60 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         number: morsel.number,
         segment: segment_from_proto(morsel.segment)?,
         pages: pages.collect::<Decoded<_>>()?,
+    })
+}
+
+fn index_to_proto(input: IndexInput) -> IndexInputProto {
+    let runs = input.runs.into_iter().map(index_pages_to_proto).collect();
+    IndexInputProto { number: input.number, runs }
+}
+
+fn index_from_proto(input: IndexInputProto) -> Decoded<IndexInput> {
+    let runs = input.runs.into_iter().map(index_pages_from_proto).collect::<Decoded<_>>()?;
+    Ok(IndexInput { number: input.number, runs })
+}
+
+fn index_pages_to_proto(run: IndexPages) -> IndexPagesProto {
+    IndexPagesProto {
+        segment: Some(segment_to_proto(run.segment)),
+        pages: run.pages.into_iter().map(page_to_proto).collect(),
+    }
+}
+
+fn index_pages_from_proto(run: IndexPagesProto) -> Decoded<IndexPages> {
+    Ok(IndexPages {
+        segment: segment_from_proto(run.segment)?,
+        pages: run.pages.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
+    })
+}
+
+fn narrowing_to_proto(narrowing: Narrowing) -> NarrowingProto {
+    let range = |range: KeyRange| KeyRangeProto { from: range.from, below: range.below };
+    let part = |part: NarrowedPart| NarrowedPartProto {
+        segments: part.segments.into_iter().map(|segment| segment.0).collect(),
+        runs: part.runs.into_iter().map(index_pages_to_proto).collect(),
+        rows: part.rows,
+    };
+    NarrowingProto {
+        input: narrowing.input,
+        ranges: narrowing.ranges.into_iter().map(range).collect(),
+        parts: narrowing.parts.into_iter().map(part).collect(),
+    }
+}
+
+fn narrowing_from_proto(narrowing: NarrowingProto) -> Decoded<Narrowing> {
+    let range = |range: KeyRangeProto| KeyRange { from: range.from, below: range.below };
+    let part = |part: NarrowedPartProto| {
+        Ok(NarrowedPart {
+            segments: part.segments.into_iter().map(SegmentId).collect(),
+            runs: part.runs.into_iter().map(index_pages_from_proto).collect::<Decoded<_>>()?,
+            rows: part.rows,
+        })
+    };
+    Ok(Narrowing {
+        input: narrowing.input,
+        ranges: narrowing.ranges.into_iter().map(range).collect(),
+        parts: narrowing.parts.into_iter().map(part).collect::<Decoded<_>>()?,
     })
 }
 

@@ -63,10 +63,12 @@ pub enum DeviceErrorCause {
     OtherDatabase,
     /// The device is nobody's, or an older epoch's: claim it, then repeat.
     NotClaimed,
+    /// A fragment has filled the pages that were reserved for it: reserve more, then run it again.
+    OutOfReserved,
 }
 
 impl DeviceErrorCause {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::NotReserved,
         Self::Corrupt,
         Self::Refused,
@@ -84,6 +86,7 @@ impl DeviceErrorCause {
         Self::InvalidValue,
         Self::OtherDatabase,
         Self::NotClaimed,
+        Self::OutOfReserved,
     ];
 
     /// Its number on the wire.
@@ -106,6 +109,7 @@ impl DeviceErrorCause {
             Self::InvalidValue => 15,
             Self::OtherDatabase => 16,
             Self::NotClaimed => 17,
+            Self::OutOfReserved => 18,
         }
     }
 

@@ -18,6 +18,7 @@ use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Schema};
 use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{DataFusionError, Result, ScalarValue, internal_err};
+use datafusion_execution::memory_pool::MemoryReservation;
 use datafusion_expr::{ColumnarValue, Operator};
 use datafusion_physical_expr::expressions::{BinaryExpr, InListExpr, Literal};
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction};
@@ -28,7 +29,7 @@ use prost::Message;
 const LIST_COUNT_SMALL: usize = 16;
 /// A longer list of what is no integer is not worth its bytes.
 const LIST_COUNT_MAX: usize = 512;
-/// Most keys that are decoded; a host sends a tenth of them.
+/// Most keys of one set that are decoded; a host sends a tenth of them.
 const KEY_COUNT_MAX: usize = 1 << 20;
 /// Bits of a bitmap for each key, at most; where keys lie wider apart they are searched for.
 const BITS_PER_KEY_MAX: u64 = 512;
@@ -103,9 +104,17 @@ fn integer(value: &ScalarValue) -> Option<i64> {
 #[derive(Debug)]
 pub struct KeySetExpr {
     expr: Arc<dyn PhysicalExpr>,
+    set: Arc<KeySet>,
+}
+
+/// The integers, which copies of an expression share.
+#[derive(Debug)]
+struct KeySet {
     /// Ascending, each once.
     keys: Vec<i64>,
     bitmap: Option<Bitmap>,
+    /// What the keys are charged to, where they came over a link.
+    _memory: Option<Arc<MemoryReservation>>,
 }
 
 /// Keys that lie close together.
@@ -130,57 +139,71 @@ impl KeySetExpr {
         keys.sort_unstable();
         keys.dedup();
         let bitmap = Bitmap::of(&keys);
-        Arc::new(Self { expr, keys, bitmap })
+        Arc::new(Self { expr, set: Arc::new(KeySet { keys, bitmap, _memory: None }) })
     }
 
     /// The keys as bytes.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
-        let gaps = self.keys.windows(2).filter_map(|pair| match pair {
+        let gaps = self.set.keys.windows(2).filter_map(|pair| match pair {
             [one, next] => Some(next.abs_diff(*one)),
             _ => None,
         });
-        let first = self.keys.first().copied().unwrap_or_default();
+        let first = self.set.keys.first().copied().unwrap_or_default();
         bytes.extend(KeySetNode { first, gaps: gaps.collect() }.encode_to_vec());
     }
 
-    /// Reads what [`KeySetExpr::encode`] wrote, over `inputs`.
+    /// Reads what [`KeySetExpr::encode`] wrote, over `inputs`; the keys are charged to `memory`.
     pub(crate) fn decode(
         bytes: &[u8],
         inputs: &[Arc<dyn PhysicalExpr>],
+        memory: Option<&Arc<MemoryReservation>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         let bad = |what: &str| DataFusionError::Plan(format!("a set of keys {what}"));
         let [expr] = inputs else { return Err(bad("has not one operand")) };
-        let node = KeySetNode::decode(bytes).map_err(|error| bad(&error.to_string()))?;
-        if node.gaps.len() >= KEY_COUNT_MAX {
+        // Each gap ends with a byte of its own kind; what surrounds them adds a few.
+        let key_count = bytes.iter().filter(|byte| **byte < 0x80).count();
+        if key_count > KEY_COUNT_MAX {
             return Err(bad(&format!("has more than {KEY_COUNT_MAX}")));
         }
+        let reserve = |bytes| memory.map_or(Ok(()), |memory| memory.try_grow(bytes));
+        reserve(key_count * size_of::<i64>())?;
+        let node = KeySetNode::decode(bytes).map_err(|error| bad(&error.to_string()))?;
         let mut key = node.first;
-        let mut keys = vec![key];
+        let mut keys = Vec::with_capacity(node.gaps.len() + 1);
+        keys.push(key);
         for gap in node.gaps {
             let next = key.checked_add_unsigned(gap);
             key = next.ok_or_else(|| bad("goes beyond the integers"))?;
             keys.push(key);
         }
-        Ok(Self::over(Arc::clone(expr), keys))
+        keys.dedup();
+        reserve(Bitmap::words(&keys).unwrap_or(0) * size_of::<u64>())?;
+        let set = KeySet { bitmap: Bitmap::of(&keys), keys, _memory: memory.map(Arc::clone) };
+        Ok(Arc::new(Self { expr: Arc::clone(expr), set: Arc::new(set) }))
     }
 
     fn contains(&self, key: i64) -> bool {
-        match &self.bitmap {
+        match &self.set.bitmap {
             Some(bitmap) => bitmap.contains(key),
-            None => self.keys.binary_search(&key).is_ok(),
+            None => self.set.keys.binary_search(&key).is_ok(),
         }
     }
 }
 
 impl Bitmap {
-    /// Of ascending keys, where that takes no more than [`BITS_PER_KEY_MAX`].
-    fn of(keys: &[i64]) -> Option<Self> {
-        let (first, last) = (*keys.first()?, *keys.last()?);
-        let range = last.abs_diff(first);
+    /// Words of a bitmap of ascending keys, where that takes no more than [`BITS_PER_KEY_MAX`].
+    fn words(keys: &[i64]) -> Option<usize> {
+        let range = keys.last()?.abs_diff(*keys.first()?);
         if range / BITS_PER_KEY_MAX > keys.len() as u64 {
             return None;
         }
-        let mut bits = vec![0_u64; usize::try_from(range / 64 + 1).ok()?];
+        usize::try_from(range / 64 + 1).ok()
+    }
+
+    /// Of ascending keys, where that takes no more than [`BITS_PER_KEY_MAX`].
+    fn of(keys: &[i64]) -> Option<Self> {
+        let first = *keys.first()?;
+        let mut bits = vec![0_u64; Self::words(keys)?];
         for key in keys {
             let place = key.abs_diff(first);
             *bits.get_mut(usize::try_from(place / 64).ok()?)? |= 1 << (place % 64);
@@ -241,7 +264,7 @@ impl PhysicalExpr for KeySetExpr {
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         match children.as_slice() {
-            [expr] => Ok(Self::over(Arc::clone(expr), self.keys.clone())),
+            [expr] => Ok(Arc::new(Self { expr: Arc::clone(expr), set: Arc::clone(&self.set) })),
             _ => internal_err!("a set of keys has one operand"),
         }
     }
@@ -253,13 +276,13 @@ impl PhysicalExpr for KeySetExpr {
 
 impl fmt::Display for KeySetExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} IN ({} keys)", self.expr, self.keys.len())
+        write!(f, "{} IN ({} keys)", self.expr, self.set.keys.len())
     }
 }
 
 impl PartialEq for KeySetExpr {
     fn eq(&self, other: &Self) -> bool {
-        self.expr.eq(&other.expr) && self.keys == other.keys
+        self.expr.eq(&other.expr) && self.set.keys == other.set.keys
     }
 }
 
@@ -268,7 +291,7 @@ impl Eq for KeySetExpr {}
 impl Hash for KeySetExpr {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.expr.hash(state);
-        self.keys.hash(state);
+        self.set.keys.hash(state);
     }
 }
 
@@ -319,7 +342,7 @@ mod tests {
             let set = compact.downcast_ref::<KeySetExpr>().unwrap();
             let mut bytes = Vec::new();
             set.encode(&mut bytes);
-            let back = KeySetExpr::decode(&bytes, &[column]).unwrap();
+            let back = KeySetExpr::decode(&bytes, &[column], None).unwrap();
             let expected: Vec<Option<bool>> =
                 values.iter().map(|value| value.map(|value| keys.contains(&value))).collect();
             prop_assert_eq!(kept(&compact, &batch), expected.clone());
@@ -329,8 +352,16 @@ mod tests {
         #[test]
         fn damaged_sets_are_errors_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
-            drop(KeySetExpr::decode(&bytes, &[column]));
+            drop(KeySetExpr::decode(&bytes, &[column], None));
         }
+    }
+
+    #[test]
+    fn too_many_keys_are_refused_before_they_are_decoded() {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
+        let node = KeySetNode { first: 3, gaps: vec![1; KEY_COUNT_MAX + 1] };
+        let error = KeySetExpr::decode(&node.encode_to_vec(), &[column], None).unwrap_err();
+        assert!(error.to_string().contains("more than 1048576"), "{error}");
     }
 
     #[test]

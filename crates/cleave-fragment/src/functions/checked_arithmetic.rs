@@ -4,7 +4,7 @@
 //! Types and results are the engine's own for these operators. Numerics lie as 128 bits and mostly fit 64:
 //! [`narrow_numerics`] computes those without a check a value.
 
-mod narrow_numerics;
+pub(crate) mod narrow_numerics;
 
 use std::sync::{Arc, OnceLock};
 

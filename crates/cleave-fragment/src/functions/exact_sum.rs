@@ -182,19 +182,26 @@ fn sums_as(sums: Vec<i128>, nulls: Option<NullBuffer>, result: &DataType) -> Res
     if sums.iter().any(|sum| sum.unsigned_abs() > LARGEST) {
         return Err(too_large());
     }
+    parts_as(sums, nulls, result)
+}
+
+/// Sums of some of the values, as a column of type `result`: each may have more digits than the sum of all.
+fn parts_as(sums: Vec<i128>, nulls: Option<NullBuffer>, result: &DataType) -> Result<ArrayRef> {
     match result {
-        // A sum of integers of 32 bits fits: there are no 2³² of them.
+        // A sum of integers of 32 bits fits, unless there are 2³² of them.
         DataType::Int64 => {
-            let sums = sums.into_iter().map(|sum| i64::try_from(sum).unwrap_or(i64::MAX));
-            Ok(Arc::new(Int64Array::new(sums.collect(), nulls)))
+            let sums: Option<Vec<i64>> = sums.into_iter().map(|sum| sum.try_into().ok()).collect();
+            Ok(Arc::new(Int64Array::new(sums.ok_or_else(too_large)?.into(), nulls)))
         }
         _ => Ok(Arc::new(Decimal128Array::new(sums.into(), nulls).with_data_type(result.clone()))),
     }
 }
 
-fn sum_as(sum: Option<i128>, result: &DataType) -> Result<ScalarValue> {
+type AsColumn = fn(Vec<i128>, Option<NullBuffer>, &DataType) -> Result<ArrayRef>;
+
+fn sum_as(sum: Option<i128>, result: &DataType, as_column: AsColumn) -> Result<ScalarValue> {
     let nulls = sum.is_none().then(|| NullBuffer::new_null(1));
-    ScalarValue::try_from_array(&sums_as(vec![sum.unwrap_or_default()], nulls, result)?, 0)
+    ScalarValue::try_from_array(&as_column(vec![sum.unwrap_or_default()], nulls, result)?, 0)
 }
 
 /// One sum.
@@ -226,11 +233,11 @@ impl Accumulator for Sum {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        sum_as((self.count > 0).then_some(self.sum), &self.result)
+        sum_as((self.count > 0).then_some(self.sum), &self.result, sums_as)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![self.evaluate()?])
+        Ok(vec![sum_as((self.count > 0).then_some(self.sum), &self.result, parts_as)?])
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
@@ -316,7 +323,7 @@ impl Accumulator for DistinctSum {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let sum = self.values.iter().map(|value| i128::from(*value)).sum();
-        sum_as((!self.values.is_empty()).then_some(sum), &self.result)
+        sum_as((!self.values.is_empty()).then_some(sum), &self.result, sums_as)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -428,7 +435,8 @@ impl GroupsAccumulator for GroupSums {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        Ok(vec![self.evaluate(emit_to)?])
+        let sums = emit_to.take_needed(&mut self.sums);
+        Ok(vec![parts_as(sums, self.nulls.build(emit_to), &self.result)?])
     }
 
     fn merge_batch(
@@ -515,6 +523,42 @@ mod tests {
         let mut many = Sum { sum: 0, count: 0, result: NUMERIC };
         many.update_batch(&[Arc::clone(&values)]).unwrap();
         assert!(many.update_batch(&[values]).is_err());
+    }
+
+    #[test]
+    fn parts_may_be_larger_than_the_sum() {
+        let largest = i128::try_from(LARGEST).unwrap();
+        let column = |values: Vec<i128>| -> ArrayRef {
+            Arc::new(Decimal128Array::from(values).with_data_type(NUMERIC))
+        };
+        let (high, low) = (column(vec![largest, 1]), column(vec![-1, 0]));
+        let sum = || Sum { sum: 0, count: 0, result: NUMERIC };
+        let groups = || GroupSums { sums: Vec::new(), nulls: NullState::new(), result: NUMERIC };
+        let (mut whole, mut whole_groups) = (sum(), groups());
+        for values in [high, low] {
+            let (mut part, mut part_groups) = (sum(), groups());
+            part.update_batch(&[Arc::clone(&values)]).unwrap();
+            let state = part.state().unwrap().remove(0).to_array().unwrap();
+            whole.merge_batch(&[state]).unwrap();
+            part_groups.update_batch(&[values], &[0, 0], None, 1).unwrap();
+            let states = part_groups.state(EmitTo::All).unwrap();
+            whole_groups.merge_batch(&states, &[0], 1).unwrap();
+        }
+        assert_eq!(whole.evaluate().unwrap(), number(Some(largest)));
+        let sums = whole_groups.evaluate(EmitTo::All).unwrap();
+        assert_eq!(sums.as_primitive::<Decimal128Type>().value(0), largest);
+    }
+
+    #[test]
+    fn a_sum_of_integers_beyond_a_bigint_is_an_error() {
+        let states = array(&[Some(i64::MAX), Some(1)]);
+        let mut sum = Sum { sum: 0, count: 0, result: DataType::Int64 };
+        sum.merge_batch(&[Arc::clone(&states)]).unwrap();
+        assert!(sum.evaluate().is_err());
+        let result = DataType::Int64;
+        let mut groups = GroupSums { sums: Vec::new(), nulls: NullState::new(), result };
+        groups.merge_batch(&[states], &[0, 0], 1).unwrap();
+        assert!(groups.evaluate(EmitTo::All).is_err());
     }
 
     #[test]

@@ -6,21 +6,27 @@
 //! 3. [`exact_sum`]: the sum, with PostgreSQL's types: that of bigints is numeric.
 //! 4. [`average_of`]: an average from a sum and a count.
 //! 5. [`pack_key`], [`part_of_key`]: several narrow group keys as one integer.
+//! 6. [`table_sketch()`]: what ANALYZE gathers of a table.
+//! 7. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound.
 
 mod average_of;
+pub mod bounded;
 mod checked_arithmetic;
 mod exact_sum;
 mod packed_key;
 mod round_to_even;
+pub mod table_sketch;
 
 use std::sync::Arc;
 
 pub use average_of::average_of;
+pub(crate) use checked_arithmetic::narrow_numerics;
 pub use checked_arithmetic::{checked_add, checked_multiply, checked_subtract};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
 pub use exact_sum::exact_sum;
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
 pub use round_to_even::round_to_even;
+pub use table_sketch::table_sketch;
 
 /// All that make one value of one row.
 pub(crate) fn scalar() -> [Arc<ScalarUDF>; 7] {
@@ -36,6 +42,6 @@ pub(crate) fn scalar() -> [Arc<ScalarUDF>; 7] {
 }
 
 /// All that make one value of many rows; each takes the place of the engine's function that it has the name of.
-pub fn aggregate() -> [Arc<AggregateUDF>; 1] {
-    [exact_sum()]
+pub fn aggregate() -> [Arc<AggregateUDF>; 2] {
+    [exact_sum(), table_sketch()]
 }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::command::CommandHeader;
+use crate::command::{CommandHeader, RunKey};
 
 /// The latest attempt at each run of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     next: AtomicU64,
-    latest: Mutex<BTreeMap<RunKey, u64>>,
+    latest: Mutex<BTreeMap<RunKey, Speaker>>,
 }
 
 /// One execute of a run.
@@ -21,48 +21,72 @@ pub(crate) struct Attempts {
 pub(crate) struct Attempt {
     /// Above 0, and no other's.
     pub(crate) number: u64,
-    /// The attempt that spoke for the run before.
-    before: Option<u64>,
 }
 
-type RunKey = ([u8; 16], u64, u64);
+/// The attempt that speaks for a run.
+#[derive(Debug, Clone, Copy)]
+struct Speaker {
+    number: u64,
+    before: Option<Before>,
+}
 
-fn key(header: &CommandHeader) -> RunKey {
-    (header.database, header.epoch, header.run)
+/// The attempt that spoke for the run before the latest.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    number: u64,
+    /// Its stream has ended, and left the run to the latest.
+    is_over: bool,
 }
 
 impl Attempts {
     /// Enters an attempt at the header's run, which now speaks for it.
     pub(crate) fn begin(&self, header: &CommandHeader) -> Attempt {
         let number = self.next_number();
-        let before = self.lock().insert(key(header), number);
-        Attempt { number, before }
+        let mut latest = self.lock();
+        let before = latest.get(&header.run_key()).map(|speaker| speaker.number);
+        let before = before.map(|number| Before { number, is_over: false });
+        latest.insert(header.run_key(), Speaker { number, before });
+        Attempt { number }
     }
 
-    /// The device refused `attempt`: whoever spoke before it speaks again.
-    pub(crate) fn withdraw(&self, header: &CommandHeader, attempt: Attempt) {
+    /// The device refused `attempt`: whoever spoke before it speaks again. True where the run is now nobody's, because
+    /// the stream before has ended meanwhile: then it is to be released.
+    pub(crate) fn withdraw(&self, header: &CommandHeader, attempt: Attempt) -> bool {
         let mut latest = self.lock();
-        if latest.get(&key(header)) == Some(&attempt.number) {
-            match attempt.before {
-                Some(before) => latest.insert(key(header), before),
-                None => latest.remove(&key(header)),
-            };
+        match latest.get(&header.run_key()).copied() {
+            Some(speaker) if speaker.number == attempt.number => match speaker.before {
+                Some(Before { number, is_over: false }) => {
+                    latest.insert(header.run_key(), Speaker { number, before: None });
+                    false
+                }
+                before => {
+                    latest.remove(&header.run_key());
+                    before.is_some()
+                }
+            },
+            _ => false,
         }
     }
 
     /// Whether `attempt` speaks for the header's run.
     pub(crate) fn speaks(&self, header: &CommandHeader, attempt: Attempt) -> bool {
-        self.lock().get(&key(header)) == Some(&attempt.number)
+        self.lock().get(&header.run_key()).is_some_and(|speaker| speaker.number == attempt.number)
     }
 
     /// Whether `attempt` still spoke for the header's run; from now on nobody does.
     pub(crate) fn end(&self, header: &CommandHeader, attempt: Attempt) -> bool {
         let mut latest = self.lock();
-        let speaks = latest.get(&key(header)) == Some(&attempt.number);
-        if speaks {
-            latest.remove(&key(header));
+        let Some(speaker) = latest.get_mut(&header.run_key()) else { return false };
+        if speaker.number == attempt.number {
+            latest.remove(&header.run_key());
+            return true;
         }
-        speaks
+        if let Some(before) = &mut speaker.before
+            && before.number == attempt.number
+        {
+            before.is_over = true;
+        }
+        false
     }
 
     /// A number that no attempt has; above 0.
@@ -70,7 +94,7 @@ impl Attempts {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunKey, u64>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunKey, Speaker>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

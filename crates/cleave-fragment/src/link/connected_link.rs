@@ -9,9 +9,11 @@
 //! the answer. Another device than before is [`LinkError::OtherDevice`]; a device of another build gets
 //! no fragments over that connection (rule 2).
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 
@@ -19,8 +21,8 @@ use super::attempts::{Attempt, Attempts};
 use super::connection::{Connection, Credit};
 use super::dial::Dial;
 use super::link::{
-    AcceptedRun, AttachMode, EndGuard, LinkError, RunControl, RunStream, SlotForm, SlotSender,
-    Traffic,
+    AcceptedRun, AttachMode, EndGuard, Link, LinkError, RunControl, RunStream, SlotForm,
+    SlotSender, Traffic,
 };
 use crate::command::message::TRANSFER_BYTES_MAX;
 use crate::command::proto::{encode_command, encode_execute};
@@ -30,33 +32,64 @@ use crate::command::{
     Request,
 };
 
-/// Runs whose streams ended while their device could not be told. The links over which one device is
-/// reached, one after the other, share a list of them: the next connection releases what is on it.
+/// Runs whose streams ended while their device could not be told, or may not have heard it. The links over which one
+/// device is reached, one after the other, share a list of them: the next connection releases what is on it. To release
+/// what is gone succeeds.
 #[derive(Debug, Clone, Default)]
-pub struct AbandonedRuns(Arc<Mutex<Vec<CommandHeader>>>);
+pub struct AbandonedRuns(Arc<Mutex<RunList>>);
+
+#[derive(Debug, Default)]
+struct RunList {
+    waiting: Vec<CommandHeader>,
+    /// Those that the present connection was given to tell, the last ones: it may break before it has.
+    told: VecDeque<CommandHeader>,
+}
+
+/// More than a device keeps.
+const TOLD_COUNT_MAX: usize = 1024;
 
 impl AbandonedRuns {
     fn add(&self, run: CommandHeader) {
-        self.lock().push(run);
+        self.lock().waiting.push(run);
     }
 
-    /// Takes `run` off the list: it goes on.
-    fn resume(&self, run: &CommandHeader) {
-        self.lock().retain(|abandoned| !abandoned.is_same_run(run));
+    /// `run` was given to the present connection to tell.
+    fn tell(&self, run: CommandHeader) {
+        let mut list = self.lock();
+        if list.told.len() == TOLD_COUNT_MAX {
+            list.told.pop_front();
+        }
+        list.told.push_back(run);
+    }
+
+    /// Another connection takes the place of the one that was given runs to tell.
+    fn tell_again(&self) {
+        let mut list = self.lock();
+        let told = std::mem::take(&mut list.told);
+        list.waiting.extend(told);
+    }
+
+    /// Takes `run` off the list: it goes on. Whether it was there, untold.
+    fn resume(&self, run: &CommandHeader) -> bool {
+        let mut list = self.lock();
+        list.told.retain(|told| told.run_key() != run.run_key());
+        let count = list.waiting.len();
+        list.waiting.retain(|abandoned| abandoned.run_key() != run.run_key());
+        list.waiting.len() < count
     }
 
     fn take(&self) -> Vec<CommandHeader> {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut self.lock().waiting)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<CommandHeader>> {
+    fn lock(&self) -> MutexGuard<'_, RunList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What every link over a connection is.
+/// A link over a connection; `local` and `remote` make one.
 #[derive(Debug)]
-pub(crate) struct ConnectedLink {
+pub struct ConnectedLink {
     shared: Arc<Shared>,
     /// Taken when the link is dropped.
     runtime: Option<Runtime>,
@@ -83,7 +116,7 @@ struct State {
 impl ConnectedLink {
     /// A link that connects when it is first used. `abandoned` is what earlier links to the same device left
     /// behind.
-    pub(crate) fn new(dial: Dial, abandoned: AbandonedRuns) -> Result<Self, LinkError> {
+    pub(super) fn new(dial: Dial, abandoned: AbandonedRuns) -> Result<Self, LinkError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("cleave-link")
@@ -101,9 +134,13 @@ impl ConnectedLink {
         Ok(Self { shared, runtime: Some(runtime) })
     }
 
-    /// Connects, unless that is done, and releases what was abandoned.
-    pub(crate) async fn open(&self) -> Result<(), LinkError> {
-        self.connection().await.map(|_| ())
+    /// The link, once it has connected and released what the links before it abandoned.
+    ///
+    /// # Errors
+    /// Whatever keeps the device from answering.
+    pub async fn connected(self: Arc<Self>) -> Result<Arc<Self>, LinkError> {
+        self.connection().await?;
+        Ok(self)
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, LinkError> {
@@ -166,6 +203,7 @@ impl Shared {
                 return Err(LinkError::OtherDevice { address, expected: known, found });
             }
             state.identity = Some(identity);
+            self.abandoned.tell_again();
             state.connection.replace(Arc::clone(connection))
         };
         if let Some(before) = before {
@@ -177,9 +215,16 @@ impl Shared {
     /// Tells the device of runs that nobody wants any more.
     fn release_abandoned(&self, connection: &Connection) {
         for run in self.abandoned.take() {
-            if !connection.post(encode_command(0, Command::new(run, Request::Release))) {
-                self.abandoned.add(run);
-            }
+            self.release(connection, run);
+        }
+    }
+
+    /// Tells the device that nobody wants `run` any more, now or over the next connection.
+    fn release(&self, connection: &Connection, run: CommandHeader) {
+        if connection.post(encode_command(0, Command::new(run, Request::Release))) {
+            self.abandoned.tell(run);
+        } else {
+            self.abandoned.add(run);
         }
     }
 
@@ -200,9 +245,9 @@ impl Shared {
     }
 }
 
-impl ConnectedLink {
-    /// As [`Link::call`](super::Link::call).
-    pub(crate) async fn call(&self, command: Command) -> Result<Reply, LinkError> {
+#[async_trait]
+impl Link for ConnectedLink {
+    async fn call(&self, command: Command) -> Result<Reply, LinkError> {
         check_transfer(&command.request)?;
         let frame = encode_command(self.shared.attempts.next_number(), command);
         self.check_size(&frame, "a command")?;
@@ -211,17 +256,18 @@ impl ConnectedLink {
         connection.call(frame).await
     }
 
-    /// As [`Link::execute`](super::Link::execute).
-    pub(crate) async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
+    async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
         let (header, first_slot) = (request.header, request.first_slot);
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
-        self.shared.abandoned.resume(&header);
         let mut frame = encode_execute(0, request);
         self.check_size(&frame, "a fragment with its morsels")?;
+        // Before there is a connection, which would release it; and on the list again where there is none.
+        let resuming = Resuming::new(&self.shared.abandoned, header);
         let connection = self.connection().await?;
         if let Some(refusal) = self.shared.refusal_of_fragments() {
             return Err(refusal);
         }
+        resuming.goes_on();
         let attempt = self.shared.attempts.begin(&header);
         frame.request = attempt.number;
         self.shared.commands.fetch_add(1, Ordering::Relaxed);
@@ -235,15 +281,15 @@ impl ConnectedLink {
         });
         // A caller that goes away before the run is accepted ends it, as dropping the stream does.
         let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
-        let credit = Credit {
-            received: first_slot,
-            granted: first_slot.saturating_add(u64::from(slot_count)),
-        };
+        let ring_bytes = u64::from(slot_count) * u64::from(slot_bytes);
+        let credit = Credit::new(first_slot, u64::from(slot_count), ring_bytes);
         let accepted = connection.execute(frame, slots, credit).await;
         if let Err(LinkError::Device { .. }) = &accepted {
             // Refused: there is nothing of this attempt to end.
             end_guard.0 = None;
-            self.shared.attempts.withdraw(&header, attempt);
+            if self.shared.attempts.withdraw(&header, attempt) {
+                self.shared.release(&connection, header);
+            }
         }
         let schema = accepted?;
         end_guard.0 = None;
@@ -259,15 +305,15 @@ impl ConnectedLink {
         }))
     }
 
-    pub(crate) fn traffic(&self) -> Traffic {
+    fn traffic(&self) -> Traffic {
         self.shared.dial.bytes.traffic(&self.shared.commands)
     }
 
-    pub(crate) fn mode(&self) -> AttachMode {
+    fn mode(&self) -> AttachMode {
         self.shared.dial.mode()
     }
 
-    pub(crate) fn device(&self) -> String {
+    fn device(&self) -> String {
         self.shared.dial.address()
     }
 }
@@ -280,6 +326,32 @@ impl Drop for ConnectedLink {
         if let Some(runtime) = self.runtime.take() {
             // Dropping a runtime waits, which an async caller may not do.
             runtime.shutdown_background();
+        }
+    }
+}
+
+/// A run that was taken off the list and does not go on yet.
+struct Resuming<'a> {
+    abandoned: &'a AbandonedRuns,
+    run: Option<CommandHeader>,
+}
+
+impl<'a> Resuming<'a> {
+    fn new(abandoned: &'a AbandonedRuns, run: CommandHeader) -> Self {
+        let run = abandoned.resume(&run).then_some(run);
+        Self { abandoned, run }
+    }
+
+    /// From here on whoever holds its attempt ends it.
+    fn goes_on(mut self) {
+        self.run = None;
+    }
+}
+
+impl Drop for Resuming<'_> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run {
+            self.abandoned.add(run);
         }
     }
 }
@@ -354,8 +426,7 @@ impl RunControl for ConnectionControl {
         if !self.shared.attempts.speaks(&self.header, self.attempt) {
             return;
         }
-        let granted = slots.saturating_add(u64::from(self.slot_count));
-        self.connection.grant(self.attempt.number, granted);
+        self.connection.grant(self.attempt.number, slots, u64::from(self.slot_count));
         let command = Command::new(self.header, Request::Fetch { consumed: slots });
         self.connection.post(encode_command(0, command));
     }
@@ -365,10 +436,7 @@ impl RunControl for ConnectionControl {
         if !self.shared.attempts.end(&self.header, self.attempt) {
             return;
         }
-        let release = encode_command(0, Command::new(self.header, Request::Release));
-        if !self.connection.post(release) {
-            self.shared.abandoned.add(self.header);
-        }
+        self.shared.release(&self.connection, self.header);
     }
 }
 

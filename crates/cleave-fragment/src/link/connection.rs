@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants: once a connection is dead it stays dead, and everybody who waited for it has been told
-//! why ([`Connection::fail`]); nobody can begin to wait afterwards. No run has more slots here than the
-//! host has granted: a device that sends more loses the connection.
+//! why ([`Connection::fail`]); nobody can begin to wait afterwards. No run has more slots here, or
+//! more bytes of them, than the host has granted: a device that sends more loses the connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,13 +45,53 @@ pub(crate) struct Connection {
     died: Notify,
 }
 
-/// The slots that the device of a run may have sent by now.
-#[derive(Debug, Clone, Copy)]
+/// The slots that the device of a run may have sent by now, by number and by bytes: what waits here for the host to
+/// consume it is held in memory.
+#[derive(Debug)]
 pub(crate) struct Credit {
     /// Slots that came, those before the first one asked for included.
-    pub(crate) received: u64,
+    received: u64,
     /// Slots that may have come.
-    pub(crate) granted: u64,
+    granted: u64,
+    /// Bytes of the slots that came and were not consumed, the oldest first.
+    outstanding: VecDeque<u64>,
+    /// Their sum; another may come while it is below `bytes_max`.
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Credit {
+    /// For `slot_count` slots from `first_slot` on, which have `bytes_max` or the last of them a little more.
+    pub(crate) fn new(first_slot: u64, slot_count: u64, bytes_max: u64) -> Self {
+        Self {
+            received: first_slot,
+            granted: first_slot.saturating_add(slot_count),
+            outstanding: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Whether a slot of `bytes` might come, which is now here.
+    fn receive(&mut self, bytes: u64) -> bool {
+        if self.received >= self.granted || (self.bytes > 0 && self.bytes >= self.bytes_max) {
+            return false;
+        }
+        self.received += 1;
+        self.outstanding.push_back(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        true
+    }
+
+    /// The host has consumed the slots below `consumed`.
+    fn grant(&mut self, consumed: u64, slot_count: u64) {
+        self.granted = self.granted.max(consumed.saturating_add(slot_count));
+        while self.received.saturating_sub(self.outstanding.len() as u64) < consumed
+            && let Some(bytes) = self.outstanding.pop_front()
+        {
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -162,10 +202,10 @@ impl Connection {
         !self.is_dead() && self.outbound.send(Outbound { frame, _bytes: None }).is_ok()
     }
 
-    /// Lets the device of the run that `request` began send its slots below `granted`.
-    pub(crate) fn grant(&self, request: u64, granted: u64) {
+    /// Lets the device of the run that `request` began send `slot_count` slots more than the `consumed` ones.
+    pub(crate) fn grant(&self, request: u64, consumed: u64, slot_count: u64) {
         if let Some(Waiting::Run { credit, .. }) = self.lock().requests.get_mut(&request) {
-            credit.granted = credit.granted.max(granted);
+            credit.grant(consumed, slot_count);
         }
     }
 
@@ -249,14 +289,15 @@ impl Connection {
                 Ok(())
             }
             FrameKind::Slot => {
+                let bytes = frame.parts.iter().map(|part| part.bytes.len() as u64).sum();
                 let slot = decode_slot(frame)?;
                 if let Some(Waiting::Run { events, credit, .. }) =
                     self.lock().requests.get_mut(&request)
                 {
-                    if credit.received >= credit.granted {
-                        return Err(HandOutError::Credit { granted: credit.granted });
+                    if !credit.receive(bytes) {
+                        let (granted, bytes_max) = (credit.granted, credit.bytes_max);
+                        return Err(HandOutError::Credit { granted, bytes_max });
                     }
-                    credit.received += 1;
                     events.send(RunEvent::Slot(slot));
                 }
                 Ok(())
@@ -281,8 +322,10 @@ enum HandOutError {
     Malformed(#[from] MalformedMessage),
     #[error("{0}")]
     Goodbye(String),
-    #[error("the device sent more than the {granted} slots that it might")]
-    Credit { granted: u64 },
+    #[error(
+        "the device sent more than the {granted} slots, or the {bytes_max} bytes at once, that it might"
+    )]
+    Credit { granted: u64, bytes_max: u64 },
 }
 
 impl Waiting {

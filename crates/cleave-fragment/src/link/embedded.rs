@@ -93,8 +93,8 @@ impl Link for EmbeddedLink {
         let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
         let accepted = self.device.execute(request, slots).await;
         end_guard.0 = None;
-        if accepted.is_err() {
-            self.attempts.withdraw(&header, attempt);
+        if accepted.is_err() && self.attempts.withdraw(&header, attempt) {
+            self.device.steer(Command::new(header, Request::Release));
         }
         let schema = accepted.map_err(failed)?;
         Ok(RunStream::new(AcceptedRun {
@@ -132,6 +132,10 @@ struct EmbeddedControl {
 
 impl RunControl for EmbeddedControl {
     fn consumed(&self, slots: u64) {
+        // What a stream reads that was taken over grants nothing to the one that took it over.
+        if !self.attempts.speaks(&self.header, self.attempt) {
+            return;
+        }
         self.device.steer(Command::new(self.header, Request::Fetch { consumed: slots }));
     }
 

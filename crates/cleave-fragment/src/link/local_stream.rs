@@ -133,10 +133,10 @@ impl LocalStream {
         let pair = RingPair::open(Region::open(region, bytes)?)?;
         let bell = Doorbell::from_descriptor;
         let bells = Bells {
-            may_read: bell(may_read),
-            may_write: bell(may_write),
-            they_may_read: bell(they_may_read),
-            they_may_write: bell(they_may_write),
+            may_read: bell(may_read)?,
+            may_write: bell(may_write)?,
+            they_may_read: bell(they_may_read)?,
+            they_may_write: bell(they_may_write)?,
         };
         Self::new(&pair, Side::Guest, bells, socket)
     }

@@ -1,15 +1,15 @@
 //! How commands and slots cross from the host to a device and back.
 //!
 //! ```text
-//! host ── Link::call, Link::execute ──▶ EmbeddedLink ─────────────────────────▶ DeviceService
-//!                                  ├──▶ LocalLink ── frames, rings ─ (cleaved) ─▶ DeviceService
-//!                                  └──▶ RemoteLink ─ frames, TLS ─── (cleaved) ─▶ DeviceService
+//! host ── Link::call, Link::execute ──▶ EmbeddedLink ────────────────────────────────▶ DeviceService
+//!                                  └──▶ ConnectedLink ─┬ frames, rings ─ (cleaved) ─▶ DeviceService
+//!                                                      └ frames, TLS ─── (cleaved) ─▶ DeviceService
 //! ```
 //!
 //! 1. [`Link`] is what the host holds, [`DeviceService`] what a device is.
-//! 2. [`EmbeddedLink`] joins the two in one process, [`LocalLink`] through shared memory, [`RemoteLink`] over TCP;
-//!    one conformance suite runs over all three.
-//! 3. `connected_link` is what the last two share, `dial` how they connect, `connection` what they talk over.
+//! 2. [`EmbeddedLink`] joins the two in one process, [`ConnectedLink`] through shared memory
+//!    ([`ConnectedLink::local`]) or over TCP ([`ConnectedLink::remote`]); one conformance suite runs over all three.
+//! 3. `dial` is how a link connects, `connection` what it talks over.
 //! 4. [`local_stream`] makes shared memory a stream of bytes; [`tls`] pins the device's certificate;
 //!    [`token_bucket`] holds a link to a rate, [`metered`] counts what crosses.
 //!
@@ -31,13 +31,12 @@ pub mod simulated;
 pub mod tls;
 pub mod token_bucket;
 
-pub use connected_link::AbandonedRuns;
+pub use connected_link::{AbandonedRuns, ConnectedLink};
 pub use embedded::EmbeddedLink;
 pub use link::{
     AttachMode, DeviceService, Link, LinkError, RunControl, RunStream, SlotForm, SlotSender,
     Traffic,
 };
-pub use local::LocalLink;
-pub use remote::{RemoteAddress, RemoteLink};
+pub use remote::RemoteAddress;
 pub use simulated::{Dial, SimulatedNetwork, dial_simulated, simulate_network};
 pub use tls::{DeviceIdentity, TlsFileError, Token};

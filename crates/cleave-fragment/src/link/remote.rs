@@ -6,13 +6,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
 use super::connected_link::{AbandonedRuns, ConnectedLink};
 use super::dial::{Dial, Way};
-use super::link::{AttachMode, Link, LinkError, RunStream, Traffic};
+use super::link::LinkError;
 use super::tls::{Token, client_config};
-use crate::command::{Command, Execute, Reply};
 
 /// Where a device listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -61,17 +58,17 @@ impl FromStr for RemoteAddress {
     }
 }
 
-/// A link over TCP.
-#[derive(Debug)]
-pub struct RemoteLink(ConnectedLink);
-
-impl RemoteLink {
-    /// A link that connects when it is first used.
+impl ConnectedLink {
+    /// A link over TCP that connects when it is first used.
     ///
     /// `ca_pem` pins the device's certificate, or the authority that signed it; without one the
     /// device must be on this machine. `rate_cap` is in bytes a second, in each direction. `abandoned` is
     /// what earlier links to the same device left behind.
-    pub fn new(
+    ///
+    /// # Errors
+    /// [`LinkError::Credentials`] for a certificate that is none; [`LinkError::Connect`] where the system gives
+    /// no thread.
+    pub fn remote(
         address: RemoteAddress,
         token: Token,
         ca_pem: Option<&[u8]>,
@@ -80,55 +77,7 @@ impl RemoteLink {
     ) -> Result<Arc<Self>, LinkError> {
         let tls = ca_pem.map(client_config).transpose()?;
         let dial = Dial::new(Way::Tcp { address, token, tls }, rate_cap);
-        Ok(Arc::new(Self(ConnectedLink::new(dial, abandoned)?)))
-    }
-
-    /// A link that has connected, the first to its device; the arguments are those of
-    /// [`RemoteLink::new`].
-    pub async fn connect(
-        address: RemoteAddress,
-        token: Token,
-        ca_pem: Option<&[u8]>,
-        rate_cap: Option<u64>,
-    ) -> Result<Arc<Self>, LinkError> {
-        Self::reconnect(address, token, ca_pem, rate_cap, AbandonedRuns::default()).await
-    }
-
-    /// A link that has connected, and released what the links before it abandoned; the arguments are
-    /// those of [`RemoteLink::new`].
-    pub async fn reconnect(
-        address: RemoteAddress,
-        token: Token,
-        ca_pem: Option<&[u8]>,
-        rate_cap: Option<u64>,
-        abandoned: AbandonedRuns,
-    ) -> Result<Arc<Self>, LinkError> {
-        let link = Self::new(address, token, ca_pem, rate_cap, abandoned)?;
-        link.0.open().await?;
-        Ok(link)
-    }
-}
-
-#[async_trait]
-impl Link for RemoteLink {
-    async fn call(&self, command: Command) -> Result<Reply, LinkError> {
-        self.0.call(command).await
-    }
-
-    async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
-        self.0.execute(request).await
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.0.traffic()
-    }
-
-    fn mode(&self) -> AttachMode {
-        self.0.mode()
-    }
-
-    fn device(&self) -> String {
-        self.0.device()
+        Ok(Arc::new(Self::new(dial, abandoned)?))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The scan of a table: names columns, predicate and morsel input, and holds no page (rule 1).
 //!
-//! For each morsel it takes, in order:
+//! Where an index was asked ([`crate::narrowing`]), pages and rows that it has not found are left out first. For each morsel
+//! it takes, in order:
 //!
 //! 1. read the chunks that the predicate needs, and the version columns;
 //! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns, of the
@@ -13,8 +14,9 @@
 //! The predicate speaks of `filter_columns` by position, not of the output: a column that only
 //! the predicate needs is never materialised above the scan.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use cleave_store::{ColumnRef, Projection};
@@ -39,10 +41,11 @@ use datafusion_physical_plan::{
 
 use crate::fragment::FragmentContext;
 use crate::morsel::Passes;
+use crate::operators::dense_aggregate_exec::SharedGroups;
 
 mod condition;
 mod read;
-mod scan_page;
+pub(crate) mod scan_page;
 
 /// What a scan names: everything about it that crosses a link.
 #[derive(Debug, Clone)]
@@ -73,6 +76,8 @@ pub struct TableScanExec {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     passes: Arc<Passes>,
+    /// Who is offered the pages of a copy before they are decoded.
+    takers: Arc<Mutex<BTreeMap<usize, SharedGroups>>>,
 }
 
 impl TableScanExec {
@@ -93,7 +98,17 @@ impl TableScanExec {
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             passes: Arc::default(),
+            takers: Arc::default(),
         }
+    }
+
+    /// Offers each page of the next execution of copy `partition` to `groups` before its rows are decoded.
+    pub(crate) fn give_pages_to(&self, partition: usize, groups: SharedGroups) {
+        self.takers().insert(partition, groups);
+    }
+
+    fn takers(&self) -> MutexGuard<'_, BTreeMap<usize, SharedGroups>> {
+        self.takers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the scan names.
@@ -230,9 +245,10 @@ impl ExecutionPlan for TableScanExec {
                 Arc::clone(&self.scan),
                 &self.dynamic_filters,
                 context,
-                task.session_config().batch_size(),
+                &task,
                 &self.metrics,
                 partition,
+                self.takers().remove(&partition),
             )?,
             input,
             self.passes.begin(partition),

@@ -26,9 +26,9 @@ use cleave_fragment::command::{
     RunReport, RunState, RunStatus, Slot, SlotPayload, WriteItem,
 };
 use cleave_fragment::link::Token;
-use cleave_fragment::{Morsel, MorselPage};
+use cleave_fragment::{IndexInput, IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing};
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{ColumnRef, PageRef, SegmentId, SegmentRef};
+use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
 use futures::executor::block_on;
 
 use super::Target;
@@ -208,7 +208,14 @@ fn batches() -> Vec<RecordBatch> {
 }
 
 fn header() -> CommandHeader {
-    CommandHeader { database: [7; 16], epoch: 1, run: u64::MAX, sequence: 3, interaction: 4 }
+    CommandHeader {
+        database: [7; 16],
+        epoch: 1,
+        opening: 9,
+        run: u64::MAX,
+        sequence: 3,
+        interaction: 4,
+    }
 }
 
 fn extent(start: u64, block_count: u32) -> Extent {
@@ -243,7 +250,7 @@ fn requests() -> Vec<Request> {
         Request::Cancel,
         Request::Release,
         Request::Status,
-        Request::Claim { opening: 7, after: u64::MAX },
+        Request::Claim { after: u64::MAX },
         Request::GiveUp,
     ]
 }
@@ -269,6 +276,20 @@ fn execute() -> Execute {
         slot_bytes: 4096,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        narrowings: vec![Narrowing {
+            input: 3,
+            ranges: vec![KeyRange { from: vec![2], below: Some(vec![3]) }],
+            parts: vec![NarrowedPart {
+                segments: vec![SegmentId(4)],
+                runs: vec![IndexPages { segment: segment(), pages: vec![page(3)] }],
+                rows: vec![0, 9],
+            }],
+        }],
+        indexes: vec![IndexInput {
+            number: 5,
+            runs: vec![IndexPages { segment: segment(), pages: vec![page(1), page(2)] }],
+        }],
+        reserved: vec![extent(9, 4), extent(0, 1)],
     }
 }
 

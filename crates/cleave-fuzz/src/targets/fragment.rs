@@ -5,28 +5,22 @@
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Field, Schema};
-use bytes::Bytes;
 use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::link::DeviceService;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_fragment::{
-    FragmentContext, TableScanExec, decode_fragment, encode_fragment, fragment_task_context,
+    MergeRunsExec, TableScanExec, WriteRunExec, decode_fragment, encode_fragment,
+    unread_task_context,
 };
 use cleave_host::{Database, Error, OpenOptions, Outcome};
 use cleave_media::{Memory, random_bytes};
-use cleave_store::{
-    ColumnRef, PageColumns, PageRead, PageRef, PageSource, Projection, SegmentRef, Snapshot,
-    StoreError,
-};
+use cleave_store::{ColumnRef, Projection, SegmentId, SegmentRef};
 use datafusion_common::DataFusionError;
 use datafusion_common::cast::as_string_array;
 use datafusion_execution::TaskContext;
-use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_physical_expr::expressions::{Column, in_list, lit};
 use datafusion_physical_plan::{ExecutionPlan, displayable};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 
 use super::Target;
 use crate::mutate::Shape;
@@ -44,35 +38,7 @@ fn run(input: &[u8]) {
 
 fn task() -> Option<&'static TaskContext> {
     static TASK: OnceLock<Option<Arc<TaskContext>>> = OnceLock::new();
-    let task = TASK.get_or_init(|| {
-        let context = Arc::new(FragmentContext {
-            pages: Arc::new(NoPages),
-            snapshot: Snapshot { commit: 1 },
-            inputs: Default::default(),
-            read_ahead: 1,
-            counters: Arc::default(),
-        });
-        fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[]).ok()
-    });
-    task.as_deref()
-}
-
-/// A page source that is never asked: fragments are decoded here, not run.
-#[derive(Debug)]
-struct NoPages;
-
-impl PageSource for NoPages {
-    fn read(&self, _reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        futures::future::ready(Ok(Vec::new())).boxed()
-    }
-
-    fn read_overflow(
-        &self,
-        _segment: SegmentRef,
-        _pages: Vec<PageRef>,
-    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
-        futures::future::ready(Ok(Vec::new())).boxed()
-    }
+    TASK.get_or_init(|| unread_task_context().ok()).as_deref()
 }
 
 const TABLES: &str = "
@@ -156,6 +122,7 @@ async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error
         }
     }
     fragments.push(scan_for_keys()?);
+    fragments.push(merge_of_runs()?);
     fragments.sort();
     fragments.dedup();
     Ok(fragments)
@@ -177,6 +144,14 @@ fn scan_for_keys() -> Result<Vec<u8>, DataFusionError> {
         fetch: None,
     };
     let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan, 1));
+    encode_fragment(&plan)
+}
+
+/// A merge of index runs into one that is written where it runs.
+fn merge_of_runs() -> Result<Vec<u8>, DataFusionError> {
+    let segment = SegmentRef { table_id: 1, segment: SegmentId(7), schema_version: 1, commit: 5 };
+    let entries = Arc::new(MergeRunsExec::new(0, 1));
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(WriteRunExec::new(entries, segment, true)?);
     encode_fragment(&plan)
 }
 

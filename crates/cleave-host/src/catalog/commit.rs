@@ -142,11 +142,9 @@ impl Transaction {
     /// Whatever kept the statement from becoming durable; it then left nothing behind, except after
     /// [`StorageError::Stopped`], when only the next opening shows whether it is there.
     pub(crate) async fn commit(self) -> Result<Arc<CatalogState>> {
-        for claim in self.claims.values() {
-            if claim.block_count() > 0 {
-                claim.sync_written().await?;
-            }
-        }
+        // Side by side: the statement waits for the slowest device, not for one after the other.
+        let written = self.claims.values().filter(|claim| claim.block_count() > 0);
+        futures::future::try_join_all(written.map(|claim| claim.sync_written())).await?;
         let database = Arc::clone(&self.database);
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {
@@ -199,6 +197,7 @@ impl Transaction {
             }
         }
         gone.iter().for_each(|segment| root::remove_segment(&directory, *segment));
+        self.database.statistics().retain(&state);
         Ok(state)
     }
 
@@ -226,8 +225,11 @@ impl Transaction {
                 }
             }
         }
-        if !written.is_empty() {
-            root::sync_segments(directory)?;
+        if !written.is_empty()
+            && let Err(error) = root::sync_segments(directory)
+        {
+            written.iter().for_each(|segment| root::remove_segment(directory, *segment));
+            return Err(error);
         }
         Ok(written)
     }

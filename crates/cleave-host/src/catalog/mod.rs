@@ -17,6 +17,7 @@
 //! entries a reader rechecks against its own version map.
 
 pub mod commit;
+pub mod division;
 pub mod index_definition;
 pub mod proto;
 pub mod root;
@@ -31,6 +32,7 @@ use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
 
 use crate::index::TabletIndex;
+use division::Division;
 use index_definition::IndexDefinition;
 use root::SegmentFile;
 
@@ -220,11 +222,45 @@ pub struct TableState {
     pub schema: Arc<TableSchema>,
     /// Its indexes, ascending by id; that of the primary key first.
     pub indexes: Vec<Arc<IndexDefinition>>,
-    /// Parts of the table (rule 9); one by default.
+    /// Parts of the table (rule 9), by number; one by default.
     pub tablets: Vec<Arc<TabletState>>,
+    /// In which of them a row lies.
+    pub division: Division,
 }
 
 impl TableState {
+    /// Whether two tablets may have rows that are equal in the columns of `index`.
+    pub fn divides(&self, index: &IndexDefinition) -> bool {
+        self.tablets.len() > 1 && !self.division.holds_together(index)
+    }
+
+    /// Its tablets in words: where they lie, and what decides in which of them a row is.
+    pub fn placement(&self, state: &CatalogState) -> String {
+        let names: Vec<String> = self
+            .devices()
+            .iter()
+            .map(|id| state.devices.get(id).map_or_else(|| id.to_string(), |d| d.name.clone()))
+            .collect();
+        match self.tablets.len() {
+            1 => names.join(", "),
+            count => {
+                let division = self.division.describe(&self.schema);
+                format!("{}: {count} tablets by {division}", names.join(", "))
+            }
+        }
+    }
+
+    /// The devices on which it lies, in the order of its tablets.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        let mut devices: Vec<DeviceId> = Vec::new();
+        for tablet in &self.tablets {
+            if !devices.contains(&tablet.device) {
+                devices.push(tablet.device);
+            }
+        }
+        devices
+    }
+
     /// Rows over all tablets.
     pub fn row_count(&self) -> u64 {
         self.tablets.iter().map(|tablet| tablet.row_count()).sum()

@@ -99,6 +99,9 @@ pub struct Table {
     /// Its indexes, ascending by id.
     #[prost(message, repeated, tag = "10")]
     pub indexes: Vec<IndexDefinition>,
+    /// Ids of the columns whose hash decides in which tablet a row lies; none: load order.
+    #[prost(uint32, repeated, tag = "11")]
+    pub hash_columns: Vec<u32>,
 }
 
 /// What an index is.

@@ -24,6 +24,7 @@ use cleave_store::{
 };
 use prost::Message;
 
+use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
@@ -35,7 +36,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=3 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=4 };
 
 const ROOT: &str = "root";
 const ROOT_NEW: &str = "root.new";
@@ -330,6 +331,10 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
             })
             .collect(),
         indexes: table.indexes.iter().map(|index| encode_index(index)).collect(),
+        hash_columns: match &table.division {
+            Division::LoadOrder => Vec::new(),
+            Division::Hash(ids) => ids.clone(),
+        },
     }
 }
 
@@ -460,13 +465,25 @@ impl Decoder<'_> {
                 schema.name
             )));
         }
+        let division = match table.hash_columns {
+            none if none.is_empty() => Division::LoadOrder,
+            ids => Division::Hash(ids),
+        };
+        division.tablet_key(&schema).map_err(|error| self.damaged(&error.to_string()))?;
+        if table.tablets.is_empty() || (0..).zip(&table.tablets).any(|(id, tablet)| tablet.id != id)
+        {
+            return Err(self.damaged(&format!(
+                "the tablets of table \"{}\" are not numbered from 0",
+                schema.name
+            )));
+        }
         let tablets = table
             .tablets
             .into_iter()
             .map(|tablet| self.tablet(tablet, &schema, &shapes).map(Arc::new))
             .collect::<Result<_, _>>()?;
         let indexes = shapes.iter().map(|shape| Arc::clone(&shape.definition)).collect();
-        Ok(TableState { schema, indexes, tablets })
+        Ok(TableState { schema, indexes, tablets, division })
     }
 
     fn tablet(

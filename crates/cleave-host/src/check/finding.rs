@@ -70,7 +70,10 @@ pub enum Fault {
     /// An index and its table differ.
     #[error("{0}")]
     Index(String),
-    /// The device does not answer: what lies on it was not verified.
+    /// The file of a table's statistics.
+    #[error("{0}")]
+    Statistics(String),
+    /// The device does not answer, or lets this database read nothing: what lies on it was not verified.
     #[error("{0}")]
     Unreachable(String),
 }
@@ -90,6 +93,7 @@ impl Fault {
             Self::Version(_) => "version",
             Self::Map(_) => "map",
             Self::Index(_) => "index",
+            Self::Statistics(_) => "statistics",
             Self::Unreachable(_) => "unreachable",
         }
     }
@@ -112,7 +116,12 @@ impl Fault {
             Self::Index(_) => {
                 "make the index anew from its table, or load the table again, and report this"
             }
-            Self::Unreachable(_) => "bring the device back and check again",
+            Self::Statistics(_) => {
+                "run ANALYZE on the table; nothing else is lost, plans are made without them"
+            }
+            Self::Unreachable(_) => {
+                "see that the device can be reached and serves this database, and check again"
+            }
         }
     }
 }

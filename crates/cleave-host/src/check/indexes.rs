@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A window of VIDs takes nine bytes a row, and the runs are read once for each window: once in all, for most tables.
-//! Hashes stand for entries; two of them are taken for one with a chance of 1 in 2^64.
+//! Hashes stand for entries; two of them are taken for one with a chance of 1 in 2^64. Each entry must also pass the
+//! filter of its run, without which it is not found, and all entries, those of rows in no run among them, must ascend.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
 use std::sync::Arc;
 
 use cleave_store::index::run::KEY_COLUMN;
@@ -22,12 +22,12 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
 use datafusion::common::runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream;
-use tokio::task::JoinError;
 
 use super::maps::judge;
-use super::pages::{Damaged, DevicePages, read_rows};
+use super::pages::{Damaged, DevicePages, is_of_device, read_rows};
 use super::{CheckOptions, CheckReport, Fault, Place, Work};
-use crate::error::{Error, Result};
+use crate::engine::joined;
+use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
 
 /// Bytes of one row of a window.
@@ -65,8 +65,13 @@ pub(super) async fn check(
 ) {
     for index in work.indexes() {
         let place = Place { index: Some(index.name.clone()), ..work.place() };
-        if let Err(error) = check_index(work, &index, damaged, options, report).await {
-            report.findings.add(place, Fault::Index(error.to_string()));
+        match check_index(work, &index, damaged, options, report).await {
+            Ok(()) => {}
+            Err(error) if is_of_device(&error) => {
+                report.findings.add(work.device_place(), Fault::Unreachable(error.to_string()));
+                return;
+            }
+            Err(error) => report.findings.add(place, Fault::Index(error.to_string())),
         }
     }
 }
@@ -101,9 +106,10 @@ async fn check_index(
     options: &CheckOptions,
     report: &mut CheckReport,
 ) -> Result<()> {
-    let runs: Vec<Arc<SegmentDirectory>> = index.index.runs().map(Arc::clone).collect();
+    let runs = index.index.runs().map(|run| Run::new(Arc::clone(run)));
+    let runs: Vec<Run> = runs.collect::<std::result::Result<_, _>>()?;
     // An entry that is not there may lie on a page that does not hold.
-    let all_runs = !runs.iter().any(|run| damaged.in_segment(run.segment));
+    let all_runs = !runs.iter().any(|run| damaged.in_segment(run.directory().segment));
     let room = (options.memory_bytes / ROW_BYTES).max(1024);
     let end = work.tablet.next_vid;
     let mut first = 0;
@@ -119,21 +125,26 @@ async fn check_index(
         }
         first = first.saturating_add(length as u64);
     }
-    if all_runs { check_order(work, index, &runs, report).await } else { Ok(()) }
+    if all_runs { check_order(work, index, &runs, damaged, report).await } else { Ok(()) }
 }
 
-/// Entries of all runs together: they ascend in each, and none comes twice.
+/// Entries of all runs and of rows that are in no run together: they ascend in each, and none comes twice.
 async fn check_order(
     work: &Work,
     index: &Index,
-    runs: &[Arc<SegmentDirectory>],
+    runs: &[Run],
+    damaged: &Damaged,
     report: &mut CheckReport,
 ) -> Result<()> {
-    let mut sources = Vec::with_capacity(runs.len());
-    for run in runs {
-        sources.push(MergeSource::Run(Run::new(Arc::clone(run))?.scan(KeyRange::default())));
-    }
+    let whole = |run: &Run| MergeSource::Run(run.scan(KeyRange::default()));
+    let mut sources: Vec<MergeSource> = runs.iter().map(whole).collect();
     let pages = DevicePages(Arc::clone(&work.device));
+    let hot = work.tablet.heap.iter().filter(|segment| segment.class == PageClass::HOT);
+    // The memtable is made of these rows.
+    if !hot.into_iter().any(|segment| damaged.in_segment(segment.segment)) {
+        let memtable = index.index.memtable_copy(&work.tablet, &pages).await?;
+        sources.push(MergeSource::Memtable(Arc::new(memtable)));
+    }
     let mut merge = KeyMerge::new(sources, true);
     loop {
         let fault = match merge.next(&pages).await {
@@ -237,7 +248,7 @@ async fn rows(
 async fn compare(
     work: &Arc<Work>,
     index: &Index,
-    runs: &[Arc<SegmentDirectory>],
+    runs: &[Run],
     damaged: &Damaged,
     options: &CheckOptions,
     window: &mut Window,
@@ -245,18 +256,19 @@ async fn compare(
 ) -> Result<()> {
     let mut pages = Vec::new();
     for run in runs {
-        for (place, entry) in run.pages.iter().enumerate() {
-            if !damaged.has(run.segment, entry.page.page) {
-                pages.push((Arc::clone(run), place));
+        let directory = run.directory();
+        for (place, entry) in directory.pages.iter().enumerate() {
+            if !damaged.has(directory.segment, entry.page.page) {
+                pages.push((run.clone(), place));
             }
         }
     }
     let found = stream::iter(pages).map(|(run, place)| {
-        let work = Arc::clone(work);
+        let (work, shape) = (Arc::clone(work), Arc::clone(index.index.shape()));
         async move {
-            let read = Arc::clone(&run);
-            let entries = SpawnedTask::spawn(async move { run_entries(&work, &read, place).await });
-            (run, place, entries.join().await)
+            let directory = Arc::clone(run.directory());
+            let entries = async move { run_entries(&work, &shape, &run, place).await };
+            (directory, place, SpawnedTask::spawn(entries).join().await)
         }
     });
     let mut found = std::pin::pin!(found.buffered(options.threads.max(1) * 2));
@@ -265,6 +277,11 @@ async fn compare(
         let entries = joined(entries)??;
         let mut wrong = Vec::new();
         let mut more = 0;
+        let RunEntries { entries, hidden } = entries;
+        if let Some((vid, count)) = hidden.filter(|_| window.first == 0) {
+            let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
+            wrong.push(format!("its run's filter hides its entry for VID {vid}{more}"));
+        }
         for (vid, hash) in entries {
             // Entries of no VID at all are told in the first window.
             let fault = if vid >= end && window.first == 0 {
@@ -296,25 +313,45 @@ async fn compare(
     Ok(())
 }
 
-/// VIDs of the entries of a page, and their hashes.
-async fn run_entries(work: &Work, run: &SegmentDirectory, place: usize) -> Result<Vec<(u64, u64)>> {
-    let Some(entry) = run.pages.get(place) else { return Ok(Vec::new()) };
+/// What a page of a run has.
+#[derive(Default)]
+struct RunEntries {
+    /// VIDs of the entries, and their hashes.
+    entries: Vec<(u64, u64)>,
+    /// The first one that the run's filter does not let pass, and how many there are.
+    hidden: Option<(u64, u64)>,
+}
+
+async fn run_entries(
+    work: &Work,
+    shape: &IndexShape,
+    run: &Run,
+    place: usize,
+) -> Result<RunEntries> {
+    let directory = run.directory();
+    let Some(entry) = directory.pages.get(place) else { return Ok(RunEntries::default()) };
     let projection = Projection {
         schema: Schema::new(vec![Field::new("key", DataType::Binary, false)]).into(),
         columns: vec![ColumnRef::User(KEY_COLUMN)],
     }
     .with_version(ColumnRef::Vid);
     let read = PageRead {
-        segment: run.segment_ref(),
+        segment: directory.segment_ref(),
         page: entry.page,
         columns: projection.columns.clone(),
     };
     let batch = read_rows(&work.device, &read, entry, &projection).await?;
     let keys = batch.column(0).as_binary_opt::<i32>();
     let vids = batch.column(1).as_primitive_opt::<UInt64Type>();
-    let (Some(keys), Some(vids)) = (keys, vids) else { return Ok(Vec::new()) };
-    let entries = keys.iter().flatten().zip(vids.values());
-    Ok(entries.map(|(key, vid)| (*vid, hash(key))).collect())
+    let (Some(keys), Some(vids)) = (keys, vids) else { return Ok(RunEntries::default()) };
+    let mut found = RunEntries::default();
+    for (key, vid) in keys.iter().flatten().zip(vids.values()) {
+        found.entries.push((*vid, hash(key)));
+        if !run.may_have(shape.key.search_key(key)) {
+            found.hidden.get_or_insert((*vid, 0)).1 += 1;
+        }
+    }
+    Ok(found)
 }
 
 /// Rows of the window without an entry.
@@ -369,13 +406,6 @@ impl Window {
             }
         }
     }
-}
-
-/// What a task of ours gave, unless it died.
-fn joined<T>(outcome: std::result::Result<T, JoinError>) -> Result<T> {
-    outcome.map_err(|error| {
-        Error::io("run", Path::new("a task of the check"), std::io::Error::other(error))
-    })
 }
 
 fn hash(key: &[u8]) -> u64 {

@@ -7,7 +7,7 @@ use cleave_store::{
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Schema, UInt64Type};
 
-use super::pages::{Damaged, read_page};
+use super::pages::{Damaged, is_of_device, read_page};
 use super::{CheckReport, Fault, Place, Work};
 use crate::error::Result;
 
@@ -91,6 +91,10 @@ pub(super) async fn check_chains(work: &Work, damaged: &Damaged, report: &mut Ch
                     Err(error) => error.to_string(),
                 },
                 Ok(None) => format!("the version of VID {vid} at {at} does not decode"),
+                Err(error) if is_of_device(&error) => {
+                    report.findings.add(work.device_place(), Fault::Unreachable(error.to_string()));
+                    return;
+                }
                 Err(error) => error.to_string(),
             };
             report.findings.add(page_place(work, at), Fault::Version(fault));

@@ -24,7 +24,7 @@ mod space;
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_store::Placement;
+use cleave_store::{Placement, TabletKey};
 
 pub use finding::{Fault, Finding, Findings, Place};
 pub(crate) use pages::blocks;
@@ -33,6 +33,7 @@ use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::database::{Database, OpenOptions};
 use crate::device::Device;
 use crate::error::Result;
+use space::Moment;
 
 /// How thoroughly a database is checked, and with how much.
 #[derive(Clone)]
@@ -80,6 +81,8 @@ pub struct CheckCounts {
     pub segments: u64,
     /// Files of sealed segments.
     pub files: u64,
+    /// Files of statistics.
+    pub statistics: u64,
     /// Pages, those of long values too.
     pub pages: u64,
     /// Chunks whose checksum held.
@@ -128,7 +131,8 @@ pub async fn check(
     let Some(database) = files::open(directory, open, &mut report).await? else {
         return Ok(report);
     };
-    run(&database, options, report).await
+    let moment = space::moment(&database).await;
+    run(&database, &moment, options, report).await
 }
 
 impl Database {
@@ -139,27 +143,35 @@ impl Database {
     pub async fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         report.findings.limit(options.findings_max);
-        files::verify(&self.catalog(), self.directory(), &mut report);
-        run(self, options, report).await
+        let moment = space::moment(self).await;
+        files::verify(self, &moment.state, &mut report).await;
+        run(self, &moment, options, report).await
     }
 }
 
 async fn run(
     database: &Database,
+    moment: &Moment,
     options: &CheckOptions,
     mut report: CheckReport,
 ) -> Result<CheckReport> {
-    // Held to the end: what it names is not used again before (rule 30).
-    let state = space::check(database, &mut report).await;
-    let mut done = Progress::new(&state, options);
+    let mut unreachable = space::check(database, moment, &mut report).await;
+    let state = &moment.state;
+    files::check_statistics(state, database.directory(), &mut report);
+    let mut done = Progress::new(state, options);
     for table in state.tables() {
         report.counts.tables += 1;
         for tablet in &table.tablets {
             let Some(device) = database.device(tablet.device) else { continue };
-            let work = Arc::new(Work::new(&state, table, tablet, device));
+            let work = Arc::new(Work::new(state, table, tablet, device));
             maps::check(&work, &mut report);
+            if unreachable.contains(&tablet.device) {
+                continue;
+            }
             let damaged = pages::check(&work, options, &mut done, &mut report).await;
-            if !options.quick && !damaged.unreachable {
+            if damaged.unreachable {
+                unreachable.insert(tablet.device);
+            } else if !options.quick {
                 maps::check_chains(&work, &damaged, &mut report).await;
                 indexes::check(&work, &damaged, options, &mut report).await;
             }
@@ -176,6 +188,8 @@ struct Work {
     tablet: Arc<TabletState>,
     device: Arc<Device>,
     placement: Placement,
+    /// What says that a row lies in this tablet and in no other of its table.
+    tablet_key: Option<TabletKey>,
 }
 
 impl Work {
@@ -185,6 +199,9 @@ impl Work {
         tablet: &Arc<TabletState>,
         device: Arc<Device>,
     ) -> Self {
+        // The root was refused if its columns were none.
+        let tablet_key = table.division.tablet_key(&table.schema).ok().flatten();
+        let tablet_key = tablet_key.filter(|_| table.tablets.len() > 1);
         let mut placement = Placement::new();
         for segment in &tablet.heap {
             placement.insert(Arc::clone(segment));
@@ -195,6 +212,7 @@ impl Work {
             tablet: Arc::clone(tablet),
             device,
             placement,
+            tablet_key,
         }
     }
 
@@ -205,6 +223,11 @@ impl Work {
             device: Some(self.device.name().to_owned()),
             ..Place::default()
         }
+    }
+
+    /// The device as a place, where it does not answer.
+    fn device_place(&self) -> Place {
+        Place { device: Some(self.device.name().to_owned()), ..Place::default() }
     }
 }
 

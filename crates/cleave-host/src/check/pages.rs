@@ -10,14 +10,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use cleave_fragment::command::{ReadItem, ReadPayload};
+use cleave_fragment::command::{DeviceErrorCause, ReadItem, ReadPayload};
+use cleave_fragment::link::LinkError;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::page::overflow::overflow_payload;
 use cleave_store::{
     ColumnRef, Corruption, OverflowValues, PageColumns, PageEntry, PageHeader, PageKind, PageRead,
     PageRef, PageSource, Projection, SegmentDirectory, SegmentId, SegmentKind, SegmentRef,
-    StoreError, ZoneEntry, ZoneValue, all_columns, decode_batch, overflow_pages, parse_header,
+    StoreError, TabletKey, ZoneEntry, ZoneValue, all_columns, decode_batch, overflow_pages,
+    parse_header,
 };
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
@@ -29,7 +31,7 @@ use super::maps::judge;
 use super::{CheckOptions, CheckReport, Fault, Finding, Place, Progress, Work};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::storage_error::into_store_error;
+use crate::storage_error::{StorageError, into_store_error};
 
 /// Blocks that one command asks for: 4 MiB.
 const READ_BLOCK_COUNT: u32 = 1024;
@@ -40,7 +42,7 @@ const HEADER_BLOCK_COUNT: u32 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Damaged {
     pages: BTreeSet<(SegmentId, u32)>,
-    /// The device stopped to answer.
+    /// The device does not answer, or lets nobody read.
     pub(super) unreachable: bool,
     /// Versions that are the newest of their rows.
     pub(super) newest: u64,
@@ -235,6 +237,19 @@ fn chunk(header: &PageHeader, bytes: &Bytes, column: ColumnRef) -> Option<Bytes>
     (to <= bytes.len()).then(|| bytes.slice(from..to))
 }
 
+/// Whether an error of reading a page keeps the device from being read at all, and is not the page's own.
+pub(super) fn is_of_device(error: &Error) -> bool {
+    // Refused: blocks that the media does not have.
+    use DeviceErrorCause::{Corrupt, Io, Refused};
+    let Error::Storage(error) = error else { return false };
+    match &**error {
+        StorageError::Refused { source, .. } => !matches!(source.cause, Corrupt | Io | Refused),
+        StorageError::Link { source, .. } => !matches!(source, LinkError::Corrupt { .. }),
+        StorageError::CutOff { .. } | StorageError::Store(_) => false,
+        _ => true,
+    }
+}
+
 /// One page under check.
 struct Subject<'a> {
     work: &'a Work,
@@ -337,11 +352,9 @@ impl Subject<'_> {
     }
 
     fn device_error(&mut self, page: &PageRef, error: &Error) {
-        let lost = matches!(error, Error::Storage(error) if error.is_device_lost());
-        if lost {
+        if is_of_device(error) {
             self.outcome.unreachable = true;
-            let place = Place { device: Some(self.work.device.name().into()), ..Place::default() };
-            self.find(place, Fault::Unreachable(error.to_string()));
+            self.find(self.work.device_place(), Fault::Unreachable(error.to_string()));
         } else {
             self.damaged(self.place(page), Fault::Media(error.to_string()));
         }
@@ -430,12 +443,40 @@ impl Subject<'_> {
                 }
             }
         }
+        if let Some(key) = self.work.tablet_key.as_ref().filter(|_| !self.outcome.is_damaged) {
+            self.in_tablet(key, &page, &read, values);
+        }
         let versions = Projection { schema: Schema::empty().into(), columns: Vec::new() }
             .with_version(ColumnRef::Vid)
             .with_version(ColumnRef::Commit);
         match decode_batch(&page, &read, &versions, None, values) {
             Ok(batch) => self.versions(&batch),
             Err(error) => self.store_error(&self.entry.page, error),
+        }
+    }
+
+    /// Compares the tablet of each row with the one that its values say.
+    fn in_tablet(
+        &mut self,
+        key: &TabletKey,
+        page: &PageColumns,
+        read: &PageRead,
+        values: &OverflowValues,
+    ) {
+        let projection = Projection::of_table(&self.work.table.schema, key.columns());
+        let count = u32::try_from(self.work.table.tablets.len()).unwrap_or(u32::MAX);
+        let tablets = decode_batch(page, read, &projection, None, values)
+            .and_then(|batch| key.tablets_of(batch.columns(), count));
+        let tablets = match tablets {
+            Ok(tablets) => tablets,
+            Err(error) => return self.store_error(&self.entry.page, error),
+        };
+        let own = self.work.tablet.id;
+        let mut wrong = tablets.iter().filter(|tablet| **tablet != own.0);
+        if let Some(tablet) = wrong.next() {
+            let fault =
+                format!("a row of {own} belongs to tablet {tablet} ({} more)", wrong.count());
+            self.find(self.place(&self.entry.page), Fault::Map(fault));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Space on the devices: who owns which blocks, and whether free ones are free.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_media::Extent;
@@ -8,6 +9,7 @@ use cleave_store::SegmentId;
 use super::{CheckReport, Fault, Place};
 use crate::catalog::{CatalogState, DeviceId};
 use crate::database::Database;
+use crate::device::{Device, SpaceStatus};
 
 /// A page's blocks, and whose they are.
 struct Owned<'a> {
@@ -17,17 +19,31 @@ struct Owned<'a> {
     page: u32,
 }
 
-/// Compares what the present state names with the media and with the map of free space; returns that state.
-pub(super) async fn check(database: &Database, report: &mut CheckReport) -> Arc<CatalogState> {
-    let (state, spaces) = {
-        // No statement writes while the two are compared.
-        let _turn = database.writer_turn().await;
-        let spaces: Vec<_> =
-            database.devices().iter().map(|device| (device.id(), device.space())).collect();
-        (database.catalog(), spaces)
-    };
+/// The present state, and how much of each device was in use at that moment.
+pub(super) struct Moment {
+    /// Held to the end of a check: what it names is not used again before (rule 30).
+    pub(super) state: Arc<CatalogState>,
+    spaces: Vec<(DeviceId, SpaceStatus)>,
+}
+
+/// Takes the state between two statements that write.
+pub(super) async fn moment(database: &Database) -> Moment {
+    let _turn = database.writer_turn().await;
+    let space = |device: &Arc<Device>| (device.id(), device.space());
+    Moment { state: database.catalog(), spaces: database.devices().iter().map(space).collect() }
+}
+
+/// Compares what the state names with the media and with the map of free space; returns the devices that do not
+/// answer.
+pub(super) async fn check(
+    database: &Database,
+    moment: &Moment,
+    report: &mut CheckReport,
+) -> BTreeSet<DeviceId> {
+    let mut unreachable = BTreeSet::new();
+    let Moment { state, spaces } = moment;
     for device in database.devices() {
-        let mut owned = owned(&state, device.id());
+        let mut owned = owned(state, device.id());
         owned.sort_by_key(|owned| owned.extent);
         report.counts.blocks +=
             owned.iter().map(|owned| u64::from(owned.extent.block_count)).sum::<u64>();
@@ -83,10 +99,11 @@ pub(super) async fn check(database: &Database, report: &mut CheckReport) -> Arc<
             Err(error) => {
                 let place = Place { device: Some(device.name().to_owned()), ..Place::default() };
                 report.findings.add(place, Fault::Unreachable(error.to_string()));
+                unreachable.insert(device.id());
             }
         }
     }
-    state
+    unreachable
 }
 
 fn owned(state: &CatalogState, device: DeviceId) -> Vec<Owned<'_>> {

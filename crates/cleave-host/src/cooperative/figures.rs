@@ -12,7 +12,7 @@ use cleave_fragment::link::AttachMode;
 
 use crate::buffer_pool::PoolStatus;
 
-/// What one fragment reported.
+/// What one fragment reported of one device.
 #[derive(Debug, Clone)]
 pub struct FragmentFigures {
     /// Number of the fragment within its statement.
@@ -27,7 +27,7 @@ pub struct FragmentFigures {
     pub report: Option<RunReport>,
     /// Why the host ran it after all.
     pub refused: Option<String>,
-    /// Pages of the table, and how many of them were sent as morsels.
+    /// Pages of the table on that device, and how many of them were sent as morsels.
     pub pages: (usize, usize),
     /// Bytes of the serialised fragment.
     pub fragment_bytes: usize,
@@ -49,10 +49,11 @@ impl FigureLog {
         self.fragments.lock().unwrap_or_else(PoisonError::into_inner).push(figures);
     }
 
-    /// What has been reported so far, by fragment number.
+    /// What has been reported so far, by fragment number, then by device.
     pub fn fragments(&self) -> Vec<FragmentFigures> {
         let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        fragments.sort_by_key(|figures| figures.number);
+        fragments
+            .sort_by(|one, other| (one.number, &one.device).cmp(&(other.number, &other.device)));
         fragments
     }
 }

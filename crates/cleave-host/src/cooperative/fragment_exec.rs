@@ -1,14 +1,23 @@
-//! The plan node above a cut: it sends a fragment to its device and gives out the rows that come back.
+//! The plan node above a cut: it sends a fragment to its devices and gives out the rows that come back.
+//!
+//! ```text
+//!  partition 0 ◀─┬─ part: device a ◀══ slots ══ the fragment over a's morsels
+//!                └─ part: device c ◀══ slots ══ the fragment over c's morsels
+//!  partition 1 ◀─── part: device b, which the host reads: the same operators here
+//! ```
 //!
 //! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so
 //!    that the keys it wants ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule
 //!    out pages once more.
-//! 2. [`Execute`] carries the fragment, the snapshot and the morsels; the device admits it.
-//! 3. All partitions of this node take batches from the one stream of slots, as they come.
+//! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once. [`Execute`]
+//!    carries the fragment, the snapshot and the device's morsels; the device admits it.
+//! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
+//!    slots they take batches as they come.
 //! 4. A device that refuses the fragment before the first row is no error: the host runs the same
 //!    operators over its own page source (rule 13), and the figures say so.
 //!
-//! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them.
+//! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
+//! for one of several parts holds no other partition up: no two have a part in common then.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +27,7 @@ use bytes::Bytes;
 use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::expressions::key_set::compact_keys;
-use cleave_fragment::fragment::travelling_settings;
+use cleave_fragment::fragment::{travelling_settings, with_copies};
 use cleave_fragment::link::{Link, LinkError, RunStream};
 use cleave_fragment::{Passes, TableScanExec, build_id, encode_fragment};
 use cleave_plan::split::FragmentPlan;
@@ -32,58 +41,84 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
 };
 use futures::StreamExt;
+use tokio::sync::OnceCell;
 
 use super::figures::FragmentFigures;
 use crate::device::Device;
 use crate::error::Error;
 use crate::statement::select::{PlannedInput, StatementContext, StatementInput};
 
-/// Runs a fragment on its device; see the [module](self).
+/// Runs a fragment on its devices; see the [module](self).
 #[derive(Clone)]
 pub struct FragmentExec {
     number: usize,
     fragment: FragmentPlan,
-    input: StatementInput,
-    device: Arc<Device>,
+    parts: Arc<[FragmentPart]>,
     context: Arc<StatementContext>,
     properties: Arc<PlanProperties>,
     passes: Arc<Passes>,
-    /// The runs by pass: an engine that reads its input again gets another run.
-    runs: Arc<Mutex<BTreeMap<usize, SharedRun>>>,
-    report: Arc<Mutex<Option<RunReport>>>,
+    /// By pass: an engine that reads its input again gets other runs.
+    begun: Arc<Mutex<BTreeMap<usize, Arc<Pass>>>>,
+    reports: Arc<Mutex<Vec<RunReport>>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// One run, shared by the partitions that take its rows.
-type SharedRun = Arc<tokio::sync::Mutex<Run>>;
+/// What one device has of a fragment's input.
+#[derive(Debug, Clone)]
+pub struct FragmentPart {
+    /// The device.
+    pub device: Arc<Device>,
+    /// The pages that lie there.
+    pub input: StatementInput,
+    /// It runs the fragment; else the host does, and reads these pages.
+    pub on_device: bool,
+}
 
-/// Where the rows come from.
+/// One reading of the node's rows.
+struct Pass {
+    /// Made when the first part starts.
+    prepared: OnceCell<Prepared>,
+    /// One for each part.
+    runs: Vec<tokio::sync::Mutex<Run>>,
+    /// Rows given out.
+    given: Mutex<usize>,
+}
+
+/// The fragment with what the operators above have learnt by now.
+struct Prepared {
+    plan: Arc<dyn ExecutionPlan>,
+    bytes: Bytes,
+    /// Its scan, if that asks for more than was planned.
+    scan: Option<TableScanExec>,
+}
+
+/// Where the rows of one part come from.
 enum Run {
     /// Nobody has asked yet.
     Waiting,
     /// The device sends them, over this link.
     OnDevice { link: Arc<dyn Link>, stream: Box<RunStream>, figures: FragmentFigures },
-    /// The device would not, and the host makes them.
+    /// The device would not, or should not, and the host makes them.
     OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
     /// All were given out, or the run failed.
     Over,
 }
 
 impl FragmentExec {
-    /// The node that runs `fragment`, the statement's `number`th, on `device`.
+    /// The node that runs `fragment`, the statement's `number`th, over `parts`, of which there is at least one.
     pub fn new(
         number: usize,
         fragment: FragmentPlan,
-        input: StatementInput,
-        device: Arc<Device>,
+        parts: Vec<FragmentPart>,
         context: Arc<StatementContext>,
     ) -> Self {
         let properties = PlanProperties::new(
@@ -95,58 +130,74 @@ impl FragmentExec {
         Self {
             number,
             fragment,
-            input,
-            device,
+            parts: parts.into(),
             context,
             properties: Arc::new(properties),
             passes: Arc::default(),
-            runs: Arc::default(),
-            report: Arc::default(),
+            begun: Arc::default(),
+            reports: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 
-    /// The operators that run on the device.
+    /// The operators that run on the devices.
     pub fn device_plan(&self) -> &Arc<dyn ExecutionPlan> {
         &self.fragment.plan
     }
 
-    /// Name of the device.
-    pub fn device_name(&self) -> &str {
-        self.device.name()
+    /// Names of the devices that are to run the fragment.
+    pub fn device_names(&self) -> String {
+        self.names(true)
     }
 
-    /// What the device measured, once the run is over.
-    pub fn report(&self) -> Option<RunReport> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What the devices measured whose runs are over.
+    pub fn reports(&self) -> Vec<RunReport> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The run of `pass`.
-    fn run(&self, pass: usize) -> SharedRun {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let run =
-            runs.entry(pass).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(Run::Waiting)));
-        Arc::clone(run)
+    fn names(&self, on_device: bool) -> String {
+        let parts = self.parts.iter().filter(|part| part.on_device == on_device);
+        parts.map(|part| part.device.name()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The next batch of `run`, whichever partition asks.
+    fn pass(&self, number: usize) -> Arc<Pass> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let pass = begun.entry(number).or_insert_with(|| {
+            let runs = self.parts.iter().map(|_| tokio::sync::Mutex::new(Run::Waiting)).collect();
+            Arc::new(Pass { prepared: OnceCell::new(), runs, given: Mutex::default() })
+        });
+        Arc::clone(pass)
+    }
+
+    /// The next batch of the part at `place`, whichever partition asks.
     async fn next_batch(
         &self,
-        run: &SharedRun,
+        pass: &Pass,
+        place: usize,
         task: &Arc<TaskContext>,
     ) -> Result<Option<RecordBatch>> {
+        let (Some(run), Some(part)) = (pass.runs.get(place), self.parts.get(place)) else {
+            return Ok(None);
+        };
         let mut run = run.lock().await;
         if matches!(*run, Run::Waiting) {
-            *run = self.start(task).await?;
+            let prepared = pass.prepared.get_or_try_init(|| async { self.prepare() }).await?;
+            *run = self.start(prepared, part, place, task).await?;
         }
-        let outcome = self.advance(&mut run, task).await;
+        let outcome = self.advance(pass, part, &mut run, task).await;
         if !matches!(outcome, Ok(Some(_))) {
             *run = Run::Over;
         }
         outcome
     }
 
-    async fn advance(&self, run: &mut Run, task: &Arc<TaskContext>) -> Result<Option<RecordBatch>> {
+    async fn advance(
+        &self,
+        pass: &Pass,
+        part: &FragmentPart,
+        run: &mut Run,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<RecordBatch>> {
         loop {
             let (batch, figures) = match run {
                 Run::Waiting | Run::Over => return Ok(None),
@@ -160,81 +211,121 @@ impl FragmentExec {
                         (batch, figures)
                     }
                     Err(error) if figures.rows == 0 && is_refusal(&error) => {
-                        *run = self.run_on_host(task, figures.clone(), &error)?;
+                        let figures =
+                            FragmentFigures { refused: Some(error.to_string()), ..figures.clone() };
+                        let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
+                        *run = self.run_on_host(prepared, part, task, figures)?;
                         continue;
                     }
-                    Err(error) => return Err(self.fault(link, error).await),
+                    Err(error) => return Err(self.fault(part, link, error).await),
                 },
             };
-            return Ok(self.count(batch, figures));
+            return Ok(self.count(pass, batch, figures));
         }
     }
 
     /// Counts what is given out, cuts it at the limit, and files the figures at the end.
     fn count(
         &self,
+        pass: &Pass,
         batch: Option<RecordBatch>,
         figures: &mut FragmentFigures,
     ) -> Option<RecordBatch> {
-        let limit = self.fragment.fetch.map_or(u64::MAX, |fetch| fetch as u64);
-        let left = usize::try_from(limit - figures.rows).unwrap_or(usize::MAX);
-        let batch = batch
-            .filter(|_| left > 0)
-            .map(|batch| if batch.num_rows() > left { batch.slice(0, left) } else { batch });
+        let batch = batch.and_then(|batch| {
+            let left = pass.take(batch.num_rows(), self.fragment.fetch);
+            (left > 0 || batch.num_rows() == 0).then(|| batch.slice(0, left))
+        });
         match &batch {
             Some(batch) => figures.rows += batch.num_rows() as u64,
-            None => {
-                *self.report.lock().unwrap_or_else(PoisonError::into_inner) =
-                    figures.report.clone();
-                self.context.figures().add(figures.clone());
-            }
+            None => self.file(figures),
         }
         batch
     }
 
-    async fn start(&self, task: &Arc<TaskContext>) -> Result<Run> {
-        let (fragment, input) = self.tightened()?;
+    fn file(&self, figures: &FragmentFigures) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.extend(figures.report.clone());
+        self.context.figures().add(figures.clone());
+    }
+
+    /// Ends the runs of the parts at `places`, whose rows nobody wants any more.
+    async fn stop(&self, pass: &Pass, places: &[usize]) {
+        for run in places.iter().filter_map(|place| pass.runs.get(*place)) {
+            let mut run = run.lock().await;
+            if let Run::OnDevice { figures, .. } | Run::OnHost { figures, .. } = &*run {
+                self.file(figures);
+            }
+            *run = Run::Over;
+        }
+    }
+
+    /// Starts the part at `place`.
+    async fn start(
+        &self,
+        prepared: &Prepared,
+        part: &FragmentPart,
+        place: usize,
+        task: &Arc<TaskContext>,
+    ) -> Result<Run> {
+        let input = prepared.input(part)?;
+        if input.pages_left() == 0 && place > 0 {
+            // One part is enough to say what there is of nothing.
+            return Ok(Run::Over);
+        }
+        let device = &part.device;
         let figures = FragmentFigures {
             number: self.number,
             table: self.fragment.scan.scan().table.clone(),
-            device: self.device.name().to_owned(),
-            mode: self.device.mode(),
+            device: device.name().to_owned(),
+            mode: device.mode(),
             report: None,
-            refused: None,
+            refused: (!part.on_device).then(|| "as the cuts have it".to_owned()),
             pages: (input.page_count, input.pages_left()),
-            fragment_bytes: fragment.len(),
+            fragment_bytes: prepared.bytes.len(),
             rows: 0,
             waited: std::time::Duration::ZERO,
         };
+        if !part.on_device {
+            return self.run_on_host(prepared, part, task, figures);
+        }
         let settings = self.context.settings();
         let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
-        let identity = self.device.identity().await.map_err(external)?;
+        let identity = device.identity().await.map_err(external)?;
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
+        let number = self.fragment.scan.scan().input;
         let request = Execute {
-            header: self.device.next_run(),
+            header: device.next_run(),
             build: build_id(),
-            fragment: Bytes::from(fragment),
+            fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
-            inputs: vec![(self.fragment.scan.scan().input, input.morsels())],
+            inputs: vec![(number, input.morsels())],
             copies: u32::from(!self.fragment.may_run_as_copies),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
             slot_bytes: settings.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
+            narrowings: input.narrowing(number).into_iter().collect(),
+            indexes: Vec::new(),
+            reserved: Vec::new(),
         };
-        let link = self.device.link().await.map_err(external)?;
+        let link = device.link().await.map_err(external)?;
         match link.execute(request).await {
             Ok(stream) => Ok(Run::OnDevice { link, stream: Box::new(stream), figures }),
-            Err(error) if is_refusal(&error) => self.run_on_host(task, figures, &error),
-            Err(error) => Err(self.fault(&link, error).await),
+            Err(error) if is_refusal(&error) => {
+                let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };
+                self.run_on_host(prepared, part, task, figures)
+            }
+            Err(error) => Err(self.fault(part, &link, error).await),
         }
     }
 
-    /// The fragment as bytes, and its input, with what the operators above have learnt by now.
-    fn tightened(&self) -> Result<(Vec<u8>, Arc<PlannedInput>)> {
-        let unchanged =
-            || Ok((encode_fragment(&self.fragment.plan)?, Arc::clone(&self.input.input)));
+    /// The fragment with what the operators above have learnt by now.
+    fn prepare(&self) -> Result<Prepared> {
+        let unchanged = || {
+            let bytes = encode_fragment(&self.fragment.plan)?.into();
+            Ok(Prepared { plan: Arc::clone(&self.fragment.plan), bytes, scan: None })
+        };
         let mut filters = Vec::new();
         for filter in &self.fragment.dynamic_filters {
             let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
@@ -246,42 +337,40 @@ impl FragmentExec {
             return unchanged();
         }
         let scan = self.fragment.scan.with_copies(1).tightened(&filters)?;
-        let named = scan.scan();
-        let input = match &named.predicate {
-            Some(predicate) => Arc::new(self.input.input.pruned(&named.filter, predicate)?),
-            None => Arc::clone(&self.input.input),
-        };
-        let scan: Arc<dyn ExecutionPlan> = Arc::new(scan);
+        let node: Arc<dyn ExecutionPlan> = Arc::new(scan.clone());
         let plan = Arc::clone(&self.fragment.plan)
-            .transform_up(|node| {
-                Ok(if node.is::<TableScanExec>() {
-                    Transformed::yes(Arc::clone(&scan))
+            .transform_up(|other| {
+                Ok(if other.is::<TableScanExec>() {
+                    Transformed::yes(Arc::clone(&node))
                 } else {
-                    Transformed::no(node)
+                    Transformed::no(other)
                 })
             })
             .data()?;
         // A filter without a wire form stays behind: losing one changes no rows (rule 4).
         match encode_fragment(&plan) {
-            Ok(fragment) if fragment.len() <= FRAGMENT_BYTES_MAX => Ok((fragment, input)),
+            Ok(bytes) if bytes.len() <= FRAGMENT_BYTES_MAX => {
+                Ok(Prepared { plan, bytes: bytes.into(), scan: Some(scan) })
+            }
             _ => unchanged(),
         }
     }
 
     fn run_on_host(
         &self,
+        prepared: &Prepared,
+        part: &FragmentPart,
         task: &Arc<TaskContext>,
-        mut figures: FragmentFigures,
-        refusal: &LinkError,
+        figures: FragmentFigures,
     ) -> Result<Run> {
-        figures.refused = Some(refusal.to_string());
         let number = self.fragment.scan.scan().input;
-        let morsels = self.input.input.morsels();
-        let context = self.context.fragment_context_with(
-            std::slice::from_ref(&self.input),
-            BTreeMap::from([(number, morsels)]),
-        )?;
+        let input = StatementInput { input: prepared.input(part)?, ..part.input.clone() };
+        let context = self.context.fragment_context_of(&[(number, input)])?;
         let config = task.session_config().clone().with_extension(context);
+        let copies = match self.fragment.may_run_as_copies {
+            true => u32::try_from(config.target_partitions()).unwrap_or(1),
+            false => 1,
+        };
         let task = TaskContext::new(
             task.task_id(),
             task.session_id(),
@@ -292,23 +381,75 @@ impl FragmentExec {
             task.window_functions().clone(),
             task.runtime_env(),
         );
-        let stream = self.fragment.plan.execute(0, Arc::new(task))?;
-        Ok(Run::OnHost { stream, figures })
+        // Operators of its own, with one partition a copy.
+        let plan = with_copies(Arc::clone(&prepared.plan), copies)?;
+        let plan: Arc<dyn ExecutionPlan> = match copies {
+            1 => plan,
+            _ => Arc::new(CoalescePartitionsExec::new(plan)),
+        };
+        Ok(Run::OnHost { stream: plan.execute(0, Arc::new(task))?, figures })
     }
 
     /// The statement's error for one that came over `link`, which is given up where it is lost. By now
     /// the device may have another, and that one stays.
-    async fn fault(&self, link: &Arc<dyn Link>, error: LinkError) -> DataFusionError {
+    async fn fault(
+        &self,
+        part: &FragmentPart,
+        link: &Arc<dyn Link>,
+        error: LinkError,
+    ) -> DataFusionError {
         if let Some(fault) = error.device_error().and_then(expression_fault) {
             return fault;
         }
-        self.device.forget_if_useless(link, &error).await;
-        external(self.device.fault("run a fragment", error))
+        part.device.forget_if_useless(link, &error).await;
+        external(part.device.fault("run a fragment", error))
     }
 }
 
+impl Pass {
+    /// How many of `count` rows may be given out, which count as given then.
+    fn take(&self, count: usize, fetch: Option<usize>) -> usize {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = fetch.map_or(count, |fetch| count.min(fetch.saturating_sub(*given)));
+        *given = given.saturating_add(taken);
+        taken
+    }
+
+    /// Whether no more rows may be given out.
+    fn is_full(&self, fetch: Option<usize>) -> bool {
+        let given = *self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        fetch.is_some_and(|fetch| given >= fetch)
+    }
+}
+
+impl Prepared {
+    /// The pages of `part` that may have rows.
+    fn input(&self, part: &FragmentPart) -> Result<Arc<PlannedInput>> {
+        let scan = self.scan.as_ref().map(TableScanExec::scan);
+        match scan.and_then(|scan| Some((scan, scan.predicate.as_ref()?))) {
+            Some((scan, predicate)) => {
+                Ok(Arc::new(part.input.input.pruned(&scan.filter, predicate)?))
+            }
+            None => Ok(Arc::clone(&part.input.input)),
+        }
+    }
+}
+
+/// Places of the parts whose rows `partition` of `partition_count` gives out.
+fn parts_of(partition: usize, partition_count: usize, part_count: usize) -> Vec<usize> {
+    let partition_count = partition_count.max(1);
+    if part_count < partition_count {
+        return vec![partition % part_count.max(1)];
+    }
+    (partition..part_count).step_by(partition_count).collect()
+}
+
+fn never_prepared() -> DataFusionError {
+    DataFusionError::Internal("a fragment ran that was never made".to_owned())
+}
+
 /// Whether the device is there and will not run this fragment, for a reason that the host does not share.
-fn is_refusal(error: &LinkError) -> bool {
+pub(crate) fn is_refusal(error: &LinkError) -> bool {
     if matches!(error, LinkError::TooLarge { .. }) {
         return true;
     }
@@ -348,7 +489,7 @@ impl fmt::Debug for FragmentExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FragmentExec")
             .field("number", &self.number)
-            .field("device", &self.device.name())
+            .field("devices", &self.device_names())
             .field("plan", &self.fragment.plan)
             .finish_non_exhaustive()
     }
@@ -356,7 +497,10 @@ impl fmt::Debug for FragmentExec {
 
 impl DisplayAs for FragmentExec {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FragmentExec: device={}", self.device.name())?;
+        write!(f, "FragmentExec: device={}", self.device_names())?;
+        if self.parts.iter().any(|part| !part.on_device) {
+            write!(f, ", on the host={}", self.names(false))?;
+        }
         if let Some(fetch) = self.fragment.fetch {
             write!(f, ", fetch={fetch}")?;
         }
@@ -400,7 +544,7 @@ impl ExecutionPlan for FragmentExec {
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let mut fresh = Self::clone(&self);
         fresh.passes = Arc::default();
-        fresh.runs = Arc::default();
+        fresh.begun = Arc::default();
         fresh.metrics = ExecutionPlanMetricsSet::new();
         Ok(Arc::new(fresh))
     }
@@ -412,17 +556,33 @@ impl ExecutionPlan for FragmentExec {
     ) -> Result<SendableRecordBatchStream> {
         let schema: SchemaRef = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let run = self.run(self.passes.begin(partition));
-        let taker = (self.clone(), run, task, metrics);
-        let batches = futures::stream::unfold(taker, |taker| async {
-            let (this, run, task, metrics) = &taker;
-            match this.next_batch(run, task).await {
-                Ok(None) => None,
-                Ok(Some(batch)) => {
-                    metrics.record_output(batch.num_rows());
-                    Some((Ok(batch), taker))
+        let pass = self.pass(self.passes.begin(partition));
+        let places = parts_of(partition, self.fragment.partition_count, self.parts.len());
+        let parts = places.iter().map(|place| {
+            let taker = (self.clone(), Arc::clone(&pass), *place, Arc::clone(&task));
+            let rows = futures::stream::unfold(taker, |taker| async {
+                let (this, pass, place, task) = &taker;
+                let batch = this.next_batch(pass, *place, task).await.transpose()?;
+                Some((batch, taker))
+            });
+            rows.boxed()
+        });
+        let merged = futures::stream::select_all(parts);
+        let taker = (self.clone(), merged, metrics);
+        let batches = futures::stream::unfold(Some(taker), move |taker| {
+            let (pass, places) = (Arc::clone(&pass), places.clone());
+            async move {
+                let (this, mut merged, metrics) = taker?;
+                if pass.is_full(this.fragment.fetch) {
+                    drop(merged);
+                    this.stop(&pass, &places).await;
+                    return None;
                 }
-                Err(error) => Some((Err(error), taker)),
+                let batch = merged.next().await?;
+                if let Ok(batch) = &batch {
+                    metrics.record_output(batch.num_rows());
+                }
+                Some((batch, Some((this, merged, metrics))))
             }
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
@@ -435,8 +595,12 @@ impl ExecutionPlan for FragmentExec {
     fn statistics_from_inputs(
         &self,
         _inputs: &[Arc<Statistics>],
-        _args: &StatisticsArgs,
+        args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        Ok(Arc::new(Statistics::new_unknown(&self.fragment.plan.schema())))
+        match args.partition() {
+            None => StatisticsContext::new().compute(self.fragment.plan.as_ref(), args),
+            // Whichever partition asks gets the next rows.
+            Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.fragment.plan.schema()))),
+        }
     }
 }

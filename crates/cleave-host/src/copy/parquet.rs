@@ -12,6 +12,10 @@
 //! The `parquet` crate panics on some damaged files, where a length in the metadata turns negative. A load must
 //! not end the process, so such a panic is caught here and becomes an error; the reader is not used after it.
 //!
+//! A batch has about [`BATCH_BYTES`]. How many rows that are the file says of each group of rows, if its writer noted how
+//! long the values are that dictionaries stand for; else it is measured: the first batch is small, and where a later one
+//! is far from the measure the reader begins anew behind it, with other batches.
+//!
 //! Source: issue 2, part 4 and "Bad input"; the Parquet format's logical types.
 
 use std::fs::File;
@@ -27,7 +31,8 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -41,14 +46,28 @@ use crate::value::build::fit;
 use crate::value::error::Bad;
 use crate::value::{ColumnBuilder, ValueError, ValueText};
 
-/// Rows of one batch.
-const BATCH_ROWS: usize = 65_536;
+/// Most rows of one batch.
+const BATCH_ROWS_MAX: usize = 65_536;
+/// Rows of the first batch, which tells how large they are.
+const BATCH_ROWS_FIRST: usize = 1024;
+/// Bytes of one batch, about.
+const BATCH_BYTES: usize = 8 << 20;
+/// What the crate says, in an error or a panic, of a batch whose text is longer than an array can hold.
+const OVERFLOW: &str = "index overflow decoding byte array";
 
 /// Reads a Parquet file as rows of a table.
 pub struct ParquetReader {
     path: PathBuf,
-    /// None after the end, and after a panic.
+    file: File,
+    metadata: ArrowReaderMetadata,
+    mask: ProjectionMask,
+    /// None after the end, and after an error.
     reader: Option<ParquetRecordBatchReader>,
+    /// Rows of its batches, and the most that they may have by what the file says.
+    batch_rows: usize,
+    batch_rows_max: usize,
+    /// Rows that were given.
+    rows_given: usize,
     columns: InputColumns,
     /// For each of `columns.given()`, its place in the reader's batches.
     places: Vec<usize>,
@@ -74,11 +93,10 @@ impl ParquetReader {
         // The Arrow schema that writers of Arrow embed says nothing that Cleave needs, and Arrow's reader of
         // it panics where it is damaged.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let builder =
-            guarded(path, || ParquetRecordBatchReaderBuilder::try_new_with_options(file, options))?
-                .map_err(|error| damaged(path, &error))?;
-        let fields = builder.schema().fields().clone();
-        let row_count = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let metadata = guarded(path, || ArrowReaderMetadata::load(&file, options))?
+            .map_err(|error| damaged(path, &error))?;
+        let fields = metadata.schema().fields().clone();
+        let row_count = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
         let wrong =
             |message: String| Error::InputSchema { file: path.display().to_string(), message };
         let names = || fields.iter().map(|field| field.name().as_str());
@@ -123,12 +141,49 @@ impl ParquetReader {
         // The reader's batches hold the chosen columns in the file's order.
         let places =
             roots.iter().map(|root| roots.iter().filter(|other| *other < root).count()).collect();
-        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
-        let reader =
-            guarded(path, || builder.with_projection(mask).with_batch_size(BATCH_ROWS).build())?
-                .map_err(|error| damaged(path, &error))?;
-        let reader = Some(reader);
-        Ok(Self { path: path.to_owned(), reader, columns, places, row_count })
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
+        let batch_rows_max = guarded(path, || rows_by_size(&metadata, &mask))?;
+        let mut reader = Self {
+            path: path.to_owned(),
+            file,
+            batch_rows: batch_rows_max.min(BATCH_ROWS_FIRST),
+            batch_rows_max,
+            metadata,
+            mask,
+            reader: None,
+            rows_given: 0,
+            columns,
+            places,
+            row_count,
+        };
+        reader.begin()?;
+        Ok(reader)
+    }
+
+    /// Reads on behind the rows that were given, in batches of `batch_rows`.
+    fn begin(&mut self) -> Result<()> {
+        let file = self.file.try_clone().map_err(|error| Error::io("open", &self.path, error))?;
+        // Groups that were given whole are left out, so that nothing of them is read to be skipped.
+        let mut offset = self.rows_given;
+        let mut groups = Vec::new();
+        for (place, group) in self.metadata.metadata().row_groups().iter().enumerate() {
+            let rows = usize::try_from(group.num_rows()).unwrap_or(0);
+            if groups.is_empty() && offset >= rows {
+                offset -= rows;
+            } else {
+                groups.push(place);
+            }
+        }
+        let reader = guarded(&self.path, || {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
+                .with_projection(self.mask.clone())
+                .with_row_groups(groups)
+                .with_offset(offset)
+                .with_batch_size(self.batch_rows)
+                .build()
+        })?;
+        self.reader = Some(reader.map_err(|error| damaged(&self.path, &error))?);
+        Ok(())
     }
 
     /// Rows of the file, for progress.
@@ -137,24 +192,13 @@ impl ParquetReader {
         self.row_count
     }
 
-    /// The next rows, at most 65,536 and at least one; None at the end.
+    /// The next rows, at least one and at most 65,536, and of some 8 MiB; None at the end.
     ///
     /// # Errors
     /// [`Error::InputSchema`] for a damaged file, [`Error::Value`] for a value that does not fit its column,
     /// [`Error::NotNull`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(mut reader) = self.reader.take() else {
-            return Ok(None);
-        };
-        let (batch, reader) = guarded(&self.path, move || (reader.next(), reader))?;
-        let Some(batch) = batch else {
-            return Ok(None);
-        };
-        self.reader = Some(reader);
-        let batch = batch.map_err(|error| Error::InputSchema {
-            file: self.path.display().to_string(),
-            message: format!("the file is damaged: {error}"),
-        })?;
+        let Some(batch) = self.read()? else { return Ok(None) };
         let mut given = Vec::with_capacity(self.places.len());
         for (column, place) in self.columns.given().zip(&self.places) {
             let values = batch.columns().get(*place).ok_or_else(|| Error::InputSchema {
@@ -165,6 +209,70 @@ impl ParquetReader {
         }
         self.columns.batch(given, batch.num_rows()).map(Some)
     }
+
+    /// The next rows as the file has them.
+    fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let wrong = |path: &Path, message: String| Error::InputSchema {
+            file: path.display().to_string(),
+            message,
+        };
+        let batch = loop {
+            let Some(mut reader) = self.reader.take() else { return Ok(None) };
+            let error = match guarded(&self.path, move || (reader.next(), reader)) {
+                Ok((None, _)) => return Ok(None),
+                Ok((Some(Ok(batch)), reader)) => {
+                    self.reader = Some(reader);
+                    break batch;
+                }
+                Ok((Some(Err(error)), _)) => {
+                    wrong(&self.path, format!("the file is damaged: {error}"))
+                }
+                Err(error) => error,
+            };
+            if !error.to_string().contains(OVERFLOW) {
+                return Err(error);
+            }
+            if self.batch_rows == 1 {
+                let row = self.rows_given + 1;
+                let message = format!("row {row} has a value of more than 2 GiB, or is damaged");
+                return Err(wrong(&self.path, message));
+            }
+            self.batch_rows = (self.batch_rows / 8).max(1);
+            self.begin()?;
+        };
+        self.rows_given = self.rows_given.saturating_add(batch.num_rows());
+        let bytes = batch.get_array_memory_size();
+        let fitting = rows_of(bytes, batch.num_rows()).min(self.batch_rows_max);
+        // Beginning anew costs reading a part of a group again: not for little.
+        let is_far = fitting >= self.batch_rows.saturating_mul(8) || bytes > 4 * BATCH_BYTES;
+        let is_more = u64::try_from(self.rows_given).is_ok_and(|given| given < self.row_count);
+        if is_far && is_more && fitting != self.batch_rows {
+            self.batch_rows = fitting;
+            self.begin()?;
+        }
+        Ok(Some(batch))
+    }
+}
+
+/// Rows of a batch, where `row_count` of them take `bytes`.
+fn rows_of(bytes: usize, row_count: usize) -> usize {
+    let row_bytes = (bytes / row_count.max(1)).max(1);
+    (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS_MAX)
+}
+
+/// Rows of a batch by what the file says of the size of its columns.
+fn rows_by_size(metadata: &ArrowReaderMetadata, mask: &ProjectionMask) -> usize {
+    let size = |number: i64| usize::try_from(number).unwrap_or(0);
+    let by_group = metadata.metadata().row_groups().iter().map(|group| {
+        let columns = group.columns().iter().enumerate();
+        let wanted = columns.filter(|(leaf, _)| mask.leaf_included(*leaf));
+        let bytes = wanted.map(|(_, column)| {
+            let values = column.unencoded_byte_array_data_bytes().unwrap_or(0);
+            size(column.uncompressed_size().max(values))
+        });
+        rows_of(bytes.fold(0, usize::saturating_add), size(group.num_rows()))
+    });
+    by_group.min().unwrap_or(BATCH_ROWS_MAX)
 }
 
 impl Iterator for ParquetReader {

@@ -7,6 +7,9 @@
 //!
 //! A fetch is a task of its own: whoever waits for it does not depend on whoever began it being polled. Whoever is
 //! told that a fetch of somebody else failed fetches again, and has an error of its own.
+//!
+//! Invariant: the flights are not locked while a task begins. A runtime that is ending drops it there and then, and with
+//! it the [`Landing`], which locks them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +18,9 @@ use bytes::Bytes;
 use cleave_store::{
     ColumnRef, PageCache, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
 };
-use datafusion::common::runtime::SpawnedTask;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::sync::oneshot;
 
 use super::partial::{Chunk, PartialPage};
 use crate::buffer_pool::{BufferPool, Fetch, Held, Part, PartKey};
@@ -176,13 +179,16 @@ impl PooledPages {
             number: flights.next_number(),
         };
         let number = landing.number;
-        let fetch = fetch(landing, wanted, Arc::clone(source));
+        let (give, take) = oneshot::channel();
+        let fetch = take.map(|answers| answers.ok().flatten()).boxed().shared();
         for (answer, (index, read)) in mine.into_iter().enumerate() {
             let key = self.key(&read.page, Part::Header);
             let columns = read.columns;
             flights.begin(key, number, columns.clone(), fetch.clone(), answer);
             awaited.push(Awaited { read: index, columns, fetch: fetch.clone(), answer });
         }
+        drop(flights);
+        begin_fetch(landing, wanted, Arc::clone(source), give);
         awaited
     }
 
@@ -248,17 +254,27 @@ impl PooledPages {
     }
 }
 
-/// Fetches `wanted` and puts it into the pool, in a task of its own.
-fn fetch(landing: Landing, wanted: Vec<PageRead>, source: Arc<dyn PageSource>) -> Fetch {
-    let task = SpawnedTask::spawn(async move {
-        let answers = source.read(wanted.clone()).await.ok()?;
-        for (read, columns) in wanted.iter().zip(&answers) {
+/// Fetches `wanted`, puts it into the pool and tells those who wait, in a task of its own.
+fn begin_fetch(
+    landing: Landing,
+    wanted: Vec<PageRead>,
+    source: Arc<dyn PageSource>,
+    give: oneshot::Sender<Option<Arc<Vec<PageColumns>>>>,
+) {
+    let fetch = async move {
+        let answers = source.read(wanted.clone()).await.ok();
+        for (read, columns) in wanted.iter().zip(answers.iter().flatten()) {
             landing.pages.keep(read, columns);
         }
         drop(landing);
-        Some(Arc::new(answers))
-    });
-    task.map(|outcome| outcome.ok().flatten()).boxed().shared()
+        // Nobody listens where all who waited gave up.
+        drop(give.send(answers.map(Arc::new)));
+    };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "others may wait for it by the time that who began it gives up; it ends with one reading of pages"
+    )]
+    drop(tokio::spawn(fetch));
 }
 
 /// Ends flights: after what they brought is in the pool, or when they came to nothing.
@@ -299,3 +315,6 @@ impl fmt::Debug for PooledPages {
         f.debug_struct("PooledPages").field("device", &self.device).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

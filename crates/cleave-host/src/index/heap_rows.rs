@@ -33,17 +33,30 @@ pub(crate) async fn heap_rows(
     let answers = pages.read(reads.clone()).await?;
     let mut batches = Vec::with_capacity(entries.len());
     for ((entry, read), page) in entries.iter().zip(&reads).zip(&answers) {
-        let mut overflow = OverflowValues::none();
         let needed = overflow_pages(page, read, &columns, None)?;
-        let needed: Vec<_> =
-            needed.into_iter().filter_map(|page| entry.overflow_page(page)).collect();
-        if !needed.is_empty() {
-            let payloads = pages.read_overflow(read.segment, needed.clone()).await?;
-            for (page, payload) in needed.iter().zip(payloads) {
-                overflow.insert(page.page, payload);
-            }
-        }
+        let overflow = long_values(pages, entry, read, &needed).await?;
         batches.push((entry.vid_first, decode_batch(page, read, projection, None, &overflow)?));
     }
     Ok(batches)
+}
+
+/// The values in the overflow pages `numbers` of the page `entry`.
+///
+/// # Errors
+/// Those of reading pages.
+pub(crate) async fn long_values(
+    pages: &dyn PageSource,
+    entry: &PageEntry,
+    read: &PageRead,
+    numbers: &[u32],
+) -> Result<OverflowValues> {
+    let mut values = OverflowValues::none();
+    let named: Vec<_> = numbers.iter().filter_map(|page| entry.overflow_page(*page)).collect();
+    if !named.is_empty() {
+        let payloads = pages.read_overflow(read.segment, named.clone()).await?;
+        for (page, payload) in named.iter().zip(payloads) {
+            values.insert(page.page, payload);
+        }
+    }
+    Ok(values)
 }

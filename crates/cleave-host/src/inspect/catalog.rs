@@ -46,6 +46,10 @@ pub(super) fn root(state: &CatalogState) -> Vec<String> {
                 column.column_type.sql_name()
             ));
         }
+        if table.tablets.len() > 1 {
+            let division = table.division.describe(schema);
+            lines.push(format!("  {} tablets by {division}", table.tablets.len()));
+        }
         for tablet in &table.tablets {
             lines.push(format!(
                 "  tablet {:<3} on device {}, next VID {}, {} runs and {} overlay entries in the version map",

@@ -45,7 +45,7 @@ pub enum Subject {
 /// # Errors
 /// Those of opening, where the root itself is at fault.
 pub async fn open(directory: &Path, options: OpenOptions) -> Result<(Arc<Database>, Vec<String>)> {
-    let (database, faults) = Database::open_sound(directory, options.create(false)).await?;
+    let (database, faults) = Database::look(directory, options.create(false)).await?;
     Ok((database, faults.into_iter().map(|fault| fault.error.to_string()).collect()))
 }
 

@@ -1,14 +1,7 @@
 //! A fragment's plan, from its bytes.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use cleave_fragment::{FragmentContext, decode_fragment, fragment_task_context};
-use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentRef, Snapshot, StoreError};
-use datafusion::execution::runtime_env::RuntimeEnv;
+use cleave_fragment::{decode_fragment, unread_task_context};
 use datafusion::physical_plan::displayable;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 
 use crate::error::Result;
 
@@ -31,14 +24,7 @@ pub fn fragment(input: &[u8]) -> Vec<String> {
 }
 
 fn shown(bytes: &[u8]) -> Result<String> {
-    let context = Arc::new(FragmentContext {
-        pages: Arc::new(NoPages),
-        snapshot: Snapshot { commit: 0 },
-        inputs: Default::default(),
-        read_ahead: 1,
-        counters: Arc::default(),
-    });
-    let task = fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[])?;
+    let task = unread_task_context()?;
     let plan = decode_fragment(bytes, &task)?;
     Ok(displayable(plan.as_ref()).indent(true).to_string())
 }
@@ -51,22 +37,4 @@ fn from_digits(line: &str) -> Option<Vec<u8>> {
     }
     let pairs = line.as_bytes().chunks_exact(2);
     pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
-/// Fragments are shown here, not run.
-#[derive(Debug)]
-struct NoPages;
-
-impl PageSource for NoPages {
-    fn read(&self, _reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        futures::future::ready(Ok(Vec::new())).boxed()
-    }
-
-    fn read_overflow(
-        &self,
-        _segment: SegmentRef,
-        _pages: Vec<PageRef>,
-    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
-        futures::future::ready(Ok(Vec::new())).boxed()
-    }
 }

@@ -1,11 +1,15 @@
 //! Which queries take the point path, and which do not.
 
-use cleave_store::{Column, TabletId, VersionMap};
+use std::collections::BTreeMap;
+
+use cleave_store::{Column, ColumnType, TableSchema, TabletId, VersionMap};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::*;
-use crate::catalog::{DatabaseId, DeviceId};
+use crate::catalog::division::Division;
+use crate::catalog::index_definition::IndexDefinition;
+use crate::catalog::{DatabaseId, DeviceId, TableState};
 use crate::index::{IndexShape, TabletIndex};
 
 fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableState> {
@@ -41,7 +45,8 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         version_map: Arc::new(VersionMap::new()),
         indexes: indexes.iter().map(empty).collect(),
     };
-    Arc::new(TableState { schema, indexes, tablets: vec![Arc::new(tablet)] })
+    let division = Division::LoadOrder;
+    Arc::new(TableState { schema, indexes, tablets: vec![Arc::new(tablet)], division })
 }
 
 fn state() -> CatalogState {
@@ -78,7 +83,7 @@ fn detect(sql: &str) -> Option<PointQuery> {
 }
 
 fn names(query: &PointQuery) -> Vec<&str> {
-    query.columns.iter().map(|(_, name)| name.as_str()).collect()
+    query.template.result.fields().iter().map(|field| field.name().as_str()).collect()
 }
 
 #[test]
@@ -161,4 +166,52 @@ fn explain_names_the_key() {
         query.explain(&state),
         "Point look-up on pair by index pair_pkey (b, a), on the host, without a plan"
     );
+}
+
+fn parsed(sql: &str) -> ast::Query {
+    let query = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(sql)
+        .and_then(|mut parser| parser.parse_query());
+    *query.unwrap()
+}
+
+#[test]
+fn a_query_that_differs_by_its_constants_is_not_parsed_again() {
+    let (queries, state) = (PointQueries::default(), state());
+    let first = "SELECT a FROM pair WHERE a = 1 AND b = 'x'";
+    assert!(queries.seen(first, &state).is_none());
+    assert!(queries.detect(&parsed(first), first, &state).is_some());
+    for other in [
+        "SELECT a FROM pair WHERE a = 1 AND b = 'x'",
+        "SELECT a FROM pair WHERE a = 7 AND b = 'it''s';",
+    ] {
+        let seen = queries.seen(other, &state).unwrap();
+        let detected = detect(other.trim_end_matches(';')).unwrap();
+        assert_eq!((&seen.prefix, names(&seen)), (&detected.prefix, names(&detected)), "{other}");
+    }
+    for other in [
+        "SELECT b FROM pair WHERE a = 1 AND b = 'x'",
+        "SELECT a FROM pair WHERE a = -1 AND b = 'x'",
+        "SELECT a FROM pair WHERE a = 'x' AND b = 1",
+        "SELECT a FROM pair WHERE a = 99999999999999999999 AND b = 'x'",
+        "SELECT a FROM pair WHERE a = 1.5 AND b = 'x'",
+    ] {
+        assert!(queries.seen(other, &state).is_none(), "{other}");
+    }
+    // What the planner has to look at is not remembered either.
+    let planned = "SELECT a FROM pair WHERE a = 1";
+    assert!(queries.detect(&parsed(planned), planned, &state).is_none());
+    assert!(queries.seen(planned, &state).is_none());
+}
+
+#[test]
+fn what_is_remembered_is_of_the_tables_that_were_there() {
+    let (queries, before) = (PointQueries::default(), state());
+    let sql = "SELECT name FROM t WHERE id = 5";
+    assert!(queries.detect(&parsed(sql), sql, &before).is_some());
+    // A table like it is another one.
+    let after = state();
+    assert!(queries.seen(sql, &after).is_none());
+    assert!(queries.detect(&parsed(sql), sql, &after).is_some());
+    assert!(queries.seen(sql, &after).is_some());
 }

@@ -18,8 +18,6 @@ use arrow::datatypes::SchemaRef;
 use cleave_store::TableSchema;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
@@ -100,7 +98,7 @@ impl Session {
                 });
             }
         };
-        Box::pin(insert::insert(&self.database, &schema, batches)).await
+        Box::pin(insert::insert(&self.database, &self.shared_settings(), &schema, batches)).await
     }
 
     fn open_input(&mut self, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
@@ -132,9 +130,7 @@ impl Session {
                 let parser = Arc::clone(&parser);
                 async move {
                     let chunk = chunk?;
-                    engine::blocking(move || parser.parse(&chunk))
-                        .await
-                        .map_err(|error| task_error(&error))?
+                    engine::joined(engine::blocking(move || parser.parse(&chunk)).await)?
                 }
             })
             .buffered(engine::host_partitions(&self.settings));
@@ -159,7 +155,7 @@ impl Session {
         let writer =
             SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
         let sent = send_all(&mut running, give).await;
-        let (output, written) = writer.await.map_err(|error| task_error(&error))?;
+        let (output, written) = engine::joined(writer.await)?;
         // Also where the query or the writer failed: the next COPY wants it.
         if let Output::Client(client) = output {
             self.client().output = Some(client);
@@ -193,20 +189,12 @@ impl Session {
                 return Err(Error::unknown_column(table, column, all()));
             }
         }
-        let columns: Vec<String> = if columns.is_empty() {
-            all().map(quoted).collect()
+        let columns: Vec<&str> = if columns.is_empty() {
+            all().collect()
         } else {
-            columns.iter().map(|column| quoted(column)).collect()
+            columns.iter().map(String::as_str).collect()
         };
-        let text = format!("SELECT {} FROM {}", columns.join(", "), quoted(table));
-        let parsed = Parser::new(&PostgreSqlDialect {})
-            .try_with_sql(&text)
-            .and_then(|mut parser| parser.parse_query());
-        parsed.map_err(|error| Error::Syntax {
-            message: error.to_string(),
-            near: Some(text),
-            position: None,
-        })
+        select::table_query(table, &columns, None)
     }
 }
 
@@ -319,10 +307,7 @@ fn produced<S: Send + 'static, T: Send + 'static>(
             return Some((Ok(item), (take, task)));
         }
         // The channel closes when the task ends.
-        let ended: Result<()> = match task.take()?.await {
-            Ok(ended) => ended,
-            Err(error) => Err(task_error(&error)),
-        };
+        let ended: Result<()> = engine::joined(task.take()?.await).flatten();
         ended.err().map(|error| (Err(error), (take, None)))
     })
     .boxed()
@@ -330,12 +315,7 @@ fn produced<S: Send + 'static, T: Send + 'static>(
 
 /// `work` on a thread that may block.
 async fn step<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    engine::blocking(work).await.map_err(|error| task_error(&error))?
-}
-
-fn task_error(error: &tokio::task::JoinError) -> Error {
-    let error = std::io::Error::other(error.to_string());
-    Error::io("finish", std::path::Path::new("a task of COPY"), error)
+    engine::joined(engine::blocking(work).await)?
 }
 
 fn no_client(what: &str) -> Error {
@@ -344,8 +324,4 @@ fn no_client(what: &str) -> Error {
         hint: Some("there is no client stream; give a file name".to_owned()),
         position: None,
     }
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -8,10 +8,12 @@ use cleave_store::{TableSchema, TabletId, VersionMap};
 
 use super::{Outcome, Session};
 use crate::catalog::commit::Transaction;
+use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
 use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::{IndexShape, TabletIndex};
+use crate::statement::placement::device_list;
 use crate::statement::{CreateIndex, CreateTable};
 use crate::write::build_index::build_index;
 
@@ -25,23 +27,54 @@ impl Session {
             }
             return Err(name_taken(&transaction.next, name));
         }
-        let device = create.placement.device.as_ref().unwrap_or(&self.settings.default_device);
-        let device = self.database.device_named(device)?.id();
+        let tablets = self.tablets(&create)?;
+        let division = division(&create, tablets.len());
         let table_id = transaction.table_id()?;
         let indexes = constraint_indexes(&transaction.next, &create)?;
-        transaction.put_table(empty_table(
-            TableSchema { table_id, ..create.schema },
-            indexes,
-            device,
-        )?);
+        let schema = TableSchema { table_id, ..create.schema };
+        transaction.put_table(empty_table(schema, indexes, &tablets, division)?);
         transaction.commit().await?;
         Ok(Outcome::done("CREATE TABLE"))
     }
 
+    /// The device of each tablet of a table to be created: one after the other, and from the first again.
+    fn tablets(&self, create: &CreateTable) -> Result<Vec<DeviceId>> {
+        let placement = &create.placement;
+        let names = match placement.devices.as_slice() {
+            [] => device_list(&self.settings.default_device)?,
+            names => names.to_vec(),
+        };
+        let devices: Vec<DeviceId> = names
+            .iter()
+            .map(|name| Ok(self.database.device_named(name)?.id()))
+            .collect::<Result<_>>()?;
+        let one_each = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+        let count = match (placement.tablet_count, self.settings.default_tablets) {
+            (Some(count), _) => count,
+            (None, 0) => one_each,
+            (None, count) => count,
+        };
+        if count < one_each || count > TABLET_COUNT_MAX {
+            return Err(Error::Invalid {
+                message: format!(
+                    "{count} tablets on {one_each} devices ({}): each device gets at least one, and a table has at \
+                     most {TABLET_COUNT_MAX}",
+                    names.join(", ")
+                ),
+                fault: Fault::Parameter,
+                position: None,
+            });
+        }
+        Ok(devices.iter().copied().cycle().take(usize::try_from(count).unwrap_or(0)).collect())
+    }
+
     pub(super) async fn create_index(&self, create: CreateIndex) -> Result<Outcome> {
-        build_index(&self.database, &create.table, |transaction, table| {
-            define(&transaction.next, table, &create)
-        })
+        build_index(
+            &self.database,
+            &self.shared_settings(),
+            &create.table,
+            |transaction, table| define(&transaction.next, table, &create),
+        )
         .await?;
         Ok(Outcome::done("CREATE INDEX"))
     }
@@ -165,24 +198,37 @@ fn constraint_indexes(state: &CatalogState, create: &CreateTable) -> Result<Vec<
     Ok(indexes)
 }
 
-/// A table without rows, whose one tablet lies on `device`.
+/// What divides a table to be created: its primary key, where it does not say, so that looking a row up asks one tablet.
+fn division(create: &CreateTable, tablet_count: usize) -> Division {
+    match &create.placement.division {
+        Some(division) => division.clone(),
+        None if create.schema.primary_key.is_empty() || tablet_count == 1 => Division::LoadOrder,
+        None => Division::Hash(create.schema.primary_key.clone()),
+    }
+}
+
+/// A table without rows, whose tablets lie on `devices`.
 fn empty_table(
     schema: TableSchema,
     indexes: Vec<IndexDefinition>,
-    device: DeviceId,
+    devices: &[DeviceId],
+    division: Division,
 ) -> Result<TableState> {
     let schema = Arc::new(schema);
     let indexes: Vec<_> = indexes.into_iter().map(Arc::new).collect();
     let empty = |index: &Arc<IndexDefinition>| {
         Ok::<_, Error>(Arc::new(TabletIndex::empty(IndexShape::new(Arc::clone(index), &schema)?)))
     };
-    let tablet = TabletState {
-        id: TabletId(0),
-        device,
-        next_vid: 1,
-        heap: Vec::new(),
-        version_map: Arc::new(VersionMap::new()),
-        indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
-    };
-    Ok(TableState { schema, indexes, tablets: vec![Arc::new(tablet)] })
+    let mut tablets = Vec::with_capacity(devices.len());
+    for (id, device) in (0..).zip(devices) {
+        tablets.push(Arc::new(TabletState {
+            id: TabletId(id),
+            device: *device,
+            next_vid: 1,
+            heap: Vec::new(),
+            version_map: Arc::new(VersionMap::new()),
+            indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
+        }));
+    }
+    Ok(TableState { schema, indexes, tablets, division })
 }

@@ -1,10 +1,12 @@
 //! INSERT: constants are read as values of their columns, all else is a query whose rows are cast.
 //!
-//! A constant in VALUES is text until its column is known, as PostgreSQL has it: `'2024-02-29'` is a
-//! date where a date is wanted, `1.10` keeps its digits. A row with anything else in it (a function, an
+//! A string in VALUES has no type until its column is known, as PostgreSQL has it: `'2024-02-29'` is a
+//! date where a date is wanted. A number keeps its digits (`1.10`) and is assigned only where numbers are
+//! ([`Literal`]). A row with anything else in it (a function, an
 //! operator, a subquery) makes the whole of VALUES a query. The engine knows no DEFAULT: it gets NULL in
 //! its place, and [`Defaults`] remembers where a column's default goes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
@@ -21,6 +23,7 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::defaults::default_array;
 use crate::statement::parse::is_default;
 use crate::statement::{Insert, select};
+use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
 use crate::write::conform::Conform;
 use crate::write::insert;
@@ -28,15 +31,22 @@ use crate::write::insert;
 impl Session {
     /// Runs INSERT.
     pub(super) async fn insert(&self, insert: Insert) -> Result<Outcome> {
+        let schema = self.insert_target(&insert)?;
+        let rows = self.insert_source(&schema, insert).await?;
+        let count =
+            Box::pin(insert::insert(&self.database, &self.shared_settings(), &schema, rows))
+                .await?;
+        Ok(Outcome::Done { tag: format!("INSERT 0 {count}") })
+    }
+
+    /// The table that rows go to, which has the columns that are listed.
+    pub(super) fn insert_target(&self, insert: &Insert) -> Result<Arc<TableSchema>> {
         let state = self.database.catalog();
         let table = state.table(&insert.table).ok_or_else(|| {
             Error::unknown(NameKind::Table, &insert.table, state.table_names()).at(insert.position)
         })?;
-        let schema = Arc::clone(&table.schema);
-        drop(state);
-        let rows = self.insert_source(&schema, insert).await?;
-        let count = Box::pin(insert::insert(&self.database, &schema, rows)).await?;
-        Ok(Outcome::Done { tag: format!("INSERT 0 {count}") })
+        Conform::by_position(&table.schema, &insert.columns, insert.columns.len(), 0)?;
+        Ok(Arc::clone(&table.schema))
     }
 
     /// The rows to insert, as the table stores them.
@@ -141,8 +151,7 @@ impl Defaults {
 enum Constant<'a> {
     Null,
     Default,
-    Text(&'a str),
-    Negative(&'a str),
+    Literal(Literal, Cow<'a, str>),
 }
 
 /// The rows of a query that is VALUES of constants and nothing else.
@@ -169,27 +178,32 @@ fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
     match expression {
         ast::Expr::Nested(inner) => constant(inner),
         ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match constant(expr)? {
-            Constant::Text(text) if is_number(expr) => Some(Constant::Negative(text)),
+            Constant::Literal(Literal::Number, digits) if !digits.starts_with('-') => {
+                Some(Constant::Literal(Literal::Number, format!("-{digits}").into()))
+            }
             _ => None,
         },
         ast::Expr::Value(value) => match &value.value {
             ast::Value::Null => Some(Constant::Null),
             ast::Value::Boolean(value) => {
-                Some(Constant::Text(if *value { "true" } else { "false" }))
+                let word = if *value { "true" } else { "false" };
+                Some(Constant::Literal(Literal::Boolean, word.into()))
             }
-            ast::Value::Number(text, _)
-            | ast::Value::SingleQuotedString(text)
+            ast::Value::Number(digits, _) => {
+                Some(Constant::Literal(Literal::Number, digits.into()))
+            }
+            ast::Value::SingleQuotedString(text)
             | ast::Value::EscapedStringLiteral(text)
-            | ast::Value::UnicodeStringLiteral(text) => Some(Constant::Text(text)),
-            ast::Value::DollarQuotedString(text) => Some(Constant::Text(&text.value)),
+            | ast::Value::UnicodeStringLiteral(text) => {
+                Some(Constant::Literal(Literal::String, text.into()))
+            }
+            ast::Value::DollarQuotedString(text) => {
+                Some(Constant::Literal(Literal::String, (&text.value).into()))
+            }
             _ => None,
         },
         _ => None,
     }
-}
-
-fn is_number(expression: &ast::Expr) -> bool {
-    matches!(expression, ast::Expr::Value(value) if matches!(value.value, ast::Value::Number(..)))
 }
 
 /// Constants as columns of the types of the columns that they fill.
@@ -239,8 +253,17 @@ fn append(
             builder.append_null();
             Ok(())
         }
-        Constant::Text(text) => builder.append_text(text).map_err(bad),
-        Constant::Negative(text) => builder.append_text(&format!("-{text}")).map_err(bad),
+        Constant::Literal(kind, _) if !kind.fits(&column.column_type) => Err(Error::Invalid {
+            message: format!(
+                "column \"{}\" is of type {} and cannot take {}",
+                column.name,
+                column.column_type.sql_name(),
+                kind.name()
+            ),
+            fault: Fault::Type,
+            position: None,
+        }),
+        Constant::Literal(kind, text) => kind.append(builder, text).map_err(bad),
         Constant::Default => {
             let value = default_array(column, 1, now_us)?;
             match value_text(&value, 0)? {

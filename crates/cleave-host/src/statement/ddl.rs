@@ -101,7 +101,7 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     for column in &schema.columns {
         check_default(column)?;
     }
-    let placement = placement(&statement.table_options)
+    let placement = placement(&statement.table_options, &schema)
         .map_err(|error| error.at(position_of(statement.name.span().start)))?;
     let Keys { primary_key_name, unique } = keys;
     let if_not_exists = statement.if_not_exists;

@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use crate::error::{Error, Fault, Result};
 use crate::statement::ddl::column_type;
 use crate::value::ColumnBuilder;
+use crate::value::literal::Literal;
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -29,13 +30,6 @@ enum DefaultValue {
     Null,
     Text { text: String, kind: Literal },
     Time(Instant),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Literal {
-    Number,
-    String,
-    Boolean,
 }
 
 /// Which part of the statement's time.
@@ -55,8 +49,8 @@ pub fn default_array(column: &Column, row_count: usize, now_us: i64) -> Result<A
     let data_type = column.column_type.arrow();
     match value_of(column)? {
         DefaultValue::Null => Ok(new_null_array(&data_type, row_count)),
-        DefaultValue::Text { text, .. } => {
-            let one = constant(column, &text)?;
+        DefaultValue::Text { text, kind } => {
+            let one = constant(column, kind, &text)?;
             Ok(ScalarValue::try_from_array(&one, 0)?.to_array_of_size(row_count)?)
         }
         DefaultValue::Time(instant) => {
@@ -102,29 +96,10 @@ pub fn check_default(column: &Column) -> Result<()> {
     match value_of(column)? {
         DefaultValue::Null => Ok(()),
         DefaultValue::Text { text, kind } => {
-            let fits = match kind {
-                Literal::String => true,
-                Literal::Number => !matches!(
-                    column.column_type,
-                    Type::Boolean
-                        | Type::Date
-                        | Type::Time
-                        | Type::Timestamp
-                        | Type::TimestampTz
-                        | Type::Interval
-                        | Type::Bytea
-                        | Type::Uuid
-                ),
-                Literal::Boolean => matches!(
-                    column.column_type,
-                    Type::Boolean | Type::Text | Type::Varchar(_) | Type::Char(_)
-                ),
-            };
-            if !fits {
-                let boolean = kind == Literal::Boolean;
-                return Err(mismatch(if boolean { "a boolean" } else { "a number" }));
+            if !kind.fits(&column.column_type) {
+                return Err(mismatch(kind.name()));
             }
-            constant(column, &text).map(|_| ())
+            constant(column, kind, &text).map(|_| ())
         }
         DefaultValue::Time(instant) => {
             let fits = match instant {
@@ -142,10 +117,9 @@ pub fn check_default(column: &Column) -> Result<()> {
     }
 }
 
-fn constant(column: &Column, text: &str) -> Result<ArrayRef> {
+fn constant(column: &Column, kind: Literal, text: &str) -> Result<ArrayRef> {
     let mut builder = ColumnBuilder::new(&column.column_type, 1);
-    builder
-        .append_text(text)
+    kind.append(&mut builder, text)
         .map_err(|source| Error::Value { column: column.name.clone(), source: Box::new(source) })?;
     Ok(builder.finish())
 }

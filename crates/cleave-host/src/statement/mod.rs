@@ -17,4 +17,6 @@ pub mod select;
 
 pub use copy::{Copy, CopyEnd, CopySource};
 pub use ddl::{CreateIndex, CreateTable};
-pub use parse::{ExplainFormat, Insert, ParsedStatement, Statement, parse_script};
+pub use parse::{
+    Analyze, AnalyzeTable, ExplainFormat, Insert, ParsedStatement, Statement, parse_script,
+};

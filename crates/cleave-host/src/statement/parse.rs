@@ -89,6 +89,13 @@ pub enum Statement {
     ShowAll,
     /// SHOW TABLES.
     ShowTables,
+    /// SHOW STATISTICS [FOR table].
+    ShowStatistics {
+        /// The table; None: all.
+        table: Option<String>,
+    },
+    /// ANALYZE.
+    Analyze(Analyze),
     /// SET name = value, RESET name.
     Set {
         /// The setting, as written.
@@ -116,6 +123,26 @@ pub struct Insert {
     /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
     pub source: Option<Box<ast::Query>>,
     /// Where the table's name stands.
+    pub position: Option<Position>,
+}
+
+/// `ANALYZE [VERBOSE] [table [(column, …)], …]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Analyze {
+    /// Say what was done.
+    pub verbose: bool,
+    /// Tables, each with its columns as listed (none: all); no table: all tables.
+    pub tables: Vec<AnalyzeTable>,
+}
+
+/// A table that ANALYZE names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnalyzeTable {
+    /// Its name.
+    pub name: String,
+    /// The columns; empty: all.
+    pub columns: Vec<String>,
+    /// Where its name stands.
     pub position: Option<Position>,
 }
 
@@ -230,6 +257,7 @@ impl Reader<'_> {
             "reset" => self.reset(),
             "show" => self.show(),
             "explain" => self.explain(),
+            "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             _ => {
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
@@ -283,6 +311,10 @@ impl Reader<'_> {
         if self.take("tables") {
             return Ok(Statement::ShowTables);
         }
+        if self.take("statistics") {
+            let table = if self.take("for") { Some(self.table()?.0) } else { None };
+            return Ok(Statement::ShowStatistics { table });
+        }
         if self.take("time") {
             if !self.take("zone") {
                 return Err(self.expected("ZONE"));
@@ -326,18 +358,68 @@ impl Reader<'_> {
             }
         }
         let position = position_of(self.parser.peek_token().span.start);
-        let statement = self.statement()?;
-        match statement {
-            Statement::Query(_) | Statement::Insert(_) => {
+        let unsupported = || Error::Unsupported {
+            what: "EXPLAIN of this statement".into(),
+            hint: Some("it explains SELECT, VALUES, WITH and INSERT".into()),
+            position,
+        };
+        // Before it is read: each EXPLAIN would call this once more, and nothing counts how deep.
+        if self.take("explain") {
+            return Err(unsupported());
+        }
+        match self.statement()? {
+            statement @ (Statement::Query(_) | Statement::Insert(_)) => {
                 let statement = Box::new(statement);
                 Ok(Statement::Explain { analyze, verbose, format, statement })
             }
-            _ => Err(Error::Unsupported {
-                what: "EXPLAIN of this statement".into(),
-                hint: Some("it explains SELECT, VALUES, WITH and INSERT".into()),
-                position,
-            }),
+            _ => Err(unsupported()),
         }
+    }
+
+    /// ANALYZE [VERBOSE | (VERBOSE [value])] [table [(column, ...)], ...].
+    fn analyze(&mut self) -> Result<Analyze> {
+        self.parser.advance_token();
+        let mut verbose = self.take("verbose");
+        if !verbose && self.parser.consume_token(&Token::LParen) {
+            loop {
+                if !self.take("verbose") {
+                    return Err(self.expected("VERBOSE"));
+                }
+                verbose = self.switch()?;
+                if self.parser.consume_token(&Token::RParen) {
+                    break;
+                }
+                if !self.parser.consume_token(&Token::Comma) {
+                    return Err(self.expected("a comma or a closing parenthesis"));
+                }
+            }
+        }
+        let mut tables = Vec::new();
+        while !matches!(self.parser.peek_token().token, Token::EOF | Token::SemiColon) {
+            let (name, position) = self.table()?;
+            let columns = if self.parser.consume_token(&Token::LParen) {
+                let columns = self.parser.parse_comma_separated(Parser::parse_identifier);
+                let columns = columns.map_err(|error| self.syntax(error))?;
+                if !self.parser.consume_token(&Token::RParen) {
+                    return Err(self.expected("a comma or a closing parenthesis"));
+                }
+                columns.iter().map(fold).collect()
+            } else {
+                Vec::new()
+            };
+            tables.push(AnalyzeTable { name, columns, position });
+            if !self.parser.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        Ok(Analyze { verbose, tables })
+    }
+
+    /// The name of a table, and where it stands.
+    fn table(&mut self) -> Result<(String, Option<Position>)> {
+        let position = position_of(self.parser.peek_token().span.start);
+        let name = self.parser.parse_object_name(false).map_err(|error| self.syntax(error))?;
+        Ok((table_name(&name)?, position))
     }
 
     fn explain_format(&mut self) -> Result<ExplainFormat> {

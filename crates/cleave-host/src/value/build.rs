@@ -96,6 +96,23 @@ impl ColumnBuilder {
         self.append(text).map_err(|bad| ValueError::new(bad, self.column_type.sql_name(), text))
     }
 
+    /// Appends the number that `text` writes without quotes: to a column of whole numbers rounded half away from zero, to
+    /// one of text in plain digits. The column must be one that takes numbers.
+    ///
+    /// # Errors
+    /// As [`ColumnBuilder::append_text`].
+    pub fn append_number(&mut self, text: &str) -> Result<(), ValueError> {
+        let is_plain = || text.bytes().all(|byte| byte.is_ascii_digit());
+        let outcome = match &self.values {
+            Values::SmallInt(_) | Values::Int(_) | Values::BigInt(_) if !is_plain() => {
+                parse::numeric(text, 38, 0).and_then(|whole| self.append(&whole.to_string()))
+            }
+            Values::Text(..) => parse::digits_of(text).and_then(|digits| self.append(&digits)),
+            _ => self.append(text),
+        };
+        outcome.map_err(|bad| ValueError::new(bad, self.column_type.sql_name(), text))
+    }
+
     fn append(&mut self, text: &str) -> Result<(), Bad> {
         match &mut self.values {
             Values::SmallInt(builder) => {

@@ -1,7 +1,7 @@
 //! Values of SQL types as text, both ways, as PostgreSQL reads and writes them.
 //!
 //! 1. [`build`] appends text to a typed Arrow column ([`ColumnBuilder`]): CSV, INSERT's strings, defaults.
-//! 2. [`parse`] and [`interval`] read single values; [`calendar`] counts days.
+//! 2. [`parse`] and [`interval`] read single values; [`calendar`] counts days; [`literal`] says which columns take a number.
 //! 3. [`text`] writes any value of an Arrow array ([`ValueText`]): CSV, the shell, messages.
 //!
 //! Invariant: what [`text`] writes of a stored type, [`parse`] reads back as the same value.
@@ -13,6 +13,7 @@ pub mod build;
 pub mod calendar;
 pub mod error;
 pub mod interval;
+pub(crate) mod literal;
 pub mod parse;
 pub mod text;
 

@@ -68,37 +68,10 @@ fn range_of_float(text: &str, infinite: bool) -> Parsed<()> {
 
 /// `numeric(precision, scale)`: the number times ten to the scale, rounded half away from zero.
 pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
-    const EXPECTED: &str = "a number such as -12.50";
     const RANGE: Bad =
         Bad::out_of_range("a number with at most the type's digits before its point");
-    let malformed = Bad::malformed(EXPECTED);
-    let text = trim(text);
-    let (negative, unsigned) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
-    };
-    if ["nan", "inf", "infinity"].iter().any(|word| unsigned.eq_ignore_ascii_case(word)) {
-        let fault = ValueFault::Unsupported;
-        return Err(Bad { fault, expected: "a finite number" });
-    }
-    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        None => (unsigned, 0),
-        Some((mantissa, exponent)) => {
-            let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(malformed);
-            }
-            // An exponent of more digits than fit is as good as this one: beyond every precision.
-            let size = digits.parse::<i64>().unwrap_or(i64::MAX).min(100_000);
-            (mantissa, if exponent.starts_with('-') { -size } else { size })
-        }
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let Decimal { negative, whole, fraction, exponent } = decimal(text)?;
     let digits = || whole.bytes().chain(fraction.bytes());
-    if whole.len() + fraction.len() == 0 || !digits().all(|byte| byte.is_ascii_digit()) {
-        return Err(malformed);
-    }
     // Digits up to here count; the next one decides the rounding.
     let length = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
     let kept = length(whole).saturating_add(exponent).saturating_add(i64::from(scale));
@@ -127,6 +100,83 @@ pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
         return Err(RANGE);
     }
     Ok(if negative { -value } else { value })
+}
+
+/// A number in plain digits, as `numeric` writes it: without an exponent, with every digit behind its point.
+pub fn digits_of(text: &str) -> Parsed<String> {
+    /// As many as a `numeric` of PostgreSQL has before its point.
+    const DIGITS_MAX: usize = 131_072;
+    let Decimal { negative, whole, fraction, exponent } = decimal(text)?;
+    let zeros = usize::try_from(exponent.unsigned_abs()).unwrap_or(usize::MAX);
+    if zeros.saturating_add(whole.len()).saturating_add(fraction.len()) > DIGITS_MAX {
+        return Err(Bad::out_of_range("a number of at most 131072 digits"));
+    }
+    let zeros = "0".repeat(zeros);
+    let digits = match exponent {
+        ..0 => format!("{zeros}{whole}{fraction}"),
+        _ => format!("{whole}{fraction}{zeros}"),
+    };
+    // The point moves to the right past zeros behind the number, or to the left past those before it.
+    let point = if exponent < 0 { whole.len() } else { whole.len() + zeros.len() };
+    let (whole, behind) = digits.split_at_checked(point).unwrap_or((digits.as_str(), ""));
+    let behind = behind.get(..fraction_length(fraction.len(), exponent)).unwrap_or(behind);
+    let whole = match whole.trim_start_matches('0') {
+        "" => "0",
+        whole => whole,
+    };
+    let is_zero = !digits.bytes().any(|digit| digit != b'0');
+    let sign = if negative && !is_zero { "-" } else { "" };
+    let point = if behind.is_empty() { "" } else { "." };
+    Ok(format!("{sign}{whole}{point}{behind}"))
+}
+
+/// Digits behind the point of a number that was written with `length` of them and an exponent.
+fn fraction_length(length: usize, exponent: i64) -> usize {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    usize::try_from(length.saturating_sub(exponent)).unwrap_or(0)
+}
+
+/// The parts of a number in decimal digits.
+struct Decimal<'a> {
+    negative: bool,
+    /// Digits before the point.
+    whole: &'a str,
+    /// Digits behind it.
+    fraction: &'a str,
+    /// By how many places the point moves to the right.
+    exponent: i64,
+}
+
+fn decimal(text: &str) -> Parsed<Decimal<'_>> {
+    let malformed = Bad::malformed("a number such as -12.50");
+    let text = trim(text);
+    let (negative, unsigned) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if ["nan", "inf", "infinity"].iter().any(|word| unsigned.eq_ignore_ascii_case(word)) {
+        let fault = ValueFault::Unsupported;
+        return Err(Bad { fault, expected: "a finite number" });
+    }
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        None => (unsigned, 0),
+        Some((mantissa, exponent)) => {
+            let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(malformed);
+            }
+            // An exponent of more digits than fit is as good as this one: beyond every precision.
+            let size = digits.parse::<i64>().unwrap_or(i64::MAX).min(1_000_000);
+            (mantissa, if exponent.starts_with('-') { -size } else { size })
+        }
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut digits = whole.bytes().chain(fraction.bytes());
+    if whole.len() + fraction.len() == 0 || !digits.all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed);
+    }
+    Ok(Decimal { negative, whole, fraction, exponent })
 }
 
 /// `boolean`: any beginning of true, false, yes, no that is clear, on, off, 1, 0.

@@ -8,7 +8,7 @@
 //! 1. [`build_index`] takes ids for the index's runs in a commit of its own, which changes nothing else. Its state is what
 //!    the build reads.
 //! 2. Without the turn to write, workers share the pages of that state. Each sorts the keys of its pages within its
-//!    share of memory, and writes what does not fit as runs, on the device where the table lies; these become one.
+//!    share of memory, and writes what does not fit as runs, on the device where the table lies, which makes them one.
 //! 3. With the turn, keys of rows that were inserted meanwhile make a second run. The commit names both.
 //!
 //! Invariant: until the last commit nothing names what the build wrote, so whatever ends it early, a crash or a full
@@ -25,15 +25,18 @@ use cleave_store::{
 use tokio::task::JoinSet;
 
 use super::key_run::{KeyRunWriter, merge_all};
-use super::load::{joined, made_anew};
+use super::load::made_anew;
+use super::merge_runs::RunMerger;
+use super::unique::check_across;
 use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::database::Database;
 use crate::device::Claim;
+use crate::engine::joined;
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex, heap_rows};
-use crate::settings::Stack;
+use crate::settings::{Settings, Stack};
 
 /// Bytes of pages, all columns, that a worker takes at once.
 const CHUNK_BYTES: usize = 4 << 20;
@@ -53,6 +56,7 @@ struct Chunk {
 /// Those of `define`; an unknown table; a duplicate key where rows are not unique; those of the device.
 pub(crate) async fn build_index(
     database: &Arc<Database>,
+    settings: &Arc<Settings>,
     name: &str,
     define: impl Fn(&Transaction, &TableState) -> Result<Option<IndexDefinition>>,
 ) -> Result<()> {
@@ -85,8 +89,16 @@ pub(crate) async fn build_index(
                 claim
             }
         };
-        let part = Part { database, shape: &shape, claim: &claim, segment: reference(*segment) };
+        let part =
+            Part { database, settings, shape: &shape, claim: &claim, segment: reference(*segment) };
         runs.push(part.run(tablet, 0).await?);
+    }
+    // Without the turn: what comes meanwhile is compared with it below.
+    let divided = shape.definition.unique && table.divides(&shape.definition);
+    if divided {
+        let built = table.tablets.iter().zip(&runs);
+        let built = built.filter_map(|(tablet, run)| Some((tablet.device, run.clone()?)));
+        check_across(database, &table, &shape, &built.collect::<Vec<_>>()).await?;
     }
 
     let mut last = Transaction::begin(database).await?;
@@ -102,6 +114,7 @@ pub(crate) async fn build_index(
         last.adopt(*device, Arc::clone(claim));
     }
     let mut tablets = Vec::with_capacity(now.tablets.len());
+    let (mut written, mut grew) = (Vec::new(), false);
     for (((tablet, before), run), [_, segment]) in
         now.tablets.iter().zip(&table.tablets).zip(runs).zip(segments)
     {
@@ -110,7 +123,8 @@ pub(crate) async fn build_index(
         }
         let device = database.attached(tablet.device)?;
         let claim = last.claim(&device);
-        let part = Part { database, shape: &shape, claim: &claim, segment: reference(segment) };
+        let part =
+            Part { database, settings, shape: &shape, claim: &claim, segment: reference(segment) };
         let mut runs: Vec<Run> = Vec::new();
         if let Some(run) = run {
             runs.push(Run::new(named(run, definition.id))?);
@@ -119,11 +133,16 @@ pub(crate) async fn build_index(
             let run = Run::new(run)?;
             part.check_unique(tablet, &runs, &run).await?;
             runs.push(run);
+            grew = true;
         }
+        written.extend(runs.iter().map(|run| (tablet.device, Arc::clone(run.directory()))));
         let index = TabletIndex::built(Arc::clone(&shape), runs, tablet.next_vid);
         let mut changed = TabletState::clone(tablet);
         changed.indexes.push(Arc::new(index));
         tablets.push(Arc::new(changed));
+    }
+    if divided && grew {
+        check_across(database, &now, &shape, &written).await?;
     }
     let mut changed = TableState { tablets, ..TableState::clone(&now) };
     changed.indexes.push(definition);
@@ -136,6 +155,7 @@ pub(crate) async fn build_index(
 /// One run of one tablet's part of the index.
 struct Part<'a> {
     database: &'a Arc<Database>,
+    settings: &'a Arc<Settings>,
     shape: &'a Arc<IndexShape>,
     claim: &'a Arc<Claim>,
     segment: SegmentRef,
@@ -177,16 +197,18 @@ impl Part<'_> {
                 }
             }
         }
-        let pages = self.database.host_pages(tablet.device, Stack::Native)?;
-        merge_all(self.shape, self.claim, self.segment, runs, &*pages).await
+        let device = self.database.attached(tablet.device)?;
+        let merger = RunMerger::new(self.database, &device, self.settings)?;
+        merge_all(self.shape, self.claim, self.segment, runs, &merger).await
     }
 
     /// Refuses a key of `new` that one of `runs` has too.
     async fn check_unique(&self, tablet: &TabletState, runs: &[Run], new: &Run) -> Result<()> {
-        let Some((first, _)) = new.key_range().filter(|_| self.shape.definition.unique) else {
+        let Some((first, last)) = new.key_range().filter(|_| self.shape.definition.unique) else {
             return Ok(());
         };
-        let range = KeyRange { from: first.to_vec(), below: None };
+        // Nothing lies between a key and that with one more byte.
+        let range = KeyRange { from: first.to_vec(), below: Some([last, &[0]].concat()) };
         let sources = runs.iter().chain([new]);
         let sources = sources.map(|run| MergeSource::Run(run.scan(range.clone()))).collect();
         let pages = self.database.host_pages(tablet.device, Stack::Native)?;

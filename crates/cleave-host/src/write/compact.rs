@@ -9,12 +9,13 @@
 
 use std::sync::Arc;
 
-use cleave_store::{PageSource, SegmentDirectory, SegmentKind};
+use cleave_store::{SegmentDirectory, SegmentKind};
 
-use super::key_run::{merge, whole_runs};
 use super::load::segment_ref;
+use super::merge_runs::{NewRun, RunMerger};
 use crate::catalog::commit::Transaction;
-use crate::catalog::{TabletState, segment_extents};
+use crate::catalog::segment_extents;
+use crate::device::Claim;
 use crate::error::Result;
 use crate::index::TabletIndex;
 
@@ -23,16 +24,16 @@ const RUNS_MAX: usize = 8;
 /// Fewest runs that are worth a merge.
 const MERGE_RUNS_MIN: usize = 4;
 
-/// The runs of `index`, of which `runs` are all by now, after the merge that their number asks for.
+/// The runs of `index`, of which `runs` are all by now, after the merge that their number asks for, in space of `claim`.
 ///
 /// # Errors
 /// Those of reading and writing.
 pub(crate) async fn compact(
     transaction: &mut Transaction,
-    tablet: &TabletState,
+    claim: &Arc<Claim>,
     index: &TabletIndex,
     mut runs: Vec<Arc<SegmentDirectory>>,
-    pages: &dyn PageSource,
+    merger: &RunMerger,
 ) -> Result<Vec<Arc<SegmentDirectory>>> {
     if runs.len() <= RUNS_MAX {
         return Ok(runs);
@@ -42,11 +43,9 @@ pub(crate) async fn compact(
     let merging: Vec<_> =
         chosen.iter().filter_map(|place| runs.get(*place)).map(Arc::clone).collect();
     let level = merging.iter().map(|run| level(run)).max().unwrap_or(0).saturating_add(1);
-    let device = transaction.database().attached(tablet.device)?;
     let segment = segment_ref(transaction, index.shape().schema())?;
-    let claim = transaction.claim(&device);
-    let sources = whole_runs(&merging)?;
-    let merged = merge(index.shape(), &claim, segment, level, sources, pages).await?;
+    let new = NewRun { shape: index.shape(), segment, level };
+    let merged = merger.merge(claim, new, &merging).await?;
     // Runs of this very statement were never committed: their space is the claim's to free.
     let committed: Vec<_> = index.runs().collect();
     for run in merging.iter().filter(|run| !committed.iter().any(|old| Arc::ptr_eq(old, run))) {

@@ -2,14 +2,17 @@
 //!
 //! 1. Rows are gathered up to [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes; beyond, they and all that follow
 //!    go to a [`BulkLoad`].
-//! 2. Their keys are looked up, among themselves and in the index.
-//! 3. The tail page of the hot segment is written anew with the rows that it has room for, at another
-//!    place; the others go to new pages. Pages never change, so readers of the old tail are undisturbed.
+//! 2. They are [routed](Router) to tablets. Their keys are looked up, among themselves and in the index of their
+//!    tablet, or of every tablet where equal keys may lie in another one.
+//! 3. In each of them, side by side, the tail page of the hot segment is written anew with the rows that it has
+//!    room for, at another place; the others go to new pages. Pages never change, so readers of the old tail are
+//!    undisturbed.
 //! 4. Keys enter the memtable with the commit; a memtable that has grown too large goes to a run in the
 //!    same commit, a hot segment that has grown too large is sealed.
 //!
-//! Invariant: the root holds the directory of at most one hot segment a tablet, of a bounded size, so
-//! that the cost of a commit does not grow with the table.
+//! Invariant: the root holds the directory of at most one hot segment a tablet, of a bounded size. A commit writes the
+//! root anew, which has a place for each sealed segment and run of the database, and each version map: its cost grows
+//! with them, and not with the pages or rows of a table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,23 +21,25 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use cleave_media::{AlignedBuffer, BlockAddress};
 use cleave_store::{
-    CommitColumn, EncodedPage, Memtable, MergeSource, PageClass, PageRead, PageSource,
-    SegmentDirectory, SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns,
-    append_rows,
+    CommitColumn, EncodedPage, Memtable, PageClass, PageRead, PageSource, SegmentDirectory,
+    SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns, append_rows,
 };
 use futures::StreamExt;
+use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
 use super::compact::compact;
-use super::key_run::merge;
+use super::key_run::write_memtable;
 use super::load::{BulkLoad, segment_ref, target};
+use super::merge_runs::RunMerger;
+use super::route::Router;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
 use crate::device::{COMMAND_BYTES, Claim};
 use crate::error::Result;
 use crate::index::TabletIndex;
-use crate::settings::Stack;
+use crate::settings::{Settings, Stack};
 
 /// Most rows that are appended to a hot segment at once.
 const ROWS_MAX: usize = 10_000;
@@ -51,6 +56,7 @@ const MEMTABLE_BYTES_MAX: usize = 4 << 20;
 /// Those of `batches`; [`Error::DuplicateKey`](crate::error::Error::DuplicateKey); those of the device.
 pub(crate) async fn insert(
     database: &Arc<Database>,
+    settings: &Arc<Settings>,
     schema: &Arc<TableSchema>,
     mut batches: BoxStream<'_, Result<RecordBatch>>,
 ) -> Result<u64> {
@@ -63,12 +69,12 @@ pub(crate) async fn insert(
         few.push(batch);
         if rows > ROWS_MAX || bytes > BYTES_MAX {
             let transaction = Transaction::begin(database).await?;
-            let mut load = BulkLoad::begin(transaction, schema).await?;
+            let mut load = BulkLoad::begin(transaction, settings, schema)?;
             for batch in few {
-                load.push(batch).await?;
+                load.push(Ok(batch)).await?;
             }
             while let Some(batch) = batches.next().await {
-                load.push(batch?).await?;
+                load.push(batch).await?;
             }
             return load.commit().await;
         }
@@ -78,118 +84,215 @@ pub(crate) async fn insert(
     }
     let rows = concat_batches(&schema.arrow(), &few)?;
     let transaction = Transaction::begin(database).await?;
-    Append::new(transaction, schema)?.run(&rows).await
+    Append::new(transaction, settings, schema, rows)?.run().await
 }
 
-/// Rows on their way to a hot segment.
+/// The rows of a statement on their way to the hot segments of their tablets.
 struct Append {
     transaction: Transaction,
     schema: Arc<TableSchema>,
     table: Arc<TableState>,
+    parts: Vec<Part>,
+}
+
+/// The rows that go to one tablet.
+struct Part {
     tablet: Arc<TabletState>,
     claim: Arc<Claim>,
     pages: Arc<dyn PageSource>,
+    merger: RunMerger,
+    rows: RecordBatch,
 }
 
 impl Append {
-    fn new(mut transaction: Transaction, schema: &Arc<TableSchema>) -> Result<Self> {
-        let (table, tablet) = target(&transaction, schema)?;
-        let device = transaction.database().attached(tablet.device)?;
-        let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
-        let claim = transaction.claim(&device);
-        Ok(Self { transaction, schema: Arc::clone(schema), table, tablet, claim, pages })
+    fn new(
+        mut transaction: Transaction,
+        settings: &Arc<Settings>,
+        schema: &Arc<TableSchema>,
+        rows: RecordBatch,
+    ) -> Result<Self> {
+        let table = target(&transaction, schema)?;
+        let mut parts = Vec::new();
+        for (place, rows) in Router::new(&table)?.route_all(rows)? {
+            let Some(tablet) = table.tablets.get(place) else { continue };
+            let device = transaction.database().attached(tablet.device)?;
+            let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
+            let claim = transaction.claim(&device);
+            let merger = RunMerger::new(transaction.database(), &device, settings)?;
+            parts.push(Part { tablet: Arc::clone(tablet), claim, pages, merger, rows });
+        }
+        Ok(Self { transaction, schema: Arc::clone(schema), table, parts })
     }
 
-    async fn run(mut self, rows: &RecordBatch) -> Result<u64> {
-        let row_count = rows.num_rows() as u64;
-        let mut indexes = Vec::with_capacity(self.tablet.indexes.len());
-        for index in self.tablet.indexes.clone() {
-            indexes.push(self.index(index, rows).await?);
+    async fn run(mut self) -> Result<u64> {
+        let mut indexes: Vec<Vec<Arc<TabletIndex>>> = vec![Vec::new(); self.parts.len()];
+        for place in 0..self.table.indexes.len() {
+            let keys = self.checked_keys(place).await?;
+            for ((part, keys), indexes) in self.parts.iter().zip(keys).zip(&mut indexes) {
+                if let Some(index) = part.tablet.indexes.get(place) {
+                    let with_keys = part.index(&mut self.transaction, index, keys).await?;
+                    indexes.push(with_keys);
+                }
+            }
         }
-        let hot = self.append(rows).await?;
-        let mut tablet = TabletState::clone(&self.tablet);
-        Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
-            vid_first: tablet.next_vid,
-            vid_count: row_count,
-            segment: hot.segment,
-        })?;
-        match tablet.heap.last_mut() {
-            Some(last) if last.segment == hot.segment => *last = Arc::new(hot),
-            _ => tablet.heap.push(Arc::new(hot)),
+        let commit = self.transaction.commit_number();
+        let mut hot = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            hot.push(part.hot_segment(&mut self.transaction, &self.schema)?);
         }
-        tablet.next_vid += row_count;
-        tablet.indexes = indexes;
-        let table =
-            TableState { tablets: vec![Arc::new(tablet)], ..TableState::clone(&self.table) };
-        self.transaction.put_table(table);
+        // Side by side: they may lie on different devices.
+        let schema = &*self.schema;
+        let appended = self.parts.iter().zip(hot);
+        let appended = appended.map(|(part, hot)| part.append(schema, hot, commit));
+        let appended = try_join_all(appended).await?;
+        let mut tablets = self.table.tablets.clone();
+        for ((part, hot), indexes) in self.parts.iter().zip(appended).zip(indexes) {
+            let changed = part.tablet_with(hot, indexes)?;
+            if let Some(tablet) = tablets.iter_mut().find(|tablet| tablet.id == changed.id) {
+                *tablet = Arc::new(changed);
+            }
+        }
+        let row_count = self.parts.iter().map(|part| part.rows.num_rows() as u64).sum();
+        self.transaction.put_table(TableState { tablets, ..TableState::clone(&self.table) });
         self.transaction.commit().await?;
         Ok(row_count)
     }
 
-    /// Checks the rows' keys; the index that has them.
+    /// The keys of the index at `place`, of each part, sorted. Where it is unique, none of them is there twice.
+    async fn checked_keys(&self, place: usize) -> Result<Vec<Keys>> {
+        let mut keys = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            keys.push(match part.tablet.indexes.get(place) {
+                Some(index) => part.keys(index)?,
+                None => Keys::new(),
+            });
+        }
+        let definition = self.table.indexes.get(place).filter(|index| index.unique);
+        let Some(definition) = definition else { return Ok(keys) };
+        if !self.table.divides(definition) {
+            for (part, keys) in self.parts.iter().zip(&keys) {
+                if let Some(index) = part.tablet.indexes.get(place) {
+                    let sorted: Vec<&[u8]> = keys.keys().map(Vec::as_slice).collect();
+                    absent(index, &part.tablet, &*part.pages, &sorted).await?;
+                }
+            }
+            return Ok(keys);
+        }
+        // Rows with a NULL are equal to none, though their entries may be: VIDs are the tablet's.
+        let all = keys.iter().flat_map(BTreeMap::keys);
+        let shape = self.table.tablets.first().and_then(|tablet| tablet.indexes.get(place));
+        let Some(shape) = shape.map(|index| Arc::clone(index.shape())) else { return Ok(keys) };
+        let mut sorted: Vec<&[u8]> =
+            all.map(Vec::as_slice).filter(|key| !shape.key.has_null(key)).collect();
+        sorted.sort_unstable();
+        if let Some([key, _]) = sorted.windows(2).find(|pair| pair.first() == pair.last()) {
+            return Err(shape.duplicate_key(key));
+        }
+        let database = self.transaction.database();
+        let asked = self.table.tablets.iter().filter_map(|tablet| {
+            let index = tablet.indexes.get(place)?;
+            let sorted = &sorted;
+            Some(async move {
+                let pages = database.page_source(tablet.device, Stack::Native)?;
+                absent(index, tablet, &*pages, sorted).await
+            })
+        });
+        try_join_all(asked).await?;
+        Ok(keys)
+    }
+}
+
+/// Entries of an index by key, with the VIDs of their rows.
+type Keys = BTreeMap<Vec<u8>, u64>;
+
+/// Refuses the first of `sorted` that `index` has.
+async fn absent(
+    index: &TabletIndex,
+    tablet: &TabletState,
+    pages: &dyn PageSource,
+    sorted: &[&[u8]],
+) -> Result<()> {
+    let present = index.first_present(tablet, pages, sorted).await?;
+    match present.and_then(|position| sorted.get(position)) {
+        Some(key) => Err(index.shape().duplicate_key(key)),
+        None => Ok(()),
+    }
+}
+
+impl Part {
+    /// The entries of its rows in `index`, no two of them the same.
+    fn keys(&self, index: &TabletIndex) -> Result<Keys> {
+        let shape = index.shape();
+        let encoded = shape.entries(&shape.key_rows(&self.rows)?, self.tablet.next_vid)?;
+        let mut keys = Keys::new();
+        for (key, vid) in encoded.iter().flatten().zip(self.tablet.next_vid..) {
+            if keys.insert(key.to_vec(), vid).is_some() {
+                return Err(shape.duplicate_key(key));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// `index` with `keys`, which enter its memtable with the commit, or a run now if there are many.
     async fn index(
-        &mut self,
-        index: Arc<TabletIndex>,
-        rows: &RecordBatch,
+        &self,
+        transaction: &mut Transaction,
+        index: &Arc<TabletIndex>,
+        keys: Keys,
     ) -> Result<Arc<TabletIndex>> {
-        let (shape, tablet, pages) = (Arc::clone(index.shape()), &self.tablet, &*self.pages);
-        let encoded = shape.entries(&shape.key_rows(rows)?, tablet.next_vid)?;
-        let mut keys = BTreeMap::new();
-        for (key, vid) in encoded.iter().flatten().zip(tablet.next_vid..) {
-            if keys.insert(key, vid).is_some() {
-                return Err(shape.duplicate_key(key));
-            }
-        }
-        if shape.definition.unique {
-            let sorted: Vec<&[u8]> = keys.keys().copied().collect();
-            let present = index.first_present(tablet, pages, &sorted).await?;
-            if let Some(key) = present.and_then(|position| sorted.get(position)) {
-                return Err(shape.duplicate_key(key));
-            }
-        }
+        let (shape, tablet, pages) = (index.shape(), &self.tablet, &*self.pages);
         if index.memtable_bytes(tablet, pages).await? < MEMTABLE_BYTES_MAX {
-            let keys = keys.into_iter().map(|(key, vid)| (key.to_vec(), vid)).collect();
-            self.transaction.keys.push(index.pending(keys));
-            return Ok(index);
+            transaction.keys.push(index.pending(keys.into_iter().collect()));
+            return Ok(Arc::clone(index));
         }
         let mut memtable: Memtable = index.memtable_copy(tablet, pages).await?;
         for (key, vid) in &keys {
             memtable.insert(key, *vid)?;
         }
-        let segment = segment_ref(&mut self.transaction, &self.schema)?;
-        let source = vec![MergeSource::Memtable(Arc::new(memtable))];
-        let run = merge(&shape, &self.claim, segment, 0, source, pages).await?;
+        let segment = segment_ref(transaction, shape.schema())?;
+        let run = write_memtable(shape, &self.claim, segment, &memtable).await?;
         let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
         runs.push(Arc::new(run));
-        let runs = compact(&mut self.transaction, tablet, &index, runs, pages).await?;
-        let covered = tablet.next_vid + rows.num_rows() as u64;
+        let runs = compact(transaction, &self.claim, index, runs, &self.merger).await?;
+        let covered = tablet.next_vid + self.rows.num_rows() as u64;
         Ok(Arc::new(index.flushed(runs, covered)?))
     }
 
-    /// Writes the rows; the hot segment with them.
-    async fn append(&mut self, rows: &RecordBatch) -> Result<SegmentDirectory> {
+    /// The tablet's hot segment, or a new one.
+    fn hot_segment(
+        &self,
+        transaction: &mut Transaction,
+        schema: &TableSchema,
+    ) -> Result<SegmentDirectory> {
         let fits = |hot: &&Arc<SegmentDirectory>| {
-            hot.class == PageClass::HOT && hot.schema_version == self.schema.version
+            hot.class == PageClass::HOT && hot.schema_version == schema.version
         };
-        let mut hot = match self.tablet.hot_segment().filter(fits) {
-            Some(hot) => SegmentDirectory::clone(hot),
-            None => {
-                let mut segment = segment_ref(&mut self.transaction, &self.schema)?;
-                // Many commits write it: each row carries its own number.
-                segment.commit = 0;
-                SegmentDirectory::new(segment, SegmentKind::Heap, PageClass::HOT)
-            }
-        };
+        if let Some(hot) = self.tablet.hot_segment().filter(fits) {
+            return Ok(SegmentDirectory::clone(hot));
+        }
+        let mut segment = segment_ref(transaction, schema)?;
+        // Many commits write it: each row carries its own number.
+        segment.commit = 0;
+        Ok(SegmentDirectory::new(segment, SegmentKind::Heap, PageClass::HOT))
+    }
+
+    /// Writes the rows; `hot` with them.
+    async fn append(
+        &self,
+        schema: &TableSchema,
+        mut hot: SegmentDirectory,
+        commit: u64,
+    ) -> Result<SegmentDirectory> {
         let versions = Versions {
             vid: VidColumn::Sequence { first: self.tablet.next_vid },
-            commit: CommitColumn::Each(vec![self.transaction.commit_number(); rows.num_rows()]),
+            commit: CommitColumn::Each(vec![commit; self.rows.num_rows()]),
             predecessor: None,
             tombstone: None,
         };
         let read = hot.pages.last().map(|entry| PageRead {
             segment: hot.segment_ref(),
             page: entry.page,
-            columns: all_columns(&self.schema),
+            columns: all_columns(schema),
         });
         let columns = match &read {
             Some(read) => self.pages.read(vec![read.clone()]).await?.into_iter().next(),
@@ -198,11 +301,11 @@ impl Append {
         let tail = read.as_ref().zip(columns.as_ref());
         let pages = append_rows(
             hot.segment_ref(),
-            &self.schema,
+            schema,
             PageClass::HOT,
             tail.map(|(read, columns)| Tail { read, columns }),
             hot.next_page(),
-            rows,
+            &self.rows,
             versions,
         )?;
         let places = self.write(&pages).await?;
@@ -237,6 +340,28 @@ impl Append {
             self.claim.write(start, joined.into_bytes()).await?;
         }
         Ok(places)
+    }
+
+    /// The tablet with the rows, which are in `hot` by now, and their keys in `indexes`.
+    fn tablet_with(
+        &self,
+        hot: SegmentDirectory,
+        indexes: Vec<Arc<TabletIndex>>,
+    ) -> Result<TabletState> {
+        let row_count = self.rows.num_rows() as u64;
+        let mut tablet = TabletState::clone(&self.tablet);
+        Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
+            vid_first: tablet.next_vid,
+            vid_count: row_count,
+            segment: hot.segment,
+        })?;
+        match tablet.heap.last_mut() {
+            Some(last) if last.segment == hot.segment => *last = Arc::new(hot),
+            _ => tablet.heap.push(Arc::new(hot)),
+        }
+        tablet.next_vid += row_count;
+        tablet.indexes = indexes;
+        Ok(tablet)
     }
 }
 

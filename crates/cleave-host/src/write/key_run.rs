@@ -1,4 +1,4 @@
-//! Sorted runs of an index, written by a load, a build, a flush or a compaction.
+//! Sorted runs of an index, written by a load, a build or a flush.
 //!
 //! 1. [`KeyRunWriter::push`] takes keys in any order. A [`KeySorter`] gathers them up to a budget; each
 //!    time it is full its keys go to a run. As long as a batch begins behind the end of the one before,
@@ -15,24 +15,24 @@ use std::sync::Arc;
 use arrow::array::BinaryArray;
 use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
-    KeyMerge, KeyRange, KeySorter, MergeSource, PageSource, Run, RunProperties, RunWriter,
-    SegmentDirectory, SegmentKind, SegmentRef,
+    KeySorter, Memtable, RunProperties, RunWriter, SegmentDirectory, SegmentKind, SegmentRef,
 };
 
+use super::merge_runs::{NewRun, RunMerger};
 use super::segment_sink::SegmentSink;
 use crate::catalog::segment_extents;
 use crate::device::Claim;
 use crate::error::Result;
 use crate::index::IndexShape;
 
-/// Bytes of keys that a statement sorts in memory at once, over all its indexes and workers.
+/// Bytes of keys that a statement sorts in memory at once, over all its indexes, tablets and workers.
 const SORT_BYTES: usize = 64 << 20;
-/// Least share of one index or worker.
-const SORT_BYTES_MIN: usize = 4 << 20;
+/// Least share of one of them.
+const SORT_BYTES_MIN: usize = 1 << 20;
 /// Most runs that are merged at once: each takes memory for the pages that it is read ahead by.
 const MERGE_RUNS_MAX: usize = 64;
 /// Blocks that a run claims at once: 4 MiB.
-const AHEAD_BLOCKS: u32 = 1024;
+pub(crate) const AHEAD_BLOCKS: u32 = 1024;
 
 /// Makes one run of keys that come in any order. See the module's description.
 pub(crate) struct KeyRunWriter {
@@ -91,14 +91,11 @@ impl KeyRunWriter {
     ///
     /// # Errors
     /// As [`KeyRunWriter::push`].
-    pub(crate) async fn finish(
-        self,
-        pages: &dyn PageSource,
-    ) -> Result<Option<Arc<SegmentDirectory>>> {
+    pub(crate) async fn finish(self, merger: &RunMerger) -> Result<Option<Arc<SegmentDirectory>>> {
         let (shape, claim, segment) =
             (Arc::clone(&self.shape), Arc::clone(&self.claim), self.segment);
         let runs = self.finish_runs().await?;
-        merge_all(&shape, &claim, segment, runs, pages).await
+        merge_all(&shape, &claim, segment, runs, merger).await
     }
 
     /// The runs that all keys make, not merged yet.
@@ -129,7 +126,7 @@ impl KeyRunWriter {
             Ok(())
         })?;
         if let Some(run) = closed {
-            self.done.push(Arc::new(run.finish(&self.shape, self.segment, 0).await?));
+            self.done.push(Arc::new(run.finish(&self.shape, self.segment).await?));
         }
         if let Some(run) = &mut open {
             run.sink.push_all(pages).await?;
@@ -140,7 +137,7 @@ impl KeyRunWriter {
 
     async fn close(&mut self) -> Result<()> {
         if let Some(run) = self.open.take() {
-            self.done.push(Arc::new(run.finish(&self.shape, self.segment, 0).await?));
+            self.done.push(Arc::new(run.finish(&self.shape, self.segment).await?));
         }
         Ok(())
     }
@@ -155,15 +152,10 @@ impl OpenRun {
         })
     }
 
-    async fn finish(
-        mut self,
-        shape: &IndexShape,
-        segment: SegmentRef,
-        level: u32,
-    ) -> Result<SegmentDirectory> {
+    async fn finish(mut self, shape: &IndexShape, segment: SegmentRef) -> Result<SegmentDirectory> {
         let end = self.writer.finish()?;
         self.sink.push_all(end.pages).await?;
-        let run = RunProperties { index_id: shape.definition.id, level, filter: end.filter };
+        let run = RunProperties { index_id: shape.definition.id, level: 0, filter: end.filter };
         let mut directory =
             SegmentDirectory::new(segment, SegmentKind::Index(run), INDEX_PAGE_CLASS);
         directory.pages = self.sink.finish().await?;
@@ -176,21 +168,20 @@ impl OpenRun {
 /// back.
 ///
 /// # Errors
-/// As [`merge`].
+/// As [`RunMerger::merge`].
 pub(crate) async fn merge_all(
     shape: &IndexShape,
     claim: &Arc<Claim>,
     segment: SegmentRef,
     mut runs: Vec<Arc<SegmentDirectory>>,
-    pages: &dyn PageSource,
+    merger: &RunMerger,
 ) -> Result<Option<Arc<SegmentDirectory>>> {
     while runs.len() > 1 {
         // Short ones first, so that few keys are written more than once.
         runs.sort_by_key(|run| run.pages.len());
         let count = next_merge(runs.len());
         let merging: Vec<_> = runs.drain(..count).collect();
-        let sources = whole_runs(&merging)?;
-        let merged = merge(shape, claim, segment, 0, sources, pages).await?;
+        let merged = merger.merge(claim, NewRun { shape, segment, level: 0 }, &merging).await?;
         for run in &merging {
             segment_extents(run).for_each(|extent| claim.give_back(extent));
         }
@@ -208,37 +199,22 @@ fn next_merge(run_count: usize) -> usize {
     }
 }
 
-/// Merges sorted sources, of which no two may have an entry in common, into one run of `level`.
+/// Writes `memtable` as a run.
 ///
 /// # Errors
-/// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey), and those of reading and writing.
-pub(crate) async fn merge(
+/// Those of writing.
+pub(crate) async fn write_memtable(
     shape: &IndexShape,
     claim: &Arc<Claim>,
     segment: SegmentRef,
-    level: u32,
-    sources: Vec<MergeSource>,
-    pages: &dyn PageSource,
+    memtable: &Memtable,
 ) -> Result<SegmentDirectory> {
     let mut run = OpenRun::new(shape, segment, claim)?;
-    let mut merge = KeyMerge::new(sources, true);
-    while let Some(block) = merge.next(pages).await.map_err(|error| shape.key_error(error))? {
-        let full = run.writer.push_block(&block).map_err(|error| shape.key_error(error))?;
+    for (key, vid) in memtable.iter_from(None) {
+        let full = run.writer.push(key, vid).map_err(|error| shape.key_error(error))?;
         run.sink.push_all(full).await?;
     }
-    run.finish(shape, segment, level).await
-}
-
-/// All of `runs`, each from its first key on.
-///
-/// # Errors
-/// Those of a run whose directory does not hold together.
-pub(crate) fn whole_runs(runs: &[Arc<SegmentDirectory>]) -> Result<Vec<MergeSource>> {
-    runs.iter()
-        .map(|directory| {
-            Ok(MergeSource::Run(Run::new(Arc::clone(directory))?.scan(KeyRange::default())))
-        })
-        .collect()
+    run.finish(shape, segment).await
 }
 
 #[cfg(test)]

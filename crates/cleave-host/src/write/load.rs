@@ -1,48 +1,44 @@
-//! A bulk load: a stream of batches in, one sealed segment and one run for each index out, all or nothing.
+//! A bulk load: a stream of batches in; for each tablet one sealed segment and one run for each index out, all or
+//! nothing.
 //!
 //! ```text
-//!  batches ─▶ Conform ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
-//!                      ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
-//!                      └─▶ … one for each index
+//!  batches ─▶ Conform ─▶ Router ─┬─▶ TabletLoad ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
+//!                                │               ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
+//!                                │               └─▶ … one for each index
+//!                                └─▶ … one for each tablet
 //! ```
 //!
 //! Encoding has a thread of its own, and each index a task of its own, beside the task that reads and checks rows, and
-//! the writes that are under way. Memory is bounded by a page, a few batches, the writes under way and the keys
-//! that are sorted at once, whatever the length of the stream.
+//! the writes that are under way; so the devices of a table's tablets are written side by side. Memory is bounded by a
+//! page, a few batches and the writes under way for each tablet, and the keys that are sorted at once, whatever the
+//! length of the stream. A tablet that gets no rows is not touched.
 //!
-//! Invariant: nothing is visible before the commit, and a load that ends early gives back its space.
+//! Invariant: nothing is visible before the commit, and a load that fails has ended all its tasks and writes, and so
+//! given back its space on all devices, before its error is told.
 //! The turn to write is held from the first batch to the commit.
+
+mod tablet_load;
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use cleave_store::{
-    EncodedPage, KeyRange, MergeSource, PageClass, PageEntry, Run, SegmentDirectory, SegmentKind,
-    SegmentRef, SegmentWriter, TableSchema, VersionRun,
+    KeyRange, MergeSource, Run, SegmentDirectory, SegmentRef, TableSchema, VersionRun,
 };
-use datafusion::common::runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
 
 use super::compact::compact;
 use super::conform::Conform;
-use super::key_run::KeyRunWriter;
-use super::segment_sink::{AHEAD_BULK, SegmentSink};
+use super::route::Router;
+use super::unique::check_across;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
-use crate::engine::blocking;
 use crate::error::{Error, Fault, Result};
-use crate::host_pages::HostPages;
-use crate::index::{IndexShape, TabletIndex};
-use crate::settings::Stack;
-
-/// Batches that wait for the encoder.
-const BATCHES_WAITING: usize = 4;
-/// Encoded pages that wait to be written.
-const PAGES_WAITING: usize = 2;
+use crate::index::TabletIndex;
+use crate::settings::Settings;
+use tablet_load::TabletLoad;
 
 /// Loads `batches` into `table`; see [`Session::load`](crate::Session::load).
 ///
@@ -50,6 +46,7 @@ const PAGES_WAITING: usize = 2;
 /// As there.
 pub(crate) async fn load(
     database: &Arc<Database>,
+    settings: &Arc<Settings>,
     table: &str,
     mut batches: BoxStream<'_, Result<RecordBatch>>,
     progress: Option<&(dyn Fn(u64) + Send + Sync)>,
@@ -57,11 +54,11 @@ pub(crate) async fn load(
 ) -> Result<u64> {
     let transaction = Transaction::begin(database).await?;
     let schema = Arc::clone(&transaction.table(table)?.schema);
-    let mut load = BulkLoad::begin(transaction, &schema).await?;
+    let mut load = BulkLoad::begin(transaction, settings, &schema)?;
     while let Some(batch) = batches.next().await {
-        let batch = batch?;
-        let rows = Conform::by_name(&schema, &batch.schema(), now_us)?.rows(&batch)?;
-        load.push(rows).await?;
+        let conform =
+            |batch: RecordBatch| Conform::by_name(&schema, &batch.schema(), now_us)?.rows(&batch);
+        load.push(batch.and_then(conform)).await?;
         if let Some(progress) = progress {
             progress(load.row_count());
         }
@@ -72,26 +69,12 @@ pub(crate) async fn load(
 /// A load under way.
 pub(crate) struct BulkLoad {
     transaction: Transaction,
+    settings: Arc<Settings>,
     table: Arc<TableState>,
-    tablet: Arc<TabletState>,
-    segment: SegmentRef,
-    pages: Arc<HostPages>,
-    /// `None` once all rows have been given away.
-    rows: Option<mpsc::Sender<RecordBatch>>,
-    encoder: SpawnedTask<Result<()>>,
-    sink: SpawnedTask<Result<SegmentSink>>,
-    /// One for each index, in the tablet's order.
-    indexes: Vec<IndexLoad>,
+    router: Router,
+    /// By place of the tablet, of those that got rows.
+    tablets: Vec<Option<TabletLoad>>,
     row_count: u64,
-}
-
-/// The keys of one index on their way to a run.
-struct IndexLoad {
-    /// One task. First, so that a load that is given up ends it before it can take the end of `rows` for that of the load.
-    run: JoinSet<Result<Option<Arc<SegmentDirectory>>>>,
-    shape: Arc<IndexShape>,
-    /// Key columns, and the VID of their first row; `None` once there are no more.
-    rows: Option<mpsc::Sender<(RecordBatch, u64)>>,
 }
 
 impl BulkLoad {
@@ -99,40 +82,16 @@ impl BulkLoad {
     ///
     /// # Errors
     /// [`Error::Invalid`] where the table is another one by now.
-    pub(crate) async fn begin(
-        mut transaction: Transaction,
+    pub(crate) fn begin(
+        transaction: Transaction,
+        settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
     ) -> Result<Self> {
-        let (table, tablet) = target(&transaction, schema)?;
-        let database = Arc::clone(transaction.database());
-        let device = database.attached(tablet.device)?;
-        let pages = database.host_pages(tablet.device, Stack::Native)?;
-        let segment = segment_ref(&mut transaction, schema)?;
-        let claim = transaction.claim(&device);
-        let mut indexes = Vec::with_capacity(tablet.indexes.len());
-        for index in &tablet.indexes {
-            let run = segment_ref(&mut transaction, schema)?;
-            let shape = Arc::clone(index.shape());
-            let sharing = tablet.indexes.len();
-            let writer = KeyRunWriter::new(Arc::clone(&shape), Arc::clone(&claim), run, sharing);
-            indexes.push(IndexLoad::begin(shape, writer, Arc::clone(&pages)));
-        }
-        let writer = SegmentWriter::new(segment, schema, PageClass::BULK, 0, tablet.next_vid)?;
-        let (rows, rows_received) = mpsc::channel(BATCHES_WAITING);
-        let (encoded, encoded_received) = mpsc::channel(PAGES_WAITING);
-        let sink = SegmentSink::new(claim, AHEAD_BULK);
-        Ok(Self {
-            table,
-            tablet,
-            segment,
-            pages,
-            rows: Some(rows),
-            encoder: SpawnedTask::spawn(encode(writer, rows_received, encoded)),
-            sink: SpawnedTask::spawn(write(sink, encoded_received)),
-            indexes,
-            row_count: 0,
-            transaction,
-        })
+        let table = target(&transaction, schema)?;
+        let router = Router::new(&table)?;
+        let tablets = table.tablets.iter().map(|_| None).collect();
+        let settings = Arc::clone(settings);
+        Ok(Self { transaction, settings, table, router, tablets, row_count: 0 })
     }
 
     /// Rows taken so far.
@@ -140,33 +99,47 @@ impl BulkLoad {
         self.row_count
     }
 
-    /// Takes rows that conform to the table.
+    /// Takes rows that conform to the table, or what kept them from coming.
     ///
     /// # Errors
-    /// Those of encoding and writing these or earlier rows; [`Error::DuplicateKey`].
-    pub(crate) async fn push(&mut self, rows: RecordBatch) -> Result<()> {
-        let given = self.give(rows).await;
+    /// That of `rows`; those of encoding and writing these or earlier rows; [`Error::DuplicateKey`].
+    pub(crate) async fn push(&mut self, rows: Result<RecordBatch>) -> Result<()> {
+        let given = match rows {
+            Ok(rows) => self.give(rows).await,
+            Err(error) => Err(error),
+        };
         if given.is_err() {
-            stop(&mut self.indexes).await;
+            self.stop().await;
         }
         given
     }
 
     async fn give(&mut self, rows: RecordBatch) -> Result<()> {
-        let vid_first = self.tablet.next_vid + self.row_count;
-        for index in &mut self.indexes {
-            index.push(&rows, vid_first).await?;
+        let row_count = rows.num_rows() as u64;
+        for (place, rows) in self.router.route(rows)? {
+            if rows.num_rows() > 0 {
+                self.tablet(place)?.give(rows).await?;
+            }
         }
-        self.row_count += rows.num_rows() as u64;
-        let given = match &self.rows {
-            Some(sender) => sender.send(rows).await.is_ok(),
-            None => false,
-        };
-        if given {
-            return Ok(());
+        self.row_count += row_count;
+        Ok(())
+    }
+
+    /// The load of the tablet at `place`, begun if it was not.
+    fn tablet(&mut self, place: usize) -> Result<&mut TabletLoad> {
+        let made_anew = || made_anew(&self.table.schema.name);
+        let tablet = self.table.tablets.get(place).ok_or_else(made_anew)?;
+        let load = self.tablets.get_mut(place).ok_or_else(made_anew)?;
+        match load {
+            Some(load) => Ok(load),
+            none => {
+                let (schema, count) = (&self.table.schema, self.table.tablets.len());
+                let settings = &self.settings;
+                let begun =
+                    TabletLoad::begin(&mut self.transaction, settings, schema, tablet, count)?;
+                Ok(none.insert(begun))
+            }
         }
-        // The encoder has ended, and only an error ends it before the rows do.
-        self.finish_heap().await.map(|_| ())
     }
 
     /// Commits what was taken; returns how many rows that were.
@@ -174,142 +147,159 @@ impl BulkLoad {
     /// # Errors
     /// As [`BulkLoad::push`]; and those of the commit.
     pub(crate) async fn commit(mut self) -> Result<u64> {
-        let entries = match self.finish_heap().await {
-            Ok(entries) => entries,
-            Err(error) => {
-                stop(&mut self.indexes).await;
-                return Err(error);
-            }
-        };
         if self.row_count == 0 {
             return Ok(0);
         }
-        let mut directory = SegmentDirectory::new(self.segment, SegmentKind::Heap, PageClass::BULK);
-        directory.pages = entries;
-        directory.sealed = true;
-        let mut indexes = Vec::with_capacity(self.indexes.len());
-        let mut loads = std::mem::take(&mut self.indexes);
-        for place in 0..loads.len() {
-            match self.index(place, &mut loads).await {
-                Ok(index) => indexes.push(index),
-                Err(error) => {
-                    stop(&mut loads).await;
-                    return Err(error);
+        match self.finish().await {
+            Ok(tablets) => {
+                let table = TableState { tablets, ..TableState::clone(&self.table) };
+                self.transaction.put_table(table);
+                self.transaction.commit().await?;
+                Ok(self.row_count)
+            }
+            Err(error) => {
+                self.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The table's tablets with what was taken.
+    async fn finish(&mut self) -> Result<Vec<Arc<TabletState>>> {
+        // All at once, so that their ends are written side by side; heaps first, so that a full device is noticed
+        // before the keys are written.
+        let mut loads: Vec<&mut TabletLoad> = self.tablets.iter_mut().flatten().collect();
+        loads.iter_mut().for_each(|load| load.end_rows());
+        let mut loaded = Vec::with_capacity(loads.len());
+        for load in &mut loads {
+            loaded.push(Loaded { heap: load.finish_heap().await?, runs: Vec::new() });
+        }
+        // One index after the other, so that a tablet claims space ahead for one run at a time.
+        for place in 0..self.table.indexes.len() {
+            loads.iter_mut().for_each(|load| load.end_keys(place));
+            for (load, loaded) in loads.iter_mut().zip(&mut loaded) {
+                loaded.runs.push(load.finish_keys(place).await?);
+            }
+        }
+        self.check_unique(&loaded).await?;
+        let mut tablets = self.table.tablets.clone();
+        for (load, loaded) in self.tablets.iter().flatten().zip(loaded) {
+            let changed = with_rows(&mut self.transaction, load, loaded).await?;
+            if let Some(tablet) = tablets.iter_mut().find(|tablet| tablet.id == changed.id) {
+                *tablet = Arc::new(changed);
+            }
+        }
+        Ok(tablets)
+    }
+
+    /// Refuses a key that the table or this load has twice. In each run alone none does.
+    async fn check_unique(&self, loaded: &[Loaded]) -> Result<()> {
+        let loads: Vec<&TabletLoad> = self.tablets.iter().flatten().collect();
+        for (place, definition) in self.table.indexes.iter().enumerate() {
+            if !definition.unique {
+                continue;
+            }
+            let mut new = Vec::with_capacity(loads.len());
+            for (load, loaded) in loads.iter().zip(loaded) {
+                let run = loaded.runs.get(place).cloned().flatten();
+                let index = load.tablet.indexes.get(place);
+                let Some((run, index)) = run.zip(index) else { continue };
+                if self.table.divides(definition) {
+                    new.push((load.tablet.device, run));
+                } else {
+                    check_within(load, index, run).await?;
                 }
             }
-        }
-        let mut tablet = TabletState::clone(&self.tablet);
-        if let Some(last) = tablet.heap.last_mut() {
-            // Only the last segment may be open, and this one is behind it.
-            Arc::make_mut(last).sealed = true;
-        }
-        tablet.heap.push(Arc::new(directory));
-        Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
-            vid_first: tablet.next_vid,
-            vid_count: self.row_count,
-            segment: self.segment.segment,
-        })?;
-        tablet.next_vid += self.row_count;
-        tablet.indexes = indexes;
-        let table =
-            TableState { tablets: vec![Arc::new(tablet)], ..TableState::clone(&self.table) };
-        self.transaction.put_table(table);
-        self.transaction.commit().await?;
-        Ok(self.row_count)
-    }
-
-    /// Waits until all rows given away are encoded and written.
-    async fn finish_heap(&mut self) -> Result<Vec<PageEntry>> {
-        self.rows = None;
-        let encoded = joined((&mut self.encoder).await)?;
-        // What kept the pages from being written is why the encoder stopped.
-        let sink = joined((&mut self.sink).await)??;
-        encoded?;
-        sink.finish().await
-    }
-
-    /// The index at `place` with the keys of this load.
-    async fn index(&mut self, place: usize, loads: &mut [IndexLoad]) -> Result<Arc<TabletIndex>> {
-        let found = self.tablet.indexes.get(place).map(Arc::clone).zip(loads.get_mut(place));
-        let (index, load) = found.ok_or_else(|| made_anew(&self.table.schema.name))?;
-        let run = load.finish().await?;
-        let Some(run) = run else { return Ok(index) };
-        let (shape, pages) = (Arc::clone(index.shape()), &*self.pages);
-        let new = Run::new(Arc::clone(&run))?;
-        if let Some((first, last)) = new.key_range().filter(|_| shape.definition.unique) {
-            let mut sources = index.overlapping(&self.tablet, pages, first, last).await?;
-            if !sources.is_empty() {
-                sources.push(MergeSource::Run(new.scan(KeyRange::default())));
-                shape.check_unique(sources, pages).await?;
+            let index = self.table.tablets.first().and_then(|tablet| tablet.indexes.get(place));
+            if let Some(index) = index.filter(|_| !new.is_empty()) {
+                let database = self.transaction.database();
+                check_across(database, &self.table, index.shape(), &new).await?;
             }
         }
-        let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
-        runs.push(run);
-        let runs = compact(&mut self.transaction, &self.tablet, &index, runs, pages).await?;
-        Ok(Arc::new(index.with_runs(runs)?))
+        Ok(())
+    }
+
+    /// Ends the tasks of a load that failed, before its error is told: the space that they hold is free by then.
+    async fn stop(&mut self) {
+        for load in self.tablets.iter_mut().flatten() {
+            load.stop().await;
+        }
     }
 }
 
-impl IndexLoad {
-    fn begin(shape: Arc<IndexShape>, mut writer: KeyRunWriter, pages: Arc<HostPages>) -> Self {
-        let (rows, mut received) = mpsc::channel::<(RecordBatch, u64)>(BATCHES_WAITING);
-        let keys = Arc::clone(&shape);
-        let mut run = JoinSet::new();
-        run.spawn(async move {
-            while let Some((rows, vid_first)) = received.recv().await {
-                writer.push(&keys.entries(&rows, vid_first)?, vid_first).await?;
-            }
-            writer.finish(&*pages).await
+/// What a tablet got: its heap's new segment, and the new run of each index.
+struct Loaded {
+    heap: SegmentDirectory,
+    runs: Vec<Option<Arc<SegmentDirectory>>>,
+}
+
+/// Refuses a key of the new run `new` that the tablet has in `index`.
+async fn check_within(
+    load: &TabletLoad,
+    index: &TabletIndex,
+    new: Arc<SegmentDirectory>,
+) -> Result<()> {
+    let new = Run::new(new)?;
+    let Some((first, last)) = new.key_range() else { return Ok(()) };
+    let pages = &*load.pages;
+    let mut sources = index.overlapping(&load.tablet, pages, first, last).await?;
+    if sources.is_empty() {
+        return Ok(());
+    }
+    sources.push(MergeSource::Run(new.scan(KeyRange::default())));
+    index.shape().check_unique(sources, pages).await
+}
+
+/// The tablet of `load` with what it got.
+async fn with_rows(
+    transaction: &mut Transaction,
+    load: &TabletLoad,
+    loaded: Loaded,
+) -> Result<TabletState> {
+    let mut tablet = TabletState::clone(&load.tablet);
+    let mut indexes = Vec::with_capacity(tablet.indexes.len());
+    for (index, run) in load.tablet.indexes.iter().zip(loaded.runs) {
+        indexes.push(match run {
+            Some(run) => with_run(transaction, load, index, run).await?,
+            None => Arc::clone(index),
         });
-        Self { shape, rows: Some(rows), run }
     }
-
-    async fn push(&mut self, rows: &RecordBatch, vid_first: u64) -> Result<()> {
-        let keys = self.shape.key_rows(rows)?;
-        let given = match &self.rows {
-            Some(sender) => sender.send((keys, vid_first)).await.is_ok(),
-            None => false,
-        };
-        if given {
-            return Ok(());
-        }
-        // The task has ended, and only an error ends it before the rows do.
-        self.finish().await.map(|_| ())
+    // Only the last segment may be open, and this one is behind it.
+    if let Some(last) = tablet.heap.last_mut().filter(|last| !last.sealed) {
+        Arc::make_mut(last).sealed = true;
     }
-
-    async fn finish(&mut self) -> Result<Option<Arc<SegmentDirectory>>> {
-        self.rows = None;
-        match self.run.join_next().await {
-            Some(outcome) => joined(outcome)?,
-            None => Ok(None),
-        }
-    }
+    Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
+        vid_first: tablet.next_vid,
+        vid_count: load.row_count,
+        segment: loaded.heap.segment,
+    })?;
+    tablet.heap.push(Arc::new(loaded.heap));
+    tablet.next_vid += load.row_count;
+    tablet.indexes = indexes;
+    Ok(tablet)
 }
 
-/// Ends the tasks of a load that failed, before its error is told: the space that they hold is free by then.
-async fn stop(indexes: &mut [IndexLoad]) {
-    for index in indexes {
-        index.run.shutdown().await;
-    }
+/// `index` with one run more.
+async fn with_run(
+    transaction: &mut Transaction,
+    load: &TabletLoad,
+    index: &Arc<TabletIndex>,
+    run: Arc<SegmentDirectory>,
+) -> Result<Arc<TabletIndex>> {
+    let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
+    runs.push(run);
+    let runs = compact(transaction, &load.claim, index, runs, &load.merger).await?;
+    Ok(Arc::new(index.with_runs(runs)?))
 }
 
-/// The table that `schema` describes, and the tablet that new rows go to.
+/// The table that `schema` describes, which has at least one tablet.
 ///
 /// # Errors
 /// [`Error::UnknownName`], or [`Error::Invalid`] where the table is another one by now.
-pub(crate) fn target(
-    transaction: &Transaction,
-    schema: &TableSchema,
-) -> Result<(Arc<TableState>, Arc<TabletState>)> {
+pub(crate) fn target(transaction: &Transaction, schema: &TableSchema) -> Result<Arc<TableState>> {
     let table = transaction.table(&schema.name)?;
     let same = table.schema.table_id == schema.table_id && table.schema.version == schema.version;
-    match table.tablets.first() {
-        Some(tablet) if same => {
-            let tablet = Arc::clone(tablet);
-            Ok((table, tablet))
-        }
-        _ => Err(made_anew(&schema.name)),
-    }
+    if same && !table.tablets.is_empty() { Ok(table) } else { Err(made_anew(&schema.name)) }
 }
 
 /// The error of a statement whose table is another one by now.
@@ -334,50 +324,5 @@ pub(crate) fn segment_ref(
         segment: transaction.segment_id()?,
         schema_version: schema.version,
         commit: transaction.commit_number(),
-    })
-}
-
-/// Encodes batches until there are no more, or nobody wants their pages: batch by batch on a thread that may be busy.
-async fn encode(
-    mut writer: SegmentWriter,
-    mut rows: mpsc::Receiver<RecordBatch>,
-    encoded: mpsc::Sender<EncodedPage>,
-) -> Result<()> {
-    while let Some(batch) = rows.recv().await {
-        let push = move || {
-            let pages = writer.push(&batch);
-            (writer, pages)
-        };
-        let (back, pages) = joined(blocking(push).await)?;
-        writer = back;
-        for page in pages? {
-            if encoded.send(page).await.is_err() {
-                return Ok(());
-            }
-        }
-    }
-    for page in joined(blocking(move || writer.finish()).await)?? {
-        if encoded.send(page).await.is_err() {
-            return Ok(());
-        }
-    }
-    Ok(())
-}
-
-/// Writes encoded pages until there are no more.
-async fn write(
-    mut sink: SegmentSink,
-    mut encoded: mpsc::Receiver<EncodedPage>,
-) -> Result<SegmentSink> {
-    while let Some(page) = encoded.recv().await {
-        sink.push(page).await?;
-    }
-    Ok(sink)
-}
-
-/// What a task of ours gave, unless it died.
-pub(crate) fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
-    outcome.map_err(|error| {
-        Error::io("run", std::path::Path::new("a task of the load"), std::io::Error::other(error))
     })
 }

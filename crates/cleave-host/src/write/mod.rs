@@ -8,8 +8,10 @@
 //!
 //! 1. [`conform`] makes rows fit the table's columns and checks what one row alone can break.
 //! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
-//! 3. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few.
-//! 4. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
+//! 3. [`route`] says which tablet each row goes to, [`unique`] checks keys of which no tablet knows all.
+//! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are merged by
+//!    [`merge_runs`], on the device where they lie.
+//! 5. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
 
 pub(crate) mod build_index;
 pub(crate) mod compact;
@@ -17,4 +19,7 @@ pub(crate) mod conform;
 pub(crate) mod insert;
 pub(crate) mod key_run;
 pub(crate) mod load;
+pub(crate) mod merge_runs;
+pub(crate) mod route;
 pub(crate) mod segment_sink;
+pub(crate) mod unique;

@@ -23,7 +23,7 @@ use crate::storage_error::StorageError;
 /// Blocks claimed and reserved ahead, for segments that will grow large: 64 MiB.
 pub(crate) const AHEAD_BULK: u32 = 16 << 10;
 /// SQLSTATE of a device without space.
-const DISK_FULL: &str = "53100";
+pub(crate) const DISK_FULL: &str = "53100";
 /// Writes that may be under way.
 const WRITES_MAX: usize = 4;
 
@@ -53,18 +53,18 @@ impl SegmentSink {
         }
     }
 
-    /// Writes a page.
+    /// Writes a page; where it lies.
     ///
     /// # Errors
     /// Those of this or an earlier write, or of reserving space.
-    pub(crate) async fn push(&mut self, page: EncodedPage) -> Result<()> {
+    pub(crate) async fn push(&mut self, page: EncodedPage) -> Result<PageRef> {
         let extent = self.place(page.block_count()).await?;
         let reference = page.page_ref(extent.start);
         let EncodedPage { kind, bytes, vid_first, zones, overflow_first_count, .. } = page;
         self.write(extent.start, bytes.into_bytes()).await?;
         if kind == PageKind::Overflow {
             self.overflow.insert(reference.page, reference);
-            return Ok(());
+            return Ok(reference);
         }
         let (first, count) = overflow_first_count;
         let overflow = (first..first.saturating_add(count))
@@ -78,7 +78,7 @@ impl SegmentSink {
             })
             .collect::<Result<Vec<_>>>()?;
         self.entries.push(PageEntry { page: reference, vid_first, overflow, zones });
-        Ok(())
+        Ok(reference)
     }
 
     /// Writes pages in their order.

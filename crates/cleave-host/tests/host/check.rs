@@ -11,8 +11,8 @@ use cleave_host::check::{CheckOptions, CheckReport, Fault, Finding, check};
 use cleave_host::{Database, DeviceId, OpenOptions};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::{
-    IndexKey, KeyColumn, PageEntry, PageRef, RunWriter, SegmentDirectory, SegmentId, VersionMap,
-    VersionRun, ZoneValue,
+    IndexKey, KeyColumn, PageEntry, PageRef, RunWriter, SegmentDirectory, SegmentId, SegmentKind,
+    VersionMap, VersionRun, ZoneValue,
 };
 use prost::Message;
 
@@ -106,6 +106,18 @@ fn change_directory(directory: &Path, table: usize, change: impl FnOnce(&mut Seg
         let mut segment = SegmentDirectory::decode(place).unwrap();
         change(&mut segment);
         *place = segment.encode();
+    });
+}
+
+/// Puts another directory in the place of that of the run of table `bulk`.
+fn replace_run(directory: &Path, run: &SegmentDirectory) {
+    let bytes = run.encode();
+    let name = run.segment.0.to_string();
+    std::fs::write(directory.join("segments").join(name), &bytes).unwrap();
+    change_root(directory, |root| {
+        let index = &mut root.tables[BULK].tablets[0].indexes[0];
+        index.runs[0].file_checksum = crc32c::crc32c(&bytes);
+        index.runs[0].file_bytes = bytes.len() as u64;
     });
 }
 
@@ -411,15 +423,7 @@ async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() 
     let mut new = SegmentDirectory { sealed: false, pages: Vec::new(), ..old };
     new.append(&placed).unwrap();
     new.sealed = true;
-    let bytes = new.encode();
-    let name = new.segment.0.to_string();
-    std::fs::write(directory.path().join("segments").join(name), &bytes).unwrap();
-    change_root(directory.path(), |root| {
-        let tablet = &mut root.tables[BULK].tablets[0];
-        let index = &mut tablet.indexes[0];
-        index.runs[0].file_checksum = crc32c::crc32c(&bytes);
-        index.runs[0].file_bytes = bytes.len() as u64;
-    });
+    replace_run(directory.path(), &new);
     let report = checked(directory.path()).await;
     let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
     for part in [
@@ -473,4 +477,74 @@ async fn keys_that_come_twice_are_named() {
     for part in ["are also those of page", "a second entry for VID 1", "have the same key"] {
         assert!(said.iter().any(|said| said.contains(part)), "{part} is not among {said:#?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_that_a_filter_hides_are_named() {
+    let directory = made().await;
+    let (segment, _) = first_page(directory.path(), "bulk", false).await;
+    let mut run = SegmentDirectory::clone(&segment);
+    let SegmentKind::Index(properties) = &mut run.kind else { panic!("a run") };
+    // One block of it: some entries on all pages.
+    properties.filter.as_mut().unwrap().bytes[..32].fill(0);
+    replace_run(directory.path(), &run);
+    let report = checked(directory.path()).await;
+    assert!(!report.is_clean());
+    for finding in report.findings.kept() {
+        assert!(matches!(finding.fault, Fault::Index(_)), "{finding:?}");
+        assert!(finding.to_string().contains("filter hides its entry for VID"), "{finding}");
+        assert_eq!(finding.place.segment, Some(segment.segment));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_a_run_and_a_row_in_no_run_have_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let database = open(directory.path()).await;
+        let mut session = database.session();
+        for sql in [
+            "CREATE TABLE pair (a bigint, b bigint)",
+            "CREATE UNIQUE INDEX pair_a ON pair (a)",
+            "INSERT INTO pair SELECT v, v FROM generate_series(1, 20000) AS s(v)",
+            "INSERT INTO pair VALUES (20001, 5)",
+        ] {
+            run(&mut session, sql).await;
+        }
+    }
+    assert!(checked(directory.path()).await.is_clean());
+    // An index on the other column: the run holds for it too, and row 20001 has the key of row 5.
+    change_root(directory.path(), |root| {
+        let index = &mut root.tables[0].indexes[0];
+        assert_eq!(index.columns[0].column, 1);
+        index.columns[0].column = 2;
+    });
+    let report = checked(directory.path()).await;
+    let finding = only(&report);
+    assert!(matches!(finding.fault, Fault::Index(_)), "{finding:?}");
+    assert!(finding.to_string().contains("have the same key"), "{finding}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_in_another_tablet_than_their_values_say_are_found() {
+    let (directory, database) = crate::support::fresh().await;
+    let mut session = database.session();
+    let with = "WITH (tablets = 4, tablet_by = hash (id))";
+    run(&mut session, &format!("CREATE TABLE t (id int, note text) {with}")).await;
+    session.load("t", batches(vec![numbered(0..2_000)]), None).await.unwrap();
+    run(&mut session, "INSERT INTO t VALUES (5000, NULL)").await;
+    drop((session, database));
+    assert!(checked(directory.path()).await.is_clean());
+    change_root(directory.path(), |root| root.tables[0].hash_columns = vec![2]);
+    let report = checked(directory.path()).await;
+    let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
+    assert!(
+        said.iter().any(|said| said.contains("a row of tablet 1 belongs to tablet")),
+        "{said:#?}"
+    );
+    // Tablets in another order are no tablets of this database.
+    change_root(directory.path(), |root| root.tables[0].tablets.swap(1, 2));
+    let report = checked(directory.path()).await;
+    let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|said| said.contains("are not numbered from 0")), "{said:#?}");
 }

@@ -1,14 +1,19 @@
 //! One host at a time on a device: copies of a database, other databases, devices that are handed on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cleave_device::OwnerRecord;
+use cleave_host::check::{CheckOptions, CheckReport, Fault, check};
+use cleave_host::inspect::{Subject, open as inspect};
 use cleave_host::statement::select::run_query;
 use cleave_host::statement::{Statement, parse_script};
-use cleave_host::{Database, Error, Outcome, RemoteDevice};
+use cleave_host::{Database, Error, OpenOptions, Outcome, RemoteDevice};
 
 use crate::devices::{FAR, Served, anywhere, remote, token_file, with_nas};
-use crate::support::{assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run};
+use crate::support::{
+    assert_no_leak, batches, embedded, fresh, numbered, open, refused, row, rows, run,
+};
 
 /// A copy of the database in `from`, as a person would make one.
 fn copy(from: &Path, to: &Path) {
@@ -143,6 +148,110 @@ async fn a_fragment_that_runs_when_a_copy_is_opened_says_why_it_ended() {
     is_superseded(&error);
 }
 
+async fn looked_at(directory: &Path, quick: bool) -> CheckReport {
+    let options = CheckOptions { quick, ..CheckOptions::default() };
+    check(directory, OpenOptions::new(embedded()), &options).await.unwrap()
+}
+
+/// All files of a folder but the embedded device's media, with their contents.
+fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> = entries
+        .flat_map(|path| match path.is_dir() {
+            true => files(&path),
+            false if path.extension().is_some_and(|kind| kind == "media") => Vec::new(),
+            false => vec![(path.clone(), std::fs::read(&path).unwrap())],
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_is_looked_at_takes_nothing_from_the_original() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, original, _served, _) = with_nas(outside.path()).await;
+    let mut session = original.session();
+    let copied = outside.path().join("copy");
+    copy(directory.path(), &copied);
+    let before = files(&copied);
+    for quick in [false, true] {
+        let report = looked_at(&copied, quick).await;
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert_eq!(report.counts.tables, 2);
+    }
+    let (looking, faults) = inspect(&copied, OpenOptions::new(embedded())).await.unwrap();
+    assert_eq!(faults, Vec::<String>::new());
+    let shown = cleave_host::inspect::inspect(&looking, &Subject::Device, 0).await.unwrap();
+    assert!(shown.join("\n").contains(&cleave_fragment::build_id()), "it answers: {shown:#?}");
+    drop(looking);
+    assert!(files(&copied) == before, "nothing was changed");
+    // The original goes on, and what it wrote since is its own.
+    original.buffer_pool().clear();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    run(&mut session, "INSERT INTO far VALUES (-1, 'still mine')").await;
+    drop((session, original));
+    let before = files(directory.path());
+    assert!(looked_at(directory.path(), false).await.is_clean());
+    assert!(files(directory.path()) == before, "nothing was changed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_database_that_was_checked_has_its_devices_when_it_is_mended() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, original, _served, _) = with_nas(outside.path()).await;
+    drop(original);
+    let segment = std::fs::read_dir(directory.path().join("segments")).unwrap().next();
+    let segment = segment.unwrap().unwrap().path();
+    let whole = std::fs::read(&segment).unwrap();
+    std::fs::write(&segment, &whole[1..]).unwrap();
+    for _ in 0..2 {
+        let report = looked_at(directory.path(), false).await;
+        let [finding] = report.findings.kept() else { panic!("{:#?}", report.findings) };
+        assert!(matches!(finding.fault, Fault::File(_)), "{finding:?}");
+    }
+    std::fs::write(&segment, &whole).unwrap();
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    run(&mut session, "INSERT INTO far VALUES (-1, 'mended')").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_lets_nobody_read_is_no_damaged_media() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, original, served, _) = with_nas(outside.path()).await;
+    drop(original);
+    let unreachable = async |said: &str| {
+        for quick in [false, true] {
+            let report = looked_at(directory.path(), quick).await;
+            let [finding] = report.findings.kept() else { panic!("{:#?}", report.findings) };
+            assert!(matches!(finding.fault, Fault::Unreachable(_)), "{finding:?}");
+            assert!(finding.to_string().contains(said), "{finding} does not say {said}");
+            assert_eq!(finding.place.device.as_deref(), Some("nas"));
+        }
+    };
+    let token = outside.path().join("token");
+    std::fs::remove_file(&token).unwrap();
+    unreachable("the token of device").await;
+    std::fs::write(&token, "another-token-than-the-device-s-0123456789").unwrap();
+    unreachable("refused the token").await;
+    std::fs::write(&token, crate::devices::TOKEN).unwrap();
+    assert!(looked_at(directory.path(), false).await.is_clean());
+    // Handed over to another database.
+    let address = served.address;
+    served.stop().await;
+    let media = outside.path().join("nas.media");
+    OwnerRecord::beside_identity(&media.with_extension("id")).replace(None).unwrap();
+    let served = Served::start(&media, [1; 16], address).await;
+    assert!(looked_at(directory.path(), false).await.is_clean(), "nobody's yet");
+    let (_other_directory, other) = fresh().await;
+    attach(&other, &remote(address, token)).await.unwrap();
+    unreachable("serves another database").await;
+    served.stop().await;
+    unreachable("is not there").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_was_moved_keeps_its_devices() {
     let outside = tempfile::tempdir().unwrap();
@@ -158,6 +267,36 @@ async fn a_database_that_was_moved_keeps_its_devices() {
     }
     let database = open(&moved).await;
     assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far").await, "20004");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_the_same_epoch_is_not_let_in_after_a_hand_over() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, served, _) = with_nas(outside.path()).await;
+    drop(database);
+    let copied = outside.path().join("copy");
+    copy(directory.path(), &copied);
+    // Both count the same epoch. The original has the device, which then forgets whose it is.
+    let original = open(directory.path()).await;
+    let mut session = original.session();
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    let address = served.address;
+    served.stop().await;
+    let media = outside.path().join("nas.media");
+    OwnerRecord::beside_identity(&media.with_extension("id")).replace(None).unwrap();
+    let _served = Served::start(&media, [1; 16], address).await;
+    let second = open(&copied).await;
+    let mut other = second.session();
+    run(&mut other, "INSERT INTO far VALUES (-1, 'of the copy')").await;
+
+    original.buffer_pool().clear();
+    is_superseded(&refused(&mut session, FAR).await);
+    for stack in ["blk", "native", "ndp"] {
+        run(&mut session, &format!("SET stack = {stack}")).await;
+        is_copied(&refused(&mut session, FAR).await);
+    }
+    is_copied(&refused(&mut session, "INSERT INTO far VALUES (-2, 'of the original')").await);
+    assert_eq!(row(&mut other, "SELECT count(*), min(id) FROM far").await, "20002,-1");
 }
 
 async fn attach(database: &Arc<Database>, remote: &RemoteDevice) -> Result<(), Error> {
@@ -196,6 +335,30 @@ async fn a_device_is_another_databases_until_it_is_removed_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_a_statement_still_reads_is_not_removed() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    for setting in ["split = h0", "slot_count = 1", "slot_bytes = 4096"] {
+        run(&mut session, &format!("SET {setting}")).await;
+    }
+    let parsed = parse_script("SELECT id, note FROM far").unwrap().remove(0);
+    let Statement::Query(query) = parsed.statement else { panic!() };
+    let mut running = run_query(&database, session.settings(), &query).await.unwrap();
+    let mut seen = running.next().await.unwrap().unwrap().num_rows();
+    run(&mut session, "DROP TABLE far").await;
+    let error = database.remove_device("nas").await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55006", "{error}");
+    assert!(error.to_string().contains("still read"), "{error}");
+    while let Some(batch) = running.next().await.unwrap() {
+        seen += batch.num_rows();
+    }
+    assert_eq!(seen, 20_001);
+    drop(running);
+    assert!(database.remove_device("nas").await.unwrap().is_none(), "the device was told");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_is_away_is_removed_and_must_be_handed_over() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, first) = fresh().await;
@@ -212,7 +375,7 @@ async fn a_device_that_is_away_is_removed_and_must_be_handed_over() {
     assert_eq!(attach(&second, &remote).await.unwrap_err().sqlstate(), "55006");
     served.stop().await;
     // What `cleaved --hand-over` does.
-    cleave_device::OwnerRecord::beside_identity(&media.with_extension("id")).replace(None).unwrap();
+    OwnerRecord::beside_identity(&media.with_extension("id")).replace(None).unwrap();
     let _served = Served::start(&media, [1; 16], address).await;
     attach(&second, &remote).await.unwrap();
     let outcomes = run(&mut second.session(), "SELECT 1").await;

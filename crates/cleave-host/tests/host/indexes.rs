@@ -47,7 +47,7 @@ fn index_names(database: &Database) -> Vec<String> {
 }
 
 /// A table of 40,000 rows on many pages: `few` has 5 values, `many` about 8,000 and NULLs, `word` begins alike.
-async fn numbers(session: &mut Session) {
+pub(crate) async fn numbers(session: &mut Session) {
     run(session, "CREATE TABLE t (id int PRIMARY KEY, few int, many bigint, word text, f real)")
         .await;
     for part in 0..5 {
@@ -65,7 +65,7 @@ async fn numbers(session: &mut Session) {
 }
 
 /// Conditions of all the kinds that an index is asked for, with numbers that change.
-fn conditions(random: &mut SplitMix64) -> Vec<String> {
+pub(crate) fn conditions(random: &mut SplitMix64) -> Vec<String> {
     let mut number = |below: u64| random.below(below);
     vec![
         format!("many = {}", number(8009)),
@@ -100,7 +100,7 @@ async fn compare(session: &mut Session, seed: u64) -> usize {
     found
 }
 
-const INDEXES: [&str; 6] = [
+pub(crate) const INDEXES: [&str; 6] = [
     "CREATE INDEX t_many ON t (many DESC)",
     "CREATE INDEX t_few_many ON t (few, many DESC NULLS LAST)",
     "CREATE INDEX t_word ON t (word, few)",

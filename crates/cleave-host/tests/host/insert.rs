@@ -227,3 +227,94 @@ async fn concurrent_sessions_insert_each_key_once() {
     let found = row(&mut database.session(), "SELECT count(*), count(DISTINCT id) FROM t").await;
     assert_eq!(found, "25,25");
 }
+
+/// A literal, the type of the column that it goes to, and what is found there or the code of the error; as in PostgreSQL.
+const LITERALS: [(&str, &str, Result<&str, &str>); 50] = [
+    ("1.5", "int", Ok("2")),
+    ("2.5", "int", Ok("3")),
+    ("-2.5", "int", Ok("-3")),
+    ("0.4", "smallint", Ok("0")),
+    ("1e2", "int", Ok("100")),
+    ("125e-2", "bigint", Ok("1")),
+    ("-9223372036854775808", "bigint", Ok("-9223372036854775808")),
+    ("32767.5", "smallint", Err("22003")),
+    ("3e9", "int", Err("22003")),
+    ("3000000000", "int", Err("22003")),
+    ("'1.5'", "int", Err("22P02")),
+    ("' 7 '", "int", Ok("7")),
+    ("true", "int", Err("42804")),
+    ("1.005", "numeric(5, 2)", Ok("1.01")),
+    ("1e2", "numeric(5, 2)", Ok("100.00")),
+    ("1e3", "numeric(5, 2)", Err("22003")),
+    ("true", "numeric(5, 2)", Err("42804")),
+    ("1.5", "double precision", Ok("1.5")),
+    ("1", "real", Ok("1")),
+    ("false", "real", Err("42804")),
+    ("'NaN'", "real", Ok("NaN")),
+    ("1", "boolean", Err("42804")),
+    ("0.0", "boolean", Err("42804")),
+    ("'1'", "boolean", Ok("t")),
+    ("true", "boolean", Ok("t")),
+    ("20240229", "date", Err("42804")),
+    ("'20240229'", "date", Ok("2024-02-29")),
+    ("true", "date", Err("42804")),
+    ("123", "bytea", Err("42804")),
+    ("'123'", "bytea", Ok("\\x313233")),
+    ("1", "uuid", Err("42804")),
+    ("1", "interval", Err("42804")),
+    ("'1 day'", "interval", Ok("1 day")),
+    ("1", "time", Err("42804")),
+    ("1", "timestamp", Err("42804")),
+    ("1", "timestamptz", Err("42804")),
+    ("false", "timestamp", Err("42804")),
+    ("1e3", "text", Ok("1000")),
+    ("1.50", "text", Ok("1.50")),
+    ("-0.5", "varchar(4)", Ok("-0.5")),
+    (".5", "text", Ok("0.5")),
+    ("007", "text", Ok("7")),
+    ("15e-1", "text", Ok("1.5")),
+    ("1.25e1", "text", Ok("12.5")),
+    ("25e-4", "text", Ok("0.0025")),
+    ("12345", "varchar(4)", Err("22001")),
+    ("'1e3'", "text", Ok("1e3")),
+    ("'007'", "char(5)", Ok("007")),
+    ("true", "text", Ok("true")),
+    ("NULL", "boolean", Ok("NULL")),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn literals_are_assigned_as_their_kind_says_whatever_stands_beside_them() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    for (literal, column_type, expected) in LITERALS {
+        run(&mut session, &format!("CREATE TABLE t (v {column_type}, n int)")).await;
+        // Alone, and beside an expression, with which the engine reads the row.
+        for beside in ["1", "1 + 0"] {
+            let case = format!("{literal} as {column_type} beside {beside}");
+            match session.run(&format!("INSERT INTO t VALUES ({literal}, {beside})")).await {
+                Ok(_) => {
+                    assert!(expected.is_ok(), "{case}: taken");
+                    let found = row(&mut session, "SELECT v FROM t").await;
+                    assert_eq!(Ok(found.as_str()), expected, "{case}");
+                }
+                Err(error) => assert_eq!(Err(error.sqlstate()), expected, "{case}: {error}"),
+            }
+            run(&mut session, "DROP TABLE t").await;
+            run(&mut session, &format!("CREATE TABLE t (v {column_type}, n int)")).await;
+        }
+        run(&mut session, "DROP TABLE t").await;
+    }
+    for (default, column_type, expected) in
+        [("1.5", "int", Some("2")), ("1e3", "text", Some("1000")), ("1", "date", None)]
+    {
+        let create = format!("CREATE TABLE t (v {column_type} DEFAULT {default}, n int)");
+        let Some(expected) = expected else {
+            assert_eq!(refused(&mut session, &create).await.sqlstate(), "42804");
+            continue;
+        };
+        run(&mut session, &create).await;
+        run(&mut session, "INSERT INTO t VALUES (DEFAULT, 1), (DEFAULT, 1)").await;
+        assert_eq!(rows(&mut session, "SELECT v FROM t").await, [expected; 2]);
+        run(&mut session, "DROP TABLE t").await;
+    }
+}

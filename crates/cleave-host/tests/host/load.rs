@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cleave_host::{Database, Error, Session};
+use cleave_store::SegmentKind;
 use futures::StreamExt;
 use futures::stream;
 
@@ -46,6 +47,30 @@ async fn rows_loaded_are_there_now_and_after_reopening() {
     let database = open(directory.path()).await;
     assert_holds(&mut database.session(), 0..100_000).await;
     assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_reads_of_an_index_what_its_keys_lie_among() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    table(&mut session).await;
+    let even = numbered((0..600_000).step_by(2));
+    session.load("t", batches(vec![even]), None).await.unwrap();
+    let index_bytes: usize = {
+        let catalog = database.catalog();
+        let tablet = &catalog.table("t").unwrap().tablets[0];
+        let runs = tablet.segments().filter(|segment| segment.kind != SegmentKind::Heap);
+        runs.flat_map(|run| run.extents()).map(|extent| extent.bytes()).sum()
+    };
+    database.buffer_pool().clear();
+    let device = database.devices().remove(0);
+    let before = device.traffic().await;
+    let odd = numbered((1..2_000).step_by(2));
+    session.load("t", batches(vec![odd]), None).await.unwrap();
+    let read = device.traffic().await.since(before).received_bytes;
+    assert!(read > 0 && read < index_bytes as u64 / 4, "{read} of {index_bytes} bytes");
+    let error = load(&mut session, vec![(1_999, 2_001)]).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "23505", "the greatest key is compared too");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,15 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
 mod check;
+mod compaction;
 mod crash;
+mod dense_aggregates;
 mod devices;
 mod durability;
 mod fencing;
 mod indexes;
 mod insert;
 mod load;
+mod narrowing;
 mod open;
 mod pages;
 mod space;
 mod sql;
+mod statistics;
 mod support;
+mod tablets;

@@ -100,6 +100,34 @@ async fn the_point_path_gives_what_the_planner_gives() {
     assert!(!explained[0].contains("without a plan"), "{explained:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_ups_that_were_seen_follow_what_happens_to_their_table() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let find = |id: i32| format!("SELECT * FROM t WHERE id = {id}");
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO t VALUES (1, 'one')").await;
+    assert_eq!(rows(&mut session, &find(1)).await, ["1,one"]);
+    assert_eq!(rows(&mut session, &find(2)).await, Vec::<String>::new());
+    run(&mut session, "INSERT INTO t VALUES (2, 'two')").await;
+    assert_eq!(rows(&mut session, &find(2)).await, ["2,two"]);
+    run(&mut session, "CREATE INDEX i ON t (note)").await;
+    let noted = "SELECT id FROM t WHERE note = 'two'";
+    for _ in 0..2 {
+        assert_eq!(rows(&mut session, noted).await, ["2"]);
+        assert_eq!(rows(&mut session, &find(2)).await, ["2,two"]);
+    }
+    run(&mut session, "DROP INDEX i").await;
+    assert_eq!(rows(&mut session, noted).await, ["2"]);
+    run(&mut session, "DROP TABLE t").await;
+    assert_eq!(refused(&mut session, &find(2)).await.sqlstate(), "42P01");
+    run(&mut session, "CREATE TABLE t (note text, id bigint PRIMARY KEY)").await;
+    run(&mut session, "INSERT INTO t VALUES ('zwei', 2)").await;
+    for _ in 0..2 {
+        assert_eq!(rows(&mut session, &find(2)).await, ["zwei,2"]);
+    }
+}
+
 /// Column names, types and rows of a query.
 async fn both(session: &mut cleave_host::Session, sql: &str) -> (Vec<String>, Vec<String>) {
     let outcomes = run(session, sql).await;
@@ -219,4 +247,39 @@ async fn a_file_that_is_wrong_somewhere_loads_nothing() {
     let error = refused(&mut session, "COPY t FROM '/nowhere/x.csv' WITH (FORMAT csv)").await;
     assert_eq!(error.sqlstate(), "58P01");
     assert!(error.to_string().contains("/nowhere/x.csv"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_shows_what_the_statement_does() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    run(&mut session, "CREATE TABLE many (id int, kind int)").await;
+    run(&mut session, "CREATE INDEX many_kind ON many (kind, id)").await;
+    run(&mut session, "INSERT INTO many SELECT id, id % 2 FROM t").await;
+    let mut explain = async |what: &str| rows(&mut session, what).await.join("\n");
+    // Of a unique key there is one row; of others there may be too many to look up.
+    let look_up = "Point look-up on t by index t_pkey (id), on the host, without a plan";
+    assert_eq!(explain("EXPLAIN SELECT note FROM t WHERE id = 5").await, look_up);
+    assert_eq!(
+        explain("EXPLAIN SELECT id FROM many WHERE kind = 1").await,
+        "Point look-up on many by index many_kind (kind, id), on the host, without a plan up to 256 entries, with one beyond"
+    );
+    // An INSERT plans its query, whatever it is.
+    let plan = explain("EXPLAIN INSERT INTO t (note) SELECT note FROM t WHERE id = 5").await;
+    assert!(!plan.contains("Point look-up") && plan.contains("Cuts:"), "{plan}");
+    // With ANALYZE the look-up is what runs, unless it finds too many.
+    let measured = explain("EXPLAIN ANALYZE SELECT note FROM t WHERE id = 5").await;
+    assert!(measured.starts_with(look_up) && measured.contains("  rows: 1"), "{measured}");
+    let measured = explain("EXPLAIN ANALYZE SELECT note FROM t WHERE id = -5").await;
+    assert!(measured.starts_with(look_up) && measured.contains("  rows: 0"), "{measured}");
+    let measured = explain("EXPLAIN ANALYZE SELECT id FROM many WHERE kind = 1").await;
+    assert!(!measured.contains("Point") && measured.contains("  rows: 10000"), "{measured}");
+    let json = explain("EXPLAIN (FORMAT JSON) SELECT note FROM t WHERE id = 5").await;
+    assert!(json.contains("\"operator\":\"Point look-up on t") && !json.contains("Scan"), "{json}");
+    let error = refused(&mut session, "EXPLAIN INSERT INTO nosuch SELECT 1").await;
+    assert_eq!(error.sqlstate(), "42P01");
+    let error = refused(&mut session, "EXPLAIN INSERT INTO t (nosuch) SELECT 1").await;
+    assert_eq!(error.sqlstate(), "42703");
 }

@@ -19,6 +19,34 @@ fn a_head_is_read_as_it_was_written_and_not_otherwise() {
     assert_eq!(recognise(&block[..8]), "a damaged head of Cleave's");
 }
 
+#[test]
+fn a_record_stays_beside_the_identity() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(3 * BLOCK_SIZE as u64).unwrap();
+    file.write_all_at(&[7; BLOCK_SIZE], BLOCK_SIZE as u64).unwrap();
+    // As version 1 wrote it.
+    let mut bytes = [MAGIC.as_slice(), &1_u32.to_le_bytes(), &[9; 16]].concat();
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    file.write_all_at(&bytes, 0).unwrap();
+    assert_eq!(read_record(&file).unwrap(), [0; 512]);
+    for record in [vec![5; 60], vec![6; 512], vec![8; 10], Vec::new()] {
+        write_record(&file, [9; 16], &record).unwrap();
+        let found = read_record(&file).unwrap();
+        assert_eq!(found[..record.len()], record);
+        assert_eq!(found[record.len()..], vec![0; 512 - record.len()]);
+        let mut block = vec![0; 2 * BLOCK_SIZE];
+        file.read_exact_at(&mut block, 0).unwrap();
+        assert_eq!(read_head(&block), Some((VERSION, [9; 16])));
+        // No other sector says anything.
+        let rest = [&block[HEAD_BYTES..512], &block[1024..BLOCK_SIZE]].concat();
+        assert!(rest.iter().all(|byte| *byte == 0));
+        assert_eq!(block[BLOCK_SIZE..], [7; BLOCK_SIZE]);
+    }
+    let error = write_record(&file, [9; 16], &[1; 513]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(read_record(&file).unwrap(), [0; 512]);
+}
+
 /// A loop device over a file, while it lives.
 struct Loop {
     device: PathBuf,
@@ -42,6 +70,20 @@ impl Loop {
             }
         }
     }
+}
+
+/// Opens a device that was just closed. A process that another test starts has our descriptors until it runs its own
+/// program, and the lock with them.
+fn opened_again(path: &Path) -> DirectFile {
+    for _ in 0..500 {
+        match DirectFile::open(path, OpenMode::Existing) {
+            Err(MediaError::Locked { .. }) => {
+                std::thread::park_timeout(std::time::Duration::from_millis(10));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{} stays locked", path.display());
 }
 
 impl Drop for Loop {
@@ -68,9 +110,12 @@ fn a_blank_device_becomes_media_and_is_known_again() {
         media.write(BlockAddress(998), &data[..2 * BLOCK_SIZE]),
         Err(MediaError::OutOfRange { .. })
     ));
+    assert_eq!(media.head_record().unwrap().unwrap(), [0; 512]);
+    media.replace_head_record(&[5; 60]).unwrap();
     drop(media);
-    let again = DirectFile::open(path, OpenMode::Existing).unwrap();
+    let again = opened_again(path);
     assert_eq!(again.head().unwrap(), MediaIdentity { is_new: false, ..identity });
+    assert_eq!(again.head_record().unwrap().unwrap()[..61], [&[5; 60][..], &[0]].concat());
     let extents = [0, 500, 998].map(|start| Extent { start: BlockAddress(start), block_count: 1 });
     for (extent, buffer) in extents.iter().zip(again.read_many(&extents).unwrap()) {
         let at = usize::try_from(extent.start.0).unwrap() * BLOCK_SIZE;
@@ -100,7 +145,7 @@ fn a_device_that_holds_something_else_is_left_alone() {
     let media = DirectFile::open(path, OpenMode::Overwrite).unwrap();
     assert!(media.head().unwrap().is_new);
     drop(media);
-    let media = DirectFile::open(path, OpenMode::Existing).unwrap();
+    let media = opened_again(path);
     assert!(!media.head().unwrap().is_new);
 }
 
@@ -114,6 +159,16 @@ fn a_device_that_ends_with_something_else_is_left_alone() {
     drop(file);
     let error = DirectFile::open(path, OpenMode::Existing).unwrap_err();
     assert!(matches!(error, MediaError::Foreign { .. }), "{error}");
+
+    // Told to take it, nothing of the others' is left to be found at either end.
+    let media = DirectFile::open(path, OpenMode::Overwrite).unwrap();
+    assert!(media.head().unwrap().is_new);
+    drop(media);
+    let bytes = std::fs::read(path).unwrap();
+    let margin = MARGIN_BLOCKS * BLOCK_SIZE;
+    assert!(read_head(&bytes).is_some());
+    assert!(bytes[HEAD_BYTES..margin].iter().all(|byte| *byte == 0));
+    assert!(bytes[bytes.len() - margin..].iter().all(|byte| *byte == 0));
 }
 
 #[test]

@@ -47,3 +47,40 @@ fn media_whose_identity_is_left_is_missed_and_not_made_anew() {
     assert!(!path.exists());
     assert_eq!(MediaIdentity::of_file(&beside).unwrap().bytes, identity.bytes);
 }
+
+#[test]
+fn after_a_sync_that_failed_none_succeeds_until_the_media_is_opened_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("media");
+    let mut media = DirectFile::open(&path, OpenMode::Create).unwrap();
+    media.grow_to(8).unwrap();
+    media.write(BlockAddress(0), &[1; BLOCK_SIZE]).unwrap();
+    media.sync().unwrap();
+    // What cannot be synced stands in for the file while the first of two writers syncs.
+    let (pipe, _other_end) = io::pipe().unwrap();
+    let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+    let file = std::mem::replace(&mut media.file, pipe);
+    let error = media.sync().unwrap_err();
+    assert!(matches!(error, MediaError::Sync { .. }), "{error}");
+    media.file = file;
+    let message = media.sync().unwrap_err().to_string();
+    assert!(
+        message.contains(&path.display().to_string()) && message.contains("started"),
+        "{message}"
+    );
+    drop(media);
+    DirectFile::open(&path, OpenMode::Existing).unwrap().sync().unwrap();
+}
+
+#[test]
+fn errors_name_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("media");
+    let media = DirectFile::open(&path, OpenMode::Create).unwrap();
+    media.grow_to(8).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let one = Extent { start: BlockAddress(0), block_count: 1 };
+    for error in [media.read(one).unwrap_err(), media.grow_to(u64::MAX / 8192).unwrap_err()] {
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    }
+}

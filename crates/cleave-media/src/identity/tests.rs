@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{MediaIdentity, from_hex};
-use crate::MediaError;
+use crate::{DirectFile, MediaError};
 
 #[test]
 fn an_identity_is_drawn_once_and_found_again() {
@@ -48,4 +48,26 @@ fn identities_are_32_digits() {
     for text in ["", "00", "000102030405060708090a0b0c0d0e0", "g00102030405060708090a0b0c0d0e0f"] {
         assert_eq!(from_hex(text), None, "{text}");
     }
+}
+
+#[test]
+fn an_identity_that_cannot_be_read_is_not_taken_for_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("id");
+    assert_eq!(MediaIdentity::kept(&path).unwrap(), None);
+    fs::write(&path, "\n").unwrap();
+    assert_eq!(MediaIdentity::kept(&path).unwrap(), None);
+    let media = directory.path().join("media");
+    let refused = || match DirectFile::open_or_create(&media, &path) {
+        Err(error) => matches!(error, MediaError::Identity { .. }) && !media.exists(),
+        Ok(_) => false,
+    };
+    for damaged in [&b"12345"[..], &[0xff; 33]] {
+        fs::write(&path, damaged).unwrap();
+        assert!(refused(), "{damaged:?}");
+    }
+    fs::remove_file(&path).unwrap();
+    // It is there, and reading fails.
+    fs::create_dir(&path).unwrap();
+    assert!(refused());
 }

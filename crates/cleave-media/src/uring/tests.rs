@@ -89,3 +89,17 @@ fn many_callers_share_a_bounded_number_of_rings() {
     let state = rings.lock();
     assert!(state.made_count <= RING_COUNT_MAX && state.idle.len() == state.made_count);
 }
+
+#[test]
+fn a_ring_that_is_lost_makes_room_for_another() {
+    let Some(rings) = rings() else { return };
+    let file = file(4);
+    let places = [place(0, 1), place(2, 1)];
+    for _ in 0..2 * RING_COUNT_MAX {
+        let mut batch = Batch::new(rings.take().expect("there is always a ring"), &file, &places);
+        batch.is_lost = true;
+        assert!(rings.take_back(batch).is_none());
+    }
+    assert_eq!(rings.read(&file, &places).unwrap().unwrap().len(), 2);
+    assert_eq!(rings.lock().made_count, 1);
+}

@@ -1,16 +1,23 @@
 //! Estimates of how many rows a leaf keeps: table sizes and the shape of the predicate in, rows out.
 //!
-//! What is known of a column's values is used: its number of distinct values for equality, its least and greatest
-//! for [`range`]s, its NULLs. Otherwise each kind of comparison has a fixed selectivity (System R's approach; the
-//! constants for equality and patterns are PostgreSQL's defaults).
+//! What is known of a column's values is used: what ANALYZE found ([`ColumnStatistics`](crate::ColumnStatistics)), its
+//! number of distinct values, its least and greatest for [`range`]s, its NULLs. A condition of any shape on one column
+//! is tried on the values that ANALYZE kept ([`on_values`]). Otherwise each kind of comparison has a fixed selectivity
+//! (System R's approach; the constants for equality and patterns are PostgreSQL's defaults).
+//!
+//! Conditions count as independent of each other, but for the two ends of one range.
 
+use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator};
 
 use crate::TableFacts;
 
+mod on_values;
 mod range;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use range::place;
 
 /// Rows of a table that nothing is known about.
 const ROW_COUNT_UNKNOWN: f64 = 1000.0;
@@ -47,8 +54,7 @@ pub fn estimate_leaf(leaf: &LogicalPlan, facts: &dyn TableFacts) -> LeafEstimate
                 predicates.extend(scan.filters.iter().cloned());
                 let table = scan.table_name.table().to_owned();
                 let base = facts.row_count(&table).unwrap_or(ROW_COUNT_UNKNOWN).max(1.0);
-                let kept: f64 =
-                    predicates.iter().map(|p| selectivity(p, &table, base, facts)).product();
+                let kept = selectivity_of_all(&predicates, &table, base, facts);
                 let row_count = (base * kept).max(1.0);
                 return LeafEstimate { table: Some(table), row_count_base: base, row_count };
             }
@@ -66,46 +72,90 @@ pub fn estimate_leaf(leaf: &LogicalPlan, facts: &dyn TableFacts) -> LeafEstimate
     }
 }
 
+/// Share of a table's rows for which all of `predicates` are true, in 0..=1.
+pub fn selectivity_of_all(
+    predicates: &[Expr],
+    table: &str,
+    row_count: f64,
+    facts: &dyn TableFacts,
+) -> f64 {
+    let conditions: Vec<&Expr> = predicates.iter().flat_map(split_conjunction).collect();
+    let (ranges, others) = range::take_pairs(&conditions);
+    let shares = others.into_iter().map(|other| selectivity(other, table, row_count, facts));
+    let within = ranges.into_iter().map(|[low, high]| {
+        let of = |end: &Expr| selectivity(end, table, row_count, facts);
+        range::within(of(low), of(high), range::column_of(low), table, facts)
+    });
+    shares.chain(within).product()
+}
+
 /// Share of a table's rows for which `predicate` is true, in 0..=1.
 pub fn selectivity(predicate: &Expr, table: &str, row_count: f64, facts: &dyn TableFacts) -> f64 {
     let of = |expr: &Expr| selectivity(expr, table, row_count, facts);
-    let equality = |expr: &Expr| equality_selectivity(expr, table, row_count, facts);
+    let tried = |otherwise: f64| on_values::share(predicate, table, facts).unwrap_or(otherwise);
     let share = match predicate {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
-            Operator::And => of(left) * of(right),
+            Operator::And => {
+                let both = [left.as_ref().clone(), right.as_ref().clone()];
+                selectivity_of_all(&both, table, row_count, facts)
+            }
             Operator::Or => {
                 let (a, b) = (of(left), of(right));
-                a + b - a * b
+                // Two values of one column exclude each other.
+                let excluding = range::equal_column(left).is_some()
+                    && range::equal_column(left) == range::equal_column(right);
+                if excluding { a + b } else { a + b - a * b }
             }
-            Operator::Eq | Operator::IsNotDistinctFrom => equality(left).min(equality(right)),
-            Operator::NotEq | Operator::IsDistinctFrom => 1.0 - equality(left).min(equality(right)),
+            Operator::Eq | Operator::IsNotDistinctFrom => {
+                known_frequency(left, right, table, row_count, facts)
+                    .unwrap_or_else(|| tried(equals(left, right, table, row_count, facts)))
+            }
+            Operator::NotEq | Operator::IsDistinctFrom => {
+                let column = range::column(left).or(range::column(right));
+                // NULL is distinct from all values, and not unequal to any.
+                let null = match column {
+                    Some(column) if *op == Operator::NotEq => known_nulls(column, table, facts),
+                    _ => 0.0,
+                };
+                match known_frequency(left, right, table, row_count, facts) {
+                    Some(share) => 1.0 - null - share,
+                    None => tried(1.0 - null - equals(left, right, table, row_count, facts)),
+                }
+            }
             Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => {
-                range::comparison(left, *op, right, table, facts).unwrap_or(RANGE)
+                range::comparison(left, *op, right, table, row_count, facts)
+                    .unwrap_or_else(|| tried(RANGE))
             }
             Operator::RegexMatch
             | Operator::RegexIMatch
             | Operator::LikeMatch
-            | Operator::ILikeMatch => PATTERN,
+            | Operator::ILikeMatch => tried(PATTERN),
             Operator::RegexNotMatch
             | Operator::RegexNotIMatch
             | Operator::NotLikeMatch
-            | Operator::NotILikeMatch => 1.0 - PATTERN,
-            _ => UNKNOWN,
+            | Operator::NotILikeMatch => tried(1.0 - PATTERN),
+            _ => tried(UNKNOWN),
         },
-        Expr::Not(inner) => 1.0 - of(inner),
+        Expr::Not(inner) => tried(1.0 - of(inner)),
         Expr::IsNull(inner) => nulls(inner, table, facts),
         Expr::IsNotNull(inner) => 1.0 - nulls(inner, table, facts),
-        Expr::Like(like) if like.negated => 1.0 - PATTERN,
-        Expr::Like(_) => PATTERN,
+        Expr::Like(like) if like.negated => tried(1.0 - PATTERN),
+        Expr::Like(_) => tried(PATTERN),
         Expr::Between(Between { expr, negated, low, high }) => {
-            let share = range::between(expr, low, high, table, facts).unwrap_or(RANGE * RANGE);
-            if *negated { 1.0 - share } else { share }
+            let share =
+                range::between(expr, low, high, table, row_count, facts).unwrap_or(RANGE * RANGE);
+            let null = range::column(expr).map_or(0.0, |column| known_nulls(column, table, facts));
+            if *negated { 1.0 - null - share } else { share }
         }
         Expr::InList(list) => {
-            let share = (equality(&list.expr) * list.list.len() as f64).min(UNKNOWN);
-            if list.negated { 1.0 - share } else { share }
+            let of_each =
+                list.list.iter().map(|item| equals(&list.expr, item, table, row_count, facts));
+            let known = range::column(&list.expr).and_then(|c| facts.column(table, c).statistics);
+            let share = of_each.sum::<f64>().min(if known.is_some() { 1.0 } else { UNKNOWN });
+            let null = range::column(&list.expr).map_or(0.0, |c| known_nulls(c, table, facts));
+            if list.negated { 1.0 - null - share } else { share }
         }
-        _ => UNKNOWN,
+        _ => tried(UNKNOWN),
     };
     share.clamp(0.0, 1.0)
 }
@@ -116,12 +166,43 @@ fn nulls(expr: &Expr, table: &str, facts: &dyn TableFacts) -> f64 {
     known.unwrap_or(IS_NULL)
 }
 
+/// Share of rows in which a column is NULL, as far as it is known.
+fn known_nulls(column: &str, table: &str, facts: &dyn TableFacts) -> f64 {
+    facts.column(table, column).null_fraction.unwrap_or(0.0)
+}
+
+/// Share of rows in which a column has a constant's value, as ANALYZE found it.
+fn known_frequency(
+    left: &Expr,
+    right: &Expr,
+    table: &str,
+    row_count: f64,
+    facts: &dyn TableFacts,
+) -> Option<f64> {
+    let (column, value) = match (range::column(left), range::constant(right)) {
+        (Some(column), Some(value)) => (column, value),
+        _ => (range::column(right)?, range::constant(left)?),
+    };
+    let known = facts.column(table, column).statistics?;
+    Some(known.frequency(&range::as_values_of(&known, value)?, row_count))
+}
+
+/// Share of rows in which two expressions are equal.
+fn equals(left: &Expr, right: &Expr, table: &str, row_count: f64, facts: &dyn TableFacts) -> f64 {
+    if let Some(share) = known_frequency(left, right, table, row_count, facts) {
+        return share;
+    }
+    let of = |expr: &Expr| equality_selectivity(expr, table, row_count, facts);
+    of(left).min(of(right))
+}
+
 /// Share of rows in which `expr` has one given value.
 fn equality_selectivity(expr: &Expr, table: &str, row_count: f64, facts: &dyn TableFacts) -> f64 {
     match expr {
-        Expr::Column(column) => facts
-            .distinct_count(table, &column.name)
-            .map_or_else(|| EQUALITY.max(1.0 / row_count), |distinct| 1.0 / distinct.max(1.0)),
+        Expr::Column(column) => match facts.distinct_count(table, &column.name) {
+            Some(distinct) => (1.0 - known_nulls(&column.name, table, facts)) / distinct.max(1.0),
+            None => EQUALITY.max(1.0 / row_count),
+        },
         Expr::Literal(..) => 1.0,
         _ => EQUALITY,
     }

@@ -1,11 +1,13 @@
 //! The estimates order predicates as a person would.
 
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 use datafusion_common::ScalarValue;
 use datafusion_expr::{col, lit};
 
 use super::*;
-use crate::ColumnFacts;
+use crate::{ColumnFacts, ColumnStatistics};
 
 struct Facts;
 
@@ -31,8 +33,107 @@ impl TableFacts for Facts {
             _ => return ColumnFacts::default(),
         };
         let null_fraction = Some(if column == "price" { 0.5 } else { 0.0 });
-        ColumnFacts { null_fraction, min: Some(min), max: Some(max) }
+        ColumnFacts { null_fraction, min: Some(min), max: Some(max), statistics: None }
     }
+}
+
+/// 10,000 rows by now, all analysed: `kind` is 1 in half of the rows, 2 in a fifth, otherwise one of 8 more;
+/// `note` has a tenth of NULLs and texts that are not common; `half` was analysed when there were half as many rows.
+struct Analyzed;
+
+impl TableFacts for Analyzed {
+    fn row_count(&self, _table: &str) -> Option<f64> {
+        Some(10_000.0)
+    }
+
+    fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {
+        self.column(table, column).statistics.map(|known| known.distinct_count)
+    }
+
+    fn column(&self, _table: &str, column: &str) -> ColumnFacts {
+        let known = match column {
+            "kind" => ColumnStatistics {
+                row_count: 10_000,
+                distinct_count: 10.0,
+                min: Some(1.into()),
+                max: Some(10.into()),
+                common: vec![(1.into(), 0.5), (2.into(), 0.2)],
+                histogram: (3..=10).flat_map(|n| [n, n]).map(ScalarValue::from).collect(),
+                ..ColumnStatistics::default()
+            },
+            "note" => ColumnStatistics {
+                row_count: 10_000,
+                null_fraction: 0.1,
+                distinct_count: 5000.0,
+                min: Some("note 000".into()),
+                max: Some("note 099".into()),
+                histogram: (0..100).map(|n| format!("note {n:03}").as_str().into()).collect(),
+                ..ColumnStatistics::default()
+            },
+            "half" => ColumnStatistics {
+                row_count: 5000,
+                distinct_count: 5000.0,
+                min: Some(0.into()),
+                max: Some(100.into()),
+                histogram: (0..=100).map(ScalarValue::from).collect(),
+                ..ColumnStatistics::default()
+            },
+            _ => return ColumnFacts::default(),
+        };
+        ColumnFacts {
+            null_fraction: Some(known.null_fraction),
+            min: known.min.clone(),
+            max: if column == "half" { Some(200.into()) } else { known.max.clone() },
+            statistics: Some(Arc::new(known)),
+        }
+    }
+}
+
+#[track_caller]
+fn analyzed(predicate: &Expr, expected: f64) {
+    let share = selectivity(predicate, "t", 10_000.0, &Analyzed);
+    assert!((share - expected).abs() < 0.006, "{predicate}: {share}, expected {expected}");
+}
+
+#[test]
+fn common_values_have_their_frequency_and_the_others_an_equal_part() {
+    analyzed(&col("kind").eq(lit(1)), 0.5);
+    analyzed(&lit(2_i64).eq(col("kind")), 0.2);
+    analyzed(&col("kind").eq(lit(5)), 0.3 / 8.0);
+    analyzed(&col("kind").eq(lit(77)), 1e-4);
+    analyzed(&col("kind").not_eq(lit(1)), 0.5);
+    analyzed(&col("kind").in_list(vec![lit(1), lit(2), lit(5)], false), 0.7 + 0.3 / 8.0);
+    analyzed(&col("kind").in_list(vec![lit(1), lit(2)], true), 0.3);
+    analyzed(&col("kind").eq(lit(1)).or(col("kind").eq(lit(2))), 0.7);
+    analyzed(&col("kind").eq(lit(1)).or(col("note").eq(lit("x"))), 0.5);
+    analyzed(&col("note").not_eq(lit("note 001")), 0.9);
+}
+
+#[test]
+fn ranges_follow_common_values_and_histogram() {
+    analyzed(&col("kind").lt(lit(2)), 0.5);
+    analyzed(&col("kind").lt_eq(lit(2)), 0.7);
+    analyzed(&col("kind").gt(lit(2)), 0.3);
+    analyzed(&col("kind").between(lit(1), lit(2)), 0.7);
+    analyzed(&col("note").lt(lit("note 050")), 0.45);
+    // Both ends of one range are not independent.
+    analyzed(&col("note").gt_eq(lit("note 040")).and(col("note").lt(lit("note 050"))), 0.09);
+    // Half of the rows came since, anywhere up to 200.
+    analyzed(&col("half").lt(lit(50)), 0.5 * 0.5 + 0.5 * 0.25);
+    analyzed(&col("half").gt(lit(150)), 0.5 * 0.25);
+}
+
+#[test]
+fn conditions_of_any_shape_are_tried_on_the_values() {
+    analyzed(&col("note").like(lit("%7")), 0.09);
+    analyzed(&col("note").like(lit("note%")), 0.9);
+    analyzed(&col("note").not_like(lit("%7")), 0.81);
+    analyzed(&col("note").like(lit("%absent%")), 0.005);
+    analyzed(&(col("kind") % lit(2)).eq(lit(0)), 0.2 + 0.3 * 0.5);
+    analyzed(&col("note").is_null().or(col("note").like(lit("%7"))), 0.1 + 0.9 * 0.09);
+    // No statistics, several columns: the shape alone.
+    let share = selectivity(&col("kind").lt(col("half")), "t", 10_000.0, &Analyzed);
+    assert!((share - RANGE).abs() < 1e-9);
 }
 
 #[track_caller]

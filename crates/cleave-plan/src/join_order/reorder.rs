@@ -159,18 +159,46 @@ fn has_column(plan: &LogicalPlan, column: &Column) -> bool {
 }
 
 fn edge(equality: &Equality, estimates: &[LeafEstimate], facts: &dyn TableFacts) -> Edge {
-    let distinct = |side: usize| {
-        let estimate = estimates.get(equality.leaves[side]);
-        let base = estimate.map_or(1.0, |estimate| estimate.row_count_base);
-        let known = match (&equality.sides[side], estimate.and_then(|e| e.table.as_deref())) {
-            (Expr::Column(column), Some(table)) => facts.distinct_count(table, &column.name),
-            _ => None,
-        };
-        known.unwrap_or(base)
-    };
     let [left, right] = equality.leaves;
-    // Where nothing is known of one side its row count stands in; a key of the other bounds it.
-    Edge { left, right, distinct_count: distinct(0).min(distinct(1)).max(1.0) }
+    let (one, other) = (side(equality, 0, estimates, facts), side(equality, 1, estimates, facts));
+    let distinct_count = match (one.distinct_count, other.distinct_count) {
+        (Some(one), Some(other)) => one.max(other),
+        // The row count stands in for what is not known; a key of the other side bounds it.
+        (Some(known), None) => known.min(other.row_count),
+        (None, Some(known)) => known.min(one.row_count),
+        (None, None) => one.row_count.min(other.row_count),
+    };
+    // NULL equals nothing.
+    let joining = (one.value_fraction * other.value_fraction).max(f64::MIN_POSITIVE);
+    Edge { left, right, distinct_count: (distinct_count / joining).max(1.0) }
+}
+
+/// What is known of one side of an equality.
+struct Side {
+    row_count: f64,
+    distinct_count: Option<f64>,
+    /// Share of rows that are not NULL.
+    value_fraction: f64,
+}
+
+fn side(
+    equality: &Equality,
+    place: usize,
+    estimates: &[LeafEstimate],
+    facts: &dyn TableFacts,
+) -> Side {
+    let estimate = estimates.get(equality.leaves[place]);
+    let row_count = estimate.map_or(1.0, |estimate| estimate.row_count_base);
+    let column = match (&equality.sides[place], estimate.and_then(|e| e.table.as_deref())) {
+        (Expr::Column(column), Some(table)) => Some((table, &column.name)),
+        _ => None,
+    };
+    let null = column.and_then(|(table, column)| facts.column(table, column).null_fraction);
+    Side {
+        row_count,
+        distinct_count: column.and_then(|(table, column)| facts.distinct_count(table, column)),
+        value_fraction: 1.0 - null.unwrap_or(0.0),
+    }
 }
 
 /// Builds `tree`; returns the plan and the leaves in it. Conditions that it could apply are taken

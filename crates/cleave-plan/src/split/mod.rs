@@ -6,12 +6,13 @@
 //!
 //! The ladder of nouns: `Split` → cuts → [`FragmentPlan`] → the run on a device.
 
+mod build_keys;
 mod place_cuts;
 mod weigh_cut;
 
 use std::fmt;
 
-pub use place_cuts::{CutContext, FragmentPlan, PlaceCutsError, PlacedCuts, place_cuts};
+pub use place_cuts::{CutContext, FragmentPlan, PlaceCutsError, PlacedCuts, ScanShare, place_cuts};
 pub use weigh_cut::{CutWeight, weigh_cut};
 
 /// One way to divide a plan between the sides.

@@ -4,6 +4,7 @@
 //!   AggregateExec(Final)                 host
 //!     RepartitionExec                    host
 //!       ─ ─ cut ─ ─ ─ ─ ─ ─ ─ ─ ─ ─      rows cross the link
+//!       DenseAggregateExec               device
 //!       AggregateExec(Partial)           device   what may go below a cut: selections,
 //!         ProjectionExec                 device   projections, partial aggregates, TopK,
 //!           TableScanExec                device   limits, over one scan
@@ -15,8 +16,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cleave_fragment::TableScanExec;
 use cleave_fragment::codec::check_device_operator;
+use cleave_fragment::{DenseAggregateExec, TableScanExec};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
@@ -25,6 +26,7 @@ use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use super::build_keys::{BuildKeys, filters_keep};
 use super::{CutDecision, CutWeight, Split, weigh_cut};
 
 /// A piece of the plan that is to run on a device.
@@ -40,8 +42,22 @@ pub struct FragmentPlan {
     pub may_run_as_copies: bool,
     /// Filters over the scan's output that operators above the cut still tighten.
     pub dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Share of the scan's rows that they are expected to keep; `None`: nothing is known of them.
+    pub filters_keep: Option<f64>,
     /// Rows after which the consumer needs no more.
     pub fetch: Option<usize>,
+    /// For each device that holds pages of the scan, whether it runs the piece over them; else the host does, which
+    /// reads these pages.
+    pub on_device: Vec<bool>,
+}
+
+/// A device that holds pages of a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanShare {
+    /// Its name.
+    pub device: String,
+    /// Why it runs no fragments over this scan; `None` if it does.
+    pub refusal: Option<String>,
 }
 
 /// What the planner asks of the side that knows devices and buffer pool.
@@ -50,11 +66,15 @@ pub trait CutContext {
     fn pages_only(&self) -> Option<String> {
         None
     }
-    /// Why the device that holds the scan's pages runs no fragments; `None` if it does.
-    fn refusal(&self, scan: &TableScanExec) -> Option<String>;
-    /// What would cross the link for `fragment`.
-    fn weight(&self, fragment: &FragmentPlan) -> CutWeight;
-    /// The plan node that runs `fragment` on its device.
+    /// The devices that hold pages of the scan, at least one.
+    fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare>;
+    /// Different values in `column` of the table of `scan`, all rows.
+    fn distinct_count(&self, _scan: &TableScanExec, _column: &str) -> Option<f64> {
+        None
+    }
+    /// What would cross the link of each of them for `fragment`, in the same order.
+    fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight>;
+    /// The plan node that runs `fragment` on its devices.
     fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>>;
 }
 
@@ -114,7 +134,7 @@ pub fn place_cuts(
     let plan = match split {
         Split::Ndp => cut_at_root(plan, context, &mut decisions)?,
         Split::Host | Split::H0 | Split::Auto => {
-            cut_over_leaves(plan, split, context, &mut decisions)?
+            cut_over_leaves(plan, split, context, &mut Vec::new(), &mut decisions)?
         }
     };
     Ok(PlacedCuts { plan, decisions })
@@ -146,12 +166,27 @@ fn cut_at_root(
             }
         };
     };
-    if let Some(reason) = context.refusal(&scan) {
+    let shares = context.shares(&scan);
+    if let Some(reason) = shares.iter().find_map(|share| share.refusal.clone()) {
         return Err(forced("TableScanExec", reason));
     }
+    if shares.len() > 1
+        && let Some(operator) = first_with_state(&plan)
+    {
+        let names: Vec<&str> = shares.iter().map(|share| share.device.as_str()).collect();
+        let reason = format!(
+            "it needs all rows of \"{}\", which lie on {} devices ({})",
+            scan.scan().table,
+            names.len(),
+            names.join(", ")
+        );
+        return Err(forced(operator, reason));
+    }
     let fragment = FragmentPlan {
+        on_device: vec![true; shares.len()],
         plan: for_device(&plan, Limits::Exact)?,
         dynamic_filters: Vec::new(),
+        filters_keep: None,
         partition_count: 1,
         may_run_as_copies: chain_is_stateless(&plan),
         fetch: plan.fetch(),
@@ -161,24 +196,29 @@ fn cut_at_root(
     Ok(context.fragment_exec(fragment)?)
 }
 
+/// `keys` are those of the joins above whose probe side `plan` is, or a part of.
 fn cut_over_leaves(
     plan: Arc<dyn ExecutionPlan>,
     split: Split,
     context: &dyn CutContext,
+    keys: &mut Vec<BuildKeys>,
     decisions: &mut Vec<CutDecision>,
 ) -> Result<Arc<dyn ExecutionPlan>, PlaceCutsError> {
     if let Some(scan) = chain_scan(&plan) {
-        return cut_chain(plan, scan, split, context, decisions);
+        return cut_chain(plan, scan, split, context, keys, decisions);
     }
     let children = plan.children().into_iter().map(Arc::clone).collect::<Vec<_>>();
     if children.is_empty() {
         return Ok(plan);
     }
-    let children = children
-        .into_iter()
-        .map(|child| cut_over_leaves(child, split, context, decisions))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(with_children(plan, children)?)
+    let mut cut = Vec::with_capacity(children.len());
+    for (place, child) in children.into_iter().enumerate() {
+        let known = keys.len();
+        keys.extend(BuildKeys::above(&plan, place));
+        cut.push(cut_over_leaves(child, split, context, keys, decisions)?);
+        keys.truncate(known);
+    }
+    Ok(with_children(plan, cut)?)
 }
 
 /// Cuts above `chain`, which ends in `scan`, if the split and the device have it so.
@@ -187,6 +227,7 @@ fn cut_chain(
     scan: TableScanExec,
     split: Split,
     context: &dyn CutContext,
+    keys: &[BuildKeys],
     decisions: &mut Vec<CutDecision>,
 ) -> Result<Arc<dyn ExecutionPlan>, PlaceCutsError> {
     let stay = |reason: String| CutDecision {
@@ -199,17 +240,22 @@ fn cut_chain(
         decisions.push(stay(why));
         return Ok(chain);
     }
-    if let Some(reason) = context.refusal(&scan) {
+    let shares = context.shares(&scan);
+    if let Some(reason) = shares.iter().find_map(|share| share.refusal.clone()) {
         if split == Split::H0 {
             let operator = "TableScanExec".to_owned();
             return Err(PlaceCutsError::Forced { split, operator, reason });
         }
-        decisions.push(stay(reason));
-        return Ok(chain);
+        if shares.iter().all(|share| share.refusal.is_some()) {
+            decisions.push(stay(reason));
+            return Ok(chain);
+        }
     }
-    let fragment = FragmentPlan {
+    let mut fragment = FragmentPlan {
+        on_device: vec![true; shares.len()],
         plan: for_device(&chain, Limits::ByCopy)?,
         dynamic_filters: scan.dynamic_filters().to_vec(),
+        filters_keep: filters_keep(&scan, keys, context),
         partition_count: chain.output_partitioning().partition_count(),
         may_run_as_copies: true,
         fetch: rows_needed(&chain),
@@ -217,8 +263,8 @@ fn cut_chain(
     };
     let reason = match split {
         Split::Auto => {
-            let (pays, reason) = weigh_cut(&context.weight(&fragment));
-            if !pays {
+            let (on_device, reason) = weigh_shares(&shares, &context.weights(&fragment));
+            if !on_device.contains(&true) {
                 decisions.push(CutDecision {
                     table: fragment.scan.scan().table.clone(),
                     device_operators: Vec::new(),
@@ -226,6 +272,7 @@ fn cut_chain(
                 });
                 return Ok(chain);
             }
+            fragment.on_device = on_device;
             reason
         }
         _ => "as the settings ask".to_owned(),
@@ -233,6 +280,35 @@ fn cut_chain(
     decisions.push(decision(&fragment, reason));
     let below = context.fragment_exec(fragment)?;
     Ok(merge_above(&chain, below)?)
+}
+
+/// For each device, whether the cut pays there; and why, in words.
+fn weigh_shares(shares: &[ScanShare], weights: &[CutWeight]) -> (Vec<bool>, String) {
+    let weighed: Vec<(bool, String)> = shares
+        .iter()
+        .zip(weights)
+        .map(|(share, weight)| match &share.refusal {
+            Some(reason) => (false, reason.clone()),
+            None => weigh_cut(weight),
+        })
+        .collect();
+    if let [(pays, reason)] = weighed.as_slice() {
+        return (vec![*pays], reason.clone());
+    }
+    let is_cut = weighed.iter().any(|(pays, _)| *pays);
+    let mut on_device = Vec::with_capacity(weighed.len());
+    let mut reasons = Vec::with_capacity(weighed.len());
+    for ((share, weight), (pays, reason)) in shares.iter().zip(weights).zip(weighed) {
+        // Where nothing crosses a link, a fragment costs nothing either, and runs beside the others.
+        let goes_along = is_cut && weight.link_is_free && share.refusal.is_none();
+        on_device.push(pays || goes_along);
+        reasons.push(match (is_cut && !pays, goes_along) {
+            (true, true) => format!("{}: runs its part beside the others", share.device),
+            (true, false) => format!("{}: on the host, {reason}", share.device),
+            (false, _) => format!("{}: {reason}", share.device),
+        });
+    }
+    (on_device, reasons.join("; "))
 }
 
 /// Rows that the consumer of `chain` can take at most; a sort's best rows must all be seen.
@@ -268,6 +344,9 @@ fn chain_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<TableScanExec> {
     }
     let children = plan.children();
     let [input] = children.as_slice() else { return None };
+    if plan.is::<DenseAggregateExec>() {
+        return chain_scan(input);
+    }
     // What reduces rows must see rows of the table, not what another such operator made of them.
     let input_may = chain_is_stateless(input);
     let this_may = if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
@@ -289,6 +368,14 @@ fn chain_is_stateless(plan: &Arc<dyn ExecutionPlan>) -> bool {
             [input] => chain_is_stateless(input),
             _ => false,
         }
+}
+
+/// The name of the topmost operator of a chain that does not treat each row alone.
+fn first_with_state(plan: &Arc<dyn ExecutionPlan>) -> Option<&str> {
+    if !is_stateless(plan.as_ref()) {
+        return Some(plan.name());
+    }
+    plan.children().into_iter().find_map(first_with_state)
 }
 
 /// Whether `node` treats each row alone, so that any number of copies give the same rows.

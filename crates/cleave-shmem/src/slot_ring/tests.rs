@@ -32,7 +32,6 @@ fn bytes_come_out_as_they_went_in_both_ways() {
     assert_eq!(to_maker.write(b"answer").unwrap().bytes, 6);
     assert_eq!(read_all(&mut at_guest), b"question");
     assert_eq!(read_all(&mut at_maker), b"answer");
-    assert!(at_guest.is_empty().unwrap() && at_maker.is_empty().unwrap());
 }
 
 #[test]

@@ -3,16 +3,18 @@
 //! 1. [`OpenColumn::open`] finds the column's chunk, or that the page has none.
 //! 2. [`OpenColumn::distinct`] and [`OpenColumn::compare`] let a predicate work on what is stored: once a distinct value
 //!    of a dictionary, or on packed integers.
-//! 3. [`OpenColumn::decode`] makes an array of the rows that are left, a [`Pick`].
+//! 3. [`OpenColumn::codes`] and [`OpenColumn::integers`] hand out what is stored, for an aggregate that works on it.
+//! 4. [`OpenColumn::decode`] makes an array of the rows that are left, a [`Pick`].
 //!
-//! Invariant: all three speak of the same values; which of them a caller asks changes time and never rows.
+//! Invariant: all of them speak of the same values; which of them a caller asks changes time and never rows.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use arrow::array::{ArrayRef, UInt32Array};
-use arrow::buffer::BooleanBuffer;
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 
 use super::batch::{Source, absent, source};
@@ -82,6 +84,57 @@ impl OpenColumn {
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.distinct(),
             OpenSource::Absent(..) => Ok(None),
+        }
+    }
+
+    /// The distinct values of the column, where it is stored so; [`OpenColumn::codes`] are their places.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] where the values do not decode.
+    pub fn distinct_values(&self) -> Result<Option<ArrayRef>, StoreError> {
+        match &self.source {
+            OpenSource::Chunk(chunk) => chunk.distinct_values(),
+            OpenSource::Absent(..) => Ok(None),
+        }
+    }
+
+    /// Appends, for each row of `range`, the place of its value among [`OpenColumn::distinct_values`]; NULLs have any
+    /// place. A damaged page may give places that there are not. False: the column is not stored so.
+    #[must_use]
+    pub fn codes(&self, range: Range<usize>, target: &mut Vec<u32>) -> bool {
+        match &self.source {
+            OpenSource::Chunk(chunk) if range.end <= self.row_count => chunk.codes(range, target),
+            _ => false,
+        }
+    }
+
+    /// Appends the rows of `range` as integers: numerics by their digits, dates and times as they lie, NULLs as any.
+    /// False: the column is not stored as integers of 64 bits.
+    #[must_use]
+    pub fn integers(&self, range: Range<usize>, target: &mut Vec<i64>) -> bool {
+        match &self.source {
+            OpenSource::Chunk(chunk) if range.end <= self.row_count => {
+                chunk.integers(range, target)
+            }
+            _ => false,
+        }
+    }
+
+    /// Bounds of what [`OpenColumn::integers`] gives, where the page's heads tell them.
+    #[must_use]
+    pub fn integer_bounds(&self) -> Option<(i64, i64)> {
+        match &self.source {
+            OpenSource::Chunk(chunk) => chunk.integer_bounds(),
+            OpenSource::Absent(..) => None,
+        }
+    }
+
+    /// Which rows are not NULL; None: all, as far as it is not a column that the page does not have.
+    #[must_use]
+    pub fn nulls(&self) -> Option<&NullBuffer> {
+        match &self.source {
+            OpenSource::Chunk(chunk) => chunk.nulls(),
+            OpenSource::Absent(..) => None,
         }
     }
 

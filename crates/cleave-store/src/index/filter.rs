@@ -111,8 +111,8 @@ fn bits(hash: u64) -> impl Iterator<Item = u32> {
     SPREAD.iter().map(move |spread| 1 << (low.wrapping_mul(*spread) >> 27))
 }
 
-/// A hash that is stored: it may never change under the same kind.
-fn hash(key: &[u8]) -> u64 {
+/// A hash that is stored, here and in that rows lie in their tablets: it may never change under the same kind.
+pub(crate) fn hash(key: &[u8]) -> u64 {
     let mut hash = 0x51_7c_c1_b7_27_22_0a_95 ^ key.len() as u64;
     for chunk in key.chunks(8) {
         let mut word = [0; 8];
@@ -125,7 +125,7 @@ fn hash(key: &[u8]) -> u64 {
 }
 
 /// Spreads every bit over all.
-fn mixed(mut value: u64) -> u64 {
+pub(crate) fn mixed(mut value: u64) -> u64 {
     value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     value ^ (value >> 32)

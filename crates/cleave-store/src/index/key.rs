@@ -63,7 +63,7 @@ impl KeyColumn {
         Self { data_type, descending: false, nulls_first: false }
     }
 
-    fn sort_field(&self) -> SortField {
+    pub(crate) fn sort_field(&self) -> SortField {
         let options = SortOptions { descending: self.descending, nulls_first: self.nulls_first };
         SortField::new_with_options(self.data_type.clone(), options)
     }
@@ -148,6 +148,9 @@ impl IndexKey {
         if values.is_empty() {
             return Ok(Vec::new());
         }
+        if values.len() == self.columns.len() {
+            return self.encode_one(values);
+        }
         let columns = self.columns.get(..values.len());
         let columns = columns.ok_or_else(|| mismatch(format!("{} columns", values.len())))?;
         Self::new(columns.to_vec(), self.unique)?.encode_one(values)
@@ -157,6 +160,12 @@ impl IndexKey {
     #[must_use]
     pub fn search_key<'a>(&self, entry: &'a [u8]) -> &'a [u8] {
         if self.unique { entry } else { search_key(entry) }
+    }
+
+    /// Whether `entry` is of a row with a NULL in a unique index, which is equal to no other row: its VID is part of it.
+    #[must_use]
+    pub fn has_null(&self, entry: &[u8]) -> bool {
+        self.unique && self.values_of(entry).is_some_and(|values| values.len() < entry.len())
     }
 
     /// The key of one row, whose values are arrays of length one.
@@ -261,7 +270,7 @@ fn mismatch(reason: String) -> StoreError {
 }
 
 /// The types that a [`crate::ColumnType`] becomes.
-fn has_keys(data_type: &DataType) -> bool {
+pub(crate) fn has_keys(data_type: &DataType) -> bool {
     fixed_width(data_type).is_some() || matches!(data_type, DataType::Utf8 | DataType::Binary)
 }
 
@@ -316,7 +325,7 @@ fn after_variable(bytes: &[u8], is_text: bool, descending: bool) -> Option<&[u8]
 }
 
 /// Floats with one zero and one NaN; all else as it is.
-fn canonical(array: &ArrayRef) -> ArrayRef {
+pub(crate) fn canonical(array: &ArrayRef) -> ArrayRef {
     // Adding 0.0 turns -0.0 into 0.0 and changes nothing else.
     match array.data_type() {
         DataType::Float32 => canonical_floats::<Float32Type>(array, |value| {

@@ -79,14 +79,6 @@ impl Memtable {
         self.iter_from(Some(&range.from)).take_while(|(key, _)| range.has(key)).map(|(_, vid)| vid)
     }
 
-    /// The first key after `after` (None: the first of all) and its VID.
-    #[must_use]
-    pub fn next_after(&self, after: Option<&[u8]>) -> Option<(&[u8], u64)> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut range = self.entries.range::<[u8], _>((start, Bound::Unbounded));
-        range.next().map(|(key, vid)| (key.as_ref(), *vid))
-    }
-
     /// Keys.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use arrow::array::{Array, BinaryBuilder, UInt64Array};
 
 use super::memtable::Memtable;
+use super::page_cursor::PageCursor;
 use super::run::{KeyBlock, RunCursor};
 use crate::error::StoreError;
 use crate::frame::FrameError;
@@ -38,6 +39,8 @@ pub enum MergeSource {
     Memtable(Arc<Memtable>),
     /// A run, from where the cursor stands.
     Run(RunCursor),
+    /// Pages of a run, where its directory is not known.
+    Pages(PageCursor),
 }
 
 /// A merge under way.
@@ -129,6 +132,7 @@ impl KeyMerge {
                 block
             }
             MergeSource::Run(cursor) => cursor.next(pages).await?,
+            MergeSource::Pages(cursor) => cursor.next(pages).await?,
         };
         if let Some(block) = block.filter(|block| !block.is_empty()) {
             input.block = block;

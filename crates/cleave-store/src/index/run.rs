@@ -7,7 +7,7 @@
 //!
 //! 1. [`RunWriter::push`] takes keys in order; full pages come out and go to media as any other.
 //! 2. [`Run::get`] asks the run's filter, finds the one page whose first and last key enclose the key, reads it, and
-//!    searches it.
+//!    searches it; [`Run::rows_in`] does so with both ends of a [`KeyRange`].
 //! 3. [`RunCursor::next`] reads page after page, a few ahead, of a [`KeyRange`].
 //!
 //! Invariant: keys of a run ascend strictly, within pages and across. The writer refuses what does not; [`Run::new`]
@@ -17,14 +17,15 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, AsArray, BinaryArray, BinaryBuilder, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 
 use super::filter::FilterBuilder;
 use super::key::{KEY_VID_BYTES, after_prefix, search_key};
+use super::page_entries::PageEntries;
 use crate::decode::{Projection, decode_batch};
 use crate::error::StoreError;
 use crate::frame::FrameError;
@@ -32,7 +33,7 @@ use crate::page::{
     CommitColumn, EncodedPage, OverflowValues, PAGE_ROW_COUNT_MAX, PageClass, PageKind,
     SegmentWriter, Versions, VidColumn,
 };
-use crate::page_source::{ColumnRef, PageColumns, PageRead, PageSource, SegmentRef};
+use crate::page_source::{ColumnRef, PageColumns, PageRead, PageRef, PageSource, SegmentRef};
 use crate::schema::{Column, ColumnType, TableSchema};
 use crate::segment::{KeyFilter, PageEntry, SegmentDirectory, SegmentKind};
 use crate::zone_map::{ZoneEntry, ZoneValue};
@@ -326,6 +327,16 @@ impl Run {
         (page_count, whole.map(|entry| u64::from(entry.page.row_count)).sum())
     }
 
+    /// The pages that may have entries of `ranges`, in order, each once. `search_keys`: each range is that of one search key,
+    /// and the filter is asked.
+    #[must_use]
+    pub fn pages_in(&self, ranges: &[KeyRange], search_keys: bool) -> Vec<PageRef> {
+        let wanted = ranges.iter().filter(|range| !search_keys || self.may_have(&range.from));
+        let indices: BTreeSet<usize> = wanted.flat_map(|range| self.pages_of(range)).collect();
+        let entry = |index: usize| self.directory.pages.get(index).map(|entry| entry.page);
+        indices.into_iter().filter_map(entry).collect()
+    }
+
     /// The row of `key`, the search key of a unique index, by reading at most one page.
     ///
     /// # Errors
@@ -334,8 +345,12 @@ impl Run {
         let Some(index) = self.page_of(key).filter(|_| self.may_have(key)) else {
             return Ok(None);
         };
-        let blocks = self.read(pages, &[index]).await?;
-        Ok(blocks.first().and_then(|block| block.get(key)))
+        let fetched = self.fetch(pages, &[index]).await?;
+        let Some(found) = fetched.first() else { return Ok(None) };
+        match PageEntries::open(found.entry, &found.read, &found.page)? {
+            Some(entries) => entries.get(key),
+            None => Ok(found.block()?.get(key)),
+        }
     }
 
     /// The row of each of `keys`, in their order, by reading each page once at most, 1 MiB at a time.
@@ -371,6 +386,37 @@ impl Run {
         Ok(found)
     }
 
+    /// Adds the rows of the entries in `range` to `rows`, until these are more than `limit`.
+    ///
+    /// # Errors
+    /// As [`Run::get`].
+    pub async fn rows_in(
+        &self,
+        pages: &dyn PageSource,
+        range: &KeyRange,
+        limit: usize,
+        rows: &mut Vec<u64>,
+    ) -> Result<(), StoreError> {
+        let mut indices = self.pages_of(range);
+        while rows.len() <= limit && !indices.is_empty() {
+            let group: Vec<usize> = indices.by_ref().take(READ_PAGE_COUNT).collect();
+            for found in self.fetch(pages, &group).await? {
+                match PageEntries::open(found.entry, &found.read, &found.page)? {
+                    Some(entries) => entries.rows_in(range, rows)?,
+                    None => {
+                        let block = found.block()?.from_key(&range.from);
+                        let block = match &range.below {
+                            Some(below) => block.below_key(below),
+                            None => block,
+                        };
+                        rows.extend_from_slice(block.vids.values());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A scan of the entries of `range`.
     #[must_use]
     pub fn scan(&self, range: KeyRange) -> RunCursor {
@@ -403,28 +449,29 @@ impl Run {
         pages: &dyn PageSource,
         indices: &[usize],
     ) -> Result<Vec<KeyBlock>, StoreError> {
+        self.fetch(pages, indices).await?.iter().map(Fetched::block).collect()
+    }
+
+    /// The pages at these indices.
+    async fn fetch(
+        &self,
+        pages: &dyn PageSource,
+        indices: &[usize],
+    ) -> Result<Vec<Fetched<'_>>, StoreError> {
         let segment = self.directory.segment_ref();
         let entries: Vec<&PageEntry> =
             indices.iter().filter_map(|index| self.directory.pages.get(*index)).collect();
         let reads: Vec<PageRead> = entries
             .iter()
-            .map(|entry| PageRead {
-                segment,
-                page: entry.page,
-                columns: vec![ColumnRef::User(KEY_COLUMN), ColumnRef::Vid],
-            })
+            .map(|entry| PageRead { segment, page: entry.page, columns: KEY_COLUMNS.to_vec() })
             .collect();
         let answers = pages.read(reads.clone()).await?;
         if answers.len() != entries.len() {
             let reason = format!("{} answers to {} reads", answers.len(), entries.len());
             return Err(StoreError::Mismatch { what: "reading an index run", reason });
         }
-        entries
-            .iter()
-            .zip(&reads)
-            .zip(&answers)
-            .map(|((entry, read), page)| decode_block(entry, read, page))
-            .collect()
+        let fetched = entries.into_iter().zip(reads).zip(answers);
+        Ok(fetched.map(|((entry, read), page)| Fetched { entry, read, page }).collect())
     }
 }
 
@@ -559,42 +606,71 @@ fn fences(entry: &PageEntry) -> Option<(&[u8], &[u8])> {
     Some((zone.min.as_ref()?.bytes()?, zone.max.as_ref()?.bytes()?))
 }
 
-fn decode_block(
-    entry: &PageEntry,
-    read: &PageRead,
-    page: &PageColumns,
-) -> Result<KeyBlock, StoreError> {
-    let (number, segment) = (entry.page.page, read.segment.segment);
-    let malformed = |reason: &str| {
-        let reason = format!("page {number} of {segment} {reason}");
-        StoreError::Frame(FrameError::Malformed { name: "index run", reason })
-    };
-    if page.header.kind != PageKind::IndexRun {
-        return Err(malformed("is no index page"));
+/// The columns of an index page.
+pub(super) const KEY_COLUMNS: [ColumnRef; 2] = [ColumnRef::User(KEY_COLUMN), ColumnRef::Vid];
+
+/// A page of a run as it was read.
+struct Fetched<'a> {
+    entry: &'a PageEntry,
+    read: PageRead,
+    page: PageColumns,
+}
+
+impl Fetched<'_> {
+    /// All of its entries.
+    fn block(&self) -> Result<KeyBlock, StoreError> {
+        let block = decode_keys(&self.read, &self.page)?;
+        let ends = block.entry(0).map(|(key, _)| key).zip(block.last_key());
+        check_fences(self.entry, &self.read, ends)?;
+        Ok(block)
     }
-    let schema = Schema::new(vec![
-        Field::new("key", DataType::Binary, false),
-        Field::new("vid", DataType::UInt64, false),
-    ]);
-    let projection = Projection {
-        schema: Arc::new(schema),
-        columns: vec![ColumnRef::User(KEY_COLUMN), ColumnRef::Vid],
-    };
-    let batch = decode_batch(page, read, &projection, None, &OverflowValues::none())?;
+}
+
+/// The entries of a page, whatever its fences are.
+pub(super) fn decode_keys(read: &PageRead, page: &PageColumns) -> Result<KeyBlock, StoreError> {
+    static PROJECTION: LazyLock<Projection> = LazyLock::new(|| Projection {
+        schema: Arc::new(Schema::new(vec![
+            Field::new("key", DataType::Binary, false),
+            Field::new("vid", DataType::UInt64, false),
+        ])),
+        columns: KEY_COLUMNS.to_vec(),
+    });
+    check_kind(read, page)?;
+    let batch = decode_batch(page, read, &PROJECTION, None, &OverflowValues::none())?;
     let (keys, vids) = match batch.columns() {
         [keys, vids] => (keys.as_binary_opt::<i32>(), vids.as_primitive_opt::<UInt64Type>()),
         _ => (None, None),
     };
     let (Some(keys), Some(vids)) = (keys, vids) else {
-        return Err(malformed("has other columns than key and row"));
+        return Err(malformed_page(read, "has other columns than key and row"));
     };
-    let block = KeyBlock { keys: keys.clone(), vids: vids.clone() };
-    let ends = (block.entry(0).map(|(key, _)| key), block.last_key());
-    // Order within the page is the checksum's business and the merge's: a look-up should not pay for it.
-    if fences(entry).map(|(first, last)| (Some(first), Some(last))) != Some(ends) {
-        return Err(malformed("contradicts its fences"));
+    Ok(KeyBlock { keys: keys.clone(), vids: vids.clone() })
+}
+
+/// Refuses a page that is of no run.
+pub(super) fn check_kind(read: &PageRead, page: &PageColumns) -> Result<(), StoreError> {
+    if page.header.kind == PageKind::IndexRun {
+        return Ok(());
     }
-    Ok(block)
+    Err(malformed_page(read, "is no index page"))
+}
+
+/// Refuses a page whose first and last key are others than its fences. Order within the page is the checksum's business
+/// and the merge's: a look-up should not pay for it.
+pub(super) fn check_fences(
+    entry: &PageEntry,
+    read: &PageRead,
+    ends: Option<(&[u8], &[u8])>,
+) -> Result<(), StoreError> {
+    if fences(entry) == ends {
+        return Ok(());
+    }
+    Err(malformed_page(read, "contradicts its fences"))
+}
+
+fn malformed_page(read: &PageRead, reason: &str) -> StoreError {
+    let reason = format!("page {} of {} {reason}", read.page.page, read.segment.segment);
+    StoreError::Frame(FrameError::Malformed { name: "index run", reason })
 }
 
 #[cfg(test)]

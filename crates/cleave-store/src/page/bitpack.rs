@@ -131,6 +131,10 @@ impl Packed {
     }
 
     /// Whether every number fits 32 bits.
+    pub(crate) fn width(&self) -> u32 {
+        self.width
+    }
+
     pub(crate) fn is_narrow(&self) -> bool {
         self.width <= 32
     }

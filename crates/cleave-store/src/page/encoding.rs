@@ -16,14 +16,16 @@
 //! 3. [`Chunk::decode_slot`] reads one value.
 //!
 //! Invariants: arrays are made by Arrow's validating constructors only, so a chunk that lies about itself is an
-//! error and never a panic; unused bits of bitmaps and bytes between parts are zero, so equal rows make equal pages.
+//! error and never a panic; unused bits of bitmaps, bytes between parts and values beneath NULLs are zero or empty, so
+//! equal rows make equal pages.
 
 #![deny(clippy::indexing_slicing)]
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use arrow::array::{Array, ArrayData, ArrayRef, AsArray, make_array, new_null_array};
-use arrow::buffer::{BooleanBuffer, Buffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use bytes::Bytes;
 
 use crate::error::{Corruption, StoreError};
@@ -133,7 +135,8 @@ fn encode_plainly(
         chunk.encoding = Encoding::Constant;
         return Ok((chunk, None));
     }
-    if let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) {
+    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+    if let Some(nulls) = nulls {
         chunk.push(packed(nulls.inner()));
     }
     let mut long = None;
@@ -141,7 +144,9 @@ fn encode_plainly(
         Layout::Bits => {
             let values = array.as_boolean().values();
             let set = values.count_set_bits();
-            if array.null_count() == 0 && (set == 0 || set == values.len()) {
+            if let Some(nulls) = nulls {
+                chunk.push(packed(&(values & nulls.inner())));
+            } else if set == 0 || set == values.len() {
                 chunk.constant(u64::from(set > 0));
             } else {
                 chunk.push(packed(values));
@@ -149,8 +154,8 @@ fn encode_plainly(
         }
         Layout::Fixed(width) => {
             let values = fixed_values(array, width)?;
-            if array.null_count() > 0 {
-                chunk.push(values);
+            if let Some(nulls) = nulls {
+                chunk.push(zeroed(values, nulls, width));
             } else if let Some(base) = constant_of(&values, width) {
                 chunk.constant(base);
             } else if let Some(base) = sequence_of(&values, width, value_type) {
@@ -171,7 +176,11 @@ fn encode_plainly(
                     (array.offsets(), array.values())
                 }
             };
-            let split = overflow::split(offsets, values, array.nulls(), inline_bytes_max)?;
+            let (offsets, values) = match nulls.and_then(|nulls| emptied(offsets, values, nulls)) {
+                Some((offsets, values)) => (Cow::Owned(offsets), values),
+                None => (Cow::Borrowed(&offsets[..]), values.clone()),
+            };
+            let split = overflow::split(&offsets, &values, inline_bytes_max)?;
             if let Some(split) = &split {
                 chunk.overflow_count = number(split.entries.len(), "overflow count")?;
                 chunk.push(Buffer::from_vec(split.offsets.clone()));
@@ -184,8 +193,7 @@ fn encode_plainly(
                 chunk.push(Buffer::from_vec(rebased));
                 chunk.push(values.slice_with_length(size(first), size(last - first)));
             }
-            // Where only NULLs had long bytes beneath them, there is nothing for overflow pages.
-            long = split.filter(|split| !split.entries.is_empty());
+            long = split;
         }
     }
     Ok((chunk, long))
@@ -256,7 +264,38 @@ impl Sections {
     }
 }
 
-impl Chunk<'_> {
+/// The values of a chunk of text or bytes, each found where it lies, without looking at the others.
+#[derive(Debug)]
+pub(crate) struct InlineValues<'a> {
+    chunk: Chunk<'a>,
+    offsets: Bytes,
+    data: Bytes,
+}
+
+impl InlineValues<'_> {
+    /// The value at `slot`.
+    pub(crate) fn get(&self, slot: usize) -> Result<&[u8], StoreError> {
+        self.chunk.inline_value(&self.offsets, &self.data, slot)
+    }
+}
+
+impl<'a> Chunk<'a> {
+    /// The values of a plain chunk of text or bytes without NULLs and long values; None: it is another one.
+    pub(crate) fn inline_values(&self) -> Result<Option<InlineValues<'a>>, StoreError> {
+        let entry = self.entry;
+        let is_inline = entry.encoding == Encoding::Plain
+            && entry.value_type.layout() == Layout::Bytes
+            && entry.null_count == 0
+            && entry.overflow_count == 0;
+        let Some(bytes) = self.bytes.filter(|_| is_inline && self.header.row_count > 0) else {
+            return Ok(None);
+        };
+        let sections = self.sections()?;
+        let offsets = self.part(bytes, &sections.values)?;
+        let data = self.part(bytes, &sections.data)?;
+        Ok(Some(InlineValues { chunk: *self, offsets, data }))
+    }
+
     /// Makes the chunk ready to decode. Of values in overflow pages only the ones in `selection` (None: all) are filled
     /// in, others are empty.
     pub(crate) fn open(
@@ -416,12 +455,12 @@ impl Chunk<'_> {
     }
 
     /// The bytes in the page of the value at `slot`.
-    fn inline_value<'a>(
+    fn inline_value<'d>(
         &self,
         offsets: &Bytes,
-        data: &'a Bytes,
+        data: &'d Bytes,
         slot: usize,
-    ) -> Result<&'a [u8], StoreError> {
+    ) -> Result<&'d [u8], StoreError> {
         let offset = |at: usize| -> Option<usize> {
             let bytes = offsets.get(at * 4..)?.first_chunk::<4>()?;
             usize::try_from(i32::from_le_bytes(*bytes)).ok()
@@ -486,6 +525,44 @@ fn fixed_values(array: &dyn Array, width: usize) -> Result<Buffer, StoreError> {
             reason: format!("{} values do not have {width} bytes each", array.data_type()),
         }),
     }
+}
+
+/// Values of a fixed width with zeros where there are NULLs; shared where there were zeros already.
+fn zeroed(values: Buffer, nulls: &NullBuffer, width: usize) -> Buffer {
+    let is_null = !nulls.inner();
+    let place = |slot: usize| slot * width..(slot + 1) * width;
+    let is_dirty = |slot: usize| {
+        values.get(place(slot)).is_some_and(|value| value.iter().any(|byte| *byte != 0))
+    };
+    if !is_null.set_indices().any(is_dirty) {
+        return values;
+    }
+    let mut clean = values.to_vec();
+    for slot in is_null.set_indices() {
+        if let Some(value) = clean.get_mut(place(slot)) {
+            value.fill(0);
+        }
+    }
+    Buffer::from_vec(clean)
+}
+
+/// Offsets and bytes of texts without the bytes beneath NULLs; None where there are none.
+fn emptied(offsets: &[i32], values: &[u8], nulls: &NullBuffer) -> Option<(Vec<i32>, Buffer)> {
+    let ends = |slot: usize| offsets.get(slot).copied().zip(offsets.get(slot + 1).copied());
+    let is_dirty = |slot: usize| ends(slot).is_some_and(|(from, to)| from < to);
+    if !(!nulls.inner()).set_indices().any(is_dirty) {
+        return None;
+    }
+    let (mut clean, mut bytes) = (vec![0], Vec::with_capacity(values.len()));
+    let mut end = 0;
+    for slot in 0..nulls.len() {
+        if let Some((from, to)) = ends(slot).filter(|_| nulls.is_valid(slot)) {
+            bytes.extend_from_slice(values.get(size(from)..size(to)).unwrap_or_default());
+            end += to - from;
+        }
+        clean.push(end);
+    }
+    Some((clean, Buffer::from_vec(bytes)))
 }
 
 /// The value that all are equal to, in the low bits.

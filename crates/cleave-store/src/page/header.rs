@@ -30,9 +30,14 @@ use crate::page::columns::{Layout, ValueType};
 use crate::page::encoding::Sections;
 use crate::page::{PAGE_ROW_COUNT_MAX, overflow};
 use crate::page_source::{ColumnRef, PageRead, PageRef, SegmentRef};
+use crate::schema::COLUMN_COUNT_MAX;
 
 /// Version of the page format that this build writes, the newest that it reads.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
+/// The first version with light encodings.
+const LIGHT_VERSION: u16 = 2;
+/// Longest header: of a table with as many columns as tables may have, and the four of versions.
+const HEADER_BYTES_MAX: usize = PageHeader::length_for(COLUMN_COUNT_MAX + 4);
 
 /// First bytes of every page.
 const MAGIC: [u8; 8] = *b"CLVPAGE\n";
@@ -138,7 +143,7 @@ impl PageHeader {
     }
 
     /// Bytes that a header of `chunk_count` entries takes.
-    pub(crate) fn length_for(chunk_count: usize) -> usize {
+    pub(crate) const fn length_for(chunk_count: usize) -> usize {
         IDENTITY_BYTES + chunk_count * ENTRY_BYTES
     }
 
@@ -252,7 +257,8 @@ pub fn parse_header(
     Ok(header)
 }
 
-/// How long the header of the page is, of which at least the first 48 bytes are given. Believes nothing else.
+/// How long the header of the page is, of which at least the first 48 bytes are given. Believes nothing else; whoever
+/// reads as much reads no more than the longest header has, whatever the page says.
 pub(crate) fn header_length(bytes: &[u8], expected: &PageRef) -> Result<usize, Corruption> {
     let mut fields = Fields(bytes);
     let magic = fields.take::<8>()?;
@@ -265,7 +271,7 @@ pub(crate) fn header_length(bytes: &[u8], expected: &PageRef) -> Result<usize, C
     }
     let _until_row_count = fields.take::<24>()?;
     let length = fields.u32()?;
-    let bytes_max = expected.extent.bytes();
+    let bytes_max = expected.extent.bytes().min(HEADER_BYTES_MAX);
     match usize::try_from(length) {
         Ok(length)
             if (IDENTITY_BYTES..=bytes_max).contains(&length)
@@ -437,6 +443,9 @@ impl ChunkEntry {
             must("null count", u64::from(self.null_count), 0)?;
         } else if self.value_type == ValueType::UInt64 {
             return Err(odd("type", u64::from(self.value_type.tag().0)));
+        }
+        if self.encoding.is_light() && header.format_version < LIGHT_VERSION {
+            return Err(odd("encoding", u64::from(self.encoding.tag())));
         }
         if self.null_count > header.row_count {
             return Err(odd("null count", u64::from(self.null_count)));

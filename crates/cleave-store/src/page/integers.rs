@@ -199,6 +199,13 @@ impl Integers {
         self.count
     }
 
+    /// Least and greatest number that there may be, where the head of packed numbers says it.
+    pub(crate) fn bounds(&self) -> Option<(i64, i64)> {
+        let IntegerLayout::Packed(frame) = &self.layout else { return None };
+        let span = 1_i64.checked_shl(frame.packed.width())?.checked_sub(1)?;
+        Some((frame.base, frame.base.checked_add(span)?))
+    }
+
     /// The number at `index`; some number beyond the last.
     pub(crate) fn get(&self, index: usize) -> i64 {
         match &self.layout {

@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer};
 use bytes::Bytes;
 use cleave_media::{AlignedBuffer, BLOCK_SIZE};
 
@@ -190,12 +190,10 @@ impl Span {
     }
 }
 
-/// Takes the values above `inline_bytes_max` out of a column; None where there are none. Of NULLs that have as many
-/// bytes beneath them nothing is kept: they make no entry, so there may be none at all.
+/// Takes the values above `inline_bytes_max` out of a column, which has no bytes beneath NULLs; None where there are none.
 pub(crate) fn split(
     offsets: &[i32],
     values: &[u8],
-    nulls: Option<&NullBuffer>,
     inline_bytes_max: u32,
 ) -> Result<Option<LongValues>, StoreError> {
     let lengths = || offsets.iter().zip(offsets.iter().skip(1)).map(|(from, to)| to - from);
@@ -211,10 +209,8 @@ pub(crate) fn split(
         let to = from.saturating_add(size_of(length.unsigned_abs()));
         let value = values.get(from..to).unwrap_or_default();
         if is_long(length) {
-            if nulls.is_none_or(|nulls| nulls.is_valid(slot)) {
-                long.entries.push((number(slot, "slot")?, length.unsigned_abs()));
-                long.bytes.extend_from_slice(value);
-            }
+            long.entries.push((number(slot, "slot")?, length.unsigned_abs()));
+            long.bytes.extend_from_slice(value);
         } else {
             long.inline.extend_from_slice(value);
             inline_length += length;

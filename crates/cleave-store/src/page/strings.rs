@@ -90,9 +90,9 @@ impl TextPlan {
             .collect();
         let compressor = Compressor::train(&sample);
         let plain: usize = sample.iter().map(|value| value.len()).sum();
-        let coded: usize = sample.iter().map(|value| compressor.compress(value).len()).sum();
+        let (coded, _) = coded(&compressor, &sample);
         let table = compressor.n_symbols() * 9;
-        let coded = bytes.saturating_mul(coded) / plain.max(1) + count + HEAD + table;
+        let coded = bytes.saturating_mul(coded.len()) / plain.max(1) + count + HEAD + table;
         if coded < raw / 20 * 19 {
             Self { compressor: Some(compressor), length_estimate: coded }
         } else {
@@ -107,17 +107,19 @@ impl TextPlan {
         bytes: usize,
         target: &mut Vec<u8>,
     ) {
-        let mut data = Vec::with_capacity(self.length_estimate);
-        let mut offsets = vec![0_i64];
-        for value in values {
-            match &self.compressor {
-                Some(compressor) if !value.is_empty() => {
-                    data.extend_from_slice(&compressor.compress(value));
+        let (data, ends) = match &self.compressor {
+            Some(compressor) => coded(compressor, &values.collect::<Vec<_>>()),
+            None => {
+                let (mut data, mut ends) = (Vec::with_capacity(bytes), Vec::new());
+                for value in values {
+                    data.extend_from_slice(value);
+                    ends.push(data.len() as u64);
                 }
-                _ => data.extend_from_slice(value),
+                (data, ends)
             }
-            offsets.push(i64::try_from(data.len()).unwrap_or(i64::MAX));
-        }
+        };
+        let ends = ends.into_iter().map(|end| i64::try_from(end).unwrap_or(i64::MAX));
+        let offsets: Vec<i64> = std::iter::once(0).chain(ends).collect();
         let symbols = self
             .compressor
             .as_ref()
@@ -376,6 +378,15 @@ impl Symbols {
         }
         Some(at)
     }
+}
+
+/// The codes of all values, each coded by itself, one after the other, and where each ends.
+fn coded(compressor: &Compressor, values: &[&[u8]]) -> (Vec<u8>, Vec<u64>) {
+    let (mut codes, mut ends) = (Vec::new(), Vec::new());
+    // Several values at once, and memory for all of them, where one by one would take memory for each.
+    compressor
+        .compress_bulk_into::<{ Compressor::DEFAULT_BULK_LANES }>(values, &mut codes, &mut ends);
+    (codes, ends)
 }
 
 /// How many of eight codes come before the first escape.

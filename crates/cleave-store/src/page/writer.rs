@@ -22,7 +22,7 @@ use crate::page::columns::{CommitColumn, Layout, ValueType, Versions, VidColumn}
 use crate::page::encoding::{self, Effort, EncodedChunk, number};
 use crate::page::header::{CHUNK_ALIGNMENT_MIN, ChunkEntry, Encoding, FORMAT_VERSION, PageHeader};
 use crate::page::overflow::{ENTRY_BYTES, OverflowValues, PAYLOAD_BYTES_MAX};
-use crate::page::{EncodedPage, PAGE_ROW_COUNT_MAX, PageClass, PageKind, checksum};
+use crate::page::{EncodedPage, PAGE_BYTES_MAX, PAGE_ROW_COUNT_MAX, PageClass, PageKind, checksum};
 use crate::page_source::{ColumnRef, PageColumns, PageRead, SegmentRef};
 use crate::schema::TableSchema;
 use crate::zone_map::ZoneEntry;
@@ -97,7 +97,8 @@ pub fn append_rows(
         if !overflows && header.row_count < class.row_count_max {
             let old = writer.decode_tail(tail)?;
             writer.rewritten_page = Some(header.page);
-            // Rows that fitted once fit again, in one page; the class may have shrunk, then they stay as they are.
+            // Rows that fitted once fit again, in one page, unless the class has shrunk, or their version columns were not
+            // charged when they were written (those of a bulk load): they then stay as they are.
             if !writer.push_versions(&old.batch, old.versions)?.is_empty() {
                 writer = SegmentWriter::new(segment, schema, class, next_page, 0)?;
             } else {
@@ -143,7 +144,7 @@ impl SegmentWriter {
         let sound = alignment.is_power_of_two()
             && (CHUNK_ALIGNMENT_MIN..=4096).contains(&alignment)
             && (1..=PAGE_ROW_COUNT_MAX).contains(&class.row_count_max)
-            && (4096..=1 << 28).contains(&class.page_bytes);
+            && (4096..=PAGE_BYTES_MAX).contains(&class.page_bytes);
         if !sound {
             return Err(mismatch(format!("pages cannot be of {class:?}")));
         }
@@ -308,7 +309,10 @@ impl SegmentWriter {
         };
         for (index, column) in self.columns.clone().into_iter().enumerate() {
             let array = join_column(&batches, index)?;
-            zones.push(ZoneEntry::of(column.id, &array));
+            // An index run knows its first and last key, and gives them whole.
+            if self.kind != PageKind::IndexRun {
+                zones.push(ZoneEntry::of(column.id, &array));
+            }
             let reference = ColumnRef::User(column.id);
             let (mut chunk, long) = encoding::encode(reference, column.value_type, &array, effort)?;
             if let Some(long) = long {
@@ -415,12 +419,23 @@ impl SegmentWriter {
         )?;
         let numbers =
             |index: usize| versions.column(index).as_primitive::<UInt64Type>().values().to_vec();
+        // A sequence takes no bytes, and is charged none only while it is known to be one. One VID is a sequence.
+        let vids = tail.columns.header.entry(ColumnRef::Vid);
+        let sequence = vids.filter(|entry| match entry.encoding {
+            Encoding::Sequence => true,
+            Encoding::Constant => tail.columns.header.row_count == 1,
+            _ => false,
+        });
+        let vid = match sequence {
+            Some(entry) => VidColumn::Sequence { first: entry.base },
+            None => VidColumn::Each(numbers(0)),
+        };
         let tombstones = versions.column(3).as_boolean();
         let predecessors = numbers(2);
         Ok(PendingRows {
             batch,
             versions: Versions {
-                vid: VidColumn::Each(numbers(0)),
+                vid,
                 commit: CommitColumn::Each(numbers(1)),
                 predecessor: predecessors.iter().any(|bits| *bits != 0).then_some(predecessors),
                 tombstone: (tombstones.true_count() > 0)

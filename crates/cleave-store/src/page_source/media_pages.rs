@@ -1,7 +1,7 @@
 //! Pages of local media: page reads in, verified chunks out, with as few media reads as the layout allows.
 //!
 //! 1. A page of up to eight blocks (hot tables, most overflow pages) is read whole, at once.
-//! 2. Of a larger page the first block is read, then the rest of the header where it is longer than that.
+//! 2. Of a larger page the first block is read, then the whole header where it is longer than that.
 //! 3. Then the blocks of the chunks asked for; chunks that are neighbours come in one read.
 //!
 //! Each step is one [`Media::read_many`] for all pages asked for at once, so that media has as many reads to work on
@@ -10,7 +10,8 @@
 //! What a fragment decodes at once stays in the memory that it was read to. What goes to a host may be kept there,
 //! chunk by chunk, so each chunk of [`MediaPages::read_raw`] has memory of about its own size.
 //!
-//! Invariant: nothing outside the header, the chunks asked for and their last blocks is read of a large page.
+//! Invariant: nothing outside the header, the chunks asked for and their last blocks is read of a large page. Memory is
+//! taken for no more than a page may have, whatever a reference or a page's first bytes say before they are verified.
 //! Source: `rules.md`, rule 18.
 
 use std::ops::Range;
@@ -22,6 +23,7 @@ use futures::future::{self, BoxFuture, FutureExt};
 
 use super::{ColumnRef, PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef};
 use crate::error::{Corruption, StoreError};
+use crate::page::block_count_max;
 use crate::page::header::{PageHeader, corrupt, header_length, parse_header};
 use crate::page::overflow::overflow_payload;
 
@@ -126,6 +128,9 @@ impl MediaPages {
         segment: &SegmentRef,
         pages: &[PageRef],
     ) -> Result<Vec<Bytes>, StoreError> {
+        for page in pages {
+            check_size(segment, page, true)?;
+        }
         let places: Vec<Place<'_>> = pages.iter().map(|page| Place::whole(segment, page)).collect();
         let blocks = self.blocks(&places)?;
         pages
@@ -163,25 +168,36 @@ impl MediaPages {
 
     /// The first bytes of each page, all of them for a small one, and its header.
     fn read_headers(&self, reads: &[PageRead]) -> Result<Vec<(Bytes, PageHeader)>, StoreError> {
-        let firsts = reads.iter().map(|read| {
+        let mut firsts = Vec::with_capacity(reads.len());
+        for read in reads {
+            check_size(&read.segment, &read.page, false)?;
             let block_count = read.page.extent.block_count;
-            Place::run(read, 0, if block_count <= WHOLE_BLOCKS_MAX { block_count } else { 1 })
-        });
-        let starts = self.blocks(&firsts.collect::<Vec<_>>())?;
-        let mut headers = Vec::with_capacity(reads.len());
-        for (read, mut start) in reads.iter().zip(starts) {
-            let (page, segment) = (&read.page, &read.segment);
-            let length = header_length(&start, page)
-                .map_err(|reason| corrupt(page, segment, None, reason))?;
+            let whole = block_count <= WHOLE_BLOCKS_MAX;
+            firsts.push(Place::run(read, 0, if whole { block_count } else { 1 }));
+        }
+        let mut starts = self.blocks(&firsts)?;
+        // Headers of tables with more than a hundred columns are longer than a block.
+        let mut longer = Vec::new();
+        let mut places = Vec::new();
+        for (read, start) in reads.iter().zip(&mut starts) {
+            let length = header_length(start, &read.page)
+                .map_err(|reason| corrupt(&read.page, &read.segment, None, reason))?;
             if length > start.len() {
                 let block_count = u32::try_from(length.div_ceil(BLOCK_SIZE)).unwrap_or(u32::MAX);
-                let longer = self.blocks(&[Place::run(read, 0, block_count)])?;
-                start = longer.into_iter().next().unwrap_or_default();
+                places.push(Place::run(read, 0, block_count));
+                longer.push(start);
             }
-            let header = parse_header(&start, page, segment)?;
-            headers.push((start, header));
         }
-        Ok(headers)
+        if !places.is_empty() {
+            for (start, bytes) in longer.into_iter().zip(self.blocks(&places)?) {
+                *start = bytes;
+            }
+        }
+        let headers = reads.iter().zip(starts).map(|(read, start)| {
+            let header = parse_header(&start, &read.page, &read.segment)?;
+            Ok((start, header))
+        });
+        headers.collect()
     }
 
     /// The blocks at each of `places`.
@@ -206,6 +222,17 @@ impl MediaPages {
                 .collect(),
         }
     }
+}
+
+/// Refuses a reference to a page larger than there are: whoever made it up, no memory is taken for it.
+fn check_size(segment: &SegmentRef, page: &PageRef, is_overflow: bool) -> Result<(), StoreError> {
+    let found = page.extent.block_count;
+    if found <= block_count_max(is_overflow) {
+        return Ok(());
+    }
+    let reason =
+        Corruption::Field { field: "block count", found: u64::from(found), expected: None };
+    Err(corrupt(page, segment, None, reason))
 }
 
 /// The first bytes of a page, its header, and the chunks asked for.

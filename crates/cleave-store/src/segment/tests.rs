@@ -69,7 +69,7 @@ fn extent(start: u64) -> Extent {
 
 fn some_directory() -> impl Strategy<Value = SegmentDirectory> {
     let bound = option::of(vec(any::<u8>(), 0..40).prop_map(ZoneValue::Bytes));
-    let page = (1u32..=65_536, any::<u32>(), any::<u32>(), 1u32..100, 0u32..3, bound);
+    let page = (1u32..=65_536, any::<u32>(), any::<u32>(), 1u32..=64, 0u32..3, bound);
     let kind = option::of((any::<u32>(), option::of((1u32.., any::<Vec<u8>>()))));
     (vec(page, 0..12), kind, any::<bool>()).prop_map(|(pages, kind, sealed)| {
         let mut directory = empty();
@@ -217,6 +217,22 @@ fn stored_nonsense_is_refused() {
     assert!(refused(&|message| {
         message.pages[1].overflow = vec![message.pages[0].page.unwrap()];
     }));
+    // Overflow pages of an entry come after all pages of the entry before it.
+    let overflow_of_first = |number: u32, block_count: u32| {
+        let page = PageRef { extent: Extent { block_count, ..extent(90) }, ..sound.pages[0].page };
+        let page = proto::PageRef::from(&PageRef { page: number, ..page });
+        refused(&move |message| {
+            message.pages[0].overflow = vec![page];
+            message.pages[1].page.as_mut().unwrap().page = 8;
+        })
+    };
+    assert!(!overflow_of_first(7, 64) && overflow_of_first(9, 64));
+    // Nobody is to make room for pages larger than there are.
+    assert!(overflow_of_first(7, 65));
+    let heap = |block_count: u32| {
+        refused(&move |message| message.pages[1].page.as_mut().unwrap().block_count = block_count)
+    };
+    assert!(!heap(1 << 16) && heap((1 << 16) + 1));
 }
 
 #[test]

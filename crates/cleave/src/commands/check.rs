@@ -86,6 +86,7 @@ fn summary(report: &CheckReport) -> String {
         tables,
         segments,
         files,
+        statistics,
         pages,
         chunks,
         bytes,
@@ -103,7 +104,7 @@ fn summary(report: &CheckReport) -> String {
     let more = report.findings.count().saturating_sub(kept);
     let more = if more > 0 { format!(" ({more} of them not shown)") } else { String::new() };
     format!(
-        "verified {tables} tables: {files} segment files, {segments} segments, {pages} pages and {chunks} chunks \
+        "verified {tables} tables: {files} segment files, {statistics} files of statistics, {segments} segments, {pages} pages and {chunks} chunks \
          ({:.1} MB in {blocks} blocks), {rows} row versions, {map_entries} map entries, {index_entries} index entries: {found}{more}",
         bytes as f64 / 1e6
     )

@@ -39,9 +39,8 @@ impl Vocabulary {
         let settings = || self.settings.iter().map(String::as_str);
         let previous = before.split_whitespace().next_back().unwrap_or_default().to_lowercase();
         match previous.as_str() {
-            "from" | "join" | "into" | "table" | "update" | "copy" | "exists" | "\\d" => {
-                starting_with(tables(), word)
-            }
+            "from" | "join" | "into" | "table" | "update" | "copy" | "exists" | "\\d"
+            | "\\stats" | "analyze" => starting_with(tables(), word),
             "set" | "show" | "reset" | "\\set" => starting_with(settings(), word),
             _ => {
                 let mentioned: BTreeSet<&str> = words(text)
@@ -95,7 +94,7 @@ fn keywords_starting_with(word: &str) -> Vec<String> {
 }
 
 const META_COMMANDS: &[&str] =
-    &["\\?", "\\d", "\\dt", "\\i", "\\l", "\\o", "\\q", "\\set", "\\timing", "\\x"];
+    &["\\?", "\\d", "\\dt", "\\i", "\\l", "\\o", "\\q", "\\set", "\\stats", "\\timing", "\\x"];
 
 const KEYWORDS: &[&str] = &[
     "ALL",

@@ -4,8 +4,10 @@ use std::io::{self, Write};
 
 use cleave_host::Database;
 use cleave_host::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
-use cleave_host::catalog::{CatalogState, TableState};
+use cleave_host::catalog::{CatalogState, TableState, TabletState};
+use cleave_host::value::value_text;
 use cleave_store::TableSchema;
+use datafusion::common::ScalarValue;
 
 /// `\l`: where the database lies, and its devices.
 pub(crate) fn database(out: &mut dyn Write, database: &Database) -> io::Result<()> {
@@ -29,7 +31,7 @@ pub(crate) fn tables(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<
         .tables()
         .map(|table| {
             let name = table.schema.name.clone();
-            [name, table.row_count().to_string(), device_names(catalog, table)]
+            [name, table.row_count().to_string(), table.placement(catalog)]
         })
         .collect();
     if rows.is_empty() {
@@ -65,14 +67,98 @@ pub(crate) fn table(
     for index in &table.indexes {
         writeln!(out, "  {} {}", index.name, index_kind(schema, index))?;
     }
-    let bytes: usize =
-        table.tablets.iter().flat_map(|tablet| tablet.extents()).map(|extent| extent.bytes()).sum();
+    let bytes =
+        |tablet: &TabletState| -> usize { tablet.extents().map(|extent| extent.bytes()).sum() };
     let segment_count: usize = table.tablets.iter().map(|tablet| tablet.heap.len()).sum();
     writeln!(
         out,
-        "On device {}: {segment_count} segments, {bytes} bytes with indexes",
-        device_names(catalog, table)
-    )
+        "On device {}: {segment_count} segments, {} bytes with indexes",
+        table.placement(catalog),
+        table.tablets.iter().map(|tablet| bytes(tablet)).sum::<usize>()
+    )?;
+    if table.tablets.len() == 1 {
+        return Ok(());
+    }
+    let rows: Vec<[String; 4]> = table
+        .tablets
+        .iter()
+        .map(|tablet| {
+            let device = catalog.devices().find(|device| device.id == tablet.device);
+            [
+                tablet.id.0.to_string(),
+                device.map_or_else(|| tablet.device.to_string(), |device| device.name.clone()),
+                tablet.row_count().to_string(),
+                bytes(tablet).to_string(),
+            ]
+        })
+        .collect();
+    write_columns(out, ["tablet", "device", "rows", "bytes"], &rows)
+}
+
+/// Most common values that are shown.
+const COMMON_SHOWN: usize = 3;
+/// Characters of a value that are shown.
+const VALUE_WIDTH: usize = 24;
+
+/// `\stats [TABLE]`: what ANALYZE found of each column.
+pub(crate) fn statistics(
+    out: &mut dyn Write,
+    database: &Database,
+    catalog: &CatalogState,
+    name: Option<&str>,
+) -> io::Result<()> {
+    for table in catalog.tables() {
+        let schema = &table.schema;
+        if name.is_some_and(|name| name != schema.name) {
+            continue;
+        }
+        let Some(known) = database.table_statistics(schema.table_id) else {
+            writeln!(out, "Table \"{0}\": no statistics; ANALYZE {0} gathers them", schema.name)?;
+            continue;
+        };
+        writeln!(
+            out,
+            "Table \"{}\": analyzed at {} rows in {} pages; {} rows by now",
+            schema.name,
+            known.row_count,
+            known.page_count,
+            table.row_count()
+        )?;
+        let rows: Vec<[String; 7]> = schema
+            .columns
+            .iter()
+            .filter_map(|column| Some((column, known.columns.get(&column.id)?)))
+            .map(|(column, known)| {
+                let common = known.common.iter().take(COMMON_SHOWN);
+                let common = common
+                    .map(|(value, share)| format!("{} {:.1} %", shown(Some(value)), share * 100.0));
+                [
+                    column.name.clone(),
+                    format!("{:.1} %", known.null_fraction * 100.0),
+                    format!("{:.0}", known.distinct_count_at(table.row_count() as f64)),
+                    format!("{:.1}", known.average_width),
+                    shown(known.min.as_ref()),
+                    shown(known.max.as_ref()),
+                    common.collect::<Vec<_>>().join(", "),
+                ]
+            })
+            .collect();
+        let titles = ["column", "NULL", "distinct", "bytes", "min", "max", "most common"];
+        write_columns(out, titles, &rows)?;
+    }
+    Ok(())
+}
+
+/// A value, as short as a table of them needs it.
+fn shown(value: Option<&ScalarValue>) -> String {
+    let text = value.and_then(|value| value_text(&value.to_array().ok()?, 0).ok()?);
+    let text = text.unwrap_or_default().replace(['\n', '\r', '\t'], " ");
+    if text.chars().count() <= VALUE_WIDTH {
+        return text;
+    }
+    let mut short: String = text.chars().take(VALUE_WIDTH - 1).collect();
+    short.push('…');
+    short
 }
 
 /// What an index is, as CREATE TABLE or CREATE INDEX writes it.
@@ -94,17 +180,6 @@ fn index_kind(schema: &TableSchema, index: &IndexDefinition) -> String {
         _ => "",
     };
     format!("{kind}({columns})")
-}
-
-fn device_names(catalog: &CatalogState, table: &TableState) -> String {
-    let mut names: Vec<&str> = table
-        .tablets
-        .iter()
-        .filter_map(|tablet| catalog.devices().find(|device| device.id == tablet.device))
-        .map(|device| device.name.as_str())
-        .collect();
-    names.dedup();
-    names.join(", ")
 }
 
 fn write_columns<const N: usize>(

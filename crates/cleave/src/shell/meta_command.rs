@@ -15,6 +15,8 @@ pub(crate) enum MetaCommand {
     Tables,
     /// `\d TABLE`: its columns, keys and where it lies.
     Describe(String),
+    /// `\stats [TABLE]`: what ANALYZE found.
+    Statistics(Option<String>),
     /// `\timing [on|off]`: show the time each statement takes.
     Timing(Option<bool>),
     /// `\x [on|off]`: one line a value.
@@ -34,6 +36,7 @@ pub(crate) const HELP: &str = "\
   \\d              tables                    \\timing [on|off]  time of each statement
   \\d TABLE        a table's columns         \\x [on|off]       one line a value
   \\l              this database, devices    \\set              all settings
+  \\stats [TABLE]  what ANALYZE found
   \\i FILE         run a file                \\set NAME VALUE   change one (as SET does)
   \\o [FILE]       results into a file       \\q                leave (or Ctrl-D)
 
@@ -58,6 +61,8 @@ pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
         ("\\l", []) => Ok(MetaCommand::Database),
         ("\\d" | "\\dt", []) => Ok(MetaCommand::Tables),
         ("\\d" | "\\dt", [table]) => Ok(MetaCommand::Describe(unquoted(table))),
+        ("\\stats", []) => Ok(MetaCommand::Statistics(None)),
+        ("\\stats", [table]) => Ok(MetaCommand::Statistics(Some(unquoted(table)))),
         ("\\timing", arguments) => on_or_off(arguments).map(MetaCommand::Timing),
         ("\\x", arguments) => on_or_off(arguments).map(MetaCommand::Expanded),
         ("\\i", [path]) => Ok(MetaCommand::Include(PathBuf::from(path))),
@@ -69,7 +74,7 @@ pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
             Ok(MetaCommand::Set(Some(((*name).to_owned(), (*value).to_owned()))))
         }
         ("\\set", _) => Err("\\set takes a name and a value: \\set split h0".to_owned()),
-        ("\\?" | "\\h" | "\\q" | "\\l" | "\\d" | "\\dt" | "\\o", _) => {
+        ("\\?" | "\\h" | "\\q" | "\\l" | "\\d" | "\\dt" | "\\o" | "\\stats", _) => {
             Err(format!("{command} got more words than it takes; \\? shows the commands"))
         }
         _ => Err(format!("there is no command {command}; \\? shows the commands")),

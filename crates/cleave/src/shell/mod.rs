@@ -271,6 +271,14 @@ impl Shell {
                 };
                 describe::table(&mut self.out, &catalog, table)?;
             }
+            MetaCommand::Statistics(name) => {
+                let catalog = self.database.catalog();
+                if let Some(name) = name.as_ref().filter(|name| catalog.table(name).is_none()) {
+                    let error = Error::unknown(NameKind::Table, name, catalog.table_names());
+                    return self.complain(&error.to_string(), origin);
+                }
+                describe::statistics(&mut self.out, &self.database, &catalog, name.as_deref())?;
+            }
             MetaCommand::Timing(value) => {
                 self.is_timing = value.unwrap_or(!self.is_timing);
                 writeln!(self.out, "timing is {}", on_or_off(self.is_timing))?;

@@ -74,12 +74,13 @@ fn agree(queries: &[(String, String)], indexes: Option<&Path>) {
         .collect();
     let file = place.path().with_extension("sql");
     std::fs::write(&file, script).unwrap();
-    let run = |settings: &[&str]| {
+    let run_in = |place: &Path, settings: &[&str]| {
         let settings = settings.iter().flat_map(|setting| ["--set", setting]);
         let arguments: Vec<&str> =
             settings.chain(["--format", "csv", "-f", file.to_str().unwrap()]).collect();
-        by_query(&sql(place.path(), &arguments).ok())
+        by_query(&sql(place, &arguments).ok())
     };
+    let run = |settings: &[&str]| run_in(place.path(), settings);
     let expected = run(&["split=host"]);
     assert_eq!(expected.len(), queries.len());
     if let Some(indexes) = indexes {
@@ -101,6 +102,21 @@ fn agree(queries: &[(String, String)], indexes: Option<&Path>) {
             assert_eq!(mine, theirs, "with {settings:?}");
         }
         assert_eq!(found.len(), expected.len(), "with {settings:?}");
+    }
+    // Tables in five tablets.
+    let divided = tempdir().unwrap();
+    let directory = divided.path().to_str().unwrap();
+    let tablets = ["--set", "default_tablets=5"];
+    cleave(&[&["generate", "imdb", "--scale", SCALE, "--db", directory], &tablets[..]].concat())
+        .ok();
+    let shown = sql(divided.path(), &["-c", "\\d title"]).ok();
+    assert!(shown.contains("5 tablets by hash (id)"), "{shown}");
+    for settings in [&["split=h0"][..], &["split=auto"]] {
+        let found = run_in(divided.path(), settings);
+        for (mine, theirs) in expected.iter().zip(&found) {
+            assert_eq!(mine, theirs, "divided, with {settings:?}");
+        }
+        assert_eq!(found.len(), expected.len(), "divided, with {settings:?}");
     }
     std::fs::remove_file(file).unwrap();
 }

@@ -11,10 +11,10 @@ use tempfile::tempdir;
 use crate::program::{cleave, sql};
 
 /// A process that is killed, as by `kill -9`, when this is dropped.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn device(folder: &Path) -> Self {
+    pub(crate) fn device(folder: &Path) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_cleave"))
             .arg("device-process")
             .arg("--media")

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a broken expectation is the failure")]
 
 mod agreement;
+mod killed;
 mod local_device;
 mod program;
 mod shell;

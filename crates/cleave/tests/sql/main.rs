@@ -30,10 +30,12 @@ enum On {
     Embedded,
     Local,
     Remote,
+    /// Five tablets each, on the embedded device and a remote one.
+    Divided,
 }
 
 /// Name, settings, and on what kind of device the tables lie.
-const CONFIGURATIONS: [(&str, SettingList, On); 10] = [
+const CONFIGURATIONS: [(&str, SettingList, On); 12] = [
     ("blk", &[("stack", "blk")], On::Embedded),
     ("native", &[("stack", "native")], On::Embedded),
     ("host", &[("split", "host")], On::Embedded),
@@ -48,6 +50,8 @@ const CONFIGURATIONS: [(&str, SettingList, On); 10] = [
     ("remote_blk", &[("stack", "blk")], On::Remote),
     ("remote_native", &[("stack", "native"), ("threads", "1")], On::Remote),
     ("remote_h0", &[("split", "h0")], On::Remote),
+    ("divided", &[("default_tablets", "5")], On::Divided),
+    ("divided_h0", &[("default_tablets", "5"), ("split", "h0"), ("threads", "1")], On::Divided),
 ];
 
 #[test]
@@ -101,7 +105,7 @@ impl Place {
             let near = LocalDevice { socket, rate_cap: None };
             database.add_device("beside", near).await.unwrap();
         }
-        if on == On::Remote {
+        if matches!(on, On::Remote | On::Divided) {
             let token_file = directory.path().join("token");
             std::fs::write(&token_file, "0123456789abcdef0123456789abcdef").unwrap();
             let options = ListenOptions {
@@ -122,7 +126,11 @@ impl Place {
             listeners.spawn(listener.serve());
             database.add_device("beside", remote).await.unwrap();
         }
-        let device = if on == On::Embedded { "embedded" } else { "beside" };
+        let device = match on {
+            On::Embedded => "embedded",
+            On::Local | On::Remote => "beside",
+            On::Divided => "embedded, beside",
+        };
         Self { database, device, _listener: listeners, _directory: directory }
     }
 

@@ -13,7 +13,8 @@ use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
     RunStatus,
 };
-use crate::command::wire::{Frame, FrameKind};
+use crate::command::wire::{Frame, FrameKind, PART_COUNT_MAX};
+use crate::field_count::count_fields;
 
 #[derive(Clone, PartialEq, Message)]
 struct ReplyProto {
@@ -231,8 +232,17 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
     Frame { kind: FrameKind::Reply, request, head: head.into(), parts }
 }
 
+/// Most chunks of a page: those of 1600 columns and of the four of versions.
+const CHUNK_COUNT_MAX: usize = 1604;
+/// Fields of a reply besides those of its items, as the runs of a status.
+const FIELD_COUNT_BESIDES: usize = 64 << 10;
+
 /// The reply in a frame of kind [`FrameKind::Reply`], its payloads compared with their checksums.
 pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
+    // An item has a part at least; two fields of what is not a read are few.
+    if count_fields(&frame.head) > 2 * PART_COUNT_MAX as usize + FIELD_COUNT_BESIDES {
+        return Err(MalformedMessage::Field("number of fields"));
+    }
     let message = ReplyProto::decode(frame.head)?;
     let mut parts = frame.parts.into_iter();
     let mut next_part = || {
@@ -260,6 +270,9 @@ pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
         AnswerProto::Read(read) => {
             let mut payloads = Vec::new();
             for item in read.items {
+                if item.has_chunk.len() > CHUNK_COUNT_MAX {
+                    return Err(MalformedMessage::Field("number of chunks"));
+                }
                 let first = next_part()?;
                 payloads.push(if item.is_columns {
                     let mut chunks = Vec::new();

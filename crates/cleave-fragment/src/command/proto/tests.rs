@@ -16,7 +16,14 @@ use crate::command::status::{
 };
 
 fn header() -> CommandHeader {
-    CommandHeader { database: [7; 16], epoch: 1, run: u64::MAX, sequence: 3, interaction: 4 }
+    CommandHeader {
+        database: [7; 16],
+        epoch: 1,
+        opening: u64::MAX - 1,
+        run: u64::MAX,
+        sequence: 3,
+        interaction: 4,
+    }
 }
 
 fn page(page: u32) -> PageRef {
@@ -61,7 +68,7 @@ fn every_request() -> Vec<Request> {
         Request::Cancel,
         Request::Release,
         Request::Status,
-        Request::Claim { opening: u64::MAX, after: 0 },
+        Request::Claim { after: u64::MAX },
         Request::GiveUp,
     ]
 }
@@ -96,6 +103,23 @@ fn execute_comes_back_as_it_was() {
         slot_bytes: 7,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        narrowings: vec![Narrowing {
+            input: 3,
+            ranges: vec![
+                KeyRange { from: Vec::new(), below: Some(vec![1]) },
+                KeyRange { from: vec![2], below: None },
+            ],
+            parts: vec![NarrowedPart {
+                segments: vec![SegmentId(4), SegmentId(5)],
+                runs: vec![IndexPages { segment: segment(), pages: vec![page(3)] }],
+                rows: vec![0, u64::MAX],
+            }],
+        }],
+        indexes: vec![IndexInput {
+            number: 5,
+            runs: vec![IndexPages { segment: segment(), pages: vec![page(1), page(2)] }],
+        }],
+        reserved: vec![page(0).extent, Extent { start: BlockAddress(0), block_count: 1 }],
     };
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
     let mut spoilt = encode_execute(1, execute.clone());
@@ -191,7 +215,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         assert_eq!(decode_error(encode_error(FrameKind::Error, 1, &error)).unwrap(), error);
         code += 1;
     }
-    assert_eq!(code, 18, "every cause has its number");
+    assert_eq!(code, 19, "every cause has its number");
     let slot = Slot {
         number: 5,
         row_count: 6,
@@ -267,5 +291,20 @@ proptest! {
             drop(decode_slot(frame(&head)));
             drop(decode_report(frame(&head)));
         }
+    }
+}
+
+#[test]
+fn a_reply_of_more_items_than_parts_is_refused() {
+    // Items of no bytes, of what was read; then one item of as many chunks.
+    let mut items = vec![0x1a, 0x80, 0x80, 0x80, 0x01];
+    items.extend([0x0a, 0x00].repeat(1 << 20));
+    let mut chunks = vec![0x1a, 0x8a, 0x80, 0x40, 0x0a, 0x86, 0x80, 0x40, 0x08, 0x01, 0x12];
+    chunks.extend([0x80, 0x80, 0x40]);
+    chunks.extend(vec![0; 1 << 20]);
+    for (head, field) in [(items, "number of fields"), (chunks, "number of chunks")] {
+        let parts = vec![Payload::new(Bytes::new())];
+        let frame = Frame { kind: FrameKind::Reply, request: 1, head: head.into(), parts };
+        assert_eq!(decode_reply(frame), Err(MalformedMessage::Field(field)));
     }
 }

@@ -52,16 +52,32 @@ pub(super) fn compute(
     Ok(Some(Arc::new(array.with_precision_and_scale(plan.precision, plan.scale)?)))
 }
 
+/// How two numerics of these types are computed digit for digit; none where a scale is out of reach.
+pub(crate) fn arithmetic(
+    operator: Operator,
+    left: &DataType,
+    right: &DataType,
+) -> Option<Arithmetic> {
+    match (left, right) {
+        (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) => {
+            Plan::of(operator, (*p1, *s1), (*p2, *s2)).map(|plan| plan.kind)
+        }
+        _ => None,
+    }
+}
+
 /// What is done to each pair of values.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    kind: Kind,
+    kind: Arithmetic,
     precision: u8,
     scale: i8,
 }
 
+/// What is done to the unscaled values of two numerics.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+pub(crate) enum Arithmetic {
+    /// They are multiplied.
     Product,
     /// A sum of the operands, each times its factor.
     Sum(i64, i64),
@@ -74,7 +90,7 @@ impl Plan {
         if operator == Operator::Multiply {
             let precision = p1.saturating_add(p2).saturating_add(1).min(DECIMAL128_MAX_PRECISION);
             let scale = s1.checked_add(s2).filter(|scale| *scale <= DECIMAL128_MAX_SCALE)?;
-            return Some(Self { kind: Kind::Product, precision, scale });
+            return Some(Self { kind: Arithmetic::Product, precision, scale });
         }
         let scale = s1.max(s2);
         let digits = i16::from(p1) - i16::from(s1);
@@ -86,8 +102,8 @@ impl Plan {
         };
         let (a, b) = (factor(s1)?, factor(s2)?);
         let kind = match operator {
-            Operator::Plus => Kind::Sum(a, b),
-            Operator::Minus => Kind::Sum(a, -b),
+            Operator::Plus => Arithmetic::Sum(a, b),
+            Operator::Minus => Arithmetic::Sum(a, -b),
             _ => return None,
         };
         Some(Self { kind, precision, scale })
@@ -101,8 +117,8 @@ impl Plan {
     fn apply(self, a: i128, b: i128) -> i128 {
         let (a, b) = (i128::from(a as i64), i128::from(b as i64));
         match self.kind {
-            Kind::Product => a * b,
-            Kind::Sum(x, y) => a * i128::from(x) + b * i128::from(y),
+            Arithmetic::Product => a * b,
+            Arithmetic::Sum(x, y) => a * i128::from(x) + b * i128::from(y),
         }
     }
 }

@@ -109,7 +109,7 @@ async fn a_device_that_sends_more_than_was_granted_is_cut_off() {
     let host = async {
         let connection = dial(listener.local_addr().unwrap()).open().await.unwrap();
         let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
-        let credit = Credit { received: 5, granted: 8 };
+        let credit = Credit::new(5, 3, 1 << 20);
         let frame = Frame::of_head(FrameKind::Execute, 1, Vec::new());
         let error = connection.execute(frame, slots, credit).await.unwrap_err();
         let mut count = 0;
@@ -136,4 +136,19 @@ async fn a_peer_that_says_nothing_is_given_up() {
         assert!(matches!(error, LinkError::HandshakeTimeout { .. }), "{error:?}");
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
+}
+
+#[test]
+fn credit_is_of_slots_and_of_bytes() {
+    // Four slots of ten bytes, from slot 3 on, of which one may be larger.
+    let mut credit = Credit::new(3, 4, 40);
+    assert!(credit.receive(10) && credit.receive(29) && credit.receive(500));
+    assert!(!credit.receive(1), "the bytes are used up");
+    credit.grant(5, 4);
+    assert!(!credit.receive(1), "the large one is still here");
+    credit.grant(6, 4);
+    assert!(credit.receive(1) && credit.receive(1) && credit.receive(1) && credit.receive(1));
+    assert!(!credit.receive(1), "the slots are used up");
+    credit.grant(100, 4);
+    assert!(credit.receive(1000), "a slot larger than all may come alone");
 }

@@ -1,12 +1,14 @@
 //! The stream of one copy of a scan: morsels in, batches of visible, matching rows out.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
 use cleave_store::{ColumnRef, OverflowValues, PageRead, Pick, overflow_pages};
 use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::TaskContext;
+use datafusion_execution::memory_pool::MemoryPool;
 use datafusion_physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion_physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
@@ -19,6 +21,8 @@ use super::scan_page::{ScanPage, external};
 use super::{TableScan, VERSION_COLUMNS};
 use crate::fragment::FragmentContext;
 use crate::morsel::{Morsel, MorselSource};
+use crate::narrowing::{NarrowedInput, rows_of};
+use crate::operators::dense_aggregate_exec::SharedGroups;
 
 /// What one copy of a scan carries through its stream.
 pub(super) struct ScanRun {
@@ -27,12 +31,17 @@ pub(super) struct ScanRun {
     /// Filters that tighten while the scan runs. Losing one changes nothing.
     dynamic_filters: Vec<Condition>,
     context: Arc<FragmentContext>,
+    /// What an index leaves of the input.
+    narrowed: Option<Arc<NarrowedInput>>,
+    memory: Arc<dyn MemoryPool>,
     batch_size: usize,
     baseline: BaselineMetrics,
     rows_read: Count,
     pages_read: Count,
     /// Whether the last page had matches: the next is then read in one request.
     pages_match: std::sync::atomic::AtomicBool,
+    /// Who is offered each page before it is decoded.
+    taker: Option<SharedGroups>,
 }
 
 impl ScanRun {
@@ -40,9 +49,10 @@ impl ScanRun {
         scan: Arc<TableScan>,
         dynamic_filters: &[Arc<dyn PhysicalExpr>],
         context: Arc<FragmentContext>,
-        batch_size: usize,
+        task: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
+        taker: Option<SharedGroups>,
     ) -> Result<Self> {
         let conditions = scan.predicate.iter().flat_map(split_conjunction);
         let conditions = conditions.map(|expr| Condition::new(expr, &scan.filter));
@@ -51,13 +61,16 @@ impl ScanRun {
         Ok(Self {
             conditions: conditions.collect::<Result<_>>()?,
             dynamic_filters: dynamic_filters.collect::<Result<_>>()?,
+            narrowed: context.narrowings.get(&scan.input).map(Arc::clone),
+            memory: Arc::clone(task.memory_pool()),
             scan,
             context,
-            batch_size: batch_size.max(1),
+            batch_size: task.session_config().batch_size().max(1),
             baseline: BaselineMetrics::new(metrics, partition),
             rows_read: MetricBuilder::new(metrics).counter("rows_read", partition),
             pages_read: MetricBuilder::new(metrics).counter("pages_read", partition),
             pages_match: false.into(),
+            taker,
         })
     }
 }
@@ -114,8 +127,21 @@ impl CountedRows {
     }
 }
 
-fn read_morsel(run: Arc<ScanRun>, morsel: Morsel) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
-    Box::pin(async move { run.read_morsel(&morsel).await })
+fn read_morsel(
+    run: Arc<ScanRun>,
+    mut morsel: Morsel,
+) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
+    Box::pin(async move {
+        if let Some(narrowed) = &run.narrowed {
+            narrowed.resolve(&*run.context.pages, &run.memory).await?;
+            let segment = morsel.segment.segment;
+            morsel.pages.retain(|page| narrowed.hits_on(segment, page) != Some(&[]));
+            if morsel.pages.is_empty() {
+                return Ok(Vec::new());
+            }
+        }
+        run.read_morsel(&morsel).await
+    })
 }
 
 impl ScanRun {
@@ -158,10 +184,16 @@ impl ScanRun {
             self.read_rest(&mut pages, &missing).await?;
         }
         let output_values = self.read_overflow(morsel, &pages, &self.scan.output.columns).await?;
-        let _timer = self.baseline.elapsed_compute().timer();
         let mut batches = Vec::new();
-        for page in &mut pages {
-            self.materialise(page, &output_values, &mut batches)?;
+        {
+            let _timer = self.baseline.elapsed_compute().timer();
+            for page in &mut pages {
+                self.materialise(page, &output_values, &mut batches)?;
+            }
+        }
+        if batches.is_empty() && self.taker.is_some() {
+            // Nothing comes out of the scan where it would make room for others.
+            tokio::task::yield_now().await;
         }
         Ok(batches)
     }
@@ -254,9 +286,22 @@ impl ScanRun {
 
     /// Decides which rows of `page` are visible and satisfy the predicate.
     fn select(&self, page: &mut ScanPage<'_>, overflow: &OverflowValues) -> Result<()> {
-        let visible = page.visible_rows(self.context.snapshot)?;
-        page.selection = self.narrow(page, visible, &self.conditions, overflow)?;
+        let mut kept = page.visible_rows(self.context.snapshot)?;
+        if let Some(found) = self.found(page) {
+            kept = Some(match kept {
+                Some(visible) => &visible & &found,
+                None => found,
+            });
+        }
+        page.selection = self.narrow(page, kept, &self.conditions, overflow)?;
         Ok(())
+    }
+
+    /// The rows of `page` that an index has found; None: any may match.
+    fn found(&self, page: &ScanPage<'_>) -> Option<BooleanBuffer> {
+        let hits = self.narrowed.as_ref()?.hits_on(page.read.segment.segment, page.place)?;
+        let vid_first = page.vid_first()?;
+        Some(rows_of(hits, vid_first, page.row_count()))
     }
 
     /// The rows of `kept` (None: all) that satisfy all of `conditions`.
@@ -289,6 +334,11 @@ impl ScanRun {
         page.selection = self.narrow(page, selection, &self.dynamic_filters, overflow)?;
         let output = &self.scan.output;
         page.open(output, overflow)?;
+        if let Some(taker) = &self.taker
+            && taker.lock().unwrap_or_else(PoisonError::into_inner).absorb(page, output)?
+        {
+            return Ok(());
+        }
         let selection = page
             .selection
             .as_ref()

@@ -19,12 +19,12 @@ use datafusion_common::{DataFusionError, Result, internal_err};
 use crate::morsel::MorselPage;
 
 /// A page on its way through the scan.
-pub(super) struct ScanPage<'a> {
+pub(crate) struct ScanPage<'a> {
     pub(super) place: &'a MorselPage,
     pub(super) read: PageRead,
     pub(super) columns: PageColumns,
     /// Rows that are visible and match; `None`: all.
-    pub(super) selection: Option<BooleanBuffer>,
+    pub(crate) selection: Option<BooleanBuffer>,
     opened: Vec<(ColumnRef, OpenColumn)>,
 }
 
@@ -35,8 +35,15 @@ impl<'a> ScanPage<'a> {
     }
 
     /// Rows, dead versions included.
-    pub(super) fn row_count(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.columns.header.row_count as usize
+    }
+
+    /// The row in slot 0, where rows count up from it.
+    pub(super) fn vid_first(&self) -> Option<u64> {
+        let entry = self.columns.header.entry(ColumnRef::Vid)?;
+        let vid_first = self.place.vid_first;
+        (entry.encoding == Encoding::Sequence && entry.base == vid_first).then_some(vid_first)
     }
 
     /// Opens those of `columns` that are not open yet. `overflow` has the long values of the selected rows.
@@ -60,7 +67,7 @@ impl<'a> ScanPage<'a> {
     }
 
     /// A column that was opened.
-    pub(super) fn column(&self, column: ColumnRef) -> Result<&OpenColumn> {
+    pub(crate) fn column(&self, column: ColumnRef) -> Result<&OpenColumn> {
         match self.opened.iter().find(|(opened, _)| *opened == column) {
             Some((_, opened)) => Ok(opened),
             None => internal_err!("{column} was not opened"),
@@ -146,6 +153,6 @@ pub(super) fn true_bits(array: &BooleanArray) -> BooleanBuffer {
     }
 }
 
-pub(super) fn external(error: cleave_store::StoreError) -> DataFusionError {
+pub(crate) fn external(error: cleave_store::StoreError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }

@@ -49,7 +49,7 @@ fn segment(id: u32, table_id: u32, sealed: bool) -> SegmentDirectory {
     directory
 }
 
-/// One table with a sealed and an open segment, on a database with two devices.
+/// A table of two tablets, the first with a sealed and an open segment, on a database with three devices.
 fn state(directory: &Path) -> CatalogState {
     let (sealed, open) = (segment(1, 7, true), segment(2, 7, false));
     let mut files = BTreeMap::new();
@@ -86,7 +86,10 @@ fn state(directory: &Path) -> CatalogState {
         version_map: Arc::new(map),
         indexes: indexes.iter().map(stored).collect(),
     };
-    let table = TableState { schema, indexes, tablets: vec![Arc::new(tablet)] };
+    let second =
+        TabletState { id: TabletId(1), device: DeviceId(2), heap: Vec::new(), ..tablet.clone() };
+    let tablets = vec![Arc::new(tablet), Arc::new(second)];
+    let table = TableState { schema, indexes, tablets, division: Division::Hash(vec![2, 1]) };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {
             id: DeviceId(id),
@@ -146,6 +149,8 @@ fn what_is_written_is_read() {
     assert_eq!(read.files, state.files);
     let (read, wrote) = (read.table("title").unwrap(), state.table("title").unwrap());
     assert_eq!(read.schema, wrote.schema);
+    assert_eq!((&read.division, read.tablets.len()), (&Division::Hash(vec![2, 1]), 2));
+    assert_eq!(read.tablets[1].device, DeviceId(2));
     let (read, wrote) = (&read.tablets[0], &wrote.tablets[0]);
     assert_eq!(read.heap, wrote.heap);
     assert_eq!(read.version_map, wrote.version_map);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
-    TimestampMillisecondArray,
+    ArrayRef, AsArray, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray,
+    RecordBatch, StringArray, TimestampMillisecondArray,
 };
 use arrow::datatypes::SchemaRef;
 use cleave_store::TableSchema;
@@ -247,6 +247,67 @@ fn long_files_come_in_bounded_batches() {
         })
         .collect();
     assert_eq!(back, values);
+}
+
+#[test]
+fn wide_values_that_dictionaries_stand_for_come_in_bounded_batches() {
+    let table = created("CREATE TABLE t (a text, n int)");
+    let scratch = scratch();
+    // 2.7 GB of text in a file of some hundred kilobytes, behind short values.
+    const ROW_COUNT: usize = 70_000;
+    let long = |letter: &str| letter.repeat(40_000);
+    let words = StringArray::from(vec!["short".to_owned(), long("a"), long("b")]);
+    let word_of = |row: usize| if row < 2_000 { 0 } else { 1 + row % 2 };
+    let keys = (0..ROW_COUNT).map(|row| i32::try_from(word_of(row)).unwrap());
+    let keys = Int32Array::from_iter_values(keys);
+    let numbers = Int32Array::from_iter_values((0..70_000).collect::<Vec<i32>>());
+    let coded: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
+    let batch =
+        RecordBatch::try_from_iter([("a", coded), ("n", Arc::new(numbers) as ArrayRef)]).unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
+    assert!(std::fs::metadata(&scratch.path).unwrap().len() < 1 << 20);
+    let mut row = 0;
+    for batch in ParquetReader::open(&scratch.path, &table, &[], 0).unwrap() {
+        let batch = batch.unwrap();
+        assert!(batch.get_array_memory_size() < 32 << 20, "{}", batch.get_array_memory_size());
+        let texts = batch.column(0).as_string::<i32>();
+        let numbers = batch.column(1).as_primitive::<arrow::datatypes::Int32Type>();
+        for (text, number) in texts.iter().zip(numbers.values()) {
+            assert_eq!(usize::try_from(*number).unwrap(), row);
+            let expected = [("short", 5), ("a", 40_000), ("b", 40_000)][word_of(row)];
+            let text = text.unwrap();
+            assert_eq!((&text[..expected.0.len()], text.len()), expected);
+            row += 1;
+        }
+    }
+    assert_eq!(row, ROW_COUNT);
+}
+
+#[test]
+#[ignore = "takes 3 GB of memory"]
+fn text_that_outgrows_an_array_is_read_on_in_smaller_batches() {
+    let table = created("CREATE TABLE t (a text, n int)");
+    let scratch = scratch();
+    let keys = Int32Array::from_iter_values((0..66_000).map(|row| row % 2));
+    let words = StringArray::from(vec!["a".repeat(40_000), "b".repeat(40_000)]);
+    let coded: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..66_000));
+    let batch = RecordBatch::try_from_iter([("a", coded), ("n", numbers)]).unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
+    let mut reader = ParquetReader::open(&scratch.path, &table, &[], 0).unwrap();
+    // As if its writer had said nothing, and the first rows had been short.
+    (reader.batch_rows, reader.batch_rows_max) = (65_536, 65_536);
+    reader.begin().unwrap();
+    let mut row = 0;
+    for batch in reader {
+        let batch = batch.unwrap();
+        let numbers = batch.column(1).as_primitive::<arrow::datatypes::Int32Type>();
+        for (text, number) in batch.column(0).as_string::<i32>().iter().zip(numbers.values()) {
+            assert_eq!((*number, text.unwrap().len()), (row, 40_000));
+            row += 1;
+        }
+    }
+    assert_eq!(row, 66_000);
 }
 
 proptest::proptest! {

@@ -18,8 +18,8 @@ fn rows(values: &str) -> Option<Vec<Vec<String>>> {
     let text = |value: &Constant<'_>| match value {
         Constant::Null => "NULL".to_owned(),
         Constant::Default => "DEFAULT".to_owned(),
-        Constant::Text(text) => (*text).to_owned(),
-        Constant::Negative(text) => format!("-{text}"),
+        Constant::Literal(Literal::String, text) => format!("'{text}'"),
+        Constant::Literal(_, text) => text.to_string(),
     };
     Some(rows.iter().map(|row| row.iter().map(text).collect()).collect())
 }
@@ -30,7 +30,10 @@ fn constants_keep_their_text() {
         rows("VALUES (1, -2.50, 'it''s', NULL, DEFAULT, true), ((3), 4e5, E'a\\tb', $$x$$, 0, 0)");
     assert_eq!(
         found.unwrap(),
-        [["1", "-2.50", "it's", "NULL", "DEFAULT", "true"], ["3", "4e5", "a\tb", "x", "0", "0"],]
+        [
+            ["1", "-2.50", "'it's'", "NULL", "DEFAULT", "true"],
+            ["3", "4e5", "'a\tb'", "'x'", "0", "0"],
+        ]
     );
 }
 
@@ -40,6 +43,7 @@ fn anything_else_is_a_query() {
         "VALUES (1 + 1)",
         "VALUES (now())",
         "VALUES (-'5')",
+        "VALUES (- -5)",
         "VALUES (DATE '2024-01-01')",
         "VALUES (1), (2) LIMIT 1",
         "VALUES (1), (2) ORDER BY 1",

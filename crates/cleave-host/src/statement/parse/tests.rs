@@ -332,3 +332,17 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn explains_of_explains_are_refused_however_many() {
+    let explains = || {
+        for script in ["EXPLAIN ".repeat(19_999), "EXPLAIN (ANALYZE) ".repeat(9_000)] {
+            let error = refused(&script);
+            assert_eq!(error.sqlstate(), "0A000", "{error}");
+            assert!(error.to_string().contains("EXPLAIN of this statement"), "{error}");
+        }
+    };
+    // As much stack as a thread has where nobody says how much.
+    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(explains);
+    thread.unwrap().join().unwrap();
+}

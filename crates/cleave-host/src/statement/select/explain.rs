@@ -9,10 +9,12 @@ use cleave_fragment::command::status::metrics_sets;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 
-use super::{PlannedQuery, plan_query};
+use super::index_choice::IndexChoice;
+use super::{PlannedQuery, StatementContext, plan_query};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
@@ -29,6 +31,8 @@ struct PlanNode {
     /// Its arguments, as the engine shows them.
     detail: String,
     rows: Option<usize>,
+    /// Rows that the planner expects.
+    estimate: Option<usize>,
     time: Option<Duration>,
 }
 
@@ -60,6 +64,32 @@ pub async fn explain(
             lines
         }
     };
+    shown(lines)
+}
+
+/// EXPLAIN of a query that is looked up without a plan, which `what` describes; `measured`: its rows and how long they
+/// took.
+pub fn explain_look_up(
+    what: String,
+    measured: Option<(usize, Duration)>,
+    format: ExplainFormat,
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let (name, detail) = (what, String::new());
+    let nodes =
+        [PlanNode { depth: 0, device: None, name, detail, estimate: None, rows: None, time: None }];
+    let lines = measured.map(|(rows, elapsed)| {
+        let line = |name: &str, value: String| (name.to_owned(), value);
+        vec![line("rows", rows.to_string()), line("execution time", time(elapsed))]
+    });
+    let tail = Tail { groups: vec![("Measured", lines.unwrap_or_default())] };
+    shown(match format {
+        ExplainFormat::Text => text_lines(&nodes, &tail),
+        ExplainFormat::Json => vec![json(&nodes, &tail)],
+        ExplainFormat::Fragment => Vec::new(),
+    })
+}
+
+fn shown(lines: Vec<String>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let schema = Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]));
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])
         .map_err(datafusion::error::DataFusionError::from)?;
@@ -106,6 +136,12 @@ impl Tail {
                 let total = input.page_count;
                 let text = match &input.index {
                     None => format!("{} of {total} pages left by zone maps", input.pages_left()),
+                    Some((IndexChoice { name, entry_count, page_count: Some(pages) }, before)) => {
+                        format!(
+                            "{before} of {total} pages left by zone maps; the scan reads index {name}: up to \
+                             {entry_count} entries on {pages} pages"
+                        )
+                    }
                     Some((index, before)) => format!(
                         "{before} of {total} pages left by zone maps, {} of them by index {}: {} entries",
                         input.pages_left(),
@@ -113,10 +149,19 @@ impl Tail {
                         index.entry_count
                     ),
                 };
+                let text = match input.tablet_count {
+                    Some(count) => format!(
+                        "{text}; in {count} of {} tablets by {}",
+                        input.table.tablets.len(),
+                        input.table.division.describe(&input.table.schema)
+                    ),
+                    None => text,
+                };
                 (input.table.schema.name.clone(), text)
             })
             .collect();
-        let mut groups = vec![("Cuts", cuts), ("Pages", pages)];
+        let mut groups =
+            vec![("Cuts", cuts), ("Pages", pages), ("Statistics", statistics(&query.context))];
         if let Some(figures) = figures {
             groups.push(("Measured", measured(figures)));
             for fragment in &figures.fragments {
@@ -125,6 +170,29 @@ impl Tail {
         }
         Self { groups }
     }
+}
+
+/// For each table, what the estimates come from.
+fn statistics(context: &StatementContext) -> Vec<(String, String)> {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for input in context.inputs() {
+        let table = &input.input.table;
+        let name = &table.schema.name;
+        if lines.iter().any(|(known, _)| known == name) {
+            continue;
+        }
+        let text = match context.statistics(table) {
+            Some(known) => {
+                format!("analyzed at {} rows, {} by now", known.row_count, table.row_count())
+            }
+            None if !context.settings().use_statistics => {
+                "not used, as the settings ask".to_owned()
+            }
+            None => "none; ANALYZE gathers them".to_owned(),
+        };
+        lines.push((name.clone(), text));
+    }
+    lines
 }
 
 fn measured(figures: &QueryFigures) -> Vec<(String, String)> {
@@ -223,22 +291,31 @@ fn collect_host(
     let metrics = if analyzed { plan.metrics() } else { None };
     nodes.push(node(plan, depth, None, metrics));
     if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
-        let report = fragment.report();
-        let count = count_nodes(fragment.device_plan());
-        let mut metrics =
-            report.map(|report| metrics_sets(&report.operators, count)).unwrap_or_default();
+        let mut metrics = device_metrics(fragment);
         metrics.reverse();
-        collect_device(
-            fragment.device_plan(),
-            depth + 1,
-            fragment.device_name(),
-            &mut metrics,
-            nodes,
-        );
+        let plan = fragment.device_plan();
+        collect_device(plan, depth + 1, &fragment.device_names(), &mut metrics, nodes);
     }
     for child in plan.children() {
         collect_host(child, depth + 1, analyzed, nodes);
     }
+}
+
+/// What the devices measured of each node, all together; nothing where none has finished.
+fn device_metrics(fragment: &FragmentExec) -> Vec<MetricsSet> {
+    let count = count_nodes(fragment.device_plan());
+    let mut together: Vec<MetricsSet> = Vec::new();
+    for report in fragment.reports() {
+        let sets = metrics_sets(&report.operators, count);
+        if together.is_empty() {
+            together = sets;
+            continue;
+        }
+        for (all, own) in together.iter_mut().zip(sets) {
+            own.iter().for_each(|metric| all.push(Arc::clone(metric)));
+        }
+    }
+    together
 }
 
 /// `metrics` holds those of the nodes to come, the next one last.
@@ -270,6 +347,8 @@ fn node(
     let text = text.trim_end();
     let (name, detail) = text.split_once(": ").unwrap_or((text, ""));
     let metrics = metrics.map(|metrics| metrics.aggregate_by_name());
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+    let estimate = statistics.ok().and_then(|known| known.num_rows.get_value().copied());
     let rows = metrics.as_ref().and_then(MetricsSet::output_rows);
     let nanos = metrics.as_ref().and_then(MetricsSet::elapsed_compute);
     PlanNode {
@@ -278,6 +357,7 @@ fn node(
         name: name.to_owned(),
         detail: detail.to_owned(),
         rows,
+        estimate,
         time: nanos.map(|nanos| Duration::from_nanos(nanos as u64)),
     }
 }
@@ -299,12 +379,14 @@ fn text_lines(nodes: &[PlanNode], tail: &Tail) -> Vec<String> {
         if !node.detail.is_empty() {
             let _ = write!(line, ": {}", node.detail);
         }
-        if let Some(rows) = node.rows {
-            let _ = write!(line, "  (rows={rows}");
-            if let Some(spent) = node.time {
-                let _ = write!(line, ", time={}", time(spent));
-            }
-            line.push(')');
+        let said = [
+            node.rows.map(|rows| format!("rows={rows}")),
+            node.estimate.map(|rows| format!("expected={rows}")),
+            node.time.filter(|_| node.rows.is_some()).map(|spent| format!("time={}", time(spent))),
+        ];
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        if !said.is_empty() {
+            let _ = write!(line, "  ({})", said.join(", "));
         }
         lines.push(line);
     }
@@ -330,6 +412,9 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
             ];
             if let Some(rows) = node.rows {
                 fields.push(format!("\"rows\":{rows}"));
+            }
+            if let Some(rows) = node.estimate {
+                fields.push(format!("\"rows_expected\":{rows}"));
             }
             if let Some(spent) = node.time {
                 fields.push(format!("\"time_us\":{}", spent.as_micros()));

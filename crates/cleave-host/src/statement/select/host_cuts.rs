@@ -1,31 +1,36 @@
 //! What the planner asks of the host when it places cuts: devices, their builds, and what is held already.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES_MAX};
 use cleave_fragment::link::AttachMode;
-use cleave_fragment::{TableScanExec, build_id};
-use cleave_plan::split::{CutContext, CutWeight, FragmentPlan};
+use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
+use cleave_plan::TableFacts;
+use cleave_plan::split::{CutContext, CutWeight, FragmentPlan, ScanShare};
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::planned_input::PlannedInput;
-use super::statement_context::StatementContext;
+use super::statement_context::{StatementContext, StatementInput};
 use crate::catalog::DeviceId;
-use crate::cooperative::fragment_exec::FragmentExec;
+use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::device::Device;
 use crate::error::Error;
 
 /// Bytes that a text value is taken to have.
 const TEXT_BYTES: f64 = 24.0;
-/// Share of its rows that a scan is taken to keep once the keys of the join above are known.
+/// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
+/// many there are.
 const KEYS_KEEP: f64 = 0.25;
-/// Groups that an aggregate with keys is taken to make, at most.
+/// Groups that an aggregate with keys is taken to make, at most, where nothing tells how many there are.
 const GROUP_COUNT: f64 = 10_000.0;
 
 /// The host's answers for one statement.
@@ -47,17 +52,29 @@ impl HostCuts {
     pub(super) async fn new(context: Arc<StatementContext>) -> Result<Self, Error> {
         let mut devices = BTreeMap::new();
         for input in context.inputs() {
-            for id in &input.input.devices {
-                if !devices.contains_key(id) {
-                    devices.insert(*id, DeviceFacts::of(context.database().attached(*id)?).await?);
+            for id in input.input.devices() {
+                if let Entry::Vacant(unknown) = devices.entry(id) {
+                    unknown.insert(DeviceFacts::of(context.database().attached(id)?).await?);
                 }
             }
         }
         Ok(Self { context, devices, fragment_count: AtomicUsize::new(0) })
     }
 
-    fn facts(&self, input: &PlannedInput) -> Option<&DeviceFacts> {
-        input.devices.iter().next().and_then(|id| self.devices.get(id))
+    /// The parts of the input of `scan`, each with the device that it lies on.
+    fn parts_of(&self, scan: &TableScanExec) -> Result<Vec<(&DeviceFacts, StatementInput)>> {
+        let whole = self.context.input(scan.scan().input)?;
+        let all_rows = whole.input.rows_left() as f64;
+        let share = |id: DeviceId| {
+            let input = whole.input.on_device(id);
+            let row_estimate = match input.rows_left() as f64 {
+                rows if rows < all_rows => whole.row_estimate * rows / all_rows,
+                _ => whole.row_estimate,
+            };
+            let facts = self.devices.get(&id)?;
+            Some((facts, StatementInput { input: Arc::new(input), row_estimate }))
+        };
+        Ok(whole.input.devices().into_iter().filter_map(share).collect())
     }
 }
 
@@ -86,37 +103,73 @@ impl CutContext for HostCuts {
         self.context.settings().pages_only().map(str::to_owned)
     }
 
-    fn refusal(&self, scan: &TableScanExec) -> Option<String> {
-        let input = match self.context.input(scan.scan().input) {
-            Ok(input) => input.input,
-            Err(error) => return Some(error.to_string()),
+    fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare> {
+        let parts = match self.parts_of(scan) {
+            Ok(parts) => parts,
+            Err(error) => return vec![nowhere(error.to_string())],
         };
-        if input.devices.len() > 1 {
-            return Some(format!("its tablets lie on {} devices", input.devices.len()));
-        }
-        match self.facts(&input) {
-            Some(facts) => {
-                facts.refusal.clone().or_else(|| too_long_for_a_slot(facts, scan, &input))
-            }
-            None => Some("it has no device".to_owned()),
-        }
+        let shares: Vec<ScanShare> = parts
+            .into_iter()
+            .map(|(facts, part)| ScanShare {
+                device: facts.device.name().to_owned(),
+                refusal: facts
+                    .refusal
+                    .clone()
+                    .or_else(|| too_long_for_a_slot(facts, scan, &part.input)),
+            })
+            .collect();
+        if shares.is_empty() { vec![nowhere("it has no device".to_owned())] } else { shares }
     }
 
-    fn weight(&self, fragment: &FragmentPlan) -> CutWeight {
+    fn distinct_count(&self, scan: &TableScanExec, column: &str) -> Option<f64> {
+        self.context.distinct_count(&scan.scan().table, column)
+    }
+
+    fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight> {
+        let parts = self.parts_of(&fragment.scan).unwrap_or_default();
+        parts.iter().map(|(facts, part)| self.weight(fragment, facts, part)).collect()
+    }
+
+    fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
+        let parts: Vec<FragmentPart> = self
+            .parts_of(&fragment.scan)?
+            .into_iter()
+            .zip(&fragment.on_device)
+            .map(|((facts, input), on_device)| FragmentPart {
+                device: Arc::clone(&facts.device),
+                input,
+                on_device: *on_device,
+            })
+            .collect();
+        if parts.is_empty() {
+            let message = "a fragment over a table without a device".to_owned();
+            return Err(DataFusionError::Internal(message));
+        }
+        let number = self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let context = Arc::clone(&self.context);
+        Ok(Arc::new(FragmentExec::new(number, fragment, parts, context)))
+    }
+}
+
+/// The share of a scan that cannot be cut.
+fn nowhere(reason: String) -> ScanShare {
+    ScanShare { device: String::new(), refusal: Some(reason) }
+}
+
+impl HostCuts {
+    /// What would cross the link of one device.
+    fn weight(
+        &self,
+        fragment: &FragmentPlan,
+        facts: &DeviceFacts,
+        part: &StatementInput,
+    ) -> CutWeight {
         let scan = fragment.scan.scan();
-        let Ok(statement_input) = self.context.input(scan.input) else {
-            return CutWeight {
-                result_bytes: 0.0,
-                chunk_bytes: 0.0,
-                held_bytes: 0.0,
-                link_is_free: true,
-            };
-        };
-        let input = &statement_input.input;
+        let input = &part.input;
         let table = input.table.schema.arrow();
         let mut columns: Vec<ColumnRef> = scan.output.columns.clone();
         columns.extend(scan.filter.columns.iter().filter(|c| !scan.output.columns.contains(c)));
-        let share = |columns: &[ColumnRef]| {
+        let share_of = |columns: &[ColumnRef]| {
             let read: f64 = columns
                 .iter()
                 .filter_map(|column| match column {
@@ -127,32 +180,22 @@ impl CutContext for HostCuts {
                 .sum();
             (read / row_bytes(&table)).min(1.0)
         };
-        let read_share = share(&columns);
+        let read_share = share_of(&columns);
+        let share_read = input.share_read();
         let (mut chunk_bytes, mut held_bytes) = (0.0, 0.0);
         let pool = self.context.database().buffer_pool();
         for (device, entry) in input.entries() {
-            let bytes = entry.page.extent.bytes() as f64 * read_share;
+            let bytes = entry.page.extent.bytes() as f64 * read_share * share_read;
             chunk_bytes += bytes;
             if !columns.is_empty() {
                 let held = pool.held_count(device, &entry.page, &columns);
                 held_bytes += bytes * held as f64 / columns.len() as f64;
             }
         }
-        let link_is_free = self.facts(input).is_none_or(|facts| facts.mode == AttachMode::Embedded);
-        let result_bytes = result_rows(fragment, statement_input.row_estimate)
-            * row_bytes(&fragment.plan.schema());
+        let link_is_free = facts.mode == AttachMode::Embedded;
+        let result_bytes =
+            result_rows(fragment, part.row_estimate) * row_bytes(&fragment.plan.schema());
         CutWeight { result_bytes, chunk_bytes, held_bytes, link_is_free }
-    }
-
-    fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = self.context.input(fragment.scan.scan().input)?;
-        let facts = self.facts(&input.input).ok_or_else(|| {
-            DataFusionError::Internal("a fragment over a table without a device".to_owned())
-        })?;
-        let number = self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1;
-        let device = Arc::clone(&facts.device);
-        let context = Arc::clone(&self.context);
-        Ok(Arc::new(FragmentExec::new(number, fragment, input, device, context)))
     }
 }
 
@@ -183,15 +226,33 @@ fn too_long_for_a_slot(
 fn result_rows(fragment: &FragmentPlan, scanned: f64) -> f64 {
     let mut rows = scanned;
     if !fragment.dynamic_filters.is_empty() {
-        rows *= KEYS_KEEP;
+        rows *= fragment.filters_keep.unwrap_or(KEYS_KEEP);
     }
-    if let Some(aggregate) = fragment.plan.downcast_ref::<AggregateExec>() {
-        rows = if aggregate.group_expr().is_empty() { 1.0 } else { rows.min(GROUP_COUNT) };
+    let helped = fragment.plan.downcast_ref::<DenseAggregateExec>();
+    let top = helped.map_or(&fragment.plan, DenseAggregateExec::aggregate);
+    if let Some(aggregate) = top.downcast_ref::<AggregateExec>() {
+        rows = if aggregate.group_expr().is_empty() {
+            1.0
+        } else {
+            rows.min(group_count(aggregate).unwrap_or(GROUP_COUNT))
+        };
     }
     match fragment.fetch.or_else(|| fragment.plan.fetch()) {
         Some(fetch) => rows.min(fetch as f64),
         None => rows,
     }
+}
+
+/// Groups that `aggregate` makes, where the distinct counts of all its keys are known.
+fn group_count(aggregate: &AggregateExec) -> Option<f64> {
+    let (context, all) = (StatisticsContext::new(), StatisticsArgs::new());
+    let input = context.compute(aggregate.input().as_ref(), &all).ok()?;
+    let counts = aggregate.group_expr().expr().iter().map(|(key, _)| {
+        let column = key.downcast_ref::<Column>()?;
+        let known = input.column_statistics.get(column.index())?.distinct_count.get_value()?;
+        Some(*known as f64 + 1.0)
+    });
+    counts.product()
 }
 
 fn row_bytes(schema: &SchemaRef) -> f64 {

@@ -6,8 +6,12 @@
 //!
 //! 1. [`bounds`] takes what the conditions say of single columns: equal to one of some values, not below, not above.
 //! 2. [`ranges`] turns it into ranges of an index's keys: equal values of its first columns, then one range.
-//! 3. [`choose`] leaves out an index whose fences say already that too many entries lie there, reads the entries of the
+//! 3. [`choose`] leaves out an index whose fences, or the table's statistics, say already that too many entries lie there, reads the entries of the
 //!    best one that is left, up to the number at which a scan of the table is better, and finds the rows' pages.
+//!
+//! Where the scan will most likely run on a device behind a link, step 3 may leave reading the index to it
+//! ([`is_cheaper_there`]): then pages of the index do not cross the link, nor does planning wait for them, and what crosses
+//! are the names of all pages of the table that zone maps leave, instead of few.
 //!
 //! The number is that of rows which, spread at random, would touch half of the pages that zone maps leave: a page that
 //! is read at all is read for the whole column. So the entries read are never many, and planning may read them. The
@@ -20,7 +24,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cleave_store::{ColumnType, KeyColumn, KeyRange, TableSchema, after_prefix};
+use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
+use cleave_fragment::link::AttachMode;
+use cleave_fragment::{IndexPages, build_id};
+use cleave_plan::cardinality::selectivity_of_all;
+use cleave_store::index::run::KEY_COLUMN;
+use cleave_store::{
+    ColumnRef, ColumnType, KeyColumn, KeyRange, PageRef, TableSchema, after_prefix,
+};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
@@ -28,30 +39,44 @@ use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
 
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
-use crate::catalog::TableState;
+use crate::catalog::index_definition::IndexColumn;
+use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
-use crate::settings::Stack;
+use crate::settings::{Split, Stack};
 
 /// Most ranges of one scan, of lists of values over several columns.
 const RANGE_COUNT_MAX: usize = 256;
+/// So many times more entries than pay are not looked for: an estimate may be wrong by less.
+const EXPECTED_TOO_MANY: f64 = 4.0;
 /// Of the pages that zone maps leave, the part that random rows touch when an index stops to pay: ln 2 rows a page.
 const ROWS_PER_PAGE: f64 = std::f64::consts::LN_2;
+/// Where the scan reads the index, it looks at one row in so many at most: reading an entry costs about what it costs to
+/// evaluate conditions on this many rows. Not measured yet: `scripts/bench.py index` is for it.
+const ROWS_PER_ENTRY: u64 = 64;
+/// What the name of a page takes in a request.
+const PAGE_NAME_BYTES: u64 = 48;
+/// Bytes that a link could carry while it waits for an answer: a gigabit for half a millisecond.
+const ROUND_TRIP_BYTES: u64 = 64 << 10;
+/// The columns of an index page.
+const KEY_COLUMNS: [ColumnRef; 2] = [ColumnRef::User(KEY_COLUMN), ColumnRef::Vid];
 
 /// An index that a scan goes through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexChoice {
     /// Its name.
     pub name: String,
-    /// Entries found.
+    /// Entries found, or the most that there may be.
     pub entry_count: usize,
+    /// Pages of the index that the scan reads; None: it was read while planning.
+    pub page_count: Option<usize>,
 }
 
 /// What the conditions say of one column. All of it holds for every row that matches.
 #[derive(Debug, Clone, Default)]
-struct ColumnBounds {
+pub(super) struct ColumnBounds {
     /// One of these.
-    equal: Option<Vec<ScalarValue>>,
+    pub(super) equal: Option<Vec<ScalarValue>>,
     /// Not below.
     low: Option<ScalarValue>,
     /// Not above.
@@ -78,9 +103,24 @@ pub(super) async fn choose(
     if bounds.is_empty() || limit == 0 {
         return Ok(input);
     }
-    let Some(best) = best_index(&table, &bounds, limit) else { return Ok(input) };
+    let expected = |columns: &[IndexColumn]| expected_entries(context, &table, filters, columns);
+    let there = device_that_may(context, &input).await;
+    let limit_there = usize::try_from(input.rows_left() / ROWS_PER_ENTRY).unwrap_or(usize::MAX);
+    let limit_most = if there.is_some() { limit.max(limit_there) } else { limit };
+    let Some(best) = best_index(&table, &bounds, limit_most, &expected) else { return Ok(input) };
+    if let Some(device) = there {
+        let scan = unread(context, &input, &best).await?;
+        let (missing_bytes, waits) = scan.missing(context, device, best.ranges.len());
+        if best.entry_count_min > limit as u64
+            || is_cheaper_there(missing_bytes, waits, input.pages_left())
+        {
+            let choice = scan.choice(best.name);
+            return Ok(input.narrowed(best.ranges, scan.tablets, choice));
+        }
+    }
     let mut rows: Vec<(usize, u64)> = Vec::new();
-    for (place, tablet) in table.tablets.iter().enumerate() {
+    for place in input.tablets() {
+        let Some(tablet) = table.tablets.get(place) else { continue };
         let Some(index) = tablet.index(best.id) else { return Ok(input) };
         // Keys are read by column, however pages cross the link otherwise.
         let stack = match context.settings().stack {
@@ -94,8 +134,89 @@ pub(super) async fn choose(
         rows.extend(vids.into_iter().map(|vid| (place, vid)));
     }
     let name = best.name;
-    let choice = IndexChoice { name, entry_count: rows.len() };
+    let choice = IndexChoice { name, entry_count: rows.len(), page_count: None };
     Ok(input.restricted(&rows, choice))
+}
+
+/// The device that may read an index of `input` by itself: the only one, behind a link, that runs fragments of this build.
+async fn device_that_may(context: &StatementContext, input: &PlannedInput) -> Option<DeviceId> {
+    let devices = input.devices();
+    let mut devices = devices.iter();
+    let (Some(id), None) = (devices.next(), devices.next()) else { return None };
+    let device = context.database().attached(*id).ok()?;
+    let in_order = |tablet: &Arc<TabletState>| tablet.version_map.overlay_count() == 0;
+    if context.settings().split_in_force() == Split::Host
+        || device.mode() == AttachMode::Embedded
+        || !input.table.tablets.iter().all(in_order)
+    {
+        return None;
+    }
+    let identity = device.identity().await.ok()?;
+    let runs_fragments = identity.capabilities.iter().any(|c| c == CAPABILITY_FRAGMENTS);
+    (runs_fragments && identity.build == build_id()).then_some(*id)
+}
+
+/// An index that a scan is to read.
+struct Unread {
+    tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
+}
+
+async fn unread(
+    context: &StatementContext,
+    input: &PlannedInput,
+    candidate: &Candidate,
+) -> Result<Unread> {
+    let mut tablets = Vec::new();
+    for place in input.tablets() {
+        let Some(tablet) = input.table.tablets.get(place) else { continue };
+        let Some(index) = tablet.index(candidate.id) else { continue };
+        let pages = context.database().page_source(tablet.device, Stack::Native)?;
+        let unread = index.unread(tablet, &*pages, &candidate.ranges, candidate.search_keys);
+        let (runs, rows) = unread.await?;
+        tablets.push((place, runs, rows));
+    }
+    Ok(Unread { tablets })
+}
+
+impl Unread {
+    fn runs(&self) -> impl Iterator<Item = &IndexPages> {
+        self.tablets.iter().flat_map(|(_, runs, _)| runs)
+    }
+
+    /// Bytes of its pages that the host does not hold, and how often it would wait for some of them.
+    fn missing(
+        &self,
+        context: &StatementContext,
+        device: DeviceId,
+        range_count: usize,
+    ) -> (u64, u64) {
+        let pool = context.database().buffer_pool();
+        let (mut bytes, mut waits) = (0, 0);
+        for run in self.runs() {
+            let is_missing =
+                |page: &&PageRef| pool.held_count(device, page, &KEY_COLUMNS) < KEY_COLUMNS.len();
+            let missing: Vec<_> = run.pages.iter().filter(is_missing).collect();
+            bytes += missing.iter().map(|page| page.extent.bytes() as u64).sum::<u64>();
+            waits += missing.len().min(range_count) as u64;
+        }
+        (bytes, waits)
+    }
+
+    fn choice(&self, name: String) -> IndexChoice {
+        let pages: Vec<&PageRef> = self.runs().flat_map(|run| &run.pages).collect();
+        let entries: u64 = pages.iter().map(|page| u64::from(page.row_count)).sum();
+        let rows: usize = self.tablets.iter().map(|(_, _, rows)| rows.len()).sum();
+        let entries = usize::try_from(entries).unwrap_or(usize::MAX);
+        let entry_count = entries.saturating_add(rows);
+        IndexChoice { name, entry_count, page_count: Some(pages.len()) }
+    }
+}
+
+/// Whether a scan of `page_count` pages should read an index of which the host misses so many bytes, and would wait so
+/// often for them: what crosses the link then is the names of all the pages.
+fn is_cheaper_there(missing_bytes: u64, waits: u64, page_count: usize) -> bool {
+    let names = (page_count as u64).saturating_mul(PAGE_NAME_BYTES);
+    missing_bytes.saturating_add(waits.saturating_mul(ROUND_TRIP_BYTES)) > names
 }
 
 /// Entries of an index up to which it is better than a scan of `page_count` pages.
@@ -111,15 +232,42 @@ struct Candidate {
     ranges: Vec<KeyRange>,
     /// Each range is that of one search key.
     search_keys: bool,
+    /// Entries that certainly lie in the ranges.
+    entry_count_min: u64,
 }
 
-/// The index in which the fewest entries may lie in the ranges, if they are not certainly more than `limit`.
+/// Rows that the conditions on `columns` alone are expected to leave; None: the table was not analysed.
+fn expected_entries(
+    context: &StatementContext,
+    table: &TableState,
+    filters: &[Expr],
+    columns: &[IndexColumn],
+) -> Option<f64> {
+    let known = context.statistics(table)?;
+    if columns.iter().any(|column| !known.columns.contains_key(&column.column)) {
+        return None;
+    }
+    let of_index = |name: &str| {
+        let found = table.schema.column(name);
+        found.is_some_and(|found| columns.iter().any(|column| column.column == found.id))
+    };
+    let conditions = filters.iter().flat_map(split_conjunction);
+    let conditions = conditions
+        .filter(|condition| condition.column_refs().iter().all(|column| of_index(&column.name)));
+    let conditions: Vec<Expr> = conditions.cloned().collect();
+    let row_count = table.row_count() as f64;
+    Some(row_count * selectivity_of_all(&conditions, &table.schema.name, row_count, context))
+}
+
+/// The index in which the fewest entries are expected in the ranges, or where nothing tells may lie, if they are not
+/// certainly more than `limit`, nor expected to be many more.
 fn best_index(
     table: &TableState,
     bounds: &BTreeMap<u32, ColumnBounds>,
     limit: usize,
+    expected: &dyn Fn(&[IndexColumn]) -> Option<f64>,
 ) -> Option<Candidate> {
-    let mut best: Option<(usize, Candidate)> = None;
+    let mut best: Option<((Option<f64>, usize), Candidate)> = None;
     for definition in &table.indexes {
         let tablets: Vec<&Arc<TabletIndex>> =
             table.tablets.iter().filter_map(|tablet| tablet.index(definition.id)).collect();
@@ -131,10 +279,22 @@ fn best_index(
         if entries > limit as u64 {
             continue;
         }
-        if best.as_ref().is_none_or(|(least, _)| pages < *least) {
+        // The columns bound by equality, and the one behind them that may be bound from a side.
+        let asked = (columns_bound + 1).min(definition.columns.len());
+        let found = expected(definition.columns.get(..asked).unwrap_or_default());
+        if found.is_some_and(|found| found > limit as f64 * EXPECTED_TOO_MANY) {
+            continue;
+        }
+        let is_better =
+            best.as_ref().is_none_or(|((least, least_pages), _)| match (found, least) {
+                (Some(found), Some(least)) => (found, pages) < (*least, *least_pages),
+                _ => pages < *least_pages,
+            });
+        if is_better {
             let search_keys = columns_bound == shape.columns.len();
             let (id, name) = (definition.id, definition.name.clone());
-            best = Some((pages, Candidate { id, name, ranges, search_keys }));
+            let candidate = Candidate { id, name, ranges, search_keys, entry_count_min: entries };
+            best = Some(((found, pages), candidate));
         }
     }
     best.map(|(_, candidate)| candidate)
@@ -218,7 +378,7 @@ fn range(
 }
 
 /// What `filters`, all of which hold, say of single columns, by column id.
-fn bounds(schema: &TableSchema, filters: &[Expr]) -> BTreeMap<u32, ColumnBounds> {
+pub(super) fn bounds(schema: &TableSchema, filters: &[Expr]) -> BTreeMap<u32, ColumnBounds> {
     let mut bounds: BTreeMap<u32, ColumnBounds> = BTreeMap::new();
     for filter in filters.iter().flat_map(split_conjunction) {
         if let Some((id, said)) = said_of_a_column(schema, filter) {

@@ -2,7 +2,7 @@
 //!
 //! 1. [`plan_query`] binds the query to the tables of one catalog state ([`StatementContext`]);
 //! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
-//!    zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
+//!    tablets and zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
 //! 3. [`reorder_joins`] orders the inner joins;
 //! 4. the engine makes a physical plan; [`place_cuts`] divides it;
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_fragment::DenseAggregateExec;
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::join_order::reorder_joins;
 use cleave_plan::split::{PlaceCutsError, PlacedCuts, Split, place_cuts};
@@ -25,6 +26,8 @@ use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 
 mod explain;
@@ -35,8 +38,9 @@ mod planned_input;
 mod result_names;
 mod statement_context;
 mod table_provider;
+mod tablet_choice;
 
-pub use explain::explain;
+pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
@@ -103,6 +107,11 @@ pub async fn plan_query(
         vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
     let logical = Optimizer::with_rules(rules).optimize(logical, &state, |_, _| {})?;
     let physical = state.query_planner().create_physical_plan(&logical, &state).await?;
+    let physical = if settings.dense_aggregates {
+        DenseAggregateExec::wherever_it_helps(physical)?
+    } else {
+        physical
+    };
     let cuts = HostCuts::new(Arc::clone(&context)).await?;
     let cuts = place_cuts(physical, split, &cuts).map_err(|error| match error {
         PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
@@ -118,6 +127,26 @@ pub async fn run_query(
     query: &ast::Query,
 ) -> Result<RunningQuery> {
     plan_query(database, settings, query).await?.run(false).await
+}
+
+/// `SELECT columns FROM table`, or `SELECT function(columns) FROM table`.
+pub(crate) fn table_query(
+    table: &str,
+    columns: &[&str],
+    function: Option<&str>,
+) -> Result<Box<ast::Query>> {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let list = columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
+    let list = function.map_or(list.clone(), |function| format!("{function}({list})"));
+    let text = format!("SELECT {list} FROM {}", quoted(table));
+    let parsed = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(&text)
+        .and_then(|mut parser| parser.parse_query());
+    parsed.map_err(|error| Error::Syntax {
+        message: error.to_string(),
+        near: Some(text),
+        position: None,
+    })
 }
 
 /// Names a table that does not exist, with the nearest that does.
@@ -271,7 +300,7 @@ fn is_embedded(context: &StatementContext, device: &str) -> bool {
 
 fn statement_devices(context: &StatementContext) -> Result<Vec<Arc<crate::device::Device>>> {
     let ids: std::collections::BTreeSet<_> =
-        context.inputs().iter().flat_map(|input| input.input.devices.clone()).collect();
+        context.inputs().iter().flat_map(|input| input.input.devices()).collect();
     ids.into_iter().map(|id| context.database().attached(id)).collect()
 }
 

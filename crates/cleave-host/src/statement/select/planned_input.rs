@@ -1,20 +1,22 @@
 //! The morsels of one scan: a table and its predicate in, the pages that may have matches out.
 //!
-//! Pages whose zones rule out every row are left out before anything is read or sent, and where an index was asked, all
-//! pages but those of the rows that it found; by zones again when a join above the scan has learnt which keys it wants.
+//! Pages whose zones rule out every row are left out before anything is read or sent. Where an index was asked, all
+//! pages but those of the rows that it found are left out too, and the scan looks at these rows alone; where the scan asks
+//! the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
-use cleave_fragment::{Morsel, MorselPage};
-use cleave_store::{ColumnRef, Projection, SegmentDirectory, ZoneEntry, zone_arrays};
+use cleave_fragment::{IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing};
+use cleave_store::{
+    ColumnRef, KeyRange, Projection, SegmentDirectory, SegmentId, ZoneEntry, zone_arrays,
+};
 use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
-use std::collections::HashSet;
 
 use super::index_choice::IndexChoice;
 use crate::catalog::{DeviceId, TableState};
@@ -28,14 +30,24 @@ const MORSEL_BYTES: usize = 1 << 20;
 pub struct PlannedInput {
     /// The table as the statement sees it.
     pub table: Arc<TableState>,
-    /// Where its pages lie.
-    pub devices: BTreeSet<DeviceId>,
-    /// The pages left, in VID order.
+    /// The pages left, by tablet, in VID order.
     pages: Vec<InputPage>,
     /// Pages of the table.
     pub page_count: usize,
     /// The index that left these pages, if one did, and how many there were before.
     pub index: Option<(IndexChoice, usize)>,
+    /// What that index leaves of them when they are read.
+    narrowing: Option<Arc<PlannedNarrowing>>,
+    /// Of how many tablets, where the division says that matches lie in no others.
+    pub tablet_count: Option<usize>,
+}
+
+/// What an index says of the rows on the pages left.
+#[derive(Debug, Default)]
+struct PlannedNarrowing {
+    ranges: Vec<KeyRange>,
+    /// Tablets, by place, with what is known of them.
+    tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
 }
 
 /// One page of the input.
@@ -59,8 +71,45 @@ impl PlannedInput {
                 }));
             }
         }
-        let devices = table.tablets.iter().map(|tablet| tablet.device).collect();
-        Self { page_count: pages.len(), devices, table, pages, index: None }
+        Self {
+            page_count: pages.len(),
+            table,
+            pages,
+            index: None,
+            narrowing: None,
+            tablet_count: None,
+        }
+    }
+
+    /// The devices on which the pages left lie; where none is left, the one that was nearest to have some.
+    pub fn devices(&self) -> BTreeSet<DeviceId> {
+        let mut devices: BTreeSet<DeviceId> = self.entries().map(|(device, _)| device).collect();
+        if devices.is_empty() {
+            devices.extend(self.table.tablets.first().map(|tablet| tablet.device));
+        }
+        devices
+    }
+
+    /// Places of the tablets that have pages left.
+    pub fn tablets(&self) -> BTreeSet<usize> {
+        self.pages.iter().map(|page| page.tablet).collect()
+    }
+
+    /// The input with only the pages of these tablets, by place.
+    pub fn in_tablets(self, wanted: &BTreeSet<usize>) -> Self {
+        let pages = self.pages.iter().filter(|page| wanted.contains(&page.tablet));
+        Self { pages: pages.copied().collect(), tablet_count: Some(wanted.len()), ..self }
+    }
+
+    /// The part of the input that lies on `device`.
+    pub fn on_device(&self, device: DeviceId) -> Self {
+        let lies_there = |place: usize| {
+            self.table.tablets.get(place).is_some_and(|tablet| tablet.device == device)
+        };
+        let pages = self.pages.iter().filter(|page| lies_there(page.tablet)).copied().collect();
+        let own = self.table.tablets.iter().filter(|tablet| tablet.device == device);
+        let page_count = own.flat_map(|tablet| &tablet.heap).map(|heap| heap.pages.len()).sum();
+        Self { pages, page_count, ..self.clone() }
     }
 
     /// The input without the pages that cannot have a row for which `predicate`, over the columns of
@@ -97,7 +146,67 @@ impl PlannedInput {
             })
         };
         let pages = self.pages.iter().filter(|page| is_wanted(page)).copied().collect();
-        Self { pages, index: Some((choice, before)), ..self }
+        let mut narrowing = PlannedNarrowing::default();
+        for place in 0..self.table.tablets.len() {
+            let of_tablet = rows.iter().filter(|(tablet, _)| *tablet == place);
+            narrowing.tablets.push((place, Vec::new(), of_tablet.map(|(_, vid)| *vid).collect()));
+        }
+        let narrowing = Some(Arc::new(narrowing));
+        Self { pages, index: Some((choice, before)), narrowing, ..self }
+    }
+
+    /// The input, whose scan reads `tablets`, the pages of an index in each (by place) and the rows that were found
+    /// already, and looks only at rows in `ranges`.
+    pub fn narrowed(
+        self,
+        ranges: Vec<KeyRange>,
+        tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
+        choice: IndexChoice,
+    ) -> Self {
+        let before = self.pages.len();
+        let narrowing = Some(Arc::new(PlannedNarrowing { ranges, tablets }));
+        Self { index: Some((choice, before)), narrowing, ..self }
+    }
+
+    /// What an index leaves of the morsels, for the input `number`.
+    pub fn narrowing(&self, number: u32) -> Option<Narrowing> {
+        let planned = self.narrowing.as_ref()?;
+        let left = self.tablets();
+        let part = |(place, runs, rows): &(usize, Vec<IndexPages>, Vec<u64>)| {
+            let tablet = self.table.tablets.get(*place)?;
+            // Where a row has a later version, its pages do not say where.
+            let is_in_order = tablet.version_map.overlay_count() == 0;
+            is_in_order.then(|| NarrowedPart {
+                segments: tablet.heap.iter().map(|segment| segment.segment).collect(),
+                runs: runs.clone(),
+                rows: rows.clone(),
+            })
+        };
+        // Of tablets without pages here, whose index may lie on another device, nothing is asked.
+        let tablets = planned.tablets.iter().filter(|(place, ..)| left.contains(place));
+        let parts = tablets.filter_map(part).collect();
+        Some(Narrowing { input: number, ranges: planned.ranges.clone(), parts })
+    }
+
+    /// The segments of an index that the scan reads, with the device of each.
+    pub fn index_segments(&self) -> impl Iterator<Item = (DeviceId, SegmentId)> {
+        let left = self.tablets();
+        let tablets = self.narrowing.iter().flat_map(|narrowing| &narrowing.tablets);
+        let tablets = tablets.filter(move |(place, ..)| left.contains(place));
+        tablets.flat_map(|(place, runs, _)| {
+            let device = self.table.tablets.get(*place).map(|tablet| tablet.device);
+            runs.iter().filter_map(move |run| Some((device?, run.segment.segment)))
+        })
+    }
+
+    /// Of the pages left, the part that is read if no more rows match than an index may have found.
+    pub fn share_read(&self) -> f64 {
+        match &self.index {
+            Some((choice, _)) => {
+                (choice.entry_count as f64 / self.pages.len().max(1) as f64).min(1.0)
+            }
+            None => 1.0,
+        }
     }
 
     /// No more rows than this match.
@@ -131,12 +240,15 @@ impl PlannedInput {
         })
     }
 
-    /// The pages left as morsels: one bulk page each, small ones gathered.
+    /// The pages left as morsels: one bulk page each, small ones gathered. Those of several devices take turns, so that
+    /// a reader of all of them keeps every device busy.
     pub fn morsels(&self) -> Vec<Morsel> {
-        let mut morsels: Vec<Morsel> = Vec::new();
+        let mut by_device: BTreeMap<DeviceId, VecDeque<Morsel>> = BTreeMap::new();
         let mut gathered_bytes = 0;
         for page in &self.pages {
             let Some((segment, entry)) = self.entry(*page) else { continue };
+            let Some(tablet) = self.table.tablets.get(page.tablet) else { continue };
+            let morsels = by_device.entry(tablet.device).or_default();
             // Long values are read with their page, and may be many times as large.
             let overflow = entry.overflow.iter().map(|page| page.extent.bytes());
             let bytes = entry.page.extent.bytes() + overflow.sum::<usize>();
@@ -145,7 +257,7 @@ impl PlannedInput {
                 vid_first: entry.vid_first,
                 overflow: entry.overflow.clone(),
             };
-            match morsels.last_mut() {
+            match morsels.back_mut() {
                 Some(morsel)
                     if morsel.segment.segment == segment.segment
                         && gathered_bytes + bytes <= MORSEL_BYTES =>
@@ -154,12 +266,21 @@ impl PlannedInput {
                     gathered_bytes += bytes;
                 }
                 _ => {
-                    let number = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
                     let segment = segment.segment_ref();
-                    morsels.push(Morsel { number, segment, pages: vec![place] });
+                    morsels.push_back(Morsel { number: 0, segment, pages: vec![place] });
                     gathered_bytes = bytes;
                 }
             }
+        }
+        let mut morsels = Vec::new();
+        while !by_device.is_empty() {
+            by_device.retain(|_, of_device| {
+                morsels.extend(of_device.pop_front());
+                !of_device.is_empty()
+            });
+        }
+        for (number, morsel) in (0..).zip(&mut morsels) {
+            morsel.number = number;
         }
         morsels
     }

@@ -9,22 +9,21 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource, ReadAheadPages,
+    FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource, Narrowing, ReadAheadPages,
+    narrowed_inputs,
 };
-use cleave_plan::{ColumnFacts, TableFacts};
-use cleave_store::{
-    Column, PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError,
-};
+use cleave_plan::{ColumnFacts, TableFacts, TableStatistics};
+use cleave_store::{Column, PageSource};
 use datafusion::arrow::array::Array;
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 
 use super::planned_input::PlannedInput;
-use crate::catalog::{CatalogState, DeviceId, TableState};
+use crate::catalog::index_definition::IndexDefinition;
+use crate::catalog::{CatalogState, TableState};
 use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
+use crate::host_pages::RoutedPages;
 use crate::settings::{Settings, Stack};
 
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
@@ -37,6 +36,8 @@ pub struct StatementContext {
     settings: Settings,
     inputs: Mutex<Vec<StatementInput>>,
     figures: Arc<FigureLog>,
+    /// What was looked up of columns, by table and column.
+    column_facts: Mutex<BTreeMap<(u32, u32), ColumnFacts>>,
 }
 
 /// A scan's input and how many rows the planner expects of it.
@@ -51,8 +52,34 @@ pub struct StatementInput {
 impl StatementContext {
     /// A statement on `state`.
     pub fn new(database: Arc<Database>, state: Arc<CatalogState>, settings: Settings) -> Arc<Self> {
-        let inputs = Mutex::default();
-        Arc::new(Self { database, state, settings, inputs, figures: Arc::default() })
+        Arc::new(Self {
+            database,
+            state,
+            settings,
+            inputs: Mutex::default(),
+            figures: Arc::default(),
+            column_facts: Mutex::default(),
+        })
+    }
+
+    /// What ANALYZE found of `table`.
+    pub(super) fn statistics(&self, table: &TableState) -> Option<Arc<TableStatistics>> {
+        let statistics = self.database.statistics().get(table.schema.table_id);
+        statistics.filter(|statistics| self.settings.use_statistics && statistics.row_count > 0)
+    }
+
+    /// Different values in `column` of `table`, where something tells.
+    pub(super) fn distinct_values(&self, table: &TableState, column: &Column) -> Option<f64> {
+        let row_count = table.row_count() as f64;
+        // A unique key of one column has as many values as the table has rows, but for its NULLs.
+        let is_key = |index: &Arc<IndexDefinition>| {
+            index.unique && matches!(index.columns.as_slice(), [only] if only.column == column.id)
+        };
+        if column.not_null && table.indexes.iter().any(is_key) {
+            return Some(row_count);
+        }
+        let statistics = self.statistics(table)?;
+        Some(statistics.columns.get(&column.id)?.distinct_count_at(row_count).max(1.0))
     }
 
     /// The database.
@@ -98,37 +125,31 @@ impl StatementContext {
 
     /// What the scans that run on the host need: every input, pages by way of the link.
     pub fn host_fragment_context(&self) -> Result<Arc<FragmentContext>> {
-        let inputs = self.inputs();
-        let morsels =
-            (0u32..).zip(&inputs).map(|(number, input)| (number, input.input.morsels())).collect();
-        self.fragment_context_with(&inputs, morsels)
+        let inputs: Vec<(u32, StatementInput)> = (0..).zip(self.inputs()).collect();
+        self.fragment_context_of(&inputs)
     }
 
-    /// As [`Self::host_fragment_context`], with morsels given.
-    pub fn fragment_context_with(
+    /// As [`Self::host_fragment_context`], for some inputs by their numbers.
+    pub fn fragment_context_of(
         &self,
-        inputs: &[StatementInput],
-        morsels: BTreeMap<u32, Vec<Morsel>>,
+        inputs: &[(u32, StatementInput)],
     ) -> Result<Arc<FragmentContext>> {
-        let mut devices: BTreeMap<DeviceId, Arc<dyn PageSource>> = BTreeMap::new();
-        let mut by_segment = BTreeMap::new();
-        for input in inputs {
-            for (device, segment) in input.input.segments() {
-                let source = match devices.get(&device) {
-                    Some(source) => Arc::clone(source),
-                    None => {
-                        let source = self.database.page_source(device, self.settings.stack)?;
-                        devices.insert(device, Arc::clone(&source));
-                        source
-                    }
-                };
-                by_segment.insert(segment.segment, source);
-            }
-        }
-        let mut pages: Arc<dyn PageSource> = Arc::new(RoutedPages { by_segment });
+        let morsels: BTreeMap<u32, Vec<Morsel>> =
+            inputs.iter().map(|(number, input)| (*number, input.input.morsels())).collect();
+        let narrowings: Vec<Narrowing> =
+            inputs.iter().filter_map(|(number, input)| input.input.narrowing(*number)).collect();
+        let segments = inputs.iter().flat_map(|(_, input)| {
+            let heap = input.input.segments().map(|(device, segment)| (device, segment.segment));
+            heap.chain(input.input.index_segments())
+        });
+        let routed = RoutedPages::new(&self.database, self.settings.stack, segments)?;
+        let mut pages: Arc<dyn PageSource> = Arc::new(routed);
         // Stack `blk` reads blocks ahead, as an operating system does.
         if self.settings.stack != Stack::Blk {
-            let order = morsels.values().map(Vec::as_slice);
+            let order = morsels.iter().filter(|(number, _)| {
+                !narrowings.iter().any(|n| n.input == **number && n.reads_an_index())
+            });
+            let order = order.map(|(_, morsels)| morsels.as_slice());
             let runtime = self.database.query_runtime();
             pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
         }
@@ -137,6 +158,9 @@ impl StatementContext {
             pages,
             snapshot: self.state.snapshot(),
             inputs: morsels.into_iter().map(|(number, list)| (number, source(list))).collect(),
+            narrowings: narrowed_inputs(&narrowings)?,
+            indexes: BTreeMap::new(),
+            sink: None,
             read_ahead: READ_AHEAD,
             counters: Arc::new(FragmentCounters::default()),
         }))
@@ -157,20 +181,25 @@ impl TableFacts for StatementContext {
         self.state.table(table).map(|table| table.row_count() as f64)
     }
 
-    /// A primary key of one column has as many values as the table has rows; nothing else is known
-    /// without statistics.
     fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {
         let table = self.state.table(table)?;
-        let column = table.schema.columns.iter().find(|candidate| candidate.name == column)?;
-        (table.schema.primary_key == [column.id]).then(|| table.row_count() as f64)
+        self.distinct_values(table, table.schema.column(column)?)
     }
 
-    /// What zone maps say: the bounds and NULLs of all pages together.
+    /// What zone maps say of all pages together, and what ANALYZE found.
     fn column(&self, table: &str, column: &str) -> ColumnFacts {
         let facts = || {
             let table = self.state.table(table)?;
-            let column = table.schema.columns.iter().find(|candidate| candidate.name == column)?;
-            Some(column_facts(table, column))
+            let column = table.schema.column(column)?;
+            let key = (table.schema.table_id, column.id);
+            let mut known = self.column_facts.lock().unwrap_or_else(PoisonError::into_inner);
+            let facts = known.entry(key).or_insert_with(|| {
+                let statistics = self.statistics(table);
+                let statistics = statistics.as_ref().and_then(|all| all.columns.get(&column.id));
+                let statistics = statistics.map(|known| Arc::new(known.clone()));
+                ColumnFacts { statistics, ..column_facts(table, column) }
+            });
+            Some(facts.clone())
         };
         facts().unwrap_or_default()
     }
@@ -199,6 +228,7 @@ fn column_facts(table: &TableState, column: &Column) -> ColumnFacts {
         null_fraction: (rows > 0).then(|| nulls as f64 / rows as f64),
         min: end(mins, Ordering::Less),
         max: end(maxs, Ordering::Greater),
+        statistics: None,
     }
 }
 
@@ -212,43 +242,4 @@ fn end(bounds: Vec<Option<ScalarValue>>, wanted: Ordering) -> Option<ScalarValue
         }
     }
     end
-}
-
-/// Sends each read to the device that its segment lies on.
-#[derive(Debug)]
-struct RoutedPages {
-    by_segment: BTreeMap<SegmentId, Arc<dyn PageSource>>,
-}
-
-impl RoutedPages {
-    fn source(&self, segment: SegmentId) -> Result<&Arc<dyn PageSource>, StoreError> {
-        self.by_segment.get(&segment).ok_or_else(|| StoreError::Mismatch {
-            what: "a page read",
-            reason: format!("{segment} is not among the segments of the statement"),
-        })
-    }
-}
-
-impl PageSource for RoutedPages {
-    /// The reads of one call belong to one morsel, hence to one segment.
-    fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        let Some(first) = reads.first() else {
-            return futures::future::ready(Ok(Vec::new())).boxed();
-        };
-        match self.source(first.segment.segment) {
-            Ok(source) => source.read(reads),
-            Err(error) => futures::future::ready(Err(error)).boxed(),
-        }
-    }
-
-    fn read_overflow(
-        &self,
-        segment: SegmentRef,
-        pages: Vec<PageRef>,
-    ) -> BoxFuture<'_, Result<Vec<bytes::Bytes>, StoreError>> {
-        match self.source(segment.segment) {
-            Ok(source) => source.read_overflow(segment, pages),
-            Err(error) => futures::future::ready(Err(error)).boxed(),
-        }
-    }
 }

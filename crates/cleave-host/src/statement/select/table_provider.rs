@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
-use cleave_plan::cardinality::selectivity;
+use cleave_plan::cardinality::selectivity_of_all;
 use cleave_store::{ColumnRef, Projection, TableSchema};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
@@ -20,9 +20,9 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::index_choice;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
+use super::{index_choice, tablet_choice};
 use crate::catalog::TableState;
 
 /// Name of the only catalog, and of its only schema.
@@ -45,6 +45,27 @@ impl CleaveTable {
     /// The table.
     pub(super) fn table_state(&self) -> &TableState {
         &self.table
+    }
+
+    /// What the engine's planner may know of the rows of a scan, of which there are about `row_estimate`.
+    fn statistics(&self, output: &Projection, row_estimate: f64) -> Statistics {
+        let mut statistics = Statistics::new_unknown(&output.schema);
+        statistics.num_rows = Precision::Inexact(rows_as_count(row_estimate));
+        let columns = output.columns.iter().zip(&mut statistics.column_statistics);
+        for (column, statistics) in columns {
+            let ColumnRef::User(id) = column else { continue };
+            let Some(column) = self.table.schema.column_by_id(*id) else { continue };
+            if let Some(distinct) = self.context.distinct_values(&self.table, column) {
+                let distinct = distinct.min(row_estimate).max(1.0);
+                statistics.distinct_count = Precision::Inexact(rows_as_count(distinct));
+            }
+            let known = self.context.statistics(&self.table);
+            if let Some(known) = known.as_ref().and_then(|known| known.columns.get(id)) {
+                let nulls = rows_as_count(known.null_fraction * row_estimate);
+                statistics.null_count = Precision::Inexact(nulls);
+            }
+        }
+        statistics
     }
 
     fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
@@ -123,14 +144,11 @@ impl TableProvider for CleaveTable {
             .transpose()?;
         let mut input = PlannedInput::new(Arc::clone(&self.table));
         if let Some(predicate) = &predicate {
-            input = input.pruned(&filter, predicate)?;
+            input = tablet_choice::choose(filters, input)?.pruned(&filter, predicate)?;
             input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
         }
         let base = self.table.row_count() as f64;
-        let kept: f64 = filters
-            .iter()
-            .map(|filter| selectivity(filter, &self.table.schema.name, base, &*self.context))
-            .product();
+        let kept = selectivity_of_all(filters, &self.table.schema.name, base, &*self.context);
         let estimate = (base * kept).min(input.row_count_max() as f64).max(1.0);
         let scan = TableScan {
             table: self.table.schema.name.clone(),
@@ -141,8 +159,7 @@ impl TableProvider for CleaveTable {
             input: self.context.add_input(input, estimate),
             fetch: limit,
         };
-        let mut statistics = Statistics::new_unknown(&scan.output.schema);
-        statistics.num_rows = Precision::Inexact(rows_as_count(estimate));
+        let statistics = self.statistics(&scan.output, estimate);
         let copies = session.config().target_partitions();
         Ok(Arc::new(TableScanExec::new(scan, copies).with_statistics(statistics)))
     }

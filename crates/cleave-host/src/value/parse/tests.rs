@@ -1,7 +1,8 @@
 //! What PostgreSQL reads is read, with its value; what it refuses is refused, with its SQLSTATE's fault.
 
 use super::{
-    boolean, bytea, date, double, integer, numeric, real, time, timestamp, timestamp_tz, uuid,
+    boolean, bytea, date, digits_of, double, integer, numeric, real, time, timestamp, timestamp_tz,
+    uuid,
 };
 use crate::value::error::ValueFault;
 
@@ -30,6 +31,35 @@ fn floats() {
     assert_eq!(real("3.5").unwrap(), 3.5);
     for text in ["", "1,5", "one", "1e", "."] {
         assert_eq!(double(text).unwrap_err().fault, ValueFault::Malformed, "{text}");
+    }
+}
+
+#[test]
+fn numbers_in_plain_digits() {
+    for (text, digits) in [
+        ("7", "7"),
+        ("007", "7"),
+        ("-0", "0"),
+        ("-0.00", "0.00"),
+        (".5", "0.5"),
+        ("5.", "5"),
+        ("-1.50", "-1.50"),
+        ("1e3", "1000"),
+        ("1.50e1", "15.0"),
+        ("1.25e2", "125"),
+        ("1.25e5", "125000"),
+        ("25E-4", "0.0025"),
+        ("1234.5e-2", "12.345"),
+        ("100e-2", "1.00"),
+    ] {
+        assert_eq!(digits_of(text).unwrap(), digits, "{text}");
+    }
+    assert_eq!(digits_of("1e100000").unwrap().len(), 100_001);
+    for text in ["1e200000", "1e-99999999999999999999"] {
+        assert_eq!(digits_of(text).unwrap_err().fault, ValueFault::OutOfRange, "{text}");
+    }
+    for text in ["", ".", "1e", "0x10", "1 2"] {
+        assert_eq!(digits_of(text).unwrap_err().fault, ValueFault::Malformed, "{text}");
     }
 }
 

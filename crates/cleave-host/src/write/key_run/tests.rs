@@ -1,12 +1,14 @@
 //! Many runs become one, a bounded number at a time.
 
-use cleave_store::{Column, ColumnType, SegmentId, TableSchema};
+use cleave_store::{
+    Column, ColumnType, KeyMerge, KeyRange, MergeSource, Run, SegmentId, TableSchema,
+};
 
 use super::*;
 use crate::catalog::DeviceId;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::device::testing::fresh;
-use crate::settings::Stack;
+use crate::settings::{Settings, Stack};
 
 #[test]
 fn merges_are_bounded_and_come_to_an_end() {
@@ -42,7 +44,8 @@ async fn more_runs_than_one_merge_takes_become_one() {
     });
     let segment = SegmentRef { table_id: 1, segment: SegmentId(1), schema_version: 1, commit: 1 };
     let device = database.device(DeviceId::EMBEDDED).unwrap();
-    let claim = Arc::new(Claim::new(device));
+    let claim = Arc::new(Claim::new(Arc::clone(&device)));
+    let merger = RunMerger::new(&database, &device, &Arc::new(Settings::default())).unwrap();
     let pages = database.host_pages(DeviceId::EMBEDDED, Stack::Native).unwrap();
 
     // Falling keys, each batch beyond the budget: every one is a run of its own.
@@ -56,7 +59,7 @@ async fn more_runs_than_one_merge_takes_become_one() {
         writer.push(&BinaryArray::from_iter_values([key.as_bytes()]), vid).await.unwrap();
     }
     assert_eq!(writer.done.len(), 149, "and the open one");
-    let directory = writer.finish(&*pages).await.unwrap().unwrap();
+    let directory = writer.finish(&merger).await.unwrap().unwrap();
 
     let named: u64 = segment_extents(&directory).map(|extent| u64::from(extent.block_count)).sum();
     assert_eq!(claim.block_count(), named, "the space of merged runs was given back");

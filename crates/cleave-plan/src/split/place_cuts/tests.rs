@@ -15,25 +15,42 @@ use datafusion_physical_plan::projection::ProjectionExec;
 use super::*;
 
 /// Answers as told, and leaves a marked leaf where a fragment runs.
-#[derive(Default)]
 struct Told {
     refusal: Option<String>,
-    result_bytes: f64,
+    /// For each device.
+    result_bytes: Vec<f64>,
+    link_is_free: Vec<bool>,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            refusal: None,
+            result_bytes: vec![0.0],
+            link_is_free: vec![false],
+            fragments: Mutex::default(),
+        }
+    }
+}
+
 impl CutContext for Told {
-    fn refusal(&self, _scan: &TableScanExec) -> Option<String> {
-        self.refusal.clone()
+    fn shares(&self, _scan: &TableScanExec) -> Vec<ScanShare> {
+        let share = |number| ScanShare {
+            device: format!("d{number}"),
+            refusal: self.refusal.clone().filter(|_| number == 0),
+        };
+        (0..self.result_bytes.len()).map(share).collect()
     }
 
-    fn weight(&self, _fragment: &FragmentPlan) -> CutWeight {
-        CutWeight {
-            result_bytes: self.result_bytes,
+    fn weights(&self, _fragment: &FragmentPlan) -> Vec<CutWeight> {
+        let weight = |(result_bytes, link_is_free): (&f64, &bool)| CutWeight {
+            result_bytes: *result_bytes,
             chunk_bytes: 1e6,
             held_bytes: 0.0,
-            link_is_free: false,
-        }
+            link_is_free: *link_is_free,
+        };
+        self.result_bytes.iter().zip(&self.link_is_free).map(weight).collect()
     }
 
     fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
@@ -176,11 +193,61 @@ fn forced_h0_names_the_device_that_will_not_and_auto_stays() {
 
 #[test]
 fn auto_cuts_where_fewer_bytes_cross() {
-    let told = Told { result_bytes: 10.0, ..Told::default() };
+    let told = Told { result_bytes: vec![10.0], ..Told::default() };
     let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
     assert_eq!(names(&placed.plan), ["EmptyExec"]);
-    let told = Told { result_bytes: 2e6, ..Told::default() };
+    let told = Told { result_bytes: vec![2e6], ..Told::default() };
     let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
     assert_eq!(names(&placed.plan), ["TableScanExec"]);
     assert!(placed.decisions[0].reason.contains("would cross"), "{}", placed.decisions[0]);
+}
+
+#[test]
+fn auto_weighs_each_device_of_a_table() {
+    let told = Told {
+        result_bytes: vec![1e3, 2e6, 0.0],
+        link_is_free: vec![false, false, true],
+        ..Told::default()
+    };
+    let placed = place_cuts(scan("t", None, 2), Split::Auto, &told).unwrap();
+    assert_eq!(
+        placed.decisions[0].to_string(),
+        "t: device [TableScanExec], d0: about 1000 B of rows instead of 1000 kB of column chunks to read; \
+         d1: on the host, about 2000 kB of rows would cross, against 1000 kB of column chunks to read; \
+         d2: runs its part beside the others"
+    );
+    assert_eq!(told.fragments.lock().unwrap()[0].on_device, [true, false, true]);
+    // Where it pays nowhere, nothing is cut: also not where it would cost nothing.
+    let told =
+        Told { result_bytes: vec![2e6, 0.0], link_is_free: vec![false, true], ..Told::default() };
+    let placed = place_cuts(scan("t", None, 2), Split::Auto, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["TableScanExec"]);
+    // A device that refuses is read by the host.
+    let told = Told {
+        refusal: Some("d0 serves pages only".to_owned()),
+        result_bytes: vec![1e3, 1e3],
+        link_is_free: vec![false, false],
+        ..Told::default()
+    };
+    place_cuts(scan("t", None, 2), Split::Auto, &told).unwrap();
+    assert_eq!(told.fragments.lock().unwrap()[0].on_device, [false, true]);
+    assert!(place_cuts(scan("t", None, 2), Split::H0, &told).is_err());
+}
+
+#[test]
+fn a_cut_at_the_root_merges_no_devices() {
+    let told = || Told {
+        result_bytes: vec![0.0, 0.0],
+        link_is_free: vec![false, false],
+        ..Told::default()
+    };
+    let placed = place_cuts(projected(scan("t", None, 1)), Split::Ndp, &told()).unwrap();
+    assert_eq!(names(&placed.plan), ["EmptyExec"]);
+    let error = place_cuts(sorted(scan("t", None, 1), Some(5)), Split::Ndp, &told()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "split \"ndp\" cannot run this statement: SortExec(TopK): it needs all rows of \"t\", which lie on 2 devices (d0, d1)"
+    );
+    // A scan that counts rows counts those of all devices.
+    assert!(place_cuts(scan("t", Some(5), 1), Split::Ndp, &told()).is_err());
 }

@@ -73,6 +73,8 @@ proptest! {
         let arrays = arrays(&rows);
         let entries = key.entries(&arrays, 7..).unwrap();
         for (i, one) in rows.iter().enumerate() {
+            let has_null = is_unique && (one.0.is_none() || one.1.is_none());
+            prop_assert_eq!(key.has_null(entries.value(i)), has_null);
             for (j, other) in rows.iter().enumerate() {
                 let order = compared(&columns[0], &one.0, &other.0)
                     .then_with(|| compared(&columns[1], &one.1, &other.1));

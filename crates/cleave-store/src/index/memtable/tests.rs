@@ -32,10 +32,6 @@ proptest! {
         let from: Vec<_> = memtable.iter_from(Some(&probe)).map(|(key, _)| key.to_vec()).collect();
         let expected: Vec<_> = plain.range(probe.clone()..).map(|(key, _)| key.clone()).collect();
         prop_assert_eq!(from, expected);
-        let after = plain.range(probe.clone()..).find(|(key, _)| **key != probe);
-        prop_assert_eq!(
-            memtable.next_after(Some(&probe)), after.map(|(key, vid)| (key.as_slice(), *vid))
-        );
         let bytes: usize = plain.keys().map(Vec::len).sum();
         prop_assert_eq!(memtable.byte_size(), plain.len() * super::ENTRY_BYTES + bytes);
         prop_assert_eq!(Memtable::decode(&memtable.encode()).unwrap(), memtable);

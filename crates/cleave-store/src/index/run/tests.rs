@@ -59,6 +59,10 @@ proptest! {
             .collect();
         let range = KeyRange { from, below };
         let (page_count, entry_count) = run.measure(&range);
+        let pages = run.pages_in(&[range.clone(), range.clone()], false);
+        prop_assert_eq!(pages.len(), page_count);
+        let rows: u64 = pages.iter().map(|page| u64::from(page.row_count)).sum();
+        prop_assert!(rows >= expected.len() as u64);
         prop_assert!(entry_count <= expected.len() as u64);
         prop_assert!(page_count > 0 || expected.is_empty());
         prop_assert_eq!(scanned(&shelf, &run, range), expected);

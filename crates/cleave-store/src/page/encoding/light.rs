@@ -30,6 +30,9 @@ use crate::page::strings::TextPlan;
 const SAMPLE_COUNT: usize = 4096;
 /// Most decimal digits of a scaled number: powers of ten that are exact.
 pub(crate) const DIGITS_MAX: u8 = 15;
+/// They are stored values' business, so no library's function computes them.
+const POWERS_OF_TEN: [f64; DIGITS_MAX as usize + 1] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 /// Scaled numbers stay below this, where every integer is a double.
 const SCALED_MAX: f64 = 9_007_199_254_740_992.0;
 
@@ -260,7 +263,8 @@ fn scaled(values: &[f64], array: &dyn Array) -> Option<(u8, Vec<i64>)> {
 }
 
 fn power_of_ten(digits: u8) -> f64 {
-    10_f64.powi(i32::from(digits.min(DIGITS_MAX)))
+    // Readers refuse more digits.
+    POWERS_OF_TEN.get(usize::from(digits)).copied().unwrap_or(f64::NAN)
 }
 
 /// The double that `integer` and its decimal digits stand for.

@@ -201,6 +201,67 @@ impl OpenChunk {
         Ok(Some((Arc::clone(self.entries(entries, decoded)?), codes)))
     }
 
+    /// The places of the rows of `range` among the distinct values, appended to `target`; those of NULLs mean nothing.
+    /// False: the chunk is not stored so.
+    pub(crate) fn codes(&self, range: Range<usize>, target: &mut Vec<u32>) -> bool {
+        let OpenValues::Dictionary { codes, .. } = &self.values else { return false };
+        codes.extend(range, target, to_code);
+        true
+    }
+
+    /// The distinct values that codes are places of, if the chunk is stored so.
+    pub(crate) fn distinct_values(&self) -> Result<Option<ArrayRef>, StoreError> {
+        match &self.values {
+            OpenValues::Dictionary { entries, decoded, .. } => {
+                Ok(Some(Arc::clone(self.entries(entries, decoded)?)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The rows of `range` as integers, appended to `target`: numerics and times as they lie. Those of NULLs mean
+    /// nothing. False: the chunk is not stored so.
+    pub(crate) fn integers(&self, range: Range<usize>, target: &mut Vec<i64>) -> bool {
+        match &self.values {
+            OpenValues::Integers(integers) if self.value_type.is_integral() => {
+                integers.extend(range, target, |value| value);
+            }
+            OpenValues::Rule { base, step } if self.value_type.is_integral() => {
+                target.extend(range.map(|slot| self.signed(rule(*base, *step, slot))));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The number whose bits a rule gives: those beyond its type's width are zeros, also below zero.
+    fn signed(&self, bits: u64) -> i64 {
+        match self.value_type.layout() {
+            Layout::Fixed(2) => i64::from(to_i16(bits.cast_signed())),
+            Layout::Fixed(4) => i64::from(to_i32(bits.cast_signed())),
+            _ => bits.cast_signed(),
+        }
+    }
+
+    /// Bounds of what [`OpenChunk::integers`] gives, as far as the chunk's head tells.
+    pub(crate) fn integer_bounds(&self) -> Option<(i64, i64)> {
+        match &self.values {
+            OpenValues::Integers(integers) if self.value_type.is_integral() => integers.bounds(),
+            OpenValues::Rule { base, step: 0 } if self.value_type.is_integral() => {
+                Some((self.signed(*base), self.signed(*base)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Which rows are not NULL; None: all.
+    pub(crate) fn nulls(&self) -> Option<&NullBuffer> {
+        match &self.values {
+            OpenValues::Array(array) => array.nulls(),
+            _ => self.nulls.as_ref(),
+        }
+    }
+
     /// For each row whether comparing its value, as an integer, with `other` gives one of `wanted`, if the chunk is
     /// stored as integers; NULLs give false.
     pub(crate) fn compare(

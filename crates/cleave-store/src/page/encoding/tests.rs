@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array, StringArray,
 };
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
 use bytes::Bytes;
 use cleave_media::BlockAddress;
 
@@ -48,6 +49,50 @@ fn rules_are_found_and_only_where_they_hold() {
     assert_eq!(encoding_of(&Float64Array::from(vec![0.0, -0.0])).0, Plain, "bits, not values");
     assert_eq!(encoding_of(&Float64Array::from(vec![1.0, 2.0])).0, Plain);
     assert_eq!(encoding_of(&StringArray::from(vec!["x"; 3])).0, Plain);
+}
+
+#[test]
+fn what_lies_beneath_nulls_is_not_stored() {
+    let nulls = || NullBuffer::from_iter((0..600).map(|row| row % 3 != 1));
+    // Equal rows, with other numbers and texts beneath their NULLs each time.
+    let arrays = |beneath: i64| -> Vec<ArrayRef> {
+        let value = |row: i64| if row % 3 == 1 { beneath * row } else { row * 7 % 50 };
+        let (mut offsets, mut bytes) = (vec![0], Vec::new());
+        for row in 0..600_u16 {
+            let (letter, length) = (b'a' + u8::try_from(row % 7).unwrap(), usize::from(row % 9));
+            let hidden = if row % 3 == 1 { usize::try_from(beneath).unwrap() * 5 } else { length };
+            bytes.extend(std::iter::repeat_n(letter, hidden));
+            offsets.push(i32::try_from(bytes.len()).unwrap());
+        }
+        let booleans = (0..600).map(|row| if row % 3 == 1 { beneath > 1 } else { row % 2 == 0 });
+        vec![
+            Arc::new(Int64Array::new((0..600).map(value).collect(), Some(nulls()))),
+            Arc::new(BooleanArray::new(booleans.collect(), Some(nulls()))),
+            Arc::new(StringArray::new(
+                OffsetBuffer::new(offsets.into()),
+                Buffer::from_vec(bytes),
+                Some(nulls()),
+            )),
+            Arc::new(Float64Array::new(
+                (0..600).map(|row| f64::from(i32::try_from(value(row)).unwrap()) / 3.0).collect(),
+                Some(nulls()),
+            )),
+        ]
+    };
+    for light in [false, true] {
+        for (first, second) in arrays(1).iter().zip(arrays(30)) {
+            let bytes = |array: &dyn Array| {
+                let value_type = ValueType::from_arrow(array.data_type()).unwrap();
+                let effort = Effort { inline_bytes_max: 100, light };
+                let (chunk, long) = encode(ColumnRef::User(1), value_type, array, effort).unwrap();
+                assert!(long.is_none(), "a NULL is not long");
+                (chunk.encoding, chunk.length, chunk.parts)
+            };
+            assert_eq!(bytes(first), bytes(&second), "{}", first.data_type());
+            // Also where the array is a part of another one.
+            assert_eq!(bytes(&first.slice(5, 300)), bytes(&second.slice(5, 300)));
+        }
+    }
 }
 
 /// One column of one page, with a place for its bytes.

@@ -70,7 +70,7 @@ fn what_is_written_is_read() {
     assert_eq!(bytes.len(), 48 + 4 * 40);
     assert_eq!(parse(&bytes).unwrap(), header());
     assert_eq!(parse(&bytes).unwrap().encode(), bytes);
-    assert_eq!(&bytes[..12], b"CLVPAGE\n\x01\x00\x01\x00", "docs/formats.md");
+    assert_eq!(&bytes[..12], b"CLVPAGE\n\x02\x00\x01\x00", "docs/formats.md");
     assert_eq!(bytes[28..36], [100, 0, 0, 0, 208, 0, 0, 0]);
     assert_eq!(bytes[48..60], [0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[60..68], [0, 1, 0, 0, 144, 1, 0, 0]);
@@ -83,13 +83,35 @@ fn what_is_written_is_read() {
 #[test]
 fn a_newer_format_is_told_apart_from_damage() {
     let mut bytes = header().encode();
-    bytes[8] = 2;
+    bytes[8] = 3;
     assert!(matches!(
         parse(&bytes),
-        Err(StoreError::NewerFormat { found: 2, newest: FORMAT_VERSION, page: 6, .. })
+        Err(StoreError::NewerFormat { found: 3, newest: FORMAT_VERSION, page: 6, .. })
     ));
     let error = parse(&bytes).unwrap_err().to_string();
-    assert_eq!(error, "page 6 of segment 3 has format version 2; this program reads up to 1");
+    assert_eq!(error, "page 6 of segment 3 has format version 3; this program reads up to 2");
+}
+
+#[test]
+fn light_encodings_came_with_version_2() {
+    let mut old = PageHeader { format_version: 1, ..header() };
+    assert_eq!(parse(&old.encode()).unwrap(), old, "version 1 is read as it is");
+    let light = ChunkEntry {
+        offset: 256,
+        length: 100,
+        ..entry(ColumnRef::User(2), Encoding::Integers, ValueType::Int32)
+    };
+    old.chunks[0] = light;
+    assert!(matches!(
+        parse(&old.encode()),
+        Err(StoreError::Corrupt {
+            column: Some(ColumnRef::User(2)),
+            reason: Corruption::Field { field: "encoding", .. },
+            ..
+        })
+    ));
+    let new = PageHeader { format_version: 2, ..old };
+    assert_eq!(parse(&new.encode()).unwrap(), new);
 }
 
 #[test]

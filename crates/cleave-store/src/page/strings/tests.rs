@@ -4,7 +4,7 @@ use bytes::Bytes;
 use cleave_media::SplitMix64;
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 
-use super::{Strings, TextPlan};
+use super::{Compressor, Strings, TextPlan, coded};
 
 fn encoded(values: &[Vec<u8>]) -> Bytes {
     let bytes = values.iter().map(Vec::len).sum();
@@ -58,6 +58,26 @@ fn words_shrink_and_come_back() {
     assert_eq!(round_trip(&prose(20))[0], 0, "too few to pay for symbols");
     round_trip(&[]);
     round_trip(&[Vec::new()]);
+}
+
+#[test]
+fn values_coded_together_have_the_bytes_that_each_has_alone() {
+    for count in [0, 1, 2, 3, 4, 5, 700] {
+        let mut values = prose(count);
+        // Bytes that no symbol stands for, beside many that do.
+        values.extend((0..count / 7).map(|at| vec![u8::try_from(at % 251).unwrap(); at % 12]));
+        let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+        let compressor = Compressor::train(&values);
+        let (codes, ends) = coded(&compressor, &values);
+        let alone: Vec<Vec<u8>> = values.iter().map(|value| compressor.compress(value)).collect();
+        assert_eq!(codes, alone.concat());
+        let mut end = 0;
+        for (value, found) in alone.iter().zip(&ends) {
+            end += value.len() as u64;
+            assert_eq!(*found, end);
+        }
+        assert_eq!(ends.len(), values.len());
+    }
 }
 
 #[test]

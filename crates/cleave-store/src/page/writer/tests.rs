@@ -159,6 +159,53 @@ proptest! {
 }
 
 #[test]
+fn rows_that_come_one_by_one_fill_pages_as_rows_that_come_at_once() {
+    let schema = table(&[ColumnType::Int]);
+    let class = PageClass { page_bytes: 4096, ..PageClass::HOT };
+    let bits: Vec<Option<u64>> = (0..1000).map(|row| Some(row * 77 % 1009)).collect();
+    let batch =
+        RecordBatch::try_new(schema.arrow(), vec![array(&ColumnType::Int, &bits, 0)]).unwrap();
+    let versions = |first: u64, commits: std::ops::Range<u64>| Versions {
+        commit: CommitColumn::Each(commits.collect()),
+        ..Versions::loaded(first)
+    };
+    let at_once =
+        append_rows(SEGMENT, &schema, class, None, 0, &batch, versions(1, 1..1001)).unwrap();
+
+    let mut pages = Vec::<EncodedPage>::new();
+    for row in 0..1000 {
+        let tail = pages.last().map(|page| {
+            let stored = Stored::place(std::slice::from_ref(page));
+            let (page, columns) = (stored.heap[0], all_columns(&schema));
+            let read = PageRead { segment: SEGMENT, page, columns };
+            let columns = stored.pages().read_page(&read).unwrap();
+            (read, columns)
+        });
+        let tail = tail.as_ref().map(|(read, columns)| Tail { read, columns });
+        let next_page = u32::try_from(pages.len()).unwrap();
+        let vid = u64::try_from(row).unwrap() + 1;
+        let (one, versions) = (batch.slice(row, 1), versions(vid, vid..vid + 1));
+        for page in append_rows(SEGMENT, &schema, class, tail, next_page, &one, versions).unwrap() {
+            pages.truncate(usize::try_from(page.page).unwrap());
+            pages.push(page);
+        }
+    }
+    let rows = |pages: &[EncodedPage]| pages.iter().map(|page| page.row_count).collect::<Vec<_>>();
+    assert!(pages.len().abs_diff(at_once.len()) <= 1, "{:?}, {:?}", rows(&pages), rows(&at_once));
+    assert_eq!(rows(&pages).iter().sum::<u32>(), 1000);
+    for (pages, row_count) in [(&pages, 1000), (&at_once, 1000)] {
+        let stored = Stored::place(pages);
+        let decoded: Vec<RecordBatch> =
+            stored.heap.iter().map(|page| stored.decode(&schema, *page).unwrap()).collect();
+        let found = concat_batches(&decoded[0].schema(), &decoded).unwrap();
+        assert_same(batch.column(0), found.column(0));
+        let numbers = |column: usize| found.column(column).as_primitive::<UInt64Type>().values();
+        assert!(numbers(1).iter().copied().eq(1..=row_count), "VIDs");
+        assert!(numbers(2).iter().copied().eq(1..=row_count), "commits");
+    }
+}
+
+#[test]
 fn a_full_tail_is_left_alone() {
     let schema = table(&[ColumnType::Text]);
     let wide = |count: usize| -> RecordBatch {
@@ -295,6 +342,7 @@ fn index_runs_and_version_columns_are_pages_like_others() {
     writer.push_versions(&batch, versions).unwrap();
     let pages = writer.finish().unwrap();
     assert_eq!((pages[0].kind, pages[0].page, pages[0].vid_first), (PageKind::IndexRun, 4, 9));
+    assert!(pages[0].zones.is_empty(), "whoever writes a run sets them");
     let stored = Stored::place(&pages);
     let decoded = stored.decode(&schema, stored.heap[0]).unwrap();
     assert_same(batch.column(0), decoded.column(0));

@@ -1,6 +1,7 @@
 //! Tests of reading pages from media: how much is read, and that every way to lose a write is found and named.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
@@ -69,32 +70,55 @@ fn only_header_and_asked_columns_are_read() {
     assert_eq!(batch.num_rows(), 20_000);
 }
 
-/// Media that counts reads.
+/// Media that counts reads, and those that were made at once.
 #[derive(Debug)]
-struct Counting(Arc<dyn Media>, std::sync::atomic::AtomicU64);
+struct Counting {
+    media: Arc<dyn Media>,
+    reads: AtomicU64,
+    turns: AtomicU64,
+    /// Where more blocks are read at once, a test fails.
+    blocks_max: u32,
+}
+
+impl Counting {
+    fn over(stored: &Stored) -> Arc<Self> {
+        let media = Arc::clone(&stored.media) as Arc<dyn Media>;
+        let (reads, turns) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { media, reads, turns, blocks_max: u32::MAX })
+    }
+
+    fn pages(self: &Arc<Self>) -> MediaPages {
+        MediaPages::new(Arc::clone(self) as Arc<dyn Media>)
+    }
+}
 
 impl Media for Counting {
     fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError> {
-        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.0.read(extent)
+        assert!(extent.block_count <= self.blocks_max, "memory for {extent}");
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.media.read(extent)
+    }
+    fn read_many(&self, extents: &[Extent]) -> Result<Vec<AlignedBuffer>, MediaError> {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        extents.iter().map(|extent| self.read(*extent)).collect()
     }
     fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
-        self.0.write(start, data)
+        self.media.write(start, data)
     }
     fn sync(&self) -> Result<(), MediaError> {
-        self.0.sync()
+        self.media.sync()
     }
     fn block_count(&self) -> u64 {
-        self.0.block_count()
+        self.media.block_count()
     }
     fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
-        self.0.grow_to(block_count)
+        self.media.grow_to(block_count)
     }
     fn bytes_read(&self) -> u64 {
-        self.0.bytes_read()
+        self.media.bytes_read()
     }
     fn bytes_written(&self) -> u64 {
-        self.0.bytes_written()
+        self.media.bytes_written()
     }
 }
 
@@ -102,13 +126,9 @@ impl Media for Counting {
 fn neighbouring_chunks_come_in_one_read() {
     let (schema, _, stored) = bulk();
     let reads_of = |page: PageRef, media: &Stored, columns: &[ColumnRef]| {
-        let counting = Arc::new(Counting(
-            Arc::clone(&media.media) as Arc<dyn Media>,
-            std::sync::atomic::AtomicU64::new(0),
-        ));
-        let pages = MediaPages::new(Arc::clone(&counting) as Arc<dyn Media>);
-        pages.read_page(&read(page, columns)).unwrap();
-        counting.1.load(std::sync::atomic::Ordering::Relaxed)
+        let counting = Counting::over(media);
+        counting.pages().read_page(&read(page, columns)).unwrap();
+        counting.reads.load(Ordering::Relaxed)
     };
     let user = ColumnRef::User;
     assert_eq!(reads_of(stored.heap[0], &stored, &[]), 1);
@@ -150,6 +170,66 @@ fn a_header_longer_than_a_block_is_read_whole() {
     let decoded = stored.decode(&schema, stored.heap[0]).unwrap();
     assert_eq!(decoded.column(0), batch.column(0));
     assert_eq!(decoded.column(299), batch.column(299));
+}
+
+#[test]
+fn long_headers_of_many_pages_are_read_at_once() {
+    let schema = table(&[ColumnType::BigInt; 300]);
+    let bits: Vec<Option<u64>> = (0..600_u64).map(|row| Some(row.wrapping_mul(ODD))).collect();
+    let columns = (0..300).map(|_| array(&ColumnType::BigInt, &bits, 0));
+    let batch = RecordBatch::try_new(schema.arrow(), columns.collect()).unwrap();
+    let class = PageClass { row_count_max: 100, ..PageClass::BULK };
+    let stored = Stored::place(&write(&schema, class, &batch));
+    assert_eq!(stored.heap.len(), 6);
+    let wishes: Vec<PageRead> =
+        stored.heap.iter().map(|page| read(*page, &[ColumnRef::User(7)])).collect();
+    let counting = Counting::over(&stored);
+    let pages = counting.pages().read_pages(&wishes).unwrap();
+    assert_eq!(pages.len(), 6);
+    for (page, wish) in pages.iter().zip(&wishes) {
+        assert_eq!(page.header.page, wish.page.page);
+    }
+    let turns = counting.turns.load(Ordering::Relaxed);
+    assert_eq!(turns, 3, "first blocks, headers, chunks");
+}
+
+#[test]
+fn lies_about_sizes_take_no_memory() {
+    let schema = table(&[ColumnType::Text]);
+    let long = arrow::array::StringArray::from(vec!["x".repeat(300_000)]);
+    let batch = RecordBatch::try_new(schema.arrow(), vec![Arc::new(long)]).unwrap();
+    let stored = Stored::place(&write(&schema, PageClass::HOT, &batch));
+    let counting = Counting {
+        media: Arc::clone(&stored.media) as Arc<dyn Media>,
+        reads: AtomicU64::new(0),
+        turns: AtomicU64::new(0),
+        blocks_max: 64,
+    };
+    let pages = MediaPages::new(Arc::new(counting));
+    let sized = |page: &PageRef, block_count: u32| {
+        let extent = Extent { block_count, ..page.extent };
+        PageRef { extent, ..*page }
+    };
+    // A reference to as much as the media may have.
+    let overflow = stored.overflow[0];
+    for block_count in [65, 1 << 28, u32::MAX] {
+        let lie = sized(&overflow, block_count);
+        assert_corrupt(pages.read_overflow_page(&SEGMENT, &lie), lie, None);
+        if block_count > 65 {
+            let lie = sized(&stored.heap[0], block_count);
+            assert_corrupt(pages.read_page(&read(lie, &[])), lie, None);
+        }
+    }
+    pages.read_overflow_page(&SEGMENT, &overflow).unwrap();
+    // A first block that says so of its header.
+    let heap = stored.heap[0];
+    let mut block = stored.media.read(Extent { block_count: 1, ..heap.extent }).unwrap();
+    for chunk_count in [1605_u32, 100_000] {
+        block[32..36].copy_from_slice(&(48 + 40 * chunk_count).to_le_bytes());
+        stored.media.write(heap.extent.start, &block).unwrap();
+        let lie = sized(&heap, 1 << 16);
+        assert_corrupt(pages.read_page(&read(lie, &[])), lie, None);
+    }
 }
 
 #[test]

@@ -91,8 +91,12 @@ fn each_snapshot_finds_its_version() {
 
 #[test]
 fn a_predecessor_that_is_nowhere_is_an_error() {
-    let (shelf, mut placement, map) = database();
-    placement.remove(SegmentId(1));
+    let (shelf, whole, map) = database();
+    let mut placement = Placement::new();
+    whole
+        .segments()
+        .filter(|directory| directory.segment != SegmentId(1))
+        .for_each(|directory| placement.insert(Arc::clone(directory)));
     let snapshot = Snapshot { commit: 4 };
     let result = block_on(find_visible(&shelf.source(), &placement, &map, 4, snapshot));
     assert!(matches!(result, Err(StoreError::Frame(_))), "{result:?}");

@@ -174,3 +174,38 @@ fn a_condition_that_may_fail_is_asked_of_kept_rows_only() {
     let all = BooleanBuffer::new_set(rows);
     assert!(condition.narrow(&mut page, all, &none, 700).is_err(), "5 / 0");
 }
+
+#[test]
+fn a_pattern_that_is_none_is_not_asked_of_rows_that_are_out() {
+    let (schema, batch) = table();
+    let patterns =
+        (0..ROWS).map(|row| Some(if row % 11 == 0 { "(" } else { "x" })).collect::<StringArray>();
+    let mut columns = batch.columns().to_vec();
+    columns[2] = Arc::new(patterns.clone());
+    let batch = RecordBatch::try_new(batch.schema(), columns).unwrap();
+    let pattern = col("c3", &batch.schema()).unwrap();
+    let text = lit(ScalarValue::from("xyz"));
+    let of = Projection::of_table(&schema, &[0, 1, 2, 3]);
+    let sound = BooleanBuffer::collect_bool(patterns.len(), |row| patterns.value(row) != "(");
+    let classes = [PageClass::BULK, PageClass { chunk_alignment: 64, ..PageClass::BULK }];
+    let encodings = classes.map(|class| {
+        let (read, columns) = page(&schema, &batch, class);
+        for (operator, expected) in [
+            (Operator::RegexMatch, &sound),
+            (Operator::RegexNotMatch, &BooleanBuffer::new_unset(patterns.len())),
+        ] {
+            let expr =
+                binary(Arc::clone(&text), operator, Arc::clone(&pattern), &batch.schema()).unwrap();
+            let condition = Condition::new(&expr, &of).unwrap();
+            let narrowed = |kept: BooleanBuffer| {
+                let place = MorselPage { page: read.page, vid_first: 0, overflow: Vec::new() };
+                let mut page = ScanPage::new(&place, read.clone(), columns.clone());
+                condition.narrow(&mut page, kept, &OverflowValues::none(), 700)
+            };
+            assert_eq!(narrowed(sound.clone()).unwrap(), *expected, "{operator}");
+            assert!(narrowed(BooleanBuffer::new_set(patterns.len())).is_err(), "{operator}");
+        }
+        columns.header.chunks[2].encoding
+    });
+    assert_eq!(encodings, [Encoding::Dictionary, Encoding::Plain]);
+}

@@ -167,3 +167,14 @@ fn the_text_after_a_prefix() {
     assert_eq!(after_text("\u{d7ff}").as_deref(), Some("\u{e000}"));
     assert_eq!(after_text("\u{10ffff}"), None);
 }
+
+#[test]
+fn an_index_is_read_where_its_pages_cost_more_than_the_names_of_the_table_s() {
+    // Two pages of 64 kB, for which planning would wait once, against the names of ten pages of the table.
+    assert!(is_cheaper_there(128 << 10, 1, 10));
+    // Held already: nothing crosses.
+    assert!(!is_cheaper_there(0, 0, 10));
+    // One page, and a table of 100,000 pages.
+    assert!(!is_cheaper_there(64 << 10, 1, 100_000));
+    assert!(!is_cheaper_there(u64::MAX, u64::MAX, usize::MAX), "of what overflows, names");
+}

@@ -8,6 +8,7 @@ use cleave_store::{
 
 use super::*;
 use crate::catalog::TabletState;
+use crate::catalog::division::Division;
 
 /// A table of three pages of 16 KiB, each with long values in `overflow_blocks` blocks.
 fn input(overflow_blocks: u32) -> PlannedInput {
@@ -54,7 +55,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         indexes: Vec::new(),
     };
     let (schema, tablets) = (Arc::new(schema), vec![Arc::new(tablet)]);
-    let table = TableState { schema, indexes: Vec::new(), tablets };
+    let table = TableState { schema, indexes: Vec::new(), tablets, division: Division::LoadOrder };
     PlannedInput::new(Arc::new(table))
 }
 

@@ -46,6 +46,15 @@ fn chunk_of(array: &dyn Array) -> (ChunkEntry, Bytes) {
     (entry, Bytes::from(bytes))
 }
 
+#[test]
+fn powers_of_ten_are_exact() {
+    for (digits, power) in (0..).zip(super::POWERS_OF_TEN) {
+        #[expect(clippy::cast_precision_loss, reason = "2^53 is above them")]
+        let exact = 10_u64.pow(digits) as f64;
+        assert_eq!(power.to_bits(), exact.to_bits());
+    }
+}
+
 fn open<T>(
     entry: ChunkEntry,
     bytes: &Bytes,

@@ -1,15 +1,20 @@
 //! Claims: what they notice of a device that restarts, and which of their space stays in doubt.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_device::{ListenOptions, Listener};
-use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
-use cleave_fragment::link::SlotSender;
+use cleave_fragment::command::{
+    Command, DeviceError, DeviceErrorCause, Execute, Identity, Ownership, Reply, Request,
+};
+use cleave_fragment::link::{DeviceService, SlotSender, Token};
 use cleave_media::BLOCK_SIZE;
 
 use super::*;
+use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+use crate::device::{EmbeddedFactory, testing};
 
 const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
 const NAS: [u8; 16] = [1; 16];

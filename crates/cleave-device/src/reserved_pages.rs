@@ -1,0 +1,208 @@
+//! The pages that one run writes: encoded pages in, local media behind, nothing outside of what was reserved for the run.
+//!
+//! 1. [`check_reserved`] looks at the extents that a request names: reserved by its database, apart from each other, and
+//!    apart from what the run reads.
+//! 2. [`ReservedPages`] gives each page the next place in them, and writes it on a thread that may wait; a few writes
+//!    are under way at once.
+//! 3. [`ReservedPages::stand_still`] waits for those, however the run has ended: what the host is told of the end of a
+//!    run holds for its writes too, and its space may be used for something else.
+//!
+//! Deliberately absent: a sync. The host syncs the device before it commits, as for pages that it wrote itself.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
+use cleave_fragment::waiting::spawn_blocking_on;
+use cleave_fragment::{IndexInput, OutOfReservedPages, PageSink};
+use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError};
+use cleave_store::{EncodedPage, PageRef};
+use datafusion_common::{DataFusionError, Result};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::reservations::Reservations;
+use crate::run_pages::CpuTime;
+
+/// Writes of one run that may be under way.
+const WRITES_MAX: usize = 4;
+
+/// Where a run writes; see the [module](self).
+#[derive(Debug, Clone)]
+pub(crate) struct ReservedPages(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    media: Arc<dyn Media>,
+    threads: Handle,
+    cpu: Arc<CpuTime>,
+    reserved_blocks: u64,
+    state: Mutex<State>,
+    under_way: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What is left, the next extent last.
+    free: Vec<Extent>,
+    /// What kept a page from being written.
+    failed: Option<MediaError>,
+}
+
+/// A write under way, until it is dropped.
+struct UnderWay(Arc<Shared>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|count| *count -= 1);
+    }
+}
+
+impl ReservedPages {
+    /// Pages in `reserved`, written on the blocking threads of `threads`; CPU time goes to `cpu`.
+    pub(crate) fn new(
+        media: Arc<dyn Media>,
+        threads: Handle,
+        cpu: Arc<CpuTime>,
+        reserved: &[Extent],
+    ) -> Self {
+        let free: Vec<Extent> = reserved.iter().rev().copied().collect();
+        Self(Arc::new(Shared {
+            media,
+            threads,
+            cpu,
+            reserved_blocks: free.iter().map(|extent| u64::from(extent.block_count)).sum(),
+            state: Mutex::new(State { free, failed: None }),
+            under_way: watch::Sender::new(0),
+        }))
+    }
+
+    /// Waits until no write is under way.
+    pub(crate) async fn stand_still(&self) {
+        self.0.fewer_under_way_than(1).await;
+    }
+}
+
+impl Shared {
+    async fn fewer_under_way_than(&self, count: usize) {
+        let mut under_way = self.under_way.subscribe();
+        // The sender lives as long as `self`.
+        let _closed = under_way.wait_for(|under_way| *under_way < count).await;
+    }
+
+    /// The next place for so many blocks.
+    fn take(&self, block_count: u32) -> Result<Extent> {
+        let mut state = self.lock();
+        while let Some(extent) = state.free.last_mut() {
+            if extent.block_count >= block_count {
+                let start = extent.start;
+                extent.start = BlockAddress(start.0 + u64::from(block_count));
+                extent.block_count -= block_count;
+                return Ok(Extent { start, block_count });
+            }
+            // Pages lie in one piece: the rest of this extent stays empty.
+            state.free.pop();
+        }
+        let reserved_blocks = self.reserved_blocks;
+        Err(external(OutOfReservedPages { reserved_blocks }))
+    }
+
+    fn check_failed(&self) -> Result<()> {
+        match self.lock().failed.take() {
+            Some(error) => Err(external(error)),
+            None => Ok(()),
+        }
+    }
+
+    fn begin_write(self: &Arc<Self>, start: BlockAddress, bytes: AlignedBuffer) {
+        self.under_way.send_modify(|count| *count += 1);
+        let guard = UnderWay(Arc::clone(self));
+        let write = move || {
+            let this = &guard.0;
+            if let Err(error) = this.cpu.measure(|| this.media.write(start, &bytes)) {
+                this.lock().failed.get_or_insert(error);
+            }
+        };
+        // Its end is the guard's: nobody needs the handle.
+        drop(spawn_blocking_on(&self.threads, write));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PageSink for ReservedPages {
+    fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef>> {
+        async move {
+            self.0.fewer_under_way_than(WRITES_MAX).await;
+            self.0.check_failed()?;
+            let place = self.0.take(page.block_count())?;
+            let reference = page.page_ref(place.start);
+            self.0.begin_write(place.start, page.bytes);
+            Ok(reference)
+        }
+        .boxed()
+    }
+
+    fn finish(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            self.stand_still().await;
+            self.0.check_failed()
+        }
+        .boxed()
+    }
+}
+
+fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// Refuses extents that `request` may not write to; `reservations` are its database's.
+pub(crate) fn check_reserved(
+    request: &Execute,
+    reservations: &Reservations,
+) -> Result<(), DeviceError> {
+    let refused = |message: String| Err(DeviceError::new(DeviceErrorCause::Refused, message));
+    let mut reserved = request.reserved.clone();
+    reserved.sort_unstable_by_key(|extent| extent.start);
+    for extent in &reserved {
+        if extent.block_count == 0 {
+            return refused(format!("{extent}, reserved for a fragment, is empty"));
+        }
+        if !reservations.contains(*extent) {
+            let message =
+                format!("{extent}, named for a fragment, were not reserved in this epoch");
+            return Err(DeviceError::new(DeviceErrorCause::NotReserved, message));
+        }
+    }
+    for pair in reserved.windows(2) {
+        if let [one, other] = pair
+            && one.overlaps(*other)
+        {
+            return refused(format!("{one} and {other}, reserved for one fragment, overlap"));
+        }
+    }
+    for read in pages_read(request) {
+        let place = reserved.partition_point(|extent| extent.end() <= read.start);
+        if let Some(extent) = reserved.get(place).filter(|extent| extent.overlaps(read)) {
+            return refused(format!("the fragment would read {read} and write {extent}"));
+        }
+    }
+    Ok(())
+}
+
+/// Where the pages lie that `request` names.
+fn pages_read(request: &Execute) -> impl Iterator<Item = Extent> {
+    let morsels = request.inputs.iter().flat_map(|(_, morsels)| morsels);
+    let pages = morsels.flat_map(|morsel| &morsel.pages);
+    let pages = pages.flat_map(|place| std::iter::once(&place.page).chain(&place.overflow));
+    let indexes = request.indexes.iter().flat_map(IndexInput::pages);
+    let narrowed = request.narrowings.iter().flat_map(|narrowing| &narrowing.parts);
+    let narrowed = narrowed.flat_map(|part| &part.runs).flat_map(|run| &run.pages);
+    pages.chain(indexes).chain(narrowed).map(|page| page.extent)
+}
+
+#[cfg(test)]
+mod tests;

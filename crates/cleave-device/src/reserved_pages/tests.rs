@@ -1,0 +1,48 @@
+//! What reserved pages hand out.
+
+use cleave_media::Memory;
+use cleave_store::PageKind;
+
+use super::*;
+
+fn extent(start: u64, block_count: u32) -> Extent {
+    Extent { start: BlockAddress(start), block_count }
+}
+
+fn page(number: u32, blocks: usize) -> EncodedPage {
+    EncodedPage {
+        page: number,
+        kind: PageKind::IndexRun,
+        bytes: AlignedBuffer::zeroed(blocks * cleave_media::BLOCK_SIZE),
+        row_count: 1,
+        checksum: 0,
+        vid_first: 0,
+        zones: Vec::new(),
+        overflow_first_count: (0, 0),
+    }
+}
+
+#[tokio::test]
+async fn pages_lie_one_behind_the_other_and_never_in_two_extents() {
+    let media = Arc::new(Memory::new());
+    media.grow_to(100).unwrap();
+    let reserved = [extent(10, 5), extent(50, 4)];
+    let pages = ReservedPages::new(media, Handle::current(), Arc::default(), &reserved);
+    for (number, blocks, expected) in [(0, 2, 10), (1, 2, 12), (2, 3, 50), (3, 1, 53)] {
+        let placed = pages.push(page(number, blocks)).await.unwrap();
+        assert_eq!((placed.page, placed.extent.start.0), (number, expected));
+    }
+    let error = pages.push(page(4, 1)).await.unwrap_err();
+    assert!(error.to_string().contains("9 blocks"), "{error}");
+    pages.finish().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_write_that_fails_is_told() {
+    // Media that has not grown.
+    let media = Arc::new(Memory::new());
+    let pages = ReservedPages::new(media, Handle::current(), Arc::default(), &[extent(0, 9)]);
+    pages.push(page(0, 1)).await.unwrap();
+    let error = pages.finish().await.unwrap_err();
+    assert!(matches!(error.find_root(), DataFusionError::External(_)), "{error}");
+}

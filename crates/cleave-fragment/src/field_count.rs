@@ -1,0 +1,138 @@
+//! How many fields a message has that may become structures in memory, found out without decoding it.
+//!
+//! A field of two bytes can become a structure of a kilobyte, and a decoder has made all of them before anyone can ask
+//! how many there are. So what comes from a peer is counted first, without taking memory: every field with a length of
+//! its own, at every depth. Which of them are messages only their decoder knows; here every one is read as if it were,
+//! up to where it cannot be, so the count is never below what a decoder makes and seldom far above it.
+//!
+//! Source: the encoding as <https://protobuf.dev/programming-guides/encoding/> describes it.
+
+#![deny(clippy::indexing_slicing)]
+
+/// Deepest message that is walked, beyond what any decoder walks.
+const DEPTH_MAX: usize = 512;
+
+/// Fields with a length of their own in `message` and in what it holds.
+pub fn count_fields(message: &[u8]) -> usize {
+    let mut count = 0;
+    walk(message, 0, &mut count);
+    count
+}
+
+fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
+    while let Some(key) = take_varint(&mut bytes) {
+        let rest = match (key & 7, key >> 3) {
+            (_, 0) => None,
+            (0, _) => take_varint(&mut bytes).map(|_| bytes),
+            (1, _) => bytes.get(8..),
+            (2, _) => {
+                let length =
+                    take_varint(&mut bytes).and_then(|length| usize::try_from(length).ok());
+                let field = length.and_then(|length| bytes.split_at_checked(length));
+                field.map(|(field, rest)| {
+                    // No two fields share a byte that is read here, so that all takes time with the length alone.
+                    *count = count.saturating_add(1);
+                    if depth < DEPTH_MAX {
+                        walk(field, depth + 1, count);
+                    } else {
+                        *count = count.saturating_add(field.len() / 2);
+                    }
+                    rest
+                })
+            }
+            // What a group holds is counted as its surroundings': decoders skip groups.
+            (3 | 4, _) => Some(bytes),
+            (5, _) => bytes.get(4..),
+            _ => None,
+        };
+        match rest {
+            Some(rest) => bytes = rest,
+            None => return,
+        }
+    }
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    //! The count is of what a decoder would make, wherever it stands and whatever follows it.
+
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
+
+    #[derive(Clone, PartialEq, Message)]
+    struct Tree {
+        #[prost(uint64, tag = "1")]
+        number: u64,
+        #[prost(message, repeated, tag = "2")]
+        children: Vec<Tree>,
+        #[prost(double, tag = "17")]
+        weight: f64,
+        #[prost(fixed32, tag = "300")]
+        sum: u32,
+    }
+
+    fn node_count(tree: &Tree) -> usize {
+        1 + tree.children.iter().map(node_count).sum::<usize>()
+    }
+
+    fn tree() -> impl Strategy<Value = Tree> {
+        let leaf = (any::<u64>(), any::<i32>(), any::<u32>()).prop_map(|(number, weight, sum)| {
+            Tree { number, children: Vec::new(), weight: weight.into(), sum }
+        });
+        leaf.prop_recursive(6, 64, 5, |inner| {
+            (any::<u64>(), proptest::collection::vec(inner, 0..5))
+                .prop_map(|(number, children)| Tree { number, children, ..Tree::default() })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_is_counted_once(tree in tree()) {
+            prop_assert_eq!(count_fields(&tree.encode_to_vec()), node_count(&tree) - 1);
+        }
+
+        #[test]
+        fn never_fewer_than_are_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(tree) = Tree::decode(bytes.as_slice()) {
+                prop_assert!(count_fields(&bytes) + 1 >= node_count(&tree));
+            }
+        }
+    }
+
+    #[test]
+    fn what_precedes_damage_is_counted() {
+        // Fields of no bytes, then a group that hides more of them, then what is no key.
+        let mut bytes = [0x12, 0x00].repeat(1000);
+        bytes.push(0x0b);
+        bytes.extend([0x12, 0x00].repeat(1000));
+        bytes.extend([0x0c, 0x07]);
+        assert_eq!(count_fields(&bytes), 2000);
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let mut bytes = Vec::new();
+        for _ in 0..2000 {
+            let mut outer = vec![0x12];
+            prost::encoding::encode_varint(bytes.len() as u64, &mut outer);
+            outer.append(&mut bytes);
+            bytes = outer;
+        }
+        assert!(count_fields(&bytes) > DEPTH_MAX);
+    }
+}

@@ -1,0 +1,325 @@
+//! Functions of the engine whose result can be larger than any memory, held to a bound: arguments in, the engine's
+//! result or an error out, before anything is allocated.
+//!
+//! 1. [`bounded`] puts each of them behind a [`Bounded`], which has its name and meaning.
+//! 2. An estimate of the result of a whole batch ([`Size`]) is made of the arguments. Beyond [`RESULT_BYTES_MAX`] it is
+//!    [`ResultTooLarge`].
+//! 3. [`HOST_ONLY`] names those whose result has little to do with what they are given: they do not run on a device, whose
+//!    budget does not see them.
+//!
+//! Invariant: a result within the bound is the engine's own.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Date32Type, FieldRef, Int64Type, IntervalMonthDayNanoType, TimeUnit,
+    TimestampNanosecondType,
+};
+use datafusion_common::{DataFusionError, Result};
+use datafusion_expr::{
+    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature,
+};
+
+/// Most bytes that one of these functions makes of one batch.
+pub const RESULT_BYTES_MAX: u64 = 256 << 20;
+
+/// Those that do not run on a device.
+pub const HOST_ONLY: [&str; 7] =
+    ["repeat", "lpad", "rpad", "array_repeat", "array_resize", "range", "generate_series"];
+
+/// A result that is not made: ask for less of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "requested length too large: the result of {function} would take {bytes} bytes for {rows} rows at once, and \
+     {RESULT_BYTES_MAX} are allowed"
+)]
+pub struct ResultTooLarge {
+    /// The function, as it was called.
+    pub function: String,
+    /// About the bytes that it would make.
+    pub bytes: u64,
+    /// Of how many rows.
+    pub rows: usize,
+}
+
+/// The bounded ones among `functions`, each in place of its own.
+pub fn bounded(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
+    let of = |inner: Arc<ScalarUDF>| {
+        let size = size_of_result(inner.name())?;
+        Some(Arc::new(ScalarUDF::new_from_impl(Bounded { inner, size })))
+    };
+    functions.filter_map(of).collect()
+}
+
+/// About the bytes that a function makes of some arguments and so many rows.
+type Size = fn(&[ColumnarValue], usize) -> Result<u64>;
+
+fn size_of_result(function: &str) -> Option<Size> {
+    Some(match function {
+        "repeat" => repeated,
+        "lpad" | "rpad" => padded,
+        "replace" => replaced,
+        "concat" | "concat_ws" => joined,
+        "array_repeat" => repeated_items,
+        "array_resize" => resized,
+        "range" | "generate_series" => series,
+        _ => return None,
+    })
+}
+
+#[derive(Debug)]
+struct Bounded {
+    inner: Arc<ScalarUDF>,
+    size: Size,
+}
+
+impl PartialEq for Bounded {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl Eq for Bounded {}
+
+impl Hash for Bounded {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Bounded {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arg_types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        self.inner.return_field_from_args(args)
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(arg_types)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let bytes = (self.size)(&args.args, rows)?;
+        if bytes > RESULT_BYTES_MAX {
+            let function = self.name().to_owned();
+            let error = ResultTooLarge { function, bytes, rows };
+            return Err(DataFusionError::External(Box::new(error)));
+        }
+        self.inner.invoke_with_args(args)
+    }
+}
+
+/// One number a row, of which all may be the same.
+enum Numbers {
+    Same(i64),
+    Each(Vec<i64>),
+}
+
+impl Numbers {
+    fn of(&self, row: usize) -> i64 {
+        match self {
+            Self::Same(number) => *number,
+            Self::Each(numbers) => numbers.get(row).copied().unwrap_or_default(),
+        }
+    }
+
+    fn sum(&self, rows: usize) -> u64 {
+        total(rows, |row| self.of(row).unsigned_abs())
+    }
+}
+
+fn total(rows: usize, of: impl Fn(usize) -> u64) -> u64 {
+    (0..rows).map(of).fold(0, u64::saturating_add)
+}
+
+fn product(one: i64, other: i64) -> u64 {
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    count(one).saturating_mul(count(other))
+}
+
+/// The argument at `place` as numbers of bytes or of items, by `of`; a scalar counts once.
+fn numbers(
+    args: &[ColumnarValue],
+    place: usize,
+    of: impl Fn(&ArrayRef) -> Result<Vec<i64>>,
+) -> Result<Numbers> {
+    Ok(match args.get(place) {
+        None => Numbers::Same(0),
+        Some(ColumnarValue::Array(array)) => Numbers::Each(of(array)?),
+        Some(ColumnarValue::Scalar(value)) => {
+            Numbers::Same(of(&value.to_array()?)?.first().copied().unwrap_or_default())
+        }
+    })
+}
+
+/// The integers of an array; 0 for NULL.
+fn integers(array: &ArrayRef) -> Result<Vec<i64>> {
+    let array = cast(array, &DataType::Int64)?;
+    Ok(array.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect())
+}
+
+/// The bytes of each value of an array.
+fn lengths(array: &ArrayRef) -> Result<Vec<i64>> {
+    let length = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let text = |value: Option<&str>| length(value.map_or(0, str::len));
+    Ok(match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().iter().map(text).collect(),
+        DataType::LargeUtf8 => array.as_string::<i64>().iter().map(text).collect(),
+        DataType::Utf8View => array.as_string_view().iter().map(text).collect(),
+        // Of others, the mean: an item is not often much larger than its neighbours.
+        _ => {
+            let bytes = array.get_array_memory_size() / array.len().max(1);
+            vec![length(bytes.max(1)); array.len()]
+        }
+    })
+}
+
+fn repeated(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    let (lengths, counts) = (numbers(args, 0, lengths)?, numbers(args, 1, integers)?);
+    Ok(total(rows, |row| product(lengths.of(row), counts.of(row))))
+}
+
+fn padded(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    let widths = numbers(args, 1, integers)?;
+    Ok(total(rows, |row| product(1, widths.of(row))))
+}
+
+fn joined(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    (0..args.len()).try_fold(0, |sum: u64, place| {
+        // A separator stands between all the others.
+        let times = if place == 0 { args.len() as u64 } else { 1 };
+        let bytes = numbers(args, place, lengths)?.sum(rows);
+        Ok(sum.saturating_add(bytes.saturating_mul(times)))
+    })
+}
+
+fn replaced(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    let texts = numbers(args, 0, lengths)?;
+    let (from, to) = (numbers(args, 1, lengths)?, numbers(args, 2, lengths)?);
+    // Every place of the text, as if it matched.
+    let most = total(rows, |row| {
+        let matches = texts.of(row) / from.of(row).max(1) + 1;
+        product(matches, to.of(row)).saturating_add(texts.of(row).unsigned_abs())
+    });
+    if most <= RESULT_BYTES_MAX {
+        return Ok(most);
+    }
+    let text = |place: usize| -> Result<ArrayRef> {
+        let array = args.get(place).map(|arg| arg.to_array(rows)).transpose()?;
+        Ok(cast(&array.unwrap_or_else(empty), &DataType::LargeUtf8)?)
+    };
+    let (values, patterns) = (text(0)?, text(1)?);
+    let (values, patterns) = (values.as_string::<i64>(), patterns.as_string::<i64>());
+    let both = values.iter().zip(patterns.iter()).enumerate();
+    Ok(both.fold(0, |sum: u64, (row, (value, pattern))| {
+        let (Some(value), Some(pattern)) = (value, pattern) else { return sum };
+        let matches = i64::try_from(value.matches(pattern).count()).unwrap_or(i64::MAX);
+        sum.saturating_add(product(matches, to.of(row))).saturating_add(value.len() as u64)
+    }))
+}
+
+fn repeated_items(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    // Besides an item, its place in the list.
+    let (items, counts) = (numbers(args, 0, lengths)?, numbers(args, 1, integers)?);
+    Ok(total(rows, |row| product(items.of(row).saturating_add(8), counts.of(row))))
+}
+
+fn resized(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    let (counts, fill) = (numbers(args, 1, integers)?, numbers(args, 2, lengths)?);
+    Ok(total(rows, |row| product(fill.of(row).saturating_add(8), counts.of(row))))
+}
+
+/// Bytes of an item of a series.
+const ITEM_BYTES: f64 = 8.0;
+const NANOS_PER_DAY: f64 = 86_400e9;
+
+fn series(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    let kind = args.first().map(ColumnarValue::data_type);
+    let positions = |place: usize| positions(args, place, rows);
+    let ends = match args.len() {
+        0 => return Ok(0),
+        1 => (vec![0.0; rows], positions(0)?),
+        _ => (positions(0)?, positions(1)?),
+    };
+    // Without a step: by ones, which dates do not have.
+    let steps = if args.len() > 2 { positions(2)? } else { vec![1.0; rows] };
+    if !matches!(
+        kind,
+        Some(DataType::Int64 | DataType::Date32 | DataType::Date64 | DataType::Timestamp(..))
+    ) {
+        return Ok(0);
+    }
+    let counts = ends.0.iter().zip(&ends.1).zip(&steps).map(|((start, stop), step)| {
+        let count = (stop - start) / step;
+        // A step of 0 is the engine's to refuse.
+        if count.is_finite() && count > 0.0 { count } else { 0.0 }
+    });
+    let bytes = counts.sum::<f64>() * ITEM_BYTES;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "what is larger becomes the largest"
+    )]
+    Ok(bytes as u64)
+}
+
+/// The values at `place` on one scale: integers as they are, times and steps between them in nanoseconds.
+fn positions(args: &[ColumnarValue], place: usize, rows: usize) -> Result<Vec<f64>> {
+    let Some(arg) = args.get(place) else { return Ok(vec![0.0; rows]) };
+    let array = arg.to_array(rows)?;
+    Ok(match array.data_type() {
+        DataType::Date32 | DataType::Date64 => {
+            let days = cast(&array, &DataType::Date32)?;
+            let nanos = |days: Option<i32>| f64::from(days.unwrap_or_default()) * NANOS_PER_DAY;
+            days.as_primitive::<Date32Type>().iter().map(nanos).collect()
+        }
+        DataType::Timestamp(_, zone) => {
+            let nanos = DataType::Timestamp(TimeUnit::Nanosecond, zone.clone());
+            let nanos = cast(&array, &nanos)?;
+            let nanos = nanos.as_primitive::<TimestampNanosecondType>();
+            nanos.iter().map(|nanos| nanos.unwrap_or_default() as f64).collect()
+        }
+        DataType::Interval(_) => {
+            let unit = DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano);
+            let steps = cast(&array, &unit)?;
+            let steps = steps.as_primitive::<IntervalMonthDayNanoType>();
+            let nanos = steps.iter().flatten().map(|step| {
+                let days = 28.0 * f64::from(step.months) + f64::from(step.days);
+                days * NANOS_PER_DAY + step.nanoseconds as f64
+            });
+            nanos.collect()
+        }
+        _ => integers(&array)?.into_iter().map(|number| number as f64).collect(),
+    })
+}
+
+fn empty() -> ArrayRef {
+    arrow::array::new_empty_array(&DataType::Utf8)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,399 @@
+//! `table_sketch(column, …)`: what a planner wants to know of a table's columns, in one pass over its rows.
+//!
+//! ```text
+//!  rows ─▶ counts of rows, NULLs and bytes │ ends │ registers of distinct values │ some of the rows
+//!          └──────────────── a state, small whatever the table's size ────────────────┘
+//!  states of any number of copies, on any side of a cut ─▶ merged ─▶ TableSketch
+//! ```
+//!
+//! An aggregate like any other: its partial half runs beside the rows, and what crosses a link are states. ANALYZE is
+//! a query of it. States come from a peer: what they say is checked before it is used.
+//!
+//! Invariants: merging states gives what one state of all rows would have, up to which rows are drawn; the same rows in
+//! the same batches give the same state, on any machine.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, StructArray, UInt64Array};
+use arrow::buffer::OffsetBuffer;
+use arrow::compute::concat;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, UInt64Type};
+use datafusion_common::{Result, ScalarValue, exec_err};
+use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion_expr::utils::{AggregateOrderSensitivity, format_state_name};
+use datafusion_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, Signature, Volatility,
+};
+use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
+use prost::Message;
+
+mod distinct;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use distinct::Registers;
+use sample::{RowSample, cut_long_values};
+
+/// Bytes to which texts and byte strings are cut in the sample and in the ends.
+pub const VALUE_BYTES_MAX: usize = sample::VALUE_BYTES_MAX;
+
+/// What a sketch says of a table, or of some of its columns.
+#[derive(Debug, Clone)]
+pub struct TableSketch {
+    /// Rows seen.
+    pub row_count: u64,
+    /// One for each column, in the order of the arguments.
+    pub columns: Vec<ColumnSketch>,
+}
+
+/// What a sketch says of one column.
+#[derive(Debug, Clone)]
+pub struct ColumnSketch {
+    /// Rows in which it is NULL.
+    pub null_count: u64,
+    /// Bytes of all its values.
+    pub value_bytes: u64,
+    /// Different values, an estimate; within about 5 % in 99 of 100 cases.
+    pub distinct_count: f64,
+    /// The least and the greatest value; empty where there is none or its type has no order.
+    pub ends: ArrayRef,
+    /// The column's values, NULLs too, of rows drawn with equal chances. The rows are the same for all columns.
+    pub sample: ArrayRef,
+}
+
+impl TableSketch {
+    /// The sketch that `value`, the one row of a query of [`table_sketch`], holds.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub fn of_result(value: &StructArray) -> Result<Self> {
+        if value.len() != 1 {
+            return exec_err!("a sketch is one row, not {}", value.len());
+        }
+        let state = State::of_row(value.columns(), 0)?;
+        let samples = state.sample.columns()?;
+        let columns = state.columns.into_iter().zip(samples).map(|(column, sample)| ColumnSketch {
+            null_count: column.null_count,
+            value_bytes: column.value_bytes,
+            distinct_count: column.registers.estimate(),
+            ends: column.ends,
+            sample,
+        });
+        Ok(Self { row_count: state.row_count, columns: columns.collect() })
+    }
+}
+
+/// The aggregate.
+pub fn table_sketch() -> Arc<AggregateUDF> {
+    static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
+    Arc::clone(FUNCTION.get_or_init(|| {
+        let signature = Signature::variadic_any(Volatility::Immutable);
+        Arc::new(AggregateUDF::from(SketchFunction { signature }))
+    }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct SketchFunction {
+    signature: Signature,
+}
+
+/// The parts of a state: counts and registers in a message, the priorities of the rows drawn, and for each column its
+/// ends and its values in the rows drawn.
+fn state_fields<'a>(types: impl IntoIterator<Item = &'a DataType>) -> Vec<Field> {
+    let list = |name: String, item: DataType| {
+        Field::new_list(name, Field::new_list_field(item, true), true)
+    };
+    let mut fields = vec![
+        Field::new("summary", DataType::Binary, true),
+        list("priorities".to_owned(), DataType::UInt64),
+    ];
+    for (place, data_type) in types.into_iter().enumerate() {
+        fields.push(list(format!("ends {place}"), data_type.clone()));
+        fields.push(list(format!("sample {place}"), data_type.clone()));
+    }
+    fields
+}
+
+impl AggregateUDFImpl for SketchFunction {
+    fn name(&self) -> &'static str {
+        "table_sketch"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Struct(Fields::from(state_fields(arg_types))))
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let types = args.input_fields.iter().map(|field| field.data_type());
+        let named = |field: Field| {
+            let name = format_state_name(args.name, field.name());
+            Arc::new(field.with_name(name))
+        };
+        Ok(state_fields(types).into_iter().map(named).collect())
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let types = args.expr_fields.iter().map(|field| field.data_type().clone());
+        Ok(Box::new(State::new(types.collect())))
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        ReversedUDAF::Identical
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
+}
+
+/// What was seen so far.
+#[derive(Debug)]
+struct State {
+    row_count: u64,
+    columns: Vec<ColumnState>,
+    sample: RowSample,
+}
+
+#[derive(Debug)]
+struct ColumnState {
+    null_count: u64,
+    value_bytes: u64,
+    registers: Registers,
+    ends: ArrayRef,
+}
+
+/// The counts and registers of a state as a message.
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(uint64, tag = "1")]
+    row_count: u64,
+    /// Rows of a priority from here on were not drawn.
+    #[prost(fixed64, tag = "2")]
+    threshold: u64,
+    #[prost(message, repeated, tag = "3")]
+    columns: Vec<ColumnSummary>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ColumnSummary {
+    #[prost(uint64, tag = "1")]
+    null_count: u64,
+    #[prost(uint64, tag = "2")]
+    value_bytes: u64,
+    #[prost(bytes = "vec", tag = "3")]
+    registers: Vec<u8>,
+}
+
+impl State {
+    fn new(types: Vec<DataType>) -> Self {
+        let columns = types.iter().map(|data_type| ColumnState {
+            null_count: 0,
+            value_bytes: 0,
+            registers: Registers::new(),
+            ends: arrow::array::new_empty_array(data_type),
+        });
+        Self { row_count: 0, columns: columns.collect(), sample: RowSample::new(types) }
+    }
+
+    /// Adds the state of other rows.
+    fn merge(&mut self, other: Self) -> Result<()> {
+        if self.columns.len() != other.columns.len() {
+            return exec_err!(
+                "sketches of {} and {} columns",
+                self.columns.len(),
+                other.columns.len()
+            );
+        }
+        self.row_count = self.row_count.saturating_add(other.row_count);
+        for (own, other) in self.columns.iter_mut().zip(other.columns) {
+            own.null_count = own.null_count.saturating_add(other.null_count);
+            own.value_bytes = own.value_bytes.saturating_add(other.value_bytes);
+            own.registers.merge(&other.registers);
+            own.widen(&other.ends)?;
+        }
+        self.sample.merge(other.sample)
+    }
+
+    /// The parts, in the order of [`state_fields`].
+    fn parts(&mut self) -> Result<Vec<ScalarValue>> {
+        self.sample.settle()?;
+        let summary = Summary {
+            row_count: self.row_count,
+            threshold: self.sample.threshold(),
+            columns: self
+                .columns
+                .iter()
+                .map(|column| ColumnSummary {
+                    null_count: column.null_count,
+                    value_bytes: column.value_bytes,
+                    registers: column.registers.bytes().to_vec(),
+                })
+                .collect(),
+        };
+        let priorities: ArrayRef = Arc::new(UInt64Array::from(self.sample.priorities().to_vec()));
+        let mut parts =
+            vec![ScalarValue::Binary(Some(summary.encode_to_vec())), list_of(priorities)?];
+        for (column, sample) in self.columns.iter().zip(self.sample.columns()?) {
+            parts.push(list_of(Arc::clone(&column.ends))?);
+            parts.push(list_of(sample)?);
+        }
+        Ok(parts)
+    }
+
+    /// The state whose parts are the values of `arrays` in `row`.
+    fn of_row(arrays: &[ArrayRef], row: usize) -> Result<Self> {
+        let (Some(summary), Some(priorities)) = (arrays.first(), arrays.get(1)) else {
+            return exec_err!("a sketch has no summary");
+        };
+        let Some(summary) = summary.as_binary_opt::<i32>().filter(|array| array.is_valid(row))
+        else {
+            return exec_err!("a sketch has no summary");
+        };
+        let Ok(summary) = Summary::decode(summary.value(row)) else {
+            return exec_err!("a sketch's summary cannot be read");
+        };
+        let priorities = list_at(priorities, row)?;
+        let Some(priorities) = priorities.as_primitive_opt::<UInt64Type>() else {
+            return exec_err!("a sketch's priorities are of type {}", priorities.data_type());
+        };
+        let (mut columns, mut samples) = (Vec::new(), Vec::new());
+        let parts = arrays.get(2..).unwrap_or_default().chunks(2);
+        if parts.len() != summary.columns.len() {
+            return exec_err!(
+                "a sketch has parts of {} columns of {}",
+                parts.len(),
+                summary.columns.len()
+            );
+        }
+        for (part, column) in parts.zip(summary.columns) {
+            let [ends, sample] = part else { return exec_err!("a sketch has half a column") };
+            let Some(registers) = Registers::of_bytes(&column.registers) else {
+                return exec_err!("a sketch has {} registers", column.registers.len());
+            };
+            let ends = list_at(ends, row)?;
+            if !matches!(ends.len(), 0 | 2) || ends.null_count() > 0 {
+                return exec_err!("a sketch has {} ends", ends.len());
+            }
+            samples.push(list_at(sample, row)?);
+            columns.push(ColumnState {
+                null_count: column.null_count,
+                value_bytes: column.value_bytes,
+                registers,
+                ends,
+            });
+        }
+        let sample = RowSample::of_parts(summary.threshold, priorities.values(), samples)?;
+        Ok(Self { row_count: summary.row_count, columns, sample })
+    }
+}
+
+impl ColumnState {
+    fn add(&mut self, values: &ArrayRef) -> Result<()> {
+        let null_count = values.logical_null_count();
+        self.null_count += null_count as u64;
+        self.value_bytes += value_bytes(values, values.len() - null_count);
+        self.registers.add(values)?;
+        if null_count < values.len() {
+            self.widen(values)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the ends so that `values` lie between them.
+    fn widen(&mut self, values: &ArrayRef) -> Result<()> {
+        // A type without an order has no ends.
+        let (Ok(min), Ok(max)) = (min_batch(values), max_batch(values)) else { return Ok(()) };
+        if min.is_null() || max.is_null() {
+            return Ok(());
+        }
+        let found = concat(&[&*min.to_array()?, &*max.to_array()?])?;
+        let found = cut_long_values(&found);
+        if self.ends.is_empty() {
+            self.ends = found;
+            return Ok(());
+        }
+        let both = concat(&[&*self.ends, &*found])?;
+        let ends = [min_batch(&both)?.to_array()?, max_batch(&both)?.to_array()?];
+        self.ends = concat(&[&*ends[0], &*ends[1]])?;
+        Ok(())
+    }
+}
+
+/// Bytes of the values of `array`, of which so many are not NULL.
+fn value_bytes(array: &ArrayRef, value_count: usize) -> u64 {
+    if let Some(width) = array.data_type().primitive_width() {
+        return (width * value_count) as u64;
+    }
+    let offsets = match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().offsets(),
+        DataType::Binary => array.as_binary::<i32>().offsets(),
+        DataType::Boolean => return value_count as u64,
+        DataType::FixedSizeBinary(width) => {
+            return u64::try_from(*width).unwrap_or_default() * value_count as u64;
+        }
+        _ => return array.get_array_memory_size() as u64,
+    };
+    let ends = offsets.last().zip(offsets.first());
+    ends.and_then(|(last, first)| u64::try_from(last - first).ok()).unwrap_or_default()
+}
+
+fn list_of(values: ArrayRef) -> Result<ScalarValue> {
+    let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
+    let offsets = OffsetBuffer::from_lengths([values.len()]);
+    Ok(ScalarValue::List(Arc::new(ListArray::try_new(field, offsets, values, None)?)))
+}
+
+fn list_at(array: &ArrayRef, row: usize) -> Result<ArrayRef> {
+    match array.as_list_opt::<i32>().filter(|list| row < list.len() && list.is_valid(row)) {
+        Some(list) => Ok(list.value(row)),
+        None => exec_err!("a sketch lacks a part of type {}", array.data_type()),
+    }
+}
+
+impl Accumulator for State {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let row_count = values.first().map_or(0, |array| array.len());
+        if row_count == 0 {
+            return Ok(());
+        }
+        self.row_count += row_count as u64;
+        for (column, values) in self.columns.iter_mut().zip(values) {
+            column.add(values)?;
+        }
+        self.sample.add(values, row_count)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let row_count = states.first().map_or(0, |array| array.len());
+        for row in 0..row_count {
+            self.merge(Self::of_row(states, row)?)?;
+        }
+        Ok(())
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.parts()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let parts = self.parts()?;
+        let types = self.columns.iter().map(|column| column.ends.data_type());
+        let fields = Fields::from(state_fields(types));
+        let arrays: Vec<ArrayRef> =
+            parts.iter().map(ScalarValue::to_array).collect::<Result<_>>()?;
+        Ok(ScalarValue::Struct(Arc::new(StructArray::try_new(fields, arrays, None)?)))
+    }
+
+    fn size(&self) -> usize {
+        let ends = self.columns.iter().map(|column| column.ends.get_array_memory_size());
+        size_of_val(self)
+            + self.columns.len() * (size_of::<ColumnState>() + distinct::REGISTER_COUNT)
+            + ends.sum::<usize>()
+            + self.sample.bytes()
+    }
+}

@@ -1,0 +1,198 @@
+//! Counts are exact, distinct counts close, samples fair, merged states as one, and what a peer makes up is refused.
+
+use arrow::array::{
+    Decimal128Array, Float64Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, StringArray,
+};
+use arrow::datatypes::{Int32Type, IntervalMonthDayNano};
+
+use super::*;
+
+fn state(types: &[DataType]) -> State {
+    State::new(types.to_vec())
+}
+
+fn numbers(values: impl Iterator<Item = i32>) -> ArrayRef {
+    Arc::new(values.map(Some).collect::<Int32Array>())
+}
+
+fn sketch(state: &mut State) -> TableSketch {
+    let ScalarValue::Struct(value) = state.evaluate().unwrap() else { panic!("no struct") };
+    TableSketch::of_result(&value).unwrap()
+}
+
+/// The parts of `state` as arrays of one row.
+fn arrays(state: &mut State) -> Vec<ArrayRef> {
+    state.state().unwrap().iter().map(|part| part.to_array().unwrap()).collect()
+}
+
+#[test]
+fn small_tables_are_told_in_full() {
+    let mut state = state(&[DataType::Int32, DataType::Utf8]);
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), None, Some("aa"), Some("b")]));
+    state.update_batch(&[numbers([3, 1, 2, 3].into_iter()), texts]).unwrap();
+    let sketch = sketch(&mut state);
+    assert_eq!(sketch.row_count, 4);
+    let [numbers, texts] = sketch.columns.as_slice() else { panic!("two columns") };
+    assert_eq!((numbers.null_count, numbers.value_bytes), (0, 16));
+    assert_eq!((texts.null_count, texts.value_bytes), (1, 4));
+    assert_eq!(numbers.ends.as_primitive::<Int32Type>().values(), &[1, 3]);
+    let ends: Vec<_> = texts.ends.as_string::<i32>().iter().flatten().collect();
+    assert_eq!(ends, ["aa", "b"]);
+    assert_eq!(numbers.sample.as_primitive::<Int32Type>().values(), &[3, 1, 2, 3]);
+    assert_eq!(texts.sample.len(), 4);
+    assert!((numbers.distinct_count - 3.0).abs() < 0.1, "{}", numbers.distinct_count);
+}
+
+#[test]
+fn nothing_is_a_sketch_too() {
+    let mut state = state(&[DataType::Int32]);
+    let sketch = sketch(&mut state);
+    assert_eq!(sketch.row_count, 0);
+    assert_eq!(sketch.columns[0].ends.len(), 0);
+    assert!(sketch.columns[0].distinct_count < 0.1);
+}
+
+#[test]
+fn distinct_counts_are_close_at_every_size() {
+    for count in [1, 10, 100, 1000, 5000, 10_000, 20_000, 100_000, 1_000_000] {
+        let mut registers = Registers::new();
+        let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..count).map(|n| n * 7)));
+        registers.add(&values).unwrap();
+        registers.add(&values).unwrap();
+        let error = registers.estimate() / count as f64 - 1.0;
+        assert!(error.abs() < 0.05, "{count}: {error}");
+        let texts: ArrayRef = Arc::new(
+            (0..count.min(100_000)).map(|n| Some(format!("value {n}"))).collect::<StringArray>(),
+        );
+        let mut registers = Registers::new();
+        registers.add(&texts).unwrap();
+        let error = registers.estimate() / texts.len() as f64 - 1.0;
+        assert!(error.abs() < 0.05, "{count} texts: {error}");
+    }
+}
+
+#[test]
+fn types_without_a_way_of_their_own_count_too() {
+    let values = (0..3000).map(|n| f64::from(n % 500) / 8.0);
+    let floats: ArrayRef = Arc::new(Float64Array::from_iter_values(values));
+    let decimals = (0..3000).map(|n| i128::from(n % 500) << 90);
+    let decimals: ArrayRef = Arc::new(Decimal128Array::from_iter_values(decimals));
+    let interval = |n: i32| Some(IntervalMonthDayNano::new(0, n % 500, 0));
+    let intervals: ArrayRef =
+        Arc::new((0..3000).map(interval).collect::<IntervalMonthDayNanoArray>());
+    for values in [floats, decimals, intervals] {
+        let mut state = state(&[values.data_type().clone()]);
+        state.update_batch(&[values]).unwrap();
+        let count = sketch(&mut state).columns[0].distinct_count;
+        assert!((count / 500.0 - 1.0).abs() < 0.05, "{count}");
+    }
+}
+
+#[test]
+fn merged_states_are_as_one_of_all_rows() {
+    let batches: Vec<ArrayRef> =
+        (0..60).map(|batch| numbers((0..1000).map(move |n| batch * 700 + n))).collect();
+    let mut whole = state(&[DataType::Int32]);
+    let mut merged = state(&[DataType::Int32]);
+    for copy in 0..3 {
+        let mut part = state(&[DataType::Int32]);
+        for batch in batches.iter().skip(copy).step_by(3) {
+            part.update_batch(&[Arc::clone(batch)]).unwrap();
+            whole.update_batch(&[Arc::clone(batch)]).unwrap();
+        }
+        merged.merge_batch(&arrays(&mut part)).unwrap();
+    }
+    let (whole, merged) = (sketch(&mut whole), sketch(&mut merged));
+    let (one, other) = (&whole.columns[0], &merged.columns[0]);
+    assert_eq!(whole.row_count, merged.row_count);
+    assert_eq!(one.distinct_count.to_bits(), other.distinct_count.to_bits());
+    assert_eq!(&one.ends, &other.ends);
+    assert_eq!(other.ends.as_primitive::<Int32Type>().values(), &[0, 59 * 700 + 999]);
+}
+
+#[test]
+fn samples_are_fair_and_bounded() {
+    // 400,000 rows in two copies of unequal size; the first tenth of the values are in the smaller.
+    let mut merged = state(&[DataType::Int32]);
+    for rows in [0..40_000, 40_000..400_000] {
+        let mut part = state(&[DataType::Int32]);
+        for start in rows.step_by(5000) {
+            part.update_batch(&[numbers(start..start + 5000)]).unwrap();
+        }
+        merged.merge_batch(&arrays(&mut part)).unwrap();
+    }
+    let sample = Arc::clone(&sketch(&mut merged).columns[0].sample);
+    assert!((5000..=10_000).contains(&sample.len()), "{} rows", sample.len());
+    let values = sample.as_primitive::<Int32Type>().values();
+    for tenth in 0..10 {
+        let range = tenth * 40_000..(tenth + 1) * 40_000;
+        let share =
+            values.iter().filter(|v| range.contains(*v)).count() as f64 / values.len() as f64;
+        assert!((share - 0.1).abs() < 0.02, "tenth {tenth} has {share} of the sample");
+    }
+    let mut seen = values.to_vec();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), values.len(), "a row was drawn twice");
+}
+
+#[test]
+fn copies_of_one_scan_draw_different_places() {
+    let drawn = |first: i32| {
+        let mut part = state(&[DataType::Int32]);
+        for start in (first..first + 200_000).step_by(5000) {
+            part.update_batch(&[numbers(start..start + 5000)]).unwrap();
+        }
+        let sample = Arc::clone(&sketch(&mut part).columns[0].sample);
+        let values = sample.as_primitive::<Int32Type>().values().iter();
+        values.map(|value| value - first).collect::<std::collections::BTreeSet<i32>>()
+    };
+    let (one, other) = (drawn(0), drawn(200_000));
+    let common = one.intersection(&other).count();
+    assert!(common < one.len() / 5, "{common} of {} places are the same", one.len());
+}
+
+#[test]
+fn long_values_are_cut_and_wide_samples_shrink() {
+    let long = format!("{}é", "x".repeat(VALUE_BYTES_MAX - 1));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![long.as_str(); 9000]));
+    let mut wide = state(&vec![DataType::Utf8; 4]);
+    for _ in 0..3 {
+        wide.update_batch(&vec![Arc::clone(&texts); 4]).unwrap();
+    }
+    let bytes = wide.sample.bytes();
+    let sketch = sketch(&mut wide);
+    let sample = sketch.columns[0].sample.as_string::<i32>();
+    assert_eq!(sample.value(0), "x".repeat(VALUE_BYTES_MAX - 1));
+    assert!(sample.len() > 500 && sample.len() < 9000, "{} rows", sample.len());
+    assert!(bytes < 60 << 20, "{bytes} bytes");
+    assert_eq!(sketch.columns[3].value_bytes, 27_000 * long.len() as u64);
+}
+
+#[test]
+fn states_that_make_no_sense_are_refused() {
+    let mut sound = state(&[DataType::Int32]);
+    sound.update_batch(&[numbers(0..10)]).unwrap();
+    let sound = arrays(&mut sound);
+    let refused = |place: usize, part: ArrayRef| {
+        let mut parts = sound.clone();
+        parts[place] = part;
+        let mut state = state(&[DataType::Int32]);
+        state.merge_batch(&parts).unwrap_err().to_string()
+    };
+    let binary = |bytes: &[u8]| ScalarValue::Binary(Some(bytes.to_vec())).to_array().unwrap();
+    assert!(refused(0, binary(b"\xff\xff")).contains("cannot be read"));
+    let summary = Summary { row_count: 1, threshold: 5, columns: Vec::new() };
+    assert!(refused(0, binary(&summary.encode_to_vec())).contains("columns"));
+    let column = ColumnSummary { null_count: 0, value_bytes: 0, registers: vec![77; 4096] };
+    let summary = Summary { columns: vec![column], ..summary };
+    assert!(refused(0, binary(&summary.encode_to_vec())).contains("registers"));
+    let list = |values: ArrayRef| list_of(values).unwrap().to_array().unwrap();
+    assert!(refused(1, numbers(0..1)).contains("lacks a part"));
+    assert!(refused(1, list(numbers(0..10))).contains("priorities"));
+    assert!(refused(2, list(numbers(0..3))).contains("ends"));
+    assert!(refused(3, list(numbers(0..3))).contains("3 values of 10 rows"));
+    let mut other = state(&[DataType::Int64]);
+    assert!(other.merge_batch(&sound).unwrap_err().to_string().contains("types"));
+    assert!(State::of_row(&sound[..1], 0).is_err());
+}

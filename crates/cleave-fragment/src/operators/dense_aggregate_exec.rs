@@ -1,0 +1,169 @@
+//! Aggregates on what pages store: a partial aggregate that takes whole pages before they are decoded.
+//!
+//! ```text
+//!   DenseAggregateExec          states of the groups of pages that were taken, behind those from below
+//!     AggregateExec(Partial)    groups of all other rows
+//!       ProjectionExec
+//!         TableScanExec ───▶ DenseGroups: pages whose groups are few and whose values are narrow
+//! ```
+//!
+//! 1. [`Program::of`] finds out whether the aggregate is one of counts, sums and extremes of numbers that fit 64 bits,
+//!    by plain columns, over one scan.
+//! 2. The scan offers each page, once its rows are selected, to the copy's [`DenseGroups`]. A page is taken where its
+//!    groups are codes of dictionaries or small ranges of integers and no step of the program can overflow.
+//! 3. All other pages go the way that they would go without this operator, and so does every row of a plan for which
+//!    there is no program.
+//!
+//! Invariant: states leave in the form that the aggregate below gives them, so whoever merges them cannot tell who made
+//! which; a page is taken whole or not at all.
+
+mod dense_groups;
+mod program;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion_common::{Result, Statistics, internal_err};
+use datafusion_execution::{SendableRecordBatchStream, TaskContext};
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_plan::aggregates::AggregateExec;
+use datafusion_physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion_physical_plan::statistics::StatisticsArgs;
+use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{StreamExt, stream};
+
+use super::table_scan_exec::TableScanExec;
+pub(crate) use dense_groups::DenseGroups;
+use program::Program;
+
+/// The groups that one copy of a scan fills.
+pub(crate) type SharedGroups = Arc<Mutex<DenseGroups>>;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct DenseAggregateExec {
+    input: Arc<dyn ExecutionPlan>,
+    program: Arc<Program>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl DenseAggregateExec {
+    /// The operator above `input`; `None`: `input` is not a partial aggregate that it can help.
+    pub fn over(input: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        let program = Program::of(input.downcast_ref::<AggregateExec>()?)?;
+        let metrics = ExecutionPlanMetricsSet::new();
+        Some(Self { input: Arc::clone(input), program: Arc::new(program), metrics })
+    }
+
+    /// `plan` with the operator above each aggregate that it can help.
+    ///
+    /// # Errors
+    /// Those of putting a plan together.
+    pub fn wherever_it_helps(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let above = |node: Arc<dyn ExecutionPlan>| {
+            Ok(match Self::over(&node) {
+                Some(dense) => Transformed::yes(Arc::new(dense) as Arc<dyn ExecutionPlan>),
+                None => Transformed::no(node),
+            })
+        };
+        plan.transform_up(above).data()
+    }
+
+    /// The aggregate that it helps.
+    #[must_use]
+    pub fn aggregate(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+}
+
+impl DisplayAs for DenseAggregateExec {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DenseAggregateExec")
+    }
+}
+
+impl ExecutionPlan for DenseAggregateExec {
+    fn name(&self) -> &'static str {
+        "DenseAggregateExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    /// Above an input that it cannot help, it is that input.
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = children.as_slice() else {
+            return internal_err!("a dense aggregate has one input, not {}", children.len());
+        };
+        Ok(match Self::over(input) {
+            Some(dense) => Arc::new(dense),
+            None => Arc::clone(input),
+        })
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let Some(scan) = scan_below(&self.input) else {
+            return internal_err!("a dense aggregate without a scan");
+        };
+        let groups = DenseGroups::new(Arc::clone(&self.program))?;
+        let groups: SharedGroups = Arc::new(Mutex::new(groups));
+        scan.give_pages_to(partition, Arc::clone(&groups));
+        let below = self.input.execute(partition, task)?;
+        let taken = stream::once(async move {
+            groups.lock().unwrap_or_else(PoisonError::into_inner).states().transpose()
+        });
+        let schema = self.schema();
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let batches = below
+            .chain(taken.filter_map(futures::future::ready))
+            .map(move |batch| batch.inspect(|batch| baseline.record_output(batch.num_rows())));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
+        }
+    }
+}
+
+/// The scan at the bottom of a plan of one branch.
+fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScanExec> {
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        return Some(scan);
+    }
+    match plan.children().as_slice() {
+        [input] => scan_below(input),
+        _ => None,
+    }
+}

@@ -1,0 +1,761 @@
+//! The groups of pages that were taken whole: selected pages in, states out.
+//!
+//! ```text
+//!   page ─▶ blocks of 1024 rows ─▶ a group's number │ a number for each step ─▶ cells of the page's groups
+//!                                                                                  │ at the page's end
+//!                                                     groups by their values ◀─────┘
+//! ```
+//!
+//! 1. [`DenseGroups::absorb`] looks whether the page's groups are few: places in dictionaries, or in short ranges.
+//! 2. Block by block it computes the program's steps. The least and greatest value of each column say beforehand that
+//!    nothing leaves 64 bits, neither a step nor a sum over the page; a row that is not selected adds to a group that is
+//!    thrown away.
+//! 3. At the end of the page its groups are added to those of the pages before, found by their values.
+//!
+//! Invariant: what was begun of a page that turns out to be none for here is forgotten.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Decimal128Array, Int64Array, PrimitiveArray,
+    RecordBatch, RecordBatchOptions, UInt32Array,
+};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::compute::{TakeOptions, take};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType,
+    TimestampMicrosecondType,
+};
+use arrow::row::{RowConverter, SortField};
+use cleave_store::{OpenColumn, Projection};
+use datafusion_common::{Result, internal_datafusion_err, internal_err};
+
+use super::program::{Aggregate, Kind, Program, Step};
+use crate::operators::table_scan_exec::scan_page::{ScanPage, external};
+
+/// Rows that are computed at once: their numbers stay in the nearest cache.
+const BLOCK: usize = 1024;
+/// What a count adds for each row of a block.
+const ONES: [i64; BLOCK] = [1; BLOCK];
+/// Most groups of a page.
+const PAGE_GROUPS_MAX: usize = 4096;
+/// Most groups in all: with more, the engine's tables are as good, and they spill.
+const GROUPS_MAX: usize = 16_384;
+/// Of a page with fewer rows selected than one in so many, the selected rows are better decoded alone.
+const SPARSE: usize = 24;
+/// Of a block with fewer rows selected than one in so many, these are gathered before they are added.
+const GATHER: usize = 3;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct DenseGroups {
+    program: Arc<Program>,
+    /// None: there is one group.
+    converter: Option<RowConverter>,
+    numbers: HashMap<Box<[u8]>, usize>,
+    keys: Vec<Box<[u8]>>,
+    /// For each group, what each aggregate has of all pages.
+    totals: Vec<Vec<Total>>,
+    scratch: Scratch,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Total {
+    value: i128,
+    /// Numbers in it.
+    count: i64,
+}
+
+/// Memory that serves page after page.
+#[derive(Debug, Default)]
+struct Scratch {
+    groups: Vec<u32>,
+    masked: Vec<u32>,
+    codes: Vec<u32>,
+    picked: Vec<u32>,
+    picked_numbers: Vec<i64>,
+    /// The numbers of each step.
+    steps: Vec<Vec<i64>>,
+}
+
+/// A column of the group's key in one page.
+struct GroupColumn<'a> {
+    column: &'a OpenColumn,
+    values: GroupValues,
+    /// Places, the one of NULL behind those of values.
+    place_count: usize,
+}
+
+enum GroupValues {
+    /// Places of these.
+    Distinct(ArrayRef),
+    /// Integers from this one on.
+    From(i64),
+}
+
+/// A column of numbers in one page.
+struct NumberColumn<'a> {
+    index: usize,
+    column: &'a OpenColumn,
+    /// The numbers of a dictionary's places; None: the page has numbers.
+    table: Option<Vec<i64>>,
+}
+
+/// A page that may be taken: its columns, and what is known of them before a row is looked at.
+struct OfferedPage<'a> {
+    groups: Vec<GroupColumn<'a>>,
+    group_count: usize,
+    numbers: Vec<NumberColumn<'a>>,
+    /// For each step, which rows are not NULL; `None`: all.
+    nulls: Vec<Option<BooleanBuffer>>,
+}
+
+/// What one page gives: cells by group.
+struct PageCells {
+    row_counts: Cells,
+    /// For each aggregate; a count of rows has none.
+    values: Vec<Option<Cells>>,
+    /// Numbers that were not NULL, where there may be NULLs.
+    counts: Vec<Option<Cells>>,
+}
+
+impl DenseGroups {
+    pub(super) fn new(program: Arc<Program>) -> Result<Self> {
+        let fields = program.group_schema.fields();
+        let fields = fields.iter().map(|field| SortField::new(field.data_type().clone()));
+        let fields: Vec<SortField> = fields.collect();
+        let converter = if fields.is_empty() { None } else { Some(RowConverter::new(fields)?) };
+        Ok(Self {
+            program,
+            converter,
+            numbers: HashMap::new(),
+            keys: Vec::new(),
+            totals: Vec::new(),
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Takes the selected rows of `page`, the columns of `output` of which are open; false: it is not for here.
+    pub(crate) fn absorb(&mut self, page: &ScanPage<'_>, output: &Projection) -> Result<bool> {
+        let row_count = page.row_count();
+        let selection = page.selection.as_ref();
+        let kept = selection.map_or(row_count, BooleanBuffer::count_set_bits);
+        if self.totals.len() > GROUPS_MAX || kept == 0 || kept < row_count / SPARSE {
+            return Ok(false);
+        }
+        let program = Arc::clone(&self.program);
+        let Some(columns) = OfferedPage::of(&program, page, output, kept)? else {
+            return Ok(false);
+        };
+        let mut cells = PageCells::new(&program, &columns);
+        let rows = (row_count, selection);
+        let taken = absorb_blocks(&program, &columns, rows, &mut cells, &mut self.scratch);
+        if taken.is_some() {
+            self.add(&columns, &cells)?;
+        }
+        Ok(taken.is_some())
+    }
+
+    /// Adds the groups of a page to those of the pages before.
+    fn add(&mut self, columns: &OfferedPage<'_>, cells: &PageCells) -> Result<()> {
+        let present: Vec<(usize, i64)> = (0..columns.group_count)
+            .map(|group| (group, cells.row_counts.total(group, 0, add)))
+            .filter(|(_, rows)| *rows > 0)
+            .collect();
+        let groups = self.numbers_of(&columns.groups, &present)?;
+        for ((group, rows), number) in present.iter().zip(groups) {
+            let Some(totals) = self.totals.get_mut(number) else { continue };
+            for (place, (aggregate, total)) in
+                self.program.aggregates.iter().zip(totals).enumerate()
+            {
+                let counted = cells.counts.get(place).and_then(Option::as_ref);
+                let count = counted.map_or(*rows, |counted| counted.total(*group, 0, add));
+                let values = cells.values.get(place).and_then(Option::as_ref);
+                if let Some(values) = values.filter(|_| count > 0) {
+                    total.add(aggregate.kind, values.of(aggregate.kind, *group));
+                }
+                total.count = total.count.saturating_add(count);
+            }
+        }
+        Ok(())
+    }
+
+    /// The numbers of a page's groups among all.
+    fn numbers_of(
+        &mut self,
+        columns: &[GroupColumn<'_>],
+        present: &[(usize, i64)],
+    ) -> Result<Vec<usize>> {
+        let empty: Vec<Total> = self.program.aggregates.iter().map(Total::empty).collect();
+        let Some(converter) = &self.converter else {
+            if self.totals.is_empty() {
+                self.totals.push(empty);
+            }
+            return Ok(vec![0; present.len()]);
+        };
+        let mut arrays = Vec::with_capacity(columns.len());
+        let mut radix = 1;
+        for (column, field) in columns.iter().zip(self.program.group_schema.fields()).rev() {
+            let places = present.iter().map(|(group, _)| group / radix % column.place_count);
+            arrays.push(column.values_at(places, field.data_type())?);
+            radix *= column.place_count;
+        }
+        arrays.reverse();
+        let rows = converter.convert_columns(&arrays)?;
+        let mut numbers = Vec::with_capacity(present.len());
+        for row in &rows {
+            let known = self.numbers.get(row.data()).copied();
+            numbers.push(known.unwrap_or_else(|| {
+                let number = self.totals.len();
+                self.numbers.insert(row.data().into(), number);
+                self.keys.push(row.data().into());
+                self.totals.push(empty.clone());
+                number
+            }));
+        }
+        Ok(numbers)
+    }
+
+    /// The states of all groups; `None`: no page was taken.
+    pub(super) fn states(&self) -> Result<Option<RecordBatch>> {
+        if self.totals.is_empty() {
+            return Ok(None);
+        }
+        let program = &self.program;
+        let rows = RecordBatchOptions::new().with_row_count(Some(self.totals.len()));
+        let columns = match &self.converter {
+            Some(converter) => {
+                let parser = converter.parser();
+                converter.convert_rows(self.keys.iter().map(|key| parser.parse(key)))?
+            }
+            None => Vec::new(),
+        };
+        let group_schema = Arc::clone(&program.group_schema);
+        let groups = RecordBatch::try_new_with_options(group_schema, columns, &rows)?;
+        let mut states = Vec::with_capacity(program.states.fields().len());
+        for key in &program.group_keys {
+            states.push(key.evaluate(&groups)?.into_array(self.totals.len())?);
+        }
+        let fields = program.states.fields().iter().skip(program.group_keys.len());
+        for (place, (aggregate, field)) in program.aggregates.iter().zip(fields).enumerate() {
+            let totals = self.totals.iter().filter_map(|totals| totals.get(place));
+            states.push(state(aggregate.kind, totals, field.data_type())?);
+        }
+        let schema = Arc::clone(&program.states);
+        Ok(Some(RecordBatch::try_new_with_options(schema, states, &rows)?))
+    }
+}
+
+/// Computes a page block by block; `None`: it is not for here.
+fn absorb_blocks(
+    program: &Program,
+    columns: &OfferedPage<'_>,
+    (row_count, selection): (usize, Option<&BooleanBuffer>),
+    cells: &mut PageCells,
+    scratch: &mut Scratch,
+) -> Option<()> {
+    let outside = u32::try_from(columns.group_count).ok()?;
+    // So that no sum over the page leaves 64 bits.
+    let reach = i64::MAX / i64::try_from(row_count).ok()?.max(1);
+    scratch.steps.resize_with(program.steps.len(), Vec::new);
+    for start in (0..row_count).step_by(BLOCK) {
+        let range = start..row_count.min(start + BLOCK);
+        let count = range.len();
+        let selected = selection.map(|selection| selection.slice(start, count));
+        let kept = selected.as_ref().map_or(count, BooleanBuffer::count_set_bits);
+        if kept == 0 {
+            continue;
+        }
+        group_numbers(&columns.groups, range.clone(), scratch)?;
+        run_steps(program, &columns.numbers, range, reach, &mut scratch.steps)?;
+        let is_gathered = kept * GATHER < count;
+        scratch.picked.clear();
+        if let Some(selected) = &selected {
+            if is_gathered {
+                let set = selected.set_indices();
+                scratch.picked.extend(set.map(|row| u32::try_from(row).unwrap_or(0)));
+                let own = &scratch.groups;
+                let gathered = scratch.picked.iter().map(|row| pick(own, *row));
+                scratch.masked.clear();
+                scratch.masked.extend(gathered);
+                std::mem::swap(&mut scratch.groups, &mut scratch.masked);
+            } else if kept < count {
+                mask(&mut scratch.groups, selected, outside);
+            }
+        }
+        cells.row_counts.count(&scratch.groups);
+        for (place, aggregate) in program.aggregates.iter().enumerate() {
+            let Some(step) = aggregate.step else { continue };
+            let mut rows: &[u32] = &scratch.groups;
+            if let Some(nulls) = columns.nulls.get(step).and_then(Option::as_ref) {
+                let valid = nulls.slice(start, count);
+                scratch.masked.clear();
+                scratch.masked.extend_from_slice(&scratch.groups);
+                if is_gathered {
+                    for (group, row) in scratch.masked.iter_mut().zip(&scratch.picked) {
+                        if !valid.value(*row as usize) {
+                            *group = outside;
+                        }
+                    }
+                } else {
+                    mask(&mut scratch.masked, &valid, outside);
+                }
+                rows = &scratch.masked;
+            }
+            if let Some(counts) = cells.counts.get_mut(place).and_then(Option::as_mut) {
+                counts.count(rows);
+            }
+            let Some(values) = cells.values.get_mut(place).and_then(Option::as_mut) else {
+                continue;
+            };
+            let mut all: &[i64] = scratch.steps.get(step)?;
+            if is_gathered {
+                scratch.picked_numbers.clear();
+                let gathered = scratch.picked.iter().map(|row| pick(all, *row));
+                scratch.picked_numbers.extend(gathered);
+                all = &scratch.picked_numbers;
+            }
+            match aggregate.kind {
+                Kind::Count => {}
+                Kind::Sum => values.each(rows, all, add),
+                Kind::Min => values.each(rows, all, i64::min),
+                Kind::Max => values.each(rows, all, i64::max),
+            }
+        }
+    }
+    Some(())
+}
+
+#[inline]
+fn pick<T: Copy + Default>(values: &[T], place: u32) -> T {
+    values.get(place as usize).copied().unwrap_or_default()
+}
+
+#[inline]
+fn add(left: i64, right: i64) -> i64 {
+    left.wrapping_add(right)
+}
+
+/// Puts rows whose bit is not set into group `outside`.
+fn mask(groups: &mut [u32], kept: &BooleanBuffer, outside: u32) {
+    let words = kept.bit_chunks();
+    for (groups, word) in groups.chunks_mut(64).zip(words.iter_padded()) {
+        if word == u64::MAX {
+            continue;
+        }
+        for (bit, group) in groups.iter_mut().enumerate() {
+            *group = if word >> bit & 1 == 1 { *group } else { outside };
+        }
+    }
+}
+
+/// The number of each row's group in the page; `None`: a code that there is not.
+fn group_numbers(
+    columns: &[GroupColumn<'_>],
+    range: Range<usize>,
+    scratch: &mut Scratch,
+) -> Option<()> {
+    let Scratch { groups, codes, .. } = scratch;
+    groups.clear();
+    groups.resize(range.len(), 0);
+    for column in columns {
+        codes.clear();
+        column.places(range.clone(), codes)?;
+        let count = u32::try_from(column.place_count).ok()?;
+        if codes.len() != groups.len() || codes.iter().any(|code| *code >= count) {
+            return None;
+        }
+        for (group, code) in groups.iter_mut().zip(codes.iter()) {
+            *group = group.wrapping_mul(count).wrapping_add(*code);
+        }
+    }
+    Some(())
+}
+
+/// The numbers of each step for the rows of `range`; `None`: one may leave `-reach..=reach`, or 64 bits on its way.
+fn run_steps(
+    program: &Program,
+    columns: &[NumberColumn<'_>],
+    range: Range<usize>,
+    reach: i64,
+    steps: &mut [Vec<i64>],
+) -> Option<()> {
+    let mut bounds: Vec<(i64, i64)> = Vec::with_capacity(program.steps.len());
+    for (place, step) in program.steps.iter().enumerate() {
+        let (before, rest) = steps.split_at_mut_checked(place)?;
+        let target = rest.first_mut()?;
+        target.clear();
+        let bound = |step: &usize| {
+            let (low, high) = bounds.get(*step).copied()?;
+            Some((i128::from(low), i128::from(high)))
+        };
+        let (low, high) = match step {
+            Step::Column(index) => {
+                let column = columns.iter().find(|column| column.index == *index)?;
+                column.numbers(range.clone(), target)?;
+                let low = target.iter().copied().fold(i64::MAX, i64::min);
+                let high = target.iter().copied().fold(i64::MIN, i64::max);
+                (i128::from(low), i128::from(high))
+            }
+            Step::Product(a, b) => {
+                let ((al, ah), (bl, bh)) = (bound(a)?, bound(b)?);
+                let corners = [al * bl, al * bh, ah * bl, ah * bh];
+                let pairs = before.get(*a)?.iter().zip(before.get(*b)?);
+                target.extend(pairs.map(|(a, b)| a.wrapping_mul(*b)));
+                (corners.into_iter().min()?, corners.into_iter().max()?)
+            }
+            Step::Sum(a, x, b, y) => {
+                let (left, right) = (times(bound(a)?, *x)?, times(bound(b)?, *y)?);
+                let pairs = before.get(*a)?.iter().zip(before.get(*b)?);
+                target.extend(
+                    pairs.map(|(a, b)| a.wrapping_mul(*x).wrapping_add(b.wrapping_mul(*y))),
+                );
+                (left.0 + right.0, left.1 + right.1)
+            }
+            Step::Affine(a, factor, plus) => {
+                let (low, high) = times(bound(a)?, *factor)?;
+                let all = before.get(*a)?.iter();
+                target.extend(all.map(|a| a.wrapping_mul(*factor).wrapping_add(*plus)));
+                (low + i128::from(*plus), high + i128::from(*plus))
+            }
+        };
+        let reach = i128::from(reach);
+        let fits = -reach <= low && high <= reach && target.len() == range.len();
+        bounds.push(fits.then(|| Some((i64::try_from(low).ok()?, i64::try_from(high).ok()?)))??);
+    }
+    Some(())
+}
+
+/// Bounds times a factor, where the products fit 64 bits.
+fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
+    let ends = [low * i128::from(factor), high * i128::from(factor)];
+    ends.iter().all(|end| i64::try_from(*end).is_ok()).then_some(())?;
+    Some((ends.into_iter().min()?, ends.into_iter().max()?))
+}
+
+impl<'a> OfferedPage<'a> {
+    /// The columns of `page`, of which `kept` rows are selected; `None`: it has too many groups, or is stored otherwise.
+    fn of(
+        program: &Program,
+        page: &'a ScanPage<'_>,
+        output: &Projection,
+        kept: usize,
+    ) -> Result<Option<Self>> {
+        let open = |index: usize| match output.columns.get(index) {
+            Some(column) => page.column(*column),
+            None => internal_err!("column {index} is none of the scan's"),
+        };
+        let mut groups = Vec::with_capacity(program.group_columns.len());
+        let mut group_count = 1_usize;
+        for index in &program.group_columns {
+            let Some(column) = GroupColumn::of(open(*index)?)? else { return Ok(None) };
+            group_count = group_count.saturating_mul(column.place_count);
+            groups.push(column);
+        }
+        if group_count > PAGE_GROUPS_MAX || group_count > kept.max(16) {
+            return Ok(None);
+        }
+        let mut numbers = Vec::new();
+        for step in &program.steps {
+            if let Step::Column(index) = step {
+                let Some(column) = NumberColumn::of(*index, open(*index)?)? else {
+                    return Ok(None);
+                };
+                numbers.push(column);
+            }
+        }
+        let nulls = (0..program.steps.len()).map(|step| nulls_of(program, step, &numbers));
+        let nulls = nulls.collect();
+        Ok(Some(Self { groups, group_count, numbers, nulls }))
+    }
+}
+
+/// Which rows of the page are not NULL in `step`; `None`: all.
+fn nulls_of(program: &Program, step: usize, numbers: &[NumberColumn<'_>]) -> Option<BooleanBuffer> {
+    let columns = program.columns_of(step);
+    let columns = numbers.iter().filter(|column| columns.contains(&column.index));
+    let nulls = columns
+        .fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.column.nulls()));
+    nulls.map(NullBuffer::into_inner)
+}
+
+impl<'a> GroupColumn<'a> {
+    fn of(column: &'a OpenColumn) -> Result<Option<Self>> {
+        let (values, count) = if let Some(values) = column.distinct_values().map_err(external)? {
+            let count = values.len();
+            (GroupValues::Distinct(values), count)
+        } else if let Some((low, high)) = column.integer_bounds()
+            && let Ok(count) = usize::try_from(i128::from(high) - i128::from(low) + 1)
+        {
+            (GroupValues::From(low), count)
+        } else {
+            return Ok(None);
+        };
+        let place_count = count.saturating_add(usize::from(column.nulls().is_some()));
+        Ok((count <= PAGE_GROUPS_MAX).then_some(Self { column, values, place_count }))
+    }
+
+    /// The place of each row's value.
+    fn places(&self, range: Range<usize>, places: &mut Vec<u32>) -> Option<()> {
+        match &self.values {
+            GroupValues::Distinct(_) => self.column.codes(range.clone(), places).then_some(())?,
+            GroupValues::From(low) => {
+                let mut numbers = Vec::with_capacity(range.len());
+                self.column.integers(range.clone(), &mut numbers).then_some(())?;
+                let place = |number: &i64| u32::try_from(number.wrapping_sub(*low));
+                places.extend(numbers.iter().map(|number| place(number).unwrap_or(u32::MAX)));
+            }
+        }
+        if let Some(nulls) = self.column.nulls() {
+            let null = u32::try_from(self.place_count).ok()?.checked_sub(1)?;
+            mask(places, &nulls.inner().slice(range.start, range.len()), null);
+        }
+        Some(())
+    }
+
+    /// The values at these places.
+    fn values_at(
+        &self,
+        places: impl Iterator<Item = usize>,
+        data_type: &DataType,
+    ) -> Result<ArrayRef> {
+        let has_nulls = self.column.nulls().is_some();
+        let value_count = self.place_count - usize::from(has_nulls);
+        match &self.values {
+            GroupValues::Distinct(values) => {
+                let places =
+                    places.map(|place| u32::try_from(place).ok().filter(|_| place < value_count));
+                let places: UInt32Array = places.collect();
+                Ok(take(values, &places, Some(TakeOptions { check_bounds: true }))?)
+            }
+            GroupValues::From(low) => {
+                let value = |place: usize| {
+                    let place = i64::try_from(place).ok().filter(|_| place < value_count)?;
+                    low.checked_add(place)
+                };
+                numbers_as(places.map(value).collect(), data_type)
+            }
+        }
+    }
+}
+
+impl<'a> NumberColumn<'a> {
+    fn of(index: usize, column: &'a OpenColumn) -> Result<Option<Self>> {
+        let table = match column.distinct_values().map_err(external)? {
+            Some(values) => match numbers_of(&values) {
+                Some(table) => Some(table),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        Ok(Some(Self { index, column, table }))
+    }
+
+    fn numbers(&self, range: Range<usize>, target: &mut Vec<i64>) -> Option<()> {
+        let Some(table) = &self.table else {
+            return self.column.integers(range, target).then_some(());
+        };
+        let mut codes = Vec::with_capacity(range.len());
+        self.column.codes(range.clone(), &mut codes).then_some(())?;
+        if let Some(nulls) = self.column.nulls() {
+            // What stands where there is no value is any code, or none.
+            mask(&mut codes, &nulls.inner().slice(range.start, range.len()), 0);
+        }
+        for code in codes {
+            target.push(*table.get(code as usize)?);
+        }
+        Some(())
+    }
+}
+
+impl Total {
+    fn empty(aggregate: &Aggregate) -> Self {
+        let value = match aggregate.kind {
+            Kind::Count | Kind::Sum => 0,
+            Kind::Min => i128::from(i64::MAX),
+            Kind::Max => i128::from(i64::MIN),
+        };
+        Self { value, count: 0 }
+    }
+
+    fn add(&mut self, kind: Kind, value: i64) {
+        let value = i128::from(value);
+        self.value = match kind {
+            Kind::Count => self.value,
+            // Of fewer than 2⁶⁴ pages.
+            Kind::Sum => self.value.saturating_add(value),
+            Kind::Min => self.value.min(value),
+            Kind::Max => self.value.max(value),
+        };
+    }
+}
+
+impl PageCells {
+    fn new(program: &Program, columns: &OfferedPage<'_>) -> Self {
+        let group_count = columns.group_count;
+        let has_nulls = |step: usize| columns.nulls.get(step).is_some_and(Option::is_some);
+        let values =
+            program.aggregates.iter().map(|aggregate| match (aggregate.kind, aggregate.step) {
+                (Kind::Count, _) | (_, None) => None,
+                (Kind::Sum, _) => Some(Cells::new(group_count, 0)),
+                (Kind::Min, _) => Some(Cells::new(group_count, i64::MAX)),
+                (Kind::Max, _) => Some(Cells::new(group_count, i64::MIN)),
+            });
+        let counts = program.aggregates.iter().map(|aggregate| {
+            aggregate.step.filter(|step| has_nulls(*step)).map(|_| Cells::new(group_count, 0))
+        });
+        Self {
+            row_counts: Cells::new(group_count, 0),
+            values: values.collect(),
+            counts: counts.collect(),
+        }
+    }
+}
+
+/// Lanes of few groups: one addition need not wait for the one before, which may be of the same group.
+const LANE_COUNT: usize = 4;
+/// Groups that a lane has room for, a power of two.
+const LANE_GROUPS: usize = 64;
+
+/// A number for each group of a page, and one for rows that are outside.
+#[derive(Debug)]
+enum Cells {
+    Few(Box<[[i64; LANE_GROUPS]; LANE_COUNT]>),
+    Many(Vec<i64>),
+}
+
+impl Cells {
+    fn new(group_count: usize, start: i64) -> Self {
+        if group_count < LANE_GROUPS {
+            Self::Few(Box::new([[start; LANE_GROUPS]; LANE_COUNT]))
+        } else {
+            Self::Many(vec![start; group_count + 1])
+        }
+    }
+
+    /// Adds one to the cell of each row, of a block at most.
+    fn count(&mut self, groups: &[u32]) {
+        self.each(groups, ONES.get(..groups.len()).unwrap_or_default(), add);
+    }
+
+    /// Changes the cell of each row by the row's number, of which there are as many.
+    fn each(&mut self, groups: &[u32], numbers: &[i64], change: impl Fn(i64, i64) -> i64) {
+        match self {
+            Self::Few(lanes) => {
+                let [a, b, c, d] = &mut **lanes;
+                let (rows, rest) = groups.as_chunks::<LANE_COUNT>();
+                let (values, values_rest) = numbers.as_chunks::<LANE_COUNT>();
+                for ([ga, gb, gc, gd], [va, vb, vc, vd]) in rows.iter().zip(values) {
+                    for (lane, group, value) in
+                        [(&mut *a, ga, va), (b, gb, vb), (c, gc, vc), (d, gd, vd)]
+                    {
+                        let cell = &mut lane[*group as usize % LANE_GROUPS];
+                        *cell = change(*cell, *value);
+                    }
+                }
+                for (group, value) in rest.iter().zip(values_rest) {
+                    let cell = &mut a[*group as usize % LANE_GROUPS];
+                    *cell = change(*cell, *value);
+                }
+            }
+            Self::Many(cells) => {
+                for (group, value) in groups.iter().zip(numbers) {
+                    if let Some(cell) = cells.get_mut(*group as usize) {
+                        *cell = change(*cell, *value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What all lanes have of a group.
+    fn total(&self, group: usize, start: i64, join: impl Fn(i64, i64) -> i64) -> i64 {
+        match self {
+            Self::Few(lanes) => {
+                lanes.iter().map(|lane| lane[group % LANE_GROUPS]).fold(start, join)
+            }
+            Self::Many(cells) => cells.get(group).copied().map_or(start, |cell| join(start, cell)),
+        }
+    }
+
+    fn of(&self, kind: Kind, group: usize) -> i64 {
+        match kind {
+            Kind::Count | Kind::Sum => self.total(group, 0, add),
+            Kind::Min => self.total(group, i64::MAX, i64::min),
+            Kind::Max => self.total(group, i64::MIN, i64::max),
+        }
+    }
+}
+
+/// The numbers of values, where all fit 64 bits.
+fn numbers_of(values: &ArrayRef) -> Option<Vec<i64>> {
+    fn widened<T: ArrowPrimitiveType>(values: &ArrayRef) -> Option<Vec<i64>>
+    where
+        i64: TryFrom<T::Native>,
+    {
+        let values = values.as_primitive_opt::<T>()?.values();
+        values.iter().map(|value| i64::try_from(*value).ok()).collect()
+    }
+    match values.data_type() {
+        DataType::Int16 => widened::<Int16Type>(values),
+        DataType::Int32 => widened::<Int32Type>(values),
+        DataType::Date32 => widened::<Date32Type>(values),
+        DataType::Int64 => widened::<Int64Type>(values),
+        DataType::Time64(_) => widened::<Time64MicrosecondType>(values),
+        DataType::Timestamp(..) => widened::<TimestampMicrosecondType>(values),
+        DataType::Decimal128(..) => widened::<Decimal128Type>(values),
+        _ => None,
+    }
+}
+
+/// Numbers as values of a type that has them.
+fn numbers_as(numbers: Vec<Option<i64>>, data_type: &DataType) -> Result<ArrayRef> {
+    fn narrowed<T: ArrowPrimitiveType>(
+        numbers: Vec<Option<i64>>,
+        data_type: &DataType,
+    ) -> Result<ArrayRef>
+    where
+        T::Native: TryFrom<i64>,
+    {
+        let narrow = |number: i64| {
+            T::Native::try_from(number)
+                .map_err(|_| internal_datafusion_err!("{number} is no {data_type}"))
+        };
+        let values = numbers.into_iter().map(|number| number.map(narrow).transpose());
+        let values: PrimitiveArray<T> = values.collect::<Result<Vec<_>>>()?.into_iter().collect();
+        Ok(Arc::new(values.with_data_type(data_type.clone())))
+    }
+    match data_type {
+        DataType::Int16 => narrowed::<Int16Type>(numbers, data_type),
+        DataType::Int32 => narrowed::<Int32Type>(numbers, data_type),
+        DataType::Date32 => narrowed::<Date32Type>(numbers, data_type),
+        DataType::Int64 => narrowed::<Int64Type>(numbers, data_type),
+        DataType::Time64(_) => narrowed::<Time64MicrosecondType>(numbers, data_type),
+        DataType::Timestamp(..) => narrowed::<TimestampMicrosecondType>(numbers, data_type),
+        DataType::Decimal128(..) => narrowed::<Decimal128Type>(numbers, data_type),
+        other => internal_err!("numbers are no {other}"),
+    }
+}
+
+/// The state of one aggregate.
+fn state<'a>(
+    kind: Kind,
+    totals: impl Iterator<Item = &'a Total>,
+    data_type: &DataType,
+) -> Result<ArrayRef> {
+    if kind == Kind::Count {
+        return Ok(Arc::new(totals.map(|total| total.count).collect::<Int64Array>()));
+    }
+    let values = totals.map(|total| (total.count > 0).then_some(total.value));
+    if let (Kind::Sum, DataType::Decimal128(..)) = (kind, data_type) {
+        let values: Decimal128Array = values.collect();
+        return Ok(Arc::new(values.with_data_type(data_type.clone())));
+    }
+    let narrow = |value: i128| {
+        i64::try_from(value).map_err(|_| internal_datafusion_err!("{value} leaves 64 bits"))
+    };
+    let values = values.map(|value| value.map(narrow).transpose());
+    numbers_as(values.collect::<Result<Vec<_>>>()?, data_type)
+}

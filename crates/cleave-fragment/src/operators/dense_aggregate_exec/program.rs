@@ -1,0 +1,358 @@
+//! What a dense aggregate computes: an aggregate over one scan in, steps on columns of 64-bit integers out.
+//!
+//! Invariant: what the steps give is what the engine's expressions give, digit for digit, as long as no step leaves
+//! 64 bits; whoever runs them sees to that. An expression that is not certain to be such has no program.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion_common::ScalarValue;
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_expr::Operator;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::ScalarFunctionExpr;
+use datafusion_physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion_physical_expr::expressions::{CastExpr, Column, Literal};
+use datafusion_physical_expr_common::physical_expr::is_volatile;
+use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion_physical_plan::projection::ProjectionExec;
+
+use crate::functions::exact_sum;
+use crate::functions::narrow_numerics::{Arithmetic, arithmetic};
+use crate::operators::table_scan_exec::TableScanExec;
+
+/// Most expressions that are looked at, those of a projection as often as they are used.
+const EXPRESSION_COUNT_MAX: usize = 256;
+/// Most projections between the aggregate and its scan.
+const LEVEL_COUNT_MAX: usize = 8;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Each is of columns, or of steps before it.
+    pub(super) steps: Vec<Step>,
+    pub(super) aggregates: Vec<Aggregate>,
+    /// Columns of the scan's output by which rows are grouped.
+    pub(super) group_columns: Vec<usize>,
+    /// The same as a batch.
+    pub(super) group_schema: SchemaRef,
+    /// The keys of the aggregate, over such a batch.
+    pub(super) group_keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// The keys, then a state of each aggregate.
+    pub(super) states: SchemaRef,
+}
+
+/// One number for each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A column of the scan's output.
+    Column(usize),
+    /// Of two steps.
+    Product(usize, usize),
+    /// Of two steps, each times its factor.
+    Sum(usize, i64, usize, i64),
+    /// A step times a factor, and something added.
+    Affine(usize, i64, i64),
+}
+
+/// What is kept of a step's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Aggregate {
+    pub(super) kind: Kind,
+    /// The step; `None`: rows are counted.
+    pub(super) step: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Count,
+    Sum,
+    Min,
+    Max,
+}
+
+impl Program {
+    /// The program of `aggregate`, if it has one.
+    pub(super) fn of(aggregate: &AggregateExec) -> Option<Self> {
+        let keys = aggregate.group_expr();
+        let is_plain = *aggregate.mode() == AggregateMode::Partial
+            && !keys.has_grouping_set()
+            && aggregate.limit_options().is_none()
+            && aggregate.filter_expr().iter().all(Option::is_none);
+        if !is_plain {
+            return None;
+        }
+        let mut reader = Reader::of(aggregate.input())?;
+        let group_keys: Vec<_> =
+            keys.expr().iter().map(|(key, _)| reader.key(key)).collect::<Option<_>>()?;
+        let aggregates: Vec<_> =
+            aggregate.aggr_expr().iter().map(|own| reader.aggregate(own)).collect::<Option<_>>()?;
+        let states = aggregate.schema();
+        if states.fields().len() != group_keys.len() + aggregates.len() || aggregates.is_empty() {
+            return None;
+        }
+        let fields = reader.group_columns.iter().map(|column| reader.field(*column).cloned());
+        let group_schema = Schema::new(fields.collect::<Option<Vec<Field>>>()?);
+        Some(Self {
+            steps: reader.steps,
+            aggregates,
+            group_columns: reader.group_columns,
+            group_schema: Arc::new(group_schema),
+            group_keys,
+            states,
+        })
+    }
+
+    /// The columns of the scan's output whose NULLs make the numbers of `step` NULL.
+    pub(super) fn columns_of(&self, step: usize) -> Vec<usize> {
+        let mut columns = Vec::new();
+        let mut left = vec![step];
+        while let Some(step) = left.pop() {
+            match self.steps.get(step) {
+                Some(Step::Column(column)) => columns.push(*column),
+                Some(Step::Product(a, b) | Step::Sum(a, _, b, _)) => left.extend([*a, *b]),
+                Some(Step::Affine(a, ..)) => left.push(*a),
+                None => {}
+            }
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+}
+
+/// Reads expressions down to the columns of the scan.
+struct Reader<'a> {
+    /// The projections above the scan, lowest first.
+    levels: Vec<&'a ProjectionExec>,
+    scan: SchemaRef,
+    steps: Vec<Step>,
+    group_columns: Vec<usize>,
+    expressions_left: usize,
+}
+
+/// What an expression comes to.
+#[derive(Clone, Copy)]
+enum Operand {
+    Step(usize),
+    Constant(i64),
+}
+
+impl<'a> Reader<'a> {
+    fn of(input: &'a Arc<dyn ExecutionPlan>) -> Option<Self> {
+        let mut levels = Vec::new();
+        let mut node = input;
+        while let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+            levels.push(projection);
+            node = projection.input();
+        }
+        let scan = node.downcast_ref::<TableScanExec>()?;
+        if scan.scan().fetch.is_some() || levels.len() > LEVEL_COUNT_MAX {
+            return None;
+        }
+        levels.reverse();
+        Some(Self {
+            levels,
+            scan: scan.schema(),
+            steps: Vec::new(),
+            group_columns: Vec::new(),
+            expressions_left: EXPRESSION_COUNT_MAX,
+        })
+    }
+
+    fn field(&self, column: usize) -> Option<&Field> {
+        self.scan.fields().get(column).map(AsRef::as_ref)
+    }
+
+    /// A group's key over the columns of a batch of group columns.
+    fn key(&mut self, key: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
+        if is_volatile(key) {
+            return None;
+        }
+        let mut is_plain = true;
+        let moved = Arc::clone(key).transform_up(|expr| {
+            let Some(column) = expr.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(expr));
+            };
+            let Some(origin) = self.origin(column.index()) else {
+                is_plain = false;
+                return Ok(Transformed::no(expr));
+            };
+            let known = self.group_columns.iter().position(|known| *known == origin);
+            let place = known.unwrap_or_else(|| {
+                self.group_columns.push(origin);
+                self.group_columns.len() - 1
+            });
+            let moved: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), place));
+            Ok(Transformed::yes(moved))
+        });
+        moved.ok().filter(|_| is_plain).map(|moved| moved.data)
+    }
+
+    /// The column of the scan that a column of the aggregate's input is, unchanged.
+    fn origin(&self, column: usize) -> Option<usize> {
+        let mut column = column;
+        for level in self.levels.iter().rev() {
+            column = level.expr().get(column)?.expr.downcast_ref::<Column>()?.index();
+        }
+        self.field(column).map(|_| column)
+    }
+
+    fn aggregate(&mut self, own: &AggregateFunctionExpr) -> Option<Aggregate> {
+        if own.is_distinct() || !own.order_bys().is_empty() {
+            return None;
+        }
+        let arguments = own.expressions();
+        let [argument] = arguments.as_slice() else { return None };
+        let constant = argument.downcast_ref::<Literal>();
+        let kind = match own.fun().name() {
+            "count" => match constant {
+                Some(constant) if !constant.value().is_null() => {
+                    return Some(Aggregate { kind: Kind::Count, step: None });
+                }
+                _ => Kind::Count,
+            },
+            "min" => Kind::Min,
+            "max" => Kind::Max,
+            name if name == exact_sum().name() => Kind::Sum,
+            _ => return None,
+        };
+        let Operand::Step(step) = self.operand(argument, self.levels.len())? else { return None };
+        // The numbers of a column have its type; those of an expression may be an integer's of fewer bits.
+        if kind != Kind::Sum && !matches!(self.steps.get(step), Some(Step::Column(_))) {
+            return None;
+        }
+        let states = own.state_fields().ok()?;
+        let [state] = states.as_slice() else { return None };
+        let fits = match (kind, state.data_type()) {
+            (Kind::Count, state) => *state == DataType::Int64,
+            (Kind::Sum, state) => matches!(state, DataType::Int64 | DataType::Decimal128(..)),
+            (Kind::Min | Kind::Max, state) => self.steps.get(step).is_some_and(|step| {
+                matches!(step, Step::Column(column)
+                    if self.field(*column).is_some_and(|field| field.data_type() == state))
+            }),
+        };
+        fits.then_some(Aggregate { kind, step: Some(step) })
+    }
+
+    /// What `expr`, over the output of the projections below `level`, comes to.
+    fn operand(&mut self, expr: &Arc<dyn PhysicalExpr>, level: usize) -> Option<Operand> {
+        self.expressions_left = self.expressions_left.checked_sub(1)?;
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            let Some(below) = level.checked_sub(1) else {
+                let is_number = is_number(self.field(column.index())?.data_type());
+                return is_number.then(|| self.step(Step::Column(column.index())));
+            };
+            let projection = *self.levels.get(below)?;
+            return self.operand(&projection.expr().get(column.index())?.expr, below);
+        }
+        if let Some(literal) = expr.downcast_ref::<Literal>() {
+            return match literal.value() {
+                ScalarValue::Decimal128(Some(value), ..) => {
+                    i64::try_from(*value).ok().map(Operand::Constant)
+                }
+                _ => None,
+            };
+        }
+        let input = self.input_schema(level);
+        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            let from = cast.expr().data_type(&input).ok()?;
+            let value = self.operand(cast.expr(), level)?;
+            return self.scaled(value, cast_factor(&from, cast.cast_type())?);
+        }
+        let function = expr.downcast_ref::<ScalarFunctionExpr>()?;
+        let operator = match function.name() {
+            "checked_add" => Operator::Plus,
+            "checked_subtract" => Operator::Minus,
+            "checked_multiply" => Operator::Multiply,
+            _ => return None,
+        };
+        let [left, right] = function.args() else { return None };
+        let types = (left.data_type(&input).ok()?, right.data_type(&input).ok()?);
+        let arithmetic = arithmetic(operator, &types.0, &types.1)?;
+        let (left, right) = (self.operand(left, level)?, self.operand(right, level)?);
+        self.computed(arithmetic, left, right)
+    }
+
+    fn input_schema(&self, level: usize) -> SchemaRef {
+        match level.checked_sub(1).and_then(|below| self.levels.get(below)) {
+            Some(projection) => projection.schema(),
+            None => Arc::clone(&self.scan),
+        }
+    }
+
+    fn computed(&mut self, how: Arithmetic, left: Operand, right: Operand) -> Option<Operand> {
+        use Operand::{Constant, Step as Of};
+        Some(match (how, left, right) {
+            (Arithmetic::Product, Of(a), Of(b)) => self.step(Step::Product(a.min(b), a.max(b))),
+            (Arithmetic::Product, Of(a), Constant(c))
+            | (Arithmetic::Product, Constant(c), Of(a)) => self.step(Step::Affine(a, c, 0)),
+            (Arithmetic::Product, Constant(c), Constant(d)) => Constant(c.checked_mul(d)?),
+            (Arithmetic::Sum(x, y), Of(a), Of(b)) => self.step(Step::Sum(a, x, b, y)),
+            (Arithmetic::Sum(x, y), Of(a), Constant(c)) => {
+                self.step(Step::Affine(a, x, c.checked_mul(y)?))
+            }
+            (Arithmetic::Sum(x, y), Constant(c), Of(b)) => {
+                self.step(Step::Affine(b, y, c.checked_mul(x)?))
+            }
+            (Arithmetic::Sum(x, y), Constant(c), Constant(d)) => {
+                Constant(c.checked_mul(x)?.checked_add(d.checked_mul(y)?)?)
+            }
+        })
+    }
+
+    fn scaled(&mut self, value: Operand, factor: i64) -> Option<Operand> {
+        match value {
+            Operand::Constant(value) => value.checked_mul(factor).map(Operand::Constant),
+            Operand::Step(_) if factor == 1 => Some(value),
+            Operand::Step(step) => Some(self.step(Step::Affine(step, factor, 0))),
+        }
+    }
+
+    fn step(&mut self, step: Step) -> Operand {
+        let known = self.steps.iter().position(|known| *known == step);
+        Operand::Step(known.unwrap_or_else(|| {
+            self.steps.push(step);
+            self.steps.len() - 1
+        }))
+    }
+}
+
+/// Types whose values pages store as integers of 64 bits, where they fit.
+fn is_number(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::Decimal128(..)
+            | DataType::Date32
+            | DataType::Time64(_)
+            | DataType::Timestamp(..)
+    )
+}
+
+/// What values of one type are multiplied with to be of the other, if none can fail to fit it.
+fn cast_factor(from: &DataType, to: &DataType) -> Option<i64> {
+    let digits = match from {
+        DataType::Int16 => 5,
+        DataType::Int32 => 10,
+        DataType::Int64 => 19,
+        DataType::Decimal128(precision, scale) => {
+            let DataType::Decimal128(wider, same) = to else { return None };
+            return (wider >= precision && same == scale).then_some(1);
+        }
+        _ => return None,
+    };
+    match to {
+        DataType::Int32 if digits <= 10 => Some(1),
+        DataType::Int64 => Some(1),
+        DataType::Decimal128(precision, scale) => {
+            let scale = u8::try_from(*scale).ok()?;
+            let fits = precision.checked_sub(scale)? >= digits;
+            if fits { 10_i64.checked_pow(u32::from(scale)) } else { None }
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,185 @@
+//! Merges sorted runs of an index: an index input in, its entries in the order of their keys out.
+//!
+//! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a key that two runs have, or a run that is not
+//! sorted, is an error; memory is that of a few pages of each run, out of the fragment's budget, and one page of each
+//! where the budget is small.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use cleave_store::{KeyBlock, KeyMerge, MergeSource, PageCursor};
+use datafusion_common::tree_node::TreeNodeRecursion;
+use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion_execution::{SendableRecordBatchStream, TaskContext};
+use datafusion_physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion_physical_plan::coop::make_cooperative;
+use datafusion_physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion_physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+};
+use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion_physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::stream;
+
+use crate::fragment::FragmentContext;
+use crate::index_input::IndexInput;
+
+/// Most pages of a run that are read at once.
+const PAGES_AT_ONCE_MAX: usize = 16;
+/// What a page takes while its entries are merged, as so many times its size: its bytes, and its entries decoded.
+const PAGE_EXPANSION: usize = 3;
+/// The share of the memory that the merge may fill with pages: one part in so many.
+const MEMORY_SHARE: usize = 4;
+
+/// Merges the runs of one index input; see the [module](self).
+#[derive(Debug)]
+pub struct MergeRunsExec {
+    input: u32,
+    table_id: u32,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl MergeRunsExec {
+    /// A merge of the runs of the index input `input`, which belong to the table `table_id`.
+    pub fn new(input: u32, table_id: u32) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(entry_schema()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        let metrics = ExecutionPlanMetricsSet::new();
+        Self { input, table_id, properties: Arc::new(properties), metrics }
+    }
+
+    /// The index input.
+    pub fn input(&self) -> u32 {
+        self.input
+    }
+
+    /// The table.
+    pub fn table_id(&self) -> u32 {
+        self.table_id
+    }
+}
+
+/// The columns of index entries: the key and the row.
+pub fn entry_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("key", DataType::Binary, false),
+        Field::new("vid", DataType::UInt64, false),
+    ]))
+}
+
+/// A merge under way.
+struct Merging {
+    merge: KeyMerge,
+    context: Arc<FragmentContext>,
+    baseline: BaselineMetrics,
+    _memory: MemoryReservation,
+}
+
+impl Merging {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let pages = &*self.context.pages;
+        let block = self.merge.next(pages).await;
+        let block = block.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let Some(KeyBlock { keys, vids }) = block else { return Ok(None) };
+        let batch = RecordBatch::try_new(entry_schema(), vec![Arc::new(keys), Arc::new(vids)])?;
+        Ok(Some(batch.record_output(&self.baseline)))
+    }
+}
+
+/// Pages of each run that are read at once, and what all of them take.
+fn pages_at_once(input: &IndexInput, limit: MemoryLimit) -> (usize, usize) {
+    let page_bytes = input.pages().map(|page| page.extent.bytes()).max().unwrap_or(0);
+    let all_bytes = page_bytes.saturating_mul(PAGE_EXPANSION).saturating_mul(input.runs.len());
+    let room = match limit {
+        MemoryLimit::Finite(bytes) => bytes / MEMORY_SHARE,
+        _ => usize::MAX,
+    };
+    let at_once = (room / all_bytes.max(1)).clamp(1, PAGES_AT_ONCE_MAX);
+    (at_once, all_bytes.saturating_mul(at_once))
+}
+
+impl DisplayAs for MergeRunsExec {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MergeRunsExec: table={}, input={}", self.table_id, self.input)
+    }
+}
+
+impl ExecutionPlan for MergeRunsExec {
+    fn name(&self) -> &'static str {
+        "MergeRunsExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let context = FragmentContext::of(&task)?;
+        let input = context.index(self.input)?;
+        if let Some(other) = input.runs.iter().find(|run| run.segment.table_id != self.table_id) {
+            return Err(DataFusionError::Internal(format!(
+                "{} belongs to table {}, the merge to table {}",
+                other.segment.segment, other.segment.table_id, self.table_id
+            )));
+        }
+        let pool = task.memory_pool();
+        let memory = MemoryConsumer::new("merging index runs").register(pool);
+        let (at_once, bytes) = pages_at_once(&input, pool.memory_limit());
+        memory.try_grow(bytes)?;
+        context.counters.add_morsel(input.pages().count() as u64, input.entry_count());
+        let sources = input
+            .runs
+            .iter()
+            .map(|run| PageCursor::new(run.segment, run.pages.clone(), at_once))
+            .map(MergeSource::Pages);
+        let merging = Merging {
+            merge: KeyMerge::new(sources.collect(), true),
+            context,
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+            _memory: memory,
+        };
+        let batches = stream::try_unfold(merging, |mut merging| async {
+            let batch = merging.next().await?;
+            Ok(batch.map(|batch| (batch, merging)))
+        });
+        let entries = RecordBatchStreamAdapter::new(entry_schema(), Box::pin(batches));
+        Ok(make_cooperative(Box::pin(entries)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}

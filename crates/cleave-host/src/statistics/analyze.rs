@@ -1,0 +1,147 @@
+//! ANALYZE: a table's rows in, its statistics out.
+//!
+//! The rows are read by a query like any other, `SELECT table_sketch(columns) FROM table`: on the device where the
+//! session's settings and the link have it so, in copies, within the device's memory; what crosses the link are
+//! sketches. It reads a snapshot, blocks nobody, and dropping its future stops it on both sides.
+
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use cleave_fragment::functions::table_sketch::TableSketch;
+use cleave_fragment::waiting;
+use cleave_plan::statistics::ColumnCounts;
+use cleave_plan::{ColumnStatistics, TableStatistics};
+use cleave_store::TableSchema;
+use datafusion::sql::sqlparser::ast;
+
+use crate::catalog::{CatalogState, TableState};
+use crate::database::Database;
+use crate::error::{Error, NameKind, Result};
+use crate::settings::Settings;
+use crate::statement::select;
+
+/// What ANALYZE found of one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Analyzed {
+    /// Its name.
+    pub(crate) table: String,
+    /// Its rows.
+    pub(crate) row_count: u64,
+    /// The rows of them that were drawn.
+    pub(crate) sampled_count: u64,
+    /// Pages of its heap.
+    pub(crate) page_count: u64,
+}
+
+/// Analyses `columns`, or all, of the table `name` by `query`, and keeps what was found.
+///
+/// # Errors
+/// [`Error::UnknownName`], and those of a query.
+pub(crate) async fn analyze(
+    database: &Arc<Database>,
+    settings: &Settings,
+    name: &str,
+    columns: &[String],
+) -> Result<Analyzed> {
+    let state = database.catalog();
+    let table = state
+        .table(name)
+        .ok_or_else(|| Error::unknown(NameKind::Table, name, state.table_names()))?;
+    let schema = Arc::clone(&table.schema);
+    let (page_count, page_bytes) = heap_size(table);
+    drop(state);
+    let column_ids = column_ids(&schema, columns)?;
+    let query = sketch_query(&schema, &column_ids)?;
+    let planned = Box::pin(select::plan_query(database, settings, &query)).await?;
+    check_same(planned.context.state(), &schema)?;
+    let running = Box::pin(planned.run(false)).await?;
+    let (_, batches, _) = Box::pin(running.collect()).await?;
+    let sketch = batches
+        .iter()
+        .find(|batch| batch.num_rows() > 0)
+        .and_then(|batch| batch.columns().first()?.as_struct_opt())
+        .ok_or_else(|| datafusion::error::DataFusionError::Internal("no sketch".to_owned()))?;
+    let sketch = TableSketch::of_result(sketch)?;
+    let row_count = sketch.row_count;
+    let sampled_count = sketch.columns.first().map_or(0, |column| column.sample.len() as u64);
+    let kept = Arc::clone(database);
+    let name = schema.name.clone();
+    // To its end, whether or not anyone waits: a file changes.
+    let task = waiting::spawn_blocking(move || {
+        let mut found = TableStatistics { row_count, page_count, page_bytes, ..Default::default() };
+        if row_count > 0 {
+            found.columns = summarize(&sketch, &column_ids)?;
+        }
+        let is_there = || check_same(&kept.catalog(), &schema).is_ok();
+        kept.statistics().put(&schema, is_there, |before| with_others(found, before))
+    });
+    task.await.map_err(|error| {
+        Error::io("run", std::path::Path::new("a task of ANALYZE"), std::io::Error::other(error))
+    })??;
+    Ok(Analyzed { table: name, row_count, sampled_count, page_count })
+}
+
+fn summarize(
+    sketch: &TableSketch,
+    ids: &[u32],
+) -> Result<std::collections::BTreeMap<u32, ColumnStatistics>> {
+    let mut columns = std::collections::BTreeMap::new();
+    for (column, id) in sketch.columns.iter().zip(ids) {
+        let counts = ColumnCounts {
+            row_count: sketch.row_count,
+            null_count: column.null_count,
+            value_bytes: column.value_bytes,
+            distinct_count: column.distinct_count,
+        };
+        let statistics = ColumnStatistics::summarize(counts, &column.ends, &column.sample)?;
+        columns.insert(*id, statistics);
+    }
+    Ok(columns)
+}
+
+/// `found` with the columns that were analysed before and not now. Of a table without rows, nothing before holds.
+fn with_others(mut found: TableStatistics, before: Option<&TableStatistics>) -> TableStatistics {
+    if let Some(before) = before.filter(|_| found.row_count > 0) {
+        for (id, column) in &before.columns {
+            found.columns.entry(*id).or_insert_with(|| column.clone());
+        }
+    }
+    found
+}
+
+fn column_ids(schema: &TableSchema, columns: &[String]) -> Result<Vec<u32>> {
+    if columns.is_empty() {
+        return Ok(schema.columns.iter().map(|column| column.id).collect());
+    }
+    let id = |name: &String| {
+        let names = schema.columns.iter().map(|column| column.name.as_str());
+        let column = schema.column(name);
+        column
+            .map(|column| column.id)
+            .ok_or_else(|| Error::unknown_column(&schema.name, name, names))
+    };
+    columns.iter().map(id).collect()
+}
+
+/// `SELECT table_sketch(columns) FROM table`.
+fn sketch_query(schema: &TableSchema, ids: &[u32]) -> Result<Box<ast::Query>> {
+    let names = ids.iter().filter_map(|id| schema.column_by_id(*id));
+    let names: Vec<&str> = names.map(|column| column.name.as_str()).collect();
+    select::table_query(&schema.name, &names, Some("table_sketch"))
+}
+
+/// # Errors
+/// Where the table of this name is another one in `state`, or gone.
+fn check_same(state: &CatalogState, schema: &TableSchema) -> Result<()> {
+    match state.table(&schema.name) {
+        Some(table) if table.schema.table_id == schema.table_id => Ok(()),
+        _ => Err(Error::unknown(NameKind::Table, &schema.name, state.table_names())),
+    }
+}
+
+/// Pages of a table's heap, and their bytes.
+fn heap_size(table: &TableState) -> (u64, u64) {
+    let segments = table.tablets.iter().flat_map(|tablet| &tablet.heap);
+    let pages = segments.flat_map(|segment| &segment.pages);
+    pages.fold((0, 0), |(count, bytes), page| (count + 1, bytes + page.page.extent.bytes() as u64))
+}

@@ -1,0 +1,254 @@
+//! The file of a table's statistics: a frame around a message.
+//!
+//! Values are stored by kind, as bounds in a segment's directory are; what kind a column has follows from its type.
+//! Invariant: what decodes has finite fractions and values of the columns' types; a column that the table no longer has,
+//! or not with this type, is left out.
+
+#![deny(clippy::indexing_slicing)]
+
+use cleave_plan::{ColumnStatistics, TableStatistics};
+use cleave_store::{Format, FrameError, TableSchema};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
+use datafusion::common::ScalarValue;
+use prost::Message;
+
+/// The frame; its newest version is what this build writes.
+pub const FORMAT: Format =
+    Format { magic: *b"CLVSTATS", name: "file of statistics", versions: 1..=1 };
+
+#[derive(Clone, PartialEq, Message)]
+struct Table {
+    #[prost(uint32, tag = "1")]
+    table_id: u32,
+    #[prost(uint64, tag = "2")]
+    row_count: u64,
+    #[prost(uint64, tag = "3")]
+    page_count: u64,
+    #[prost(uint64, tag = "4")]
+    page_bytes: u64,
+    #[prost(message, repeated, tag = "5")]
+    columns: Vec<Column>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Column {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(uint64, tag = "2")]
+    row_count: u64,
+    #[prost(uint64, tag = "3")]
+    sampled_count: u64,
+    #[prost(double, tag = "4")]
+    null_fraction: f64,
+    #[prost(double, tag = "5")]
+    distinct_count: f64,
+    #[prost(double, tag = "6")]
+    average_width: f64,
+    #[prost(message, optional, tag = "7")]
+    min: Option<Value>,
+    #[prost(message, optional, tag = "8")]
+    max: Option<Value>,
+    #[prost(message, repeated, tag = "9")]
+    common: Vec<Value>,
+    #[prost(double, repeated, tag = "10")]
+    frequencies: Vec<f64>,
+    #[prost(message, repeated, tag = "11")]
+    histogram: Vec<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Value {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(bool, tag = "1")]
+    Boolean(bool),
+    /// Dates and times in their Arrow unit.
+    #[prost(sint64, tag = "2")]
+    Integer(i64),
+    /// Unscaled, 16 bytes.
+    #[prost(bytes, tag = "3")]
+    Decimal(Vec<u8>),
+    #[prost(double, tag = "4")]
+    Float(f64),
+    #[prost(bytes, tag = "5")]
+    Bytes(Vec<u8>),
+    #[prost(message, tag = "6")]
+    Interval(Interval),
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Interval {
+    #[prost(sint32, tag = "1")]
+    months: i32,
+    #[prost(sint32, tag = "2")]
+    days: i32,
+    #[prost(sint64, tag = "3")]
+    nanoseconds: i64,
+}
+
+pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
+    let columns = statistics.columns.iter().map(|(id, column)| Column {
+        id: *id,
+        row_count: column.row_count,
+        sampled_count: column.sampled_count,
+        null_fraction: column.null_fraction,
+        distinct_count: column.distinct_count,
+        average_width: column.average_width,
+        min: column.min.as_ref().and_then(value),
+        max: column.max.as_ref().and_then(value),
+        common: column.common.iter().filter_map(|(common, _)| value(common)).collect(),
+        frequencies: column.common.iter().map(|(_, frequency)| *frequency).collect(),
+        histogram: column.histogram.iter().filter_map(value).collect(),
+    });
+    let table = Table {
+        table_id,
+        row_count: statistics.row_count,
+        page_count: statistics.page_count,
+        page_bytes: statistics.page_bytes,
+        columns: columns.collect(),
+    };
+    FORMAT.seal(&table.encode_to_vec())
+}
+
+pub(super) fn decode(bytes: &[u8], schema: &TableSchema) -> Result<TableStatistics, FrameError> {
+    let (_, message) = FORMAT.open(bytes)?;
+    decode_message(message, schema)
+}
+
+/// The statistics of a table of this description, from what stands in the frame.
+///
+/// # Errors
+/// [`FrameError::Malformed`].
+pub fn decode_message(message: &[u8], schema: &TableSchema) -> Result<TableStatistics, FrameError> {
+    let table = Table::decode(message).map_err(|error| FORMAT.malformed(error.to_string()))?;
+    if table.table_id != schema.table_id {
+        return Err(FORMAT.malformed(format!("it is of table {}", table.table_id)));
+    }
+    let mut statistics = TableStatistics {
+        row_count: table.row_count,
+        page_count: table.page_count,
+        page_bytes: table.page_bytes,
+        ..TableStatistics::default()
+    };
+    for column in table.columns {
+        let Some(known) = schema.column_by_id(column.id) else { continue };
+        let id = column.id;
+        if let Some(column) = decoded(column, &known.column_type.arrow())? {
+            statistics.columns.insert(id, column);
+        }
+    }
+    Ok(statistics)
+}
+
+/// None: the values are of another type.
+fn decoded(column: Column, data_type: &DataType) -> Result<Option<ColumnStatistics>, FrameError> {
+    let is_fraction = |fraction: &f64| (0.0..=1.0).contains(fraction);
+    let is_count = |count: f64| count.is_finite() && count >= 0.0;
+    if !is_fraction(&column.null_fraction)
+        || !column.frequencies.iter().all(is_fraction)
+        || !is_count(column.distinct_count)
+        || !is_count(column.average_width)
+        || column.frequencies.len() != column.common.len()
+    {
+        return Err(FORMAT.malformed(format!("the fractions of column {}", column.id)));
+    }
+    let end = |end: Option<Value>| match end {
+        None => Some(None),
+        Some(end) => scalar(end, data_type).map(Some),
+    };
+    let all = |values: Vec<Value>| {
+        values.into_iter().map(|value| scalar(value, data_type)).collect::<Option<Vec<_>>>()
+    };
+    let (Some(min), Some(max), Some(common), Some(histogram)) =
+        (end(column.min), end(column.max), all(column.common), all(column.histogram))
+    else {
+        return Ok(None);
+    };
+    Ok(Some(ColumnStatistics {
+        row_count: column.row_count,
+        sampled_count: column.sampled_count,
+        null_fraction: column.null_fraction,
+        distinct_count: column.distinct_count,
+        average_width: column.average_width,
+        min,
+        max,
+        common: common.into_iter().zip(column.frequencies).collect(),
+        histogram,
+    }))
+}
+
+fn value(scalar: &ScalarValue) -> Option<Value> {
+    let kind = match scalar {
+        ScalarValue::Boolean(Some(value)) => Kind::Boolean(*value),
+        ScalarValue::Int16(Some(value)) => Kind::Integer((*value).into()),
+        ScalarValue::Int32(Some(value)) | ScalarValue::Date32(Some(value)) => {
+            Kind::Integer((*value).into())
+        }
+        ScalarValue::Int64(Some(value))
+        | ScalarValue::Time64Microsecond(Some(value))
+        | ScalarValue::TimestampMicrosecond(Some(value), _) => Kind::Integer(*value),
+        ScalarValue::Decimal128(Some(value), _, _) => Kind::Decimal(value.to_le_bytes().to_vec()),
+        ScalarValue::Float32(Some(value)) => Kind::Float((*value).into()),
+        ScalarValue::Float64(Some(value)) => Kind::Float(*value),
+        ScalarValue::Utf8(Some(text)) => Kind::Bytes(text.as_bytes().to_vec()),
+        ScalarValue::Binary(Some(bytes)) | ScalarValue::FixedSizeBinary(_, Some(bytes)) => {
+            Kind::Bytes(bytes.clone())
+        }
+        ScalarValue::IntervalMonthDayNano(Some(value)) => Kind::Interval(Interval {
+            months: value.months,
+            days: value.days,
+            nanoseconds: value.nanoseconds,
+        }),
+        _ => return None,
+    };
+    Some(Value { kind: Some(kind) })
+}
+
+/// `value` as one of `data_type`; None: it is none.
+#[expect(clippy::cast_possible_truncation, reason = "a real was made a double, and is one again")]
+fn scalar(value: Value, data_type: &DataType) -> Option<ScalarValue> {
+    Some(match (value.kind?, data_type) {
+        (Kind::Boolean(value), DataType::Boolean) => ScalarValue::Boolean(Some(value)),
+        (Kind::Integer(value), DataType::Int16) => ScalarValue::Int16(Some(value.try_into().ok()?)),
+        (Kind::Integer(value), DataType::Int32) => ScalarValue::Int32(Some(value.try_into().ok()?)),
+        (Kind::Integer(value), DataType::Int64) => ScalarValue::Int64(Some(value)),
+        (Kind::Integer(value), DataType::Date32) => {
+            ScalarValue::Date32(Some(value.try_into().ok()?))
+        }
+        (Kind::Integer(value), DataType::Time64(TimeUnit::Microsecond)) => {
+            ScalarValue::Time64Microsecond(Some(value))
+        }
+        (Kind::Integer(value), DataType::Timestamp(TimeUnit::Microsecond, zone)) => {
+            ScalarValue::TimestampMicrosecond(Some(value), zone.clone())
+        }
+        (Kind::Decimal(bytes), DataType::Decimal128(precision, scale)) => {
+            let value = i128::from_le_bytes(bytes.try_into().ok()?);
+            ScalarValue::Decimal128(Some(value), *precision, *scale)
+        }
+        (Kind::Float(value), DataType::Float32) => ScalarValue::Float32(Some(value as f32)),
+        (Kind::Float(value), DataType::Float64) => ScalarValue::Float64(Some(value)),
+        (Kind::Bytes(bytes), DataType::Utf8) => {
+            ScalarValue::Utf8(Some(String::from_utf8(bytes).ok()?))
+        }
+        (Kind::Bytes(bytes), DataType::Binary) => ScalarValue::Binary(Some(bytes)),
+        (Kind::Bytes(bytes), DataType::FixedSizeBinary(width)) => {
+            if usize::try_from(*width) != Ok(bytes.len()) {
+                return None;
+            }
+            ScalarValue::FixedSizeBinary(*width, Some(bytes))
+        }
+        (Kind::Interval(value), DataType::Interval(IntervalUnit::MonthDayNano)) => {
+            let Interval { months, days, nanoseconds } = value;
+            let value = IntervalMonthDayNano::new(months, days, nanoseconds);
+            ScalarValue::IntervalMonthDayNano(Some(value))
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Every type goes there and back; other types, other tables and fractions that are none are refused or left out.
+
+use cleave_store::{Column as TableColumn, ColumnType};
+
+use super::*;
+
+fn schema(types: &[ColumnType]) -> TableSchema {
+    let columns = (1..).zip(types).map(|(id, column_type)| TableColumn {
+        id,
+        name: format!("c{id}"),
+        column_type: *column_type,
+        not_null: false,
+        default: None,
+    });
+    let (name, columns) = ("t".to_owned(), columns.collect());
+    TableSchema { table_id: 9, version: 1, name, columns, primary_key: Vec::new() }
+}
+
+fn column(value: &ScalarValue) -> ColumnStatistics {
+    ColumnStatistics {
+        row_count: 10,
+        sampled_count: 10,
+        null_fraction: 0.25,
+        distinct_count: 3.5,
+        average_width: 4.0,
+        min: Some(value.clone()),
+        max: None,
+        common: vec![(value.clone(), 0.5)],
+        histogram: vec![value.clone(), value.clone()],
+    }
+}
+
+#[test]
+fn values_of_every_type_come_back() {
+    let interval = IntervalMonthDayNano::new(-1, 2, -3);
+    let values = [
+        (ColumnType::SmallInt, ScalarValue::Int16(Some(-7))),
+        (ColumnType::Int, ScalarValue::Int32(Some(i32::MIN))),
+        (ColumnType::BigInt, ScalarValue::Int64(Some(i64::MAX))),
+        (ColumnType::Real, ScalarValue::Float32(Some(0.1))),
+        (ColumnType::Double, ScalarValue::Float64(Some(f64::NAN))),
+        (ColumnType::Numeric { precision: 9, scale: 2 }, ScalarValue::Decimal128(Some(-5), 9, 2)),
+        (ColumnType::Boolean, ScalarValue::Boolean(Some(true))),
+        (ColumnType::Text, ScalarValue::from("é")),
+        (ColumnType::Date, ScalarValue::Date32(Some(-1))),
+        (ColumnType::Time, ScalarValue::Time64Microsecond(Some(5))),
+        (ColumnType::Timestamp, ScalarValue::TimestampMicrosecond(Some(-5), None)),
+        (ColumnType::TimestampTz, ScalarValue::TimestampMicrosecond(Some(5), Some("UTC".into()))),
+        (ColumnType::Interval, ScalarValue::IntervalMonthDayNano(Some(interval))),
+        (ColumnType::Bytea, ScalarValue::Binary(Some(vec![0, 255]))),
+        (ColumnType::Uuid, ScalarValue::FixedSizeBinary(16, Some(vec![9; 16]))),
+    ];
+    let schema = schema(&values.each_ref().map(|(column_type, _)| *column_type));
+    let columns = (1..).zip(&values).map(|(id, (_, value))| (id, column(value))).collect();
+    let statistics = TableStatistics { row_count: 10, page_count: 2, page_bytes: 8192, columns };
+    let bytes = encode(9, &statistics);
+    let decoded = decode(&bytes, &schema).unwrap();
+    // NaN equals nothing, and prints alike.
+    assert_eq!(format!("{decoded:?}"), format!("{statistics:?}"));
+    assert_eq!(decoded.columns.len(), values.len());
+}
+
+#[test]
+fn a_column_of_another_type_is_left_out() {
+    let columns = [(1, column(&ScalarValue::from(1))), (2, column(&ScalarValue::from("x")))];
+    let statistics = TableStatistics { columns: columns.into(), ..TableStatistics::default() };
+    let bytes = encode(9, &statistics);
+    let decoded = decode(&bytes, &schema(&[ColumnType::Text, ColumnType::Text])).unwrap();
+    assert_eq!(decoded.columns.keys().copied().collect::<Vec<_>>(), [2]);
+    assert!(decode(&bytes, &schema(&[])).unwrap().columns.is_empty());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let of = |change: fn(&mut ColumnStatistics)| {
+        let mut column = column(&ScalarValue::from(1));
+        change(&mut column);
+        let columns = [(1, column)].into();
+        let bytes = encode(9, &TableStatistics { columns, ..TableStatistics::default() });
+        decode(&bytes, &schema(&[ColumnType::Int]))
+    };
+    assert!(of(|_| ()).is_ok());
+    assert!(of(|column| column.null_fraction = f64::NAN).is_err());
+    assert!(of(|column| column.null_fraction = 1.5).is_err());
+    assert!(of(|column| column.distinct_count = f64::INFINITY).is_err());
+    assert!(of(|column| column.average_width = -1.0).is_err());
+    assert!(of(|column| column.common[0].1 = -0.5).is_err());
+    let bytes = encode(8, &TableStatistics::default());
+    assert!(decode(&bytes, &schema(&[])).is_err());
+}
+
+#[test]
+fn no_byte_may_change() {
+    let columns = [(1, column(&ScalarValue::from(1)))].into();
+    let bytes = encode(9, &TableStatistics { columns, ..TableStatistics::default() });
+    let schema = schema(&[ColumnType::Int]);
+    for place in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[place] ^= 0x10;
+        assert!(decode(&changed, &schema).is_err(), "byte {place}");
+        assert!(decode(&bytes[..place], &schema).is_err(), "cut at {place}");
+    }
+}

@@ -1,0 +1,301 @@
+//! What ANALYZE knows of a table: a sample of a column's values in, its distinct count, common values and histogram out.
+//!
+//! 1. [`ColumnStatistics::summarize`] divides the values of a sample: those that come often keep their frequency
+//!    ([`ColumnStatistics::common`]), the others become the bounds of parts with equally many rows
+//!    ([`ColumnStatistics::histogram`]).
+//! 2. [`ColumnStatistics::frequency`] and [`ColumnStatistics::share_below`] answer for `=` and `<`.
+//! 3. [`ColumnStatistics::distinct_count_at`] scales to the rows that the table has by now.
+//!
+//! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest make one.
+//! Deliberately absent: samples of rows and counts over several columns, which conjunctions need.
+//!
+//! Source: PostgreSQL's manual, "Row Estimation Examples", and its `analyze.c` for what is common.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use datafusion_common::Result;
+use datafusion_common::ScalarValue;
+use datafusion_common::arrow::array::{Array, ArrayRef, UInt64Array};
+use datafusion_common::arrow::compute::take;
+use datafusion_common::arrow::row::{RowConverter, SortField};
+
+use crate::cardinality::place;
+
+#[cfg(test)]
+mod tests;
+
+/// Most common values that are kept.
+pub const COMMON_MAX: usize = 100;
+/// Most parts of a histogram.
+pub const HISTOGRAM_PARTS_MAX: usize = 100;
+/// Values as long as this may have been cut, and are not told apart.
+const LONG_BYTES: usize = 250;
+/// A column with more different values than this share of its rows gets more of them as rows are added.
+const GROWING_SHARE: f64 = 0.1;
+
+/// What is known of a table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TableStatistics {
+    /// Rows when it was last analysed.
+    pub row_count: u64,
+    /// Pages of its heap, then.
+    pub page_count: u64,
+    /// Bytes of these.
+    pub page_bytes: u64,
+    /// By column id.
+    pub columns: BTreeMap<u32, ColumnStatistics>,
+}
+
+/// What is known of a column.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ColumnStatistics {
+    /// Rows of the table when the column was analysed.
+    pub row_count: u64,
+    /// Rows of them that common values and histogram come from.
+    pub sampled_count: u64,
+    /// Share of rows that are NULL.
+    pub null_fraction: f64,
+    /// Different values.
+    pub distinct_count: f64,
+    /// Mean bytes of a value.
+    pub average_width: f64,
+    /// The least value.
+    pub min: Option<ScalarValue>,
+    /// The greatest value.
+    pub max: Option<ScalarValue>,
+    /// Values that come often, with their share of rows, the most common first.
+    pub common: Vec<(ScalarValue, f64)>,
+    /// Bounds of parts of the other values, all of equally many rows, ascending; empty: nothing is left, or its type has
+    /// no order.
+    pub histogram: Vec<ScalarValue>,
+}
+
+/// What was counted of a column over all rows.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnCounts {
+    /// Rows of the table.
+    pub row_count: u64,
+    /// Rows of them in which it is NULL.
+    pub null_count: u64,
+    /// Bytes of its values.
+    pub value_bytes: u64,
+    /// Different values, an estimate.
+    pub distinct_count: f64,
+}
+
+impl ColumnStatistics {
+    /// The statistics of a column of which `counts` were counted and `sample` was drawn; `ends` are its least and
+    /// greatest value, or nothing.
+    ///
+    /// # Errors
+    /// A type whose values cannot be compared.
+    pub fn summarize(counts: ColumnCounts, ends: &ArrayRef, sample: &ArrayRef) -> Result<Self> {
+        let ColumnCounts { row_count, null_count, value_bytes, .. } = counts;
+        let value_count = row_count.saturating_sub(null_count);
+        let rows = row_count.max(1) as f64;
+        let runs = Runs::of(sample)?;
+        let is_whole = sample.len() as u64 == row_count;
+        let mut statistics = Self {
+            row_count,
+            sampled_count: sample.len() as u64,
+            null_fraction: null_count as f64 / rows,
+            average_width: value_bytes as f64 / value_count.max(1) as f64,
+            min: end(ends, 0)?,
+            max: end(ends, 1)?,
+            distinct_count: if is_whole {
+                runs.counts.len() as f64
+            } else {
+                counts.distinct_count.max(runs.counts.len() as f64).min(value_count as f64)
+            },
+            ..Self::default()
+        };
+        statistics.divide(&runs, is_whole)?;
+        Ok(statistics)
+    }
+
+    /// Finds what is common, and the bounds of what is not.
+    fn divide(&mut self, runs: &Runs, is_whole: bool) -> Result<()> {
+        let value_count: u64 = runs.counts.iter().sum();
+        if value_count == 0 {
+            return Ok(());
+        }
+        let value_share = (1.0 - self.null_fraction) / value_count as f64;
+        let mut by_count: Vec<usize> =
+            (0..runs.counts.len()).filter(|run| !runs.is_long(*run)).collect();
+        by_count.sort_by_key(|run| (std::cmp::Reverse(runs.counts[*run]), *run));
+        // Where a few values are all that there is, each of them counts; otherwise one is common that is drawn more
+        // than once, and a quarter more often than the mean of all.
+        let all_seen = is_whole || self.distinct_count < runs.counts.len() as f64 * 1.1;
+        let mean = value_count as f64 / self.distinct_count.max(1.0);
+        let is_common = |run: &usize| {
+            let count = runs.counts[*run] as f64;
+            count > 1.0 && count > 1.25 * mean
+        };
+        let keep_all =
+            all_seen && by_count.len() == runs.counts.len() && by_count.len() <= COMMON_MAX;
+        let mut common: Vec<usize> = if keep_all {
+            by_count
+        } else {
+            by_count.into_iter().take(COMMON_MAX).take_while(is_common).collect()
+        };
+        for run in &common {
+            self.common.push((runs.value(*run)?, runs.counts[*run] as f64 * value_share));
+        }
+        common.sort_unstable();
+        let rest = (0..runs.counts.len()).filter(|run| common.binary_search(run).is_err());
+        let rest: Vec<usize> = rest.collect();
+        if rest.len() < 2 {
+            return Ok(());
+        }
+        let rest_count: u64 = rest.iter().map(|run| runs.counts[*run]).sum();
+        let part_count = (HISTOGRAM_PARTS_MAX as u64).min(rest_count - 1);
+        let mut wanted =
+            (0..=part_count).map(|part| part * (rest_count - 1) / part_count).peekable();
+        let mut passed = 0;
+        for run in rest {
+            passed += runs.counts[run];
+            while wanted.next_if(|place| *place < passed).is_some() {
+                self.histogram.push(runs.value(run)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Share of rows whose value is `value`, of the column's type, when the table has `row_count` rows.
+    pub fn frequency(&self, value: &ScalarValue, row_count: f64) -> f64 {
+        if value.is_null() {
+            return 0.0;
+        }
+        let common = self.common.iter().find(|(common, _)| common == value);
+        if let Some((_, frequency)) = common {
+            return *frequency;
+        }
+        let beyond = |end: &Option<ScalarValue>, wrong| {
+            end.as_ref().is_some_and(|end| value.partial_cmp(end) == Some(wrong))
+        };
+        let is_new = beyond(&self.min, Ordering::Less) || beyond(&self.max, Ordering::Greater);
+        let rest = self.rest_fraction();
+        let rest_distinct = self.distinct_count_at(row_count) - self.common.len() as f64;
+        let of_one = if rest_distinct < 1.0 || rest <= 0.0 { 0.0 } else { rest / rest_distinct };
+        // What is not known may be there since, once.
+        let once = 1.0 / row_count.max(1.0);
+        if is_new { once } else { of_one.max(once) }
+    }
+
+    /// Share of rows whose value lies below `value`, or is it where `or_equal`; None: nothing tells.
+    pub fn share_below(&self, value: &ScalarValue, or_equal: bool) -> Option<f64> {
+        let common: f64 = self
+            .common
+            .iter()
+            .filter(|(common, _)| match common.partial_cmp(value) {
+                Some(Ordering::Less) => true,
+                Some(Ordering::Equal) => or_equal,
+                _ => false,
+            })
+            .map(|(_, frequency)| frequency)
+            .sum();
+        let rest = self.rest_fraction();
+        if self.histogram.len() < 2 {
+            // The rest is one value at most, or of a type without order.
+            let knows_most = rest < 0.01 && !self.common.is_empty();
+            return knows_most.then_some(common);
+        }
+        Some(common + rest * self.histogram_below(value)?)
+    }
+
+    /// Of the values in the histogram, the share below `value`.
+    fn histogram_below(&self, value: &ScalarValue) -> Option<f64> {
+        let mut below = 0_usize;
+        for bound in &self.histogram {
+            match bound.partial_cmp(value)? {
+                Ordering::Less => below += 1,
+                _ => break,
+            }
+        }
+        let parts = (self.histogram.len() - 1) as f64;
+        let (Some(low), Some(high)) =
+            (below.checked_sub(1).and_then(|at| self.histogram.get(at)), self.histogram.get(below))
+        else {
+            return Some(if below == 0 { 0.0 } else { 1.0 });
+        };
+        let within = match (place(low), place(high), place(value)) {
+            (Some(low), Some(high), Some(value)) if high > low => (value - low) / (high - low),
+            // Texts have no distances: the middle.
+            _ => 0.5,
+        };
+        Some(((below as f64 - 1.0 + within.clamp(0.0, 1.0)) / parts).clamp(0.0, 1.0))
+    }
+
+    /// Share of rows that have a value which is not common.
+    pub fn rest_fraction(&self) -> f64 {
+        let common: f64 = self.common.iter().map(|(_, frequency)| frequency).sum();
+        (1.0 - self.null_fraction - common).clamp(0.0, 1.0)
+    }
+
+    /// Different values when the table has `row_count` rows: a column that has a new value every few rows goes on so.
+    pub fn distinct_count_at(&self, row_count: f64) -> f64 {
+        let then = self.row_count.max(1) as f64;
+        if self.distinct_count > GROWING_SHARE * then {
+            self.distinct_count * row_count / then
+        } else {
+            self.distinct_count
+        }
+    }
+
+    /// Share of the table's `row_count` rows that were there when it was analysed.
+    pub fn known_share(&self, row_count: f64) -> f64 {
+        (self.row_count as f64 / row_count.max(1.0)).clamp(0.0, 1.0)
+    }
+}
+
+/// A value out of the ends.
+fn end(ends: &ArrayRef, place: usize) -> Result<Option<ScalarValue>> {
+    if place >= ends.len() {
+        return Ok(None);
+    }
+    ScalarValue::try_from_array(ends, place).map(|value| (!value.is_null()).then_some(value))
+}
+
+/// The different values of a sample in ascending order, and how often each comes.
+struct Runs {
+    values: ArrayRef,
+    counts: Vec<u64>,
+}
+
+impl Runs {
+    fn of(sample: &ArrayRef) -> Result<Self> {
+        let converter = RowConverter::new(vec![SortField::new(sample.data_type().clone())])?;
+        let rows = converter.convert_columns(std::slice::from_ref(sample))?;
+        let nulls = sample.logical_nulls();
+        let is_value = |place: &usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*place));
+        let mut order: Vec<usize> = (0..sample.len()).filter(is_value).collect();
+        order.sort_unstable_by(|one, other| rows.row(*one).cmp(&rows.row(*other)));
+        let (mut firsts, mut counts) = (Vec::new(), Vec::new());
+        let mut last: Option<usize> = None;
+        for place in order {
+            match (last, counts.last_mut()) {
+                (Some(last), Some(count)) if rows.row(last) == rows.row(place) => *count += 1,
+                _ => {
+                    firsts.push(place as u64);
+                    counts.push(1);
+                }
+            }
+            last = Some(place);
+        }
+        Ok(Self { values: take(sample, &UInt64Array::from(firsts), None)?, counts })
+    }
+
+    fn value(&self, run: usize) -> Result<ScalarValue> {
+        ScalarValue::try_from_array(&self.values, run)
+    }
+
+    /// Whether the value may have been cut.
+    fn is_long(&self, run: usize) -> bool {
+        use datafusion_common::arrow::array::AsArray;
+        if let Some(texts) = self.values.as_string_opt::<i32>() {
+            return texts.value(run).len() >= LONG_BYTES;
+        }
+        self.values.as_binary_opt::<i32>().is_some_and(|all| all.value(run).len() >= LONG_BYTES)
+    }
+}

@@ -1,0 +1,105 @@
+//! Summaries of columns whose truth is known.
+
+use std::sync::Arc;
+
+use arrow::array::{Int32Array, StringArray, new_empty_array};
+
+use super::*;
+
+fn counts(row_count: u64, null_count: u64, distinct_count: f64) -> ColumnCounts {
+    ColumnCounts {
+        row_count,
+        null_count,
+        value_bytes: 4 * (row_count - null_count),
+        distinct_count,
+    }
+}
+
+fn of_integers(values: Vec<Option<i32>>, distinct_count: f64) -> ColumnStatistics {
+    let nulls = values.iter().filter(|value| value.is_none()).count() as u64;
+    let known = values.iter().flatten();
+    let ends = [known.clone().min(), known.max()].map(|end| end.copied());
+    let ends: ArrayRef = Arc::new(Int32Array::from(ends.to_vec()));
+    let counts = counts(values.len() as u64, nulls, distinct_count);
+    let sample: ArrayRef = Arc::new(Int32Array::from(values));
+    ColumnStatistics::summarize(counts, &ends, &sample).unwrap()
+}
+
+fn near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 0.011, "{found}, expected {expected}");
+}
+
+#[test]
+fn few_values_are_all_common() {
+    let values = (0..1000).map(|n| (n % 10 > 0).then_some(n % 3)).collect();
+    let column = of_integers(values, 3.0);
+    assert_eq!(column.common.len(), 3);
+    assert!(column.histogram.is_empty());
+    near(column.null_fraction, 0.1);
+    near(column.rest_fraction(), 0.0);
+    near(column.frequency(&ScalarValue::from(1), 1000.0), 0.3);
+    near(column.frequency(&ScalarValue::from(7), 1000.0), 0.0);
+    near(column.share_below(&ScalarValue::from(1), false).unwrap(), 0.3);
+    near(column.share_below(&ScalarValue::from(1), true).unwrap(), 0.6);
+    assert!((column.average_width - 4.0).abs() < 1e-9);
+}
+
+#[test]
+fn one_frequent_value_stands_out_of_many() {
+    let values = (0..2000).map(|n| Some(if n % 4 == 0 { -1 } else { n })).collect();
+    let column = of_integers(values, 1501.0);
+    assert_eq!(column.common.len(), 1);
+    near(column.frequency(&ScalarValue::from(-1), 2000.0), 0.25);
+    near(column.frequency(&ScalarValue::from(77), 2000.0), 0.0005);
+    assert_eq!(column.histogram.len(), HISTOGRAM_PARTS_MAX + 1);
+    near(column.share_below(&ScalarValue::from(1000), false).unwrap(), 0.25 + 0.75 / 2.0);
+    near(column.share_below(&ScalarValue::from(-5), false).unwrap(), 0.0);
+    near(column.share_below(&ScalarValue::from(5000), false).unwrap(), 1.0);
+}
+
+#[test]
+fn skewed_values_have_narrow_parts_where_they_are_many() {
+    // Squares: half of them lie below a quarter of the greatest.
+    let values = (0..1000).map(|n| Some(n * n)).collect();
+    let column = of_integers(values, 1000.0);
+    near(column.share_below(&ScalarValue::from(250_000), false).unwrap(), 0.5);
+    near(column.share_below(&ScalarValue::from(10_000), false).unwrap(), 0.1);
+}
+
+#[test]
+fn texts_have_an_order_and_no_distances() {
+    let names: ArrayRef =
+        Arc::new((0..500).map(|n| Some(format!("name {n:03}"))).collect::<StringArray>());
+    let ends = new_empty_array(names.data_type());
+    let column = ColumnStatistics::summarize(counts(500, 0, 500.0), &ends, &names).unwrap();
+    near(column.share_below(&ScalarValue::from("name 250"), false).unwrap(), 0.5);
+    assert_eq!(column.min, None);
+}
+
+#[test]
+fn long_texts_are_not_told_apart() {
+    let long = "x".repeat(255);
+    let texts: ArrayRef = Arc::new(StringArray::from(vec![long.as_str(); 50]));
+    let ends = new_empty_array(texts.data_type());
+    let column = ColumnStatistics::summarize(counts(5000, 0, 4000.0), &ends, &texts).unwrap();
+    assert!(column.common.is_empty());
+    near(column.distinct_count / 4000.0, 1.0);
+}
+
+#[test]
+fn distinct_counts_grow_with_tables_whose_values_are_mostly_new() {
+    let key = of_integers((0..1000).map(Some).collect(), 1000.0);
+    near(key.distinct_count_at(3000.0) / 3000.0, 1.0);
+    let kind = of_integers((0..1000).map(|n| Some(n % 7)).collect(), 7.0);
+    near(kind.distinct_count_at(3000.0) / 7.0, 1.0);
+    near(kind.known_share(4000.0), 0.25);
+}
+
+#[test]
+fn nothing_gives_nothing() {
+    let column = of_integers(vec![None; 10], 0.0);
+    near(column.null_fraction, 1.0);
+    assert!(column.common.is_empty() && column.histogram.is_empty());
+    assert_eq!(column.share_below(&ScalarValue::from(1), false), None);
+    near(column.frequency(&ScalarValue::from(1), 10.0), 0.1);
+}

@@ -1,0 +1,94 @@
+//! The tablet of a row, where a table is divided by a hash of some of its columns: values in, a tablet's number out.
+//!
+//! ```text
+//!   values ─▶ search key (index::key) ─▶ hash, 64 bits ─▶ its high half as a fraction of the tablets
+//! ```
+//!
+//! Invariant: what this says is stored, in that rows lie where it says. So it may never change, and rows whose values
+//! SQL holds equal are in one tablet: also the two zeros of a float, and two NULLs. Source: rule 9.
+
+#![deny(clippy::indexing_slicing)]
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::row::RowConverter;
+
+use crate::error::StoreError;
+use crate::index::filter::{hash, mixed};
+use crate::index::key::{KeyColumn, canonical, has_keys};
+use crate::schema::TableSchema;
+
+/// Keeps rows of one tablet spread over all blocks of a Bloom filter, which takes the same half of the same hash.
+const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The columns that a table is divided by.
+#[derive(Debug)]
+pub struct TabletKey {
+    /// Their positions in the table.
+    columns: Vec<usize>,
+    converter: RowConverter,
+}
+
+impl TabletKey {
+    /// The columns `ids` of the table `schema`, in this order.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for no columns, or one that the table does not have.
+    pub fn new(schema: &TableSchema, ids: &[u32]) -> Result<Self, StoreError> {
+        let mismatch = |reason: String| StoreError::Mismatch { what: "a tablet key", reason };
+        let mut columns = Vec::with_capacity(ids.len());
+        let mut fields = Vec::with_capacity(ids.len());
+        for id in ids {
+            let found = schema.columns.iter().enumerate().find(|(_, column)| column.id == *id);
+            let (place, column) =
+                found.ok_or_else(|| mismatch(format!("\"{}\" has no column {id}", schema.name)))?;
+            let data_type = column.column_type.arrow();
+            if !has_keys(&data_type) {
+                return Err(mismatch(format!("no key over {data_type}")));
+            }
+            columns.push(place);
+            fields.push(KeyColumn::ascending(data_type).sort_field());
+        }
+        if columns.is_empty() {
+            return Err(mismatch("it has no columns".into()));
+        }
+        Ok(Self { columns, converter: RowConverter::new(fields)? })
+    }
+
+    /// Positions of the columns in the table, in the key's order.
+    #[must_use]
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    /// For each of `rows`, which have all columns of the table, its tablet of `tablet_count`.
+    ///
+    /// # Errors
+    /// [`StoreError::Arrow`](StoreError) for rows of another table.
+    pub fn tablets(&self, rows: &RecordBatch, tablet_count: u32) -> Result<Vec<u32>, StoreError> {
+        let key = rows.project(&self.columns)?;
+        self.tablets_of(key.columns(), tablet_count)
+    }
+
+    /// As [`TabletKey::tablets`], of rows whose key columns, in the key's order, are `values`.
+    ///
+    /// # Errors
+    /// As there, for columns of other types.
+    pub fn tablets_of(
+        &self,
+        values: &[ArrayRef],
+        tablet_count: u32,
+    ) -> Result<Vec<u32>, StoreError> {
+        let values: Vec<ArrayRef> = values.iter().map(canonical).collect();
+        let keys = self.converter.convert_columns(&values)?;
+        Ok(keys.iter().map(|key| tablet(key.data(), tablet_count)).collect())
+    }
+}
+
+fn tablet(key: &[u8], tablet_count: u32) -> u32 {
+    let high = mixed(hash(key) ^ SALT) >> 32;
+    let tablet = (high * u64::from(tablet_count)) >> 32;
+    u32::try_from(tablet).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

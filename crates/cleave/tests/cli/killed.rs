@@ -1,0 +1,75 @@
+//! `kill -9` of a host that builds an index: the table is as it was, and the index is there whole or not at all.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::tempdir;
+
+use crate::local_device::Process;
+use crate::program::{cleave, sql};
+
+const ROWS: &str = "60000";
+const INDEXES: [&str; 2] =
+    ["CREATE INDEX t_note ON t (note, id)", "CREATE UNIQUE INDEX t_id ON t (id DESC)"];
+
+/// Builds the indexes and is killed after `time`; whether it came to the end of both before.
+fn build_and_kill(db: &Path, time: Duration) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
+    command.args(["sql", "--db"]).arg(db);
+    for index in INDEXES {
+        command.args(["-c", index]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut process = command.spawn().unwrap();
+    std::thread::park_timeout(time);
+    let ended = process.try_wait().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    ended.is_some_and(|status| status.success())
+}
+
+fn rounds(db: &Path, create: &str) {
+    sql(db, &["-c", create]).ok();
+    let fill = format!(
+        "INSERT INTO t SELECT v, 'note ' || v * 7919 % 10007 FROM generate_series(1, {ROWS}) AS s(v)"
+    );
+    sql(db, &["-c", &fill]).ok();
+    let (mut killed, mut time) = (0, Duration::from_millis(120));
+    loop {
+        let ended = build_and_kill(db, time);
+        let check = cleave(&["check", "--db", db.to_str().unwrap()]);
+        assert!(check.stderr.contains("everything holds"), "after {time:?}: {check:?}");
+        for scan in ["on", "off"] {
+            let setting = format!("index_scan={scan}");
+            let query = "SELECT count(*), sum(id) FROM t WHERE note = 'note 4711'";
+            let found = sql(db, &["--format", "csv", "--set", &setting, "-c", query]).ok();
+            assert!(found.ends_with("\n6,174045\n"), "{scan}: {found}");
+        }
+        if ended {
+            break;
+        }
+        killed += 1;
+        // What is there is dropped, so that the next round builds it once more.
+        sql(db, &["-c", "DROP INDEX IF EXISTS t_note, t_id"]).ok();
+        time = time * 3 / 2;
+    }
+    assert!(killed > 2, "killed {killed} times");
+}
+
+#[test]
+fn an_index_build_killed_at_any_instant_leaves_the_table() {
+    let place = tempdir().unwrap();
+    rounds(place.path(), "CREATE TABLE t (id int PRIMARY KEY, note text)");
+}
+
+#[test]
+fn so_it_is_where_a_device_process_holds_the_table() {
+    let (place, folder) = (tempdir().unwrap(), tempdir().unwrap());
+    let _device = Process::device(folder.path());
+    let db = place.path().to_str().unwrap();
+    sql(place.path(), &["-c", "SELECT 1"]).ok();
+    let socket = folder.path().join("device.sock");
+    cleave(&["device", "add", "beside", "--local", socket.to_str().unwrap(), "--db", db]).ok();
+    rounds(place.path(), "CREATE TABLE t (id int PRIMARY KEY, note text) WITH (device = beside)");
+}
