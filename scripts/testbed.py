@@ -54,7 +54,7 @@ LINK_TOLERANCE = (0.10, 0.03)   # below, above
 CPU_TOLERANCE = (0.15, 0.10)
 DISK_TOLERANCE = (0.15, 0.15)
 DELAY_TOLERANCE_MS = 1.0        # above; never below
-ATTEMPTS = 3                    # other work on the machine can spoil a measurement, not three
+ATTEMPTS = 6                    # other work on the machine can spoil a measurement, not six
 
 CPU_PERIOD_US = 5000            # a quota is slow, not late
 CPU_QUOTA_MIN_US = 1000         # what the kernel takes
@@ -390,10 +390,16 @@ def measure_link(source, sink, address, size):
 
 
 def measure_cpu(groups):
-    """The share of a core that loops get on all cores together, over a second."""
+    """The share of a core that loops get on all cores together, over one and the same second."""
     spinners = [Spawned(groups, probe("spin", 1.0)) for _ in range(os.cpu_count())]
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(spinner) for spinner in spinners]
+        # Starting takes of the quota too, and a loop that runs before the others has all of it to itself.
+        for process in running:
+            process.stdout.readline()
+        start = time.monotonic() + 0.1
+        for process in running:
+            print(start, file=process.stdin, flush=True)
         return sum(float(process.communicate(timeout=120)[0]) for process in running)
 
 
@@ -417,7 +423,7 @@ class Spawned:
         self.groups, self.command = groups, command
 
     def __enter__(self):
-        self.process = subprocess.Popen(as_text(self.command), stdout=subprocess.PIPE, text=True,
+        self.process = subprocess.Popen(as_text(self.command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         preexec_fn=lambda: enter_cgroups(self.groups))
         return self.process
 
@@ -508,11 +514,15 @@ def connect(address, port):
 
 
 def probe_spin(seconds):
-    start, used = time.perf_counter(), time.process_time()
+    """Says that it is ready, reads when to start, and prints its share of a core over `seconds` from then."""
+    print("ready", flush=True)
+    start = float(sys.stdin.readline())
     end = start + float(seconds)
-    while time.perf_counter() < end:
+    time.sleep(max(0.0, start - time.monotonic()))
+    used = time.process_time()
+    while time.monotonic() < end:
         pass
-    print((time.process_time() - used) / (time.perf_counter() - start))
+    print((time.process_time() - used) / (time.monotonic() - start))
 
 
 def probe_disk(direction, path, mebibytes):
