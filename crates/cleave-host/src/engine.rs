@@ -4,6 +4,7 @@
 //! literals are exact; text is `Utf8`, which is how pages hold it; joins collect their (smaller) build
 //! side once, so that the keys they want are known before the probe side is asked for its first row.
 
+mod hand_down_filters;
 mod share_sums;
 
 use std::sync::{Arc, OnceLock};
@@ -30,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::settings::Settings;
 use crate::statement::select::PackGroupKeys;
 
+use hand_down_filters::with_hand_down_filters;
 use share_sums::ShareSums;
 
 /// Most keys of a join's build side that go down to the probe side's scan as a list.
@@ -67,6 +69,7 @@ fn base_state() -> SessionState {
     let absent = |function: &&Arc<ScalarUDF>| !ABSENT_FUNCTIONS.contains(&function.name());
     let engines: Vec<_> = engine.scalar_functions().values().filter(absent).cloned().collect();
     let scalar = engines.iter().cloned().chain(bounded(engines.iter().cloned())).collect();
+    let physical_rules = with_hand_down_filters(engine.physical_optimizers());
     SessionStateBuilder::new_from_existing(engine)
         .with_scalar_functions(scalar)
         .with_aggregate_functions(functions)
@@ -78,6 +81,7 @@ fn base_state() -> SessionState {
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),
         ])
+        .with_physical_optimizer_rules(physical_rules)
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
         .build()

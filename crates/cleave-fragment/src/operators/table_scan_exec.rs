@@ -24,14 +24,9 @@ use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_expr::expressions::Column;
-use datafusion_physical_expr::{
-    DynamicFilterTracking, EquivalenceProperties, PhysicalExpr, conjunction,
-};
+use datafusion_physical_expr::{EquivalenceProperties, PhysicalExpr, conjunction};
 use datafusion_physical_plan::coop::make_cooperative;
 use datafusion_physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion_physical_plan::filter_pushdown::{
-    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
-};
 use datafusion_physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion_physical_plan::statistics::StatisticsArgs;
 use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
@@ -119,6 +114,12 @@ impl TableScanExec {
     /// Filters from above that may still tighten; over the output's columns.
     pub fn dynamic_filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.dynamic_filters
+    }
+
+    /// The same scan with `filters` from above that may still tighten, over the output's columns.
+    pub fn with_dynamic_filters(mut self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        self.dynamic_filters = filters;
+        self
     }
 
     /// The same scan with what the planner knows of its output.
@@ -282,29 +283,6 @@ impl ExecutionPlan for TableScanExec {
 
     fn fetch(&self) -> Option<usize> {
         self.scan.fetch
-    }
-
-    /// Takes the filters that a join or TopK tightens while it runs; the others were given to the
-    /// scan when it was planned.
-    fn handle_child_pushdown_result(
-        &self,
-        _phase: FilterPushdownPhase,
-        result: ChildPushdownResult,
-        _config: &datafusion_common::config::ConfigOptions,
-    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let mut changed = self.clone();
-        let mut answers = Vec::with_capacity(result.parent_filters.len());
-        for filter in result.parent_filters {
-            let dynamic = DynamicFilterTracking::classify(&filter.filter).contains_dynamic_filter();
-            if dynamic {
-                changed.dynamic_filters.push(filter.filter);
-            }
-            answers.push(if dynamic { PushedDown::Yes } else { PushedDown::No });
-        }
-        let taken = changed.dynamic_filters.len() > self.dynamic_filters.len();
-        let propagation = FilterPushdownPropagation::with_parent_pushdown_result(answers);
-        changed.metrics = ExecutionPlanMetricsSet::new();
-        Ok(if taken { propagation.with_updated_node(Arc::new(changed)) } else { propagation })
     }
 }
 

@@ -8,39 +8,35 @@ use std::sync::Arc;
 use cleave_fragment::TableScanExec;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
-use datafusion_physical_expr::utils::collect_columns;
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::CutContext;
 
-/// A key of a hash join: the name of its column on the probe side, and how many of them the build side has.
+/// What a hash join hands down, and how many different values its build side has of each key; None: not known.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BuildKeys {
-    probe_column: String,
-    distinct_count: f64,
+    filter: u64,
+    distinct_counts: Vec<Option<f64>>,
 }
 
 impl BuildKeys {
     /// The keys that `plan`, if it is a join, hands down to its input at `place`.
-    pub(super) fn above(plan: &Arc<dyn ExecutionPlan>, place: usize) -> Vec<Self> {
-        let Some(join) = plan.downcast_ref::<HashJoinExec>().filter(|_| place == 1) else {
-            return Vec::new();
-        };
+    pub(super) fn above(plan: &Arc<dyn ExecutionPlan>, place: usize) -> Option<Self> {
+        let join = plan.downcast_ref::<HashJoinExec>().filter(|_| place == 1)?;
+        let filter = join.dynamic_expressions_produced().first()?.expression_id()?;
         let build = join.left();
         let statistics = StatisticsContext::new().compute(build.as_ref(), &StatisticsArgs::new());
-        let Ok(statistics) = statistics else { return Vec::new() };
-        let Some(row_count) = statistics.num_rows.get_value() else { return Vec::new() };
-        let keys = join.on().iter().filter_map(|(build, probe)| {
-            let (build, probe) = (build.downcast_ref::<Column>()?, probe.downcast_ref::<Column>()?);
-            let column = statistics.column_statistics.get(build.index());
+        let statistics = statistics.ok()?;
+        let row_count = statistics.num_rows.get_value()?;
+        let distinct_counts = join.on().iter().map(|(build, _)| {
+            let column = statistics.column_statistics.get(build.downcast_ref::<Column>()?.index());
             let known = column.and_then(|column| column.distinct_count.get_value());
             let distinct_count = known.map_or(*row_count, |known| *known.min(row_count));
-            let probe_column = probe.name().to_owned();
-            Some(Self { probe_column, distinct_count: (distinct_count as f64).max(1.0) })
+            Some((distinct_count as f64).max(1.0))
         });
-        keys.collect()
+        Some(Self { filter, distinct_counts: distinct_counts.collect() })
     }
 }
 
@@ -58,19 +54,22 @@ pub(super) fn filters_keep(
     shares.product()
 }
 
-/// The nearest join that has a column of `filter` as its key tells; of several keys, the one that keeps least.
+/// Of several keys, the one that keeps least.
 fn keep(
     filter: &Arc<dyn PhysicalExpr>,
     scan: &TableScanExec,
     keys: &[BuildKeys],
     context: &dyn CutContext,
 ) -> Option<f64> {
-    // What a filter that no join has filled yet is about, its children say.
-    let columns = filter.children().into_iter().flat_map(collect_columns);
-    let shares = columns.filter_map(|column| {
-        let key = keys.iter().rev().find(|key| key.probe_column == column.name())?;
-        let distinct_count = context.distinct_count(scan, column.name())?;
-        Some((key.distinct_count / distinct_count.max(1.0)).min(1.0))
-    });
+    let id = filter.expression_id()?;
+    let keys = keys.iter().find(|keys| keys.filter == id)?;
+    // A filter's children are what the keys of the probe side are here, in the join's order.
+    let shares = filter.children().into_iter().zip(&keys.distinct_counts).filter_map(
+        |(key, build_count)| {
+            let column = key.downcast_ref::<Column>()?;
+            let distinct_count = context.distinct_count(scan, column.name())?;
+            Some(((*build_count)? / distinct_count.max(1.0)).min(1.0))
+        },
+    );
     shares.min_by(f64::total_cmp)
 }

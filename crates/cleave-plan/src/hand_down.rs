@@ -1,0 +1,219 @@
+//! What operators learn while they run, handed down to the scans that can use it: the keys of a join's build side, the
+//! bound of a top-k.
+//!
+//! A physical plan in, the same plan out, whose scans hold the filters of the operators above them
+//! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. The engine's own rule looks
+//! columns up by name, and where an input has two columns of one name, the first gets what is meant for the other: rows
+//! are lost. A filter that goes astray on the way is dropped, which never changes rows.
+
+use std::sync::Arc;
+
+use cleave_fragment::TableScanExec;
+use datafusion_common::config::ConfigOptions;
+use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion_common::{JoinType, Result};
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::aggregates::AggregateExec;
+use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion_physical_plan::coop::CooperativeExec;
+use datafusion_physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion_physical_plan::filter::FilterExec;
+use datafusion_physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, PushedDownPredicate,
+};
+use datafusion_physical_plan::joins::HashJoinExec;
+use datafusion_physical_plan::projection::ProjectionExec;
+use datafusion_physical_plan::repartition::RepartitionExec;
+use datafusion_physical_plan::sorts::sort::SortExec;
+use datafusion_physical_plan::union::UnionExec;
+
+/// `plan` with the filters of its operators in its scans. Comes after all rules that move operators.
+///
+/// # Errors
+/// Those of the engine, of a plan that cannot be put together again.
+pub fn hand_down_filters(
+    plan: Arc<dyn ExecutionPlan>,
+    config: &ConfigOptions,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    Ok(hand_down(plan, &[], config)?.plan)
+}
+
+struct HandedDown {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Of each filter from above, whether a scan in the plan took it.
+    taken: Vec<bool>,
+}
+
+/// `plan` with `filters`, which are over its output, and with those of its own operators.
+fn hand_down(
+    plan: Arc<dyn ExecutionPlan>,
+    filters: &[Arc<dyn PhysicalExpr>],
+    config: &ConfigOptions,
+) -> Result<HandedDown> {
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        // Which rows a limit takes is not for others to choose.
+        if filters.is_empty() || scan.fetch().is_some() {
+            return Ok(HandedDown { plan, taken: vec![false; filters.len()] });
+        }
+        let scan = scan.clone().with_dynamic_filters(filters.to_vec());
+        return Ok(HandedDown { plan: Arc::new(scan), taken: vec![true; filters.len()] });
+    }
+    let own = plan.gather_filters_for_pushdown(FilterPushdownPhase::Post, Vec::new(), config)?;
+    let own = own.self_filters();
+    let mut taken = vec![false; filters.len()];
+    let mut own_taken = Vec::new();
+    let mut inputs = Vec::new();
+    let mut changed = false;
+    for (place, input) in plan.children().into_iter().enumerate() {
+        let (mut numbers, mut below) = (Vec::new(), Vec::new());
+        for (number, filter) in filters.iter().enumerate() {
+            if let Some(filter) = over_input(filter, plan.as_ref(), place)? {
+                numbers.push(number);
+                below.push(filter);
+            }
+        }
+        let own = own.get(place).map_or(&[][..], Vec::as_slice);
+        below.extend(own.iter().cloned());
+        let done = hand_down(Arc::clone(input), &below, config)?;
+        let (of_above, of_own) = done.taken.split_at(numbers.len());
+        for (number, is_taken) in numbers.iter().zip(of_above) {
+            taken[*number] |= is_taken;
+        }
+        let of_own = own.iter().zip(of_own).filter(|(_, is_taken)| **is_taken);
+        own_taken
+            .push(of_own.map(|(own, _)| PushedDownPredicate::supported(Arc::clone(own))).collect());
+        changed |= !Arc::ptr_eq(input, &done.plan);
+        inputs.push(done.plan);
+    }
+    let plan = if changed { replace_children_if_necessary(plan, inputs)? } else { plan };
+    if own.iter().all(Vec::is_empty) {
+        return Ok(HandedDown { plan, taken });
+    }
+    // The operator keeps up only filters that somebody looks at.
+    let told = ChildPushdownResult { parent_filters: Vec::new(), self_filters: own_taken };
+    let told = plan.handle_child_pushdown_result(FilterPushdownPhase::Post, told, config)?;
+    Ok(HandedDown { plan: told.updated_node.unwrap_or(plan), taken })
+}
+
+/// `filter`, which is over the output of `plan`, over that of its input at `place`; None: it may not or cannot go there.
+fn over_input(
+    filter: &Arc<dyn PhysicalExpr>,
+    plan: &dyn ExecutionPlan,
+    place: usize,
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let mut is_whole = true;
+    let filter = Arc::clone(filter).transform_down(|expr| {
+        let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
+        // What stands for the column is over the input and must not be looked at again.
+        Ok(match column_over_input(column.index(), plan, place) {
+            Some(below) => Transformed::new(below, true, TreeNodeRecursion::Jump),
+            None => {
+                is_whole = false;
+                Transformed::no(expr)
+            }
+        })
+    })?;
+    Ok(is_whole.then_some(filter.data))
+}
+
+/// What column `output` of `plan` is over its input at `place`, if each row of the output that has a value there comes
+/// of rows of that input with this value, and leaving out all other rows of the input leaves out nothing else.
+fn column_over_input(
+    output: usize,
+    plan: &dyn ExecutionPlan,
+    place: usize,
+) -> Option<Arc<dyn PhysicalExpr>> {
+    if plan.fetch().is_some() {
+        return None;
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        return Some(Arc::clone(&projection.expr().get(output)?.expr));
+    }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return join_column(join, output, place);
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        return group_column(aggregate, output);
+    }
+    let input = if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        filter
+            .projection()
+            .as_ref()
+            .map_or(Some(output), |projection| projection.get(output).copied())?
+    } else if hands_rows_on(plan) {
+        output
+    } else {
+        return None;
+    };
+    column(plan.children().get(place)?.as_ref(), input)
+}
+
+/// Whether the rows of `plan` are those of its inputs, column by column.
+fn hands_rows_on(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<RepartitionExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<CooperativeExec>()
+        || plan.is::<UnionExec>()
+        || plan.is::<SortExec>()
+}
+
+fn column(plan: &dyn ExecutionPlan, index: usize) -> Option<Arc<dyn PhysicalExpr>> {
+    let schema = plan.schema();
+    let field = schema.fields().get(index)?;
+    Some(Arc::new(Column::new(field.name(), index)))
+}
+
+fn join_column(join: &HashJoinExec, output: usize, place: usize) -> Option<Arc<dyn PhysicalExpr>> {
+    let output = match &join.projection {
+        Some(projection) => *projection.get(output)?,
+        None => output,
+    };
+    let left_width = join.left().schema().fields().len();
+    let (from, index) = match join.join_type() {
+        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => (1, output),
+        _ if output < left_width => (0, output),
+        // After the columns of the left comes the mark, which is of neither input.
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => return None,
+        _ => (1, output - left_width),
+    };
+    // Rows of the other side are kept with NULLs where they find none on this one.
+    let leaves_out_nothing_else = match join.join_type() {
+        JoinType::Inner => true,
+        JoinType::Left | JoinType::LeftAnti | JoinType::LeftMark => from == 0,
+        JoinType::Right | JoinType::RightAnti | JoinType::RightMark => from == 1,
+        JoinType::LeftSemi | JoinType::RightSemi => true,
+        JoinType::Full => false,
+    };
+    if !leaves_out_nothing_else {
+        return None;
+    }
+    let input = if from == 0 { join.left() } else { join.right() };
+    if from == place {
+        return column(input.as_ref(), index);
+    }
+    // Of a semi join's other side, only rows with the keys of rows in the output count.
+    if !matches!(join.join_type(), JoinType::LeftSemi | JoinType::RightSemi) {
+        return None;
+    }
+    join.on().iter().find_map(|(left, right)| {
+        let (here, there) = if from == 0 { (left, right) } else { (right, left) };
+        let is_key = here.downcast_ref::<Column>().is_some_and(|key| key.index() == index);
+        is_key.then(|| Arc::clone(there))
+    })
+}
+
+/// A column that is grouped by in all grouping sets; an aggregate that gives a row of no rows has none.
+fn group_column(aggregate: &AggregateExec, output: usize) -> Option<Arc<dyn PhysicalExpr>> {
+    let group_by = aggregate.group_expr();
+    if group_by.is_true_no_grouping() {
+        return None;
+    }
+    let in_all = group_by.groups().iter().all(|is_null| is_null.get(output) == Some(&false));
+    let (expr, _) = group_by.expr().get(output).filter(|_| in_all)?;
+    Some(Arc::clone(expr))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Filters reach the column that they are about, by its position, and stop where they would change rows.
+
+use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_store::{ColumnRef, Projection};
+
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion_common::NullEquality;
+use datafusion_physical_plan::joins::PartitionMode;
+use datafusion_physical_plan::limit::GlobalLimitExec;
+
+use super::*;
+
+/// A scan of a table with the columns id and k.
+fn scan(table: &str) -> Arc<dyn ExecutionPlan> {
+    let fields = ["id", "k"].map(|name| Field::new(name, DataType::Int32, true));
+    let none = Arc::new(Schema::empty());
+    let scan = TableScan {
+        table: table.into(),
+        table_id: 1,
+        output: Projection {
+            schema: Arc::new(Schema::new(fields.to_vec())),
+            columns: vec![ColumnRef::User(1), ColumnRef::User(2)],
+        },
+        filter: Projection { schema: none, columns: vec![] },
+        predicate: None,
+        input: 0,
+        fetch: None,
+    };
+    Arc::new(TableScanExec::new(scan, 1))
+}
+
+/// `left` joined with `right` on column `on` of each.
+fn join(
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
+    on: [usize; 2],
+    kind: JoinType,
+) -> Arc<dyn ExecutionPlan> {
+    let on = (column(left.as_ref(), on[0]).unwrap(), column(right.as_ref(), on[1]).unwrap());
+    let mode = PartitionMode::CollectLeft;
+    let nulls = NullEquality::NullEqualsNothing;
+    let join = HashJoinExec::try_new(left, right, vec![on], None, &kind, None, mode, nulls, false);
+    Arc::new(join.unwrap())
+}
+
+/// The filters of the scans of `plan`, from left to right, as `table: column@position ...`.
+fn filters(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let mut found = Vec::new();
+    plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<TableScanExec>() {
+            let keys = scan.dynamic_filters().iter().flat_map(|filter| filter.children());
+            let keys: Vec<String> = keys.map(ToString::to_string).collect();
+            found.push(format!("{}: {}", scan.scan().table, keys.join(" ")));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .unwrap();
+    found
+}
+
+fn handed_down(plan: Arc<dyn ExecutionPlan>) -> Vec<String> {
+    filters(&hand_down_filters(plan, &ConfigOptions::default()).unwrap())
+}
+
+#[test]
+fn a_key_goes_to_its_own_column_of_two_with_one_name() {
+    // Columns of a and b: id, k, id, k.
+    let below = || join(scan("a"), scan("b"), [0, 0], JoinType::Inner);
+    let top = join(scan("c"), below(), [1, 3], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: ", "b: k@1 id@0"]);
+    let top = join(scan("c"), below(), [1, 1], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: k@1", "b: id@0"]);
+}
+
+#[test]
+fn rows_that_an_outer_join_keeps_are_left_alone() {
+    let below = || join(scan("a"), scan("b"), [0, 0], JoinType::Left);
+    let top = join(scan("c"), below(), [1, 3], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: ", "b: id@0"]);
+    let top = join(scan("c"), below(), [1, 1], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: k@1", "b: id@0"]);
+}
+
+#[test]
+fn a_semi_join_takes_keys_of_its_output_to_both_sides() {
+    let below = join(scan("a"), scan("b"), [0, 1], JoinType::LeftSemi);
+    let top = join(scan("c"), below, [1, 0], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: id@0", "b: k@1 k@1"]);
+}
+
+#[test]
+fn nothing_goes_below_a_limit() {
+    let below = Arc::new(GlobalLimitExec::new(scan("a"), 0, Some(5)));
+    assert_eq!(handed_down(join(scan("c"), below, [1, 1], JoinType::Inner)), ["c: ", "a: "]);
+}
+
+#[test]
+fn a_projection_is_followed_by_position() {
+    let input = scan("a");
+    let (id, k) = (column(input.as_ref(), 0).unwrap(), column(input.as_ref(), 1).unwrap());
+    let names = vec![(k, "x".to_owned()), (id, "x".to_owned())];
+    let below = Arc::new(ProjectionExec::try_new(names, input).unwrap());
+    assert_eq!(handed_down(join(scan("c"), below, [1, 1], JoinType::Inner)), ["c: ", "a: id@0"]);
+}
