@@ -4,16 +4,19 @@
 //! A physical plan in, the same plan out, whose scans hold the filters of the operators above them
 //! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. The engine's own rule looks
 //! columns up by name, and where an input has two columns of one name, the first gets what is meant for the other: rows
-//! are lost. A filter that goes astray on the way is dropped, which never changes rows.
+//! are lost. A filter that goes astray on the way is dropped, which never changes rows; so is one that may fail, where
+//! an operator on the way leaves out rows: the error could be one of those.
 
 use std::sync::Arc;
 
 use cleave_fragment::TableScanExec;
+use cleave_fragment::expressions::total::cannot_fail;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{JoinType, Result};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_expr_common::physical_expr::is_volatile;
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::AggregateExec;
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -108,14 +111,23 @@ fn over_input(
         let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
         // What stands for the column is over the input and must not be looked at again.
         Ok(match column_over_input(column.index(), plan, place) {
-            Some(below) => Transformed::new(below, true, TreeNodeRecursion::Jump),
-            None => {
+            Some(below) if !is_volatile(&below) => {
+                Transformed::new(below, true, TreeNodeRecursion::Jump)
+            }
+            _ => {
                 is_whole = false;
                 Transformed::no(expr)
             }
         })
     })?;
-    Ok(is_whole.then_some(filter.data))
+    let Some(input) = plan.children().get(place).copied().filter(|_| is_whole) else {
+        return Ok(None);
+    };
+    let leaves_out_rows = plan.is::<FilterExec>() || plan.is::<HashJoinExec>();
+    if leaves_out_rows && !cannot_fail(&filter.data, &input.schema()) {
+        return Ok(None);
+    }
+    Ok(Some(filter.data))
 }
 
 /// What column `output` of `plan` is over its input at `place`, if each row of the output that has a value there comes

@@ -5,6 +5,8 @@ use cleave_store::{ColumnRef, Projection};
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion_common::NullEquality;
+use datafusion_expr::Operator;
+use datafusion_physical_expr::expressions::{BinaryExpr, lit};
 use datafusion_physical_plan::joins::PartitionMode;
 use datafusion_physical_plan::limit::GlobalLimitExec;
 
@@ -101,4 +103,27 @@ fn a_projection_is_followed_by_position() {
     let names = vec![(k, "x".to_owned()), (id, "x".to_owned())];
     let below = Arc::new(ProjectionExec::try_new(names, input).unwrap());
     assert_eq!(handed_down(join(scan("c"), below, [1, 1], JoinType::Inner)), ["c: ", "a: id@0"]);
+}
+
+#[test]
+fn what_may_fail_stays_above_operators_that_leave_out_rows() {
+    let key = |input: &dyn ExecutionPlan, operator, by: i32| {
+        let (left, right) = (column(input, 0).unwrap(), lit(by));
+        Arc::new(BinaryExpr::new(left, operator, right)) as Arc<dyn PhysicalExpr>
+    };
+    let computed = |input: Arc<dyn ExecutionPlan>, expr| {
+        let named = vec![(expr, "x".to_owned())];
+        Arc::new(ProjectionExec::try_new(named, input).unwrap()) as Arc<dyn ExecutionPlan>
+    };
+    let over = |input: Arc<dyn ExecutionPlan>| {
+        let division = key(input.as_ref(), Operator::Divide, 0);
+        handed_down(join(scan("c"), computed(input, division), [0, 0], JoinType::Inner))
+    };
+    // The projection divides in each row of the scan, whether or not the filter does.
+    assert_eq!(over(scan("a")), ["c: ", "a: id@0 / 0"]);
+    let some = key(scan("a").as_ref(), Operator::Gt, 5);
+    let filtered = Arc::new(FilterExec::try_new(some, scan("a")).unwrap());
+    assert_eq!(over(filtered), ["c: ", "a: "]);
+    let joined = join(scan("a"), scan("b"), [0, 0], JoinType::Inner);
+    assert_eq!(over(joined), ["c: ", "a: ", "b: id@0"]);
 }

@@ -18,6 +18,7 @@ use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::projection::ProjectionExec;
 
+use crate::expressions::total::cast_factor;
 use crate::functions::exact_sum;
 use crate::functions::narrow_numerics::{Arithmetic, arithmetic};
 use crate::operators::table_scan_exec::TableScanExec;
@@ -331,28 +332,4 @@ fn is_number(data_type: &DataType) -> bool {
             | DataType::Time64(_)
             | DataType::Timestamp(..)
     )
-}
-
-/// What values of one type are multiplied with to be of the other, if none can fail to fit it.
-fn cast_factor(from: &DataType, to: &DataType) -> Option<i64> {
-    let digits = match from {
-        DataType::Int16 => 5,
-        DataType::Int32 => 10,
-        DataType::Int64 => 19,
-        DataType::Decimal128(precision, scale) => {
-            let DataType::Decimal128(wider, same) = to else { return None };
-            return (wider >= precision && same == scale).then_some(1);
-        }
-        _ => return None,
-    };
-    match to {
-        DataType::Int32 if digits <= 10 => Some(1),
-        DataType::Int64 => Some(1),
-        DataType::Decimal128(precision, scale) => {
-            let scale = u8::try_from(*scale).ok()?;
-            let fits = precision.checked_sub(scale)? >= digits;
-            if fits { 10_i64.checked_pow(u32::from(scale)) } else { None }
-        }
-        _ => None,
-    }
 }

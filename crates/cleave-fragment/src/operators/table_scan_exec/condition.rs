@@ -26,14 +26,12 @@ use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{
-    BinaryExpr, CaseExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr,
-    LikeExpr, Literal, NotExpr,
+    BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal,
 };
 use datafusion_physical_plan::ColumnarValue;
-use datafusion_physical_plan::joins::HashTableLookupExpr;
 
 use super::scan_page::{ScanPage, external, true_bits};
-use crate::expressions::key_set::KeySetExpr;
+use crate::expressions::total::cannot_fail;
 
 /// Where at most one row in so many is kept, a condition sees the kept ones only.
 const FEW: usize = 4;
@@ -58,7 +56,7 @@ struct Comparison {
 impl Condition {
     /// The condition `expr`, whose columns are positions in `of`.
     pub(super) fn new(expr: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Self> {
-        let may_fail = expr.exists(|expr| Ok(!cannot_fail(expr)));
+        let may_fail = !cannot_fail(expr, &of.schema);
         let mut positions: Vec<usize> = Vec::new();
         let moved = Arc::clone(expr).transform_up(|expr| {
             let Some(column) = expr.downcast_ref::<Column>() else {
@@ -91,7 +89,7 @@ impl Condition {
             comparison: Comparison::of(&moved.data, &columns.schema),
             expr: moved.data,
             columns,
-            may_fail: may_fail.unwrap_or(true),
+            may_fail,
         })
     }
 
@@ -212,28 +210,6 @@ impl Condition {
             }
         })
     }
-}
-
-/// Whether `expr` has a value for all values of its parts.
-fn cannot_fail(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    use Operator::{And, Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq, Or};
-    if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
-        return matches!(
-            binary.op(),
-            And | Or | Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom
-        );
-    }
-    expr.is::<Column>()
-        || expr.is::<Literal>()
-        || expr.is::<NotExpr>()
-        || expr.is::<IsNullExpr>()
-        || expr.is::<IsNotNullExpr>()
-        || expr.is::<InListExpr>()
-        || expr.is::<LikeExpr>()
-        || expr.is::<CaseExpr>()
-        || expr.is::<KeySetExpr>()
-        || expr.is::<DynamicFilterPhysicalExpr>()
-        || expr.is::<HashTableLookupExpr>()
 }
 
 impl Comparison {

@@ -1,0 +1,72 @@
+//! Which expressions have a value for every row: they may be asked of rows that a condition before them would have left
+//! out, or of a dictionary's values, and raise no error that the statement as written does not raise.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion_common::tree_node::TreeNode;
+use datafusion_expr::Operator;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr,
+    IsNullExpr, LikeExpr, Literal, NotExpr,
+};
+use datafusion_physical_plan::joins::HashTableLookupExpr;
+
+use super::key_set::KeySetExpr;
+
+/// Whether `expr`, over rows of `schema`, has a value (or NULL) for all of them, whatever their columns hold. What is
+/// not known here is said to fail.
+pub fn cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    expr.exists(|part| Ok(!part_cannot_fail(part, schema))).is_ok_and(|fails| !fails)
+}
+
+/// Whether `expr` has a value for all values of its parts.
+fn part_cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    use Operator::{And, Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq, Or};
+    if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+        return matches!(
+            binary.op(),
+            And | Or | Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom
+        );
+    }
+    if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+        let from = cast.expr().data_type(schema);
+        return from.is_ok_and(|from| cast_factor(&from, cast.cast_type()).is_some());
+    }
+    expr.is::<Column>()
+        || expr.is::<Literal>()
+        || expr.is::<NotExpr>()
+        || expr.is::<IsNullExpr>()
+        || expr.is::<IsNotNullExpr>()
+        || expr.is::<InListExpr>()
+        || expr.is::<LikeExpr>()
+        || expr.is::<CaseExpr>()
+        || expr.is::<KeySetExpr>()
+        || expr.is::<DynamicFilterPhysicalExpr>()
+        || expr.is::<HashTableLookupExpr>()
+}
+
+/// What values of one type are multiplied with to be of the other, if none can fail to fit it.
+pub fn cast_factor(from: &DataType, to: &DataType) -> Option<i64> {
+    let digits = match from {
+        DataType::Int16 => 5,
+        DataType::Int32 => 10,
+        DataType::Int64 => 19,
+        DataType::Decimal128(precision, scale) => {
+            let DataType::Decimal128(wider, same) = to else { return None };
+            return (wider >= precision && same == scale).then_some(1);
+        }
+        _ => return None,
+    };
+    match to {
+        DataType::Int32 if digits <= 10 => Some(1),
+        DataType::Int64 => Some(1),
+        DataType::Decimal128(precision, scale) => {
+            let scale = u8::try_from(*scale).ok()?;
+            let fits = precision.checked_sub(scale)? >= digits;
+            if fits { 10_i64.checked_pow(u32::from(scale)) } else { None }
+        }
+        _ => None,
+    }
+}
