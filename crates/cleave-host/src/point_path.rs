@@ -28,7 +28,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_store::{
     KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace, decode_batch,
-    decode_row, overflow_pages,
+    decode_rows, overflow_pages,
 };
 use datafusion::sql::sqlparser::ast;
 
@@ -42,6 +42,9 @@ use template::{PointTemplate, Remembered};
 
 /// Most entries that are looked up here; a plan reads more of them with less work each.
 const ENTRY_COUNT_MAX: usize = 256;
+
+/// Rows of a page up to which they are decoded one by one.
+const FEW: usize = 16;
 
 /// A query for the rows of one key.
 #[derive(Debug, Clone)]
@@ -212,8 +215,8 @@ impl TabletRead<'_> {
             Vec::new()
         };
         let overflow = long_values(pages, entry, &read, &needed).await?;
-        let rows = match slots {
-            [slot] => decode_row(columns, &read, *slot, projection, &overflow)?,
+        let rows = match slots.len() {
+            ..=FEW => decode_rows(columns, &read, slots, projection, &overflow)?,
             _ => decode_batch(columns, &read, projection, Some(&selection()), &overflow)?,
         };
         let (shown, key) = rows.columns().split_at(template.result.fields().len());

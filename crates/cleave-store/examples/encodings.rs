@@ -31,7 +31,7 @@ use cleave_media::{BlockAddress, Stopwatch};
 use cleave_store::{
     Column, ColumnRef, ColumnType, Encoding, OpenColumn, OverflowValues, PageClass, PageColumns,
     PageHeader, PageRead, Pick, Projection, RawColumns, SegmentId, SegmentRef, SegmentWriter,
-    TableSchema, decode_row, parse_header,
+    TableSchema, decode_rows, parse_header,
 };
 
 const SEGMENT: SegmentRef =
@@ -199,7 +199,7 @@ impl Pages {
             let none = OverflowValues::none();
             for index in 0..reads {
                 let slot = u16::try_from(index * 7919 % count).unwrap();
-                black_box(decode_row(page, read, slot, &self.projection, &none).unwrap());
+                black_box(decode_rows(page, read, &[slot], &self.projection, &none).unwrap());
             }
             reads
         });

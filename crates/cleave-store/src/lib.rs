@@ -8,7 +8,7 @@
 //!    rows to the last page of a hot segment, [`parse_header`] reads a page's table of contents.
 //! 4. [`page_source`]: [`PageSource`], how a reader gets column chunks of pages without knowing where it runs;
 //!    [`MediaPages`] is the one over local media.
-//! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_row`], chunks to record batches.
+//! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches.
 //! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their values;
 //!    [`placement`] looks up in it.
 //! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
@@ -31,7 +31,7 @@ pub mod page_source;
 pub mod proto;
 pub mod schema;
 
-pub use decode::{OpenColumn, Pick, Projection, decode_batch, decode_row};
+pub use decode::{OpenColumn, Pick, Projection, decode_batch, decode_rows};
 pub use error::{Corruption, StoreError};
 pub use ids::{RecId, SegmentId, TabletId};
 pub use page::{

@@ -19,7 +19,7 @@ use cleave_store::page::overflow::overflow_payload;
 use cleave_store::{
     Column, ColumnType, CommitColumn, EncodedPage, OverflowValues, PageClass, PageColumns,
     PageKind, PageRead, PageRef, Projection, RawColumns, RunWriter, SegmentId, SegmentRef,
-    SegmentWriter, TableSchema, Versions, VidColumn, ZoneEntry, decode_batch, decode_row,
+    SegmentWriter, TableSchema, Versions, VidColumn, ZoneEntry, decode_batch, decode_rows,
     overflow_pages, parse_header,
 };
 
@@ -81,7 +81,7 @@ fn run(input: &[u8]) {
     }
     for slot in 0..header.row_count.min(SLOT_COUNT_MAX) {
         let number = u16::try_from(slot).unwrap_or(u16::MAX);
-        let row = decode_row(&page_columns, &read, number, &projection, &values);
+        let row = decode_rows(&page_columns, &read, &[number], &projection, &values);
         if let (Ok(all), Ok(row)) = (&all, &row) {
             same(&all.slice(usize::from(number), 1), row);
         } else {
@@ -91,6 +91,13 @@ fn run(input: &[u8]) {
     }
     let rows = usize::try_from(header.row_count).unwrap_or(0);
     let mut random = SplitMix64::new(u64::from(page.checksum));
+    let any = |_| u16::try_from(random.below(u64::from(header.row_count).max(1))).unwrap_or(0);
+    let slots: Vec<u16> = (0..5).map(any).collect();
+    let few = decode_rows(&page_columns, &read, &slots, &projection, &values);
+    if let (Ok(all), Ok(few)) = (&all, &few) {
+        let rows = (0..).zip(&slots);
+        rows.for_each(|(row, slot)| same(&all.slice(usize::from(*slot), 1), &few.slice(row, 1)));
+    }
     let selection = BooleanBuffer::collect_bool(rows, |_| random.below(3) == 0);
     let some = decode_batch(&page_columns, &read, &projection, Some(&selection), &values);
     if let Ok(all) = &all {

@@ -2,7 +2,7 @@
 
 use cleave_store::{
     ChainStep, ChainWalk, ColumnRef, OverflowValues, PageRead, Projection, RecId, RowPlace,
-    Snapshot, VersionHeader, VersionPlace, decode_row,
+    Snapshot, VersionHeader, VersionPlace, decode_rows,
 };
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Schema, UInt64Type};
@@ -149,7 +149,7 @@ async fn version(work: &Work, place: RowPlace<'_>) -> Result<Option<(u64, Versio
         schema: Schema::new(fields.collect::<Vec<_>>()).into(),
         columns: COLUMNS.to_vec(),
     };
-    let row = decode_row(&page, &read, place.slot, &projection, &OverflowValues::none())?;
+    let row = decode_rows(&page, &read, &[place.slot], &projection, &OverflowValues::none())?;
     let number = |column: usize| {
         row.column(column).as_primitive_opt::<UInt64Type>()?.values().first().copied()
     };

@@ -1,6 +1,6 @@
-//! Chunks of one page and a slot in, a batch of one row out.
+//! Chunks of one page and a few slots in, a batch of their rows out.
 //!
-//! Invariant: the row owns its memory, so keeping it does not keep the page; of text only the one value is
+//! Invariant: the rows own their memory, so keeping them does not keep the page; of plain text only their values are
 //! checked, not the chunk.
 
 #![deny(clippy::indexing_slicing)]
@@ -12,29 +12,31 @@ use crate::error::StoreError;
 use crate::page::overflow::OverflowValues;
 use crate::page_source::{PageColumns, PageRead};
 
-/// Decodes the columns of `projection` of the version at `slot`.
+/// Decodes the columns of `projection` of the versions at `slots`, in their order. For a few of them: with many,
+/// [`super::decode_batch`] is faster.
 ///
 /// # Errors
 /// As [`super::decode_batch`]; a slot that the page does not have is a [`StoreError::Mismatch`].
-pub fn decode_row(
+pub fn decode_rows(
     page: &PageColumns,
     read: &PageRead,
-    slot: u16,
+    slots: &[u16],
     projection: &Projection,
     overflow: &OverflowValues,
 ) -> Result<RecordBatch, StoreError> {
-    if u32::from(slot) >= page.header.row_count {
+    if let Some(slot) = slots.iter().find(|slot| u32::from(**slot) >= page.header.row_count) {
         return Err(StoreError::Mismatch {
             what: "reading a row",
             reason: format!("slot {slot} of a page of {} rows", page.header.row_count),
         });
     }
+    let slots: Vec<usize> = slots.iter().copied().map(usize::from).collect();
     let mut arrays = Vec::with_capacity(projection.columns.len());
     for source in sources(page, read, projection)? {
         arrays.push(match source {
-            Source::Chunk(chunk) => chunk.decode_slot(usize::from(slot), overflow)?,
-            Source::Absent(data_type, column) => absent(&data_type, column, 1),
+            Source::Chunk(chunk) => chunk.decode_slots(&slots, overflow)?,
+            Source::Absent(data_type, column) => absent(&data_type, column, slots.len()),
         });
     }
-    batch(projection, arrays, 1)
+    batch(projection, arrays, slots.len())
 }

@@ -13,7 +13,7 @@
 //!
 //! 1. [`encode`] turns a column into an [`EncodedChunk`].
 //! 2. [`Chunk::open`] reads a chunk's heads, [`OpenChunk::decode`] its values for the rows of a [`Pick`].
-//! 3. [`Chunk::decode_slot`] reads one value.
+//! 3. [`Chunk::decode_slots`] reads a few values.
 //!
 //! Invariants: arrays are made by Arrow's validating constructors only, so a chunk that lies about itself is an
 //! error and never a panic; unused bits of bitmaps, bytes between parts and values beneath NULLs are zero or empty, so
@@ -23,9 +23,13 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, make_array, new_null_array};
+use arrow::array::{
+    Array, ArrayData, ArrayRef, AsArray, make_array, new_empty_array, new_null_array,
+};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::compute::concat;
 use bytes::Bytes;
 
 use crate::error::{Corruption, StoreError};
@@ -347,23 +351,34 @@ impl<'a> Chunk<'a> {
         Err(self.nonsense(format!("{found} NULLs where {promised} are promised")))
     }
 
-    /// One value, copied out of the page.
-    pub(crate) fn decode_slot(
+    /// The values of a few slots, copied out of the page.
+    pub(crate) fn decode_slots(
         &self,
-        slot: usize,
+        slots: &[usize],
         overflow: &OverflowValues,
     ) -> Result<ArrayRef, StoreError> {
         let rows = size_of(self.header.row_count);
-        if slot >= rows {
+        if let Some(slot) = slots.iter().find(|slot| **slot >= rows) {
             return Err(StoreError::Mismatch {
                 what: "reading a row",
                 reason: format!("slot {slot} of a page of {rows} rows"),
             });
         }
-        let entry = self.entry;
-        if entry.encoding != Encoding::Plain {
-            return OpenChunk::new(self, overflow, None)?.value(slot);
+        if self.entry.encoding != Encoding::Plain {
+            return OpenChunk::new(self, overflow, None)?.slots(slots);
         }
+        let values: Vec<ArrayRef> =
+            slots.iter().map(|slot| self.plain_slot(*slot, overflow)).collect::<Result<_, _>>()?;
+        match values.as_slice() {
+            [] => Ok(new_empty_array(&self.entry.value_type.arrow())),
+            [value] => Ok(Arc::clone(value)),
+            _ => Ok(concat(&values.iter().map(AsRef::as_ref).collect::<Vec<_>>())?),
+        }
+    }
+
+    /// One value of a plain chunk; of text, only this value is checked.
+    fn plain_slot(&self, slot: usize, overflow: &OverflowValues) -> Result<ArrayRef, StoreError> {
+        let entry = self.entry;
         let sections = self.sections()?;
         let bytes = self.bytes.cloned().unwrap_or_default();
         let bit = |part: &Bytes| part.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1);

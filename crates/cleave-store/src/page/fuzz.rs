@@ -14,7 +14,7 @@ use crate::page::testing::{SEGMENT, TYPES, everything, orderly_rows, rows, table
 use crate::{
     ColumnType, CommitColumn, EncodedPage, OverflowValues, PageClass, PageColumns, PageHeader,
     PageKind, PageRead, PageRef, Projection, RawColumns, SegmentWriter, StoreError, TableSchema,
-    Versions, VidColumn, all_columns, decode_batch, decode_row, overflow_pages, parse_header,
+    Versions, VidColumn, all_columns, decode_batch, decode_rows, overflow_pages, parse_header,
 };
 use arrow::array::RecordBatch;
 use cleave_media::BlockAddress;
@@ -87,7 +87,7 @@ fn decode(
     // The single row takes another way through the chunk: it must not panic either, and agree.
     for slot in 0..columns.header.row_count.min(64) {
         let slot = u16::try_from(slot).unwrap();
-        let row = decode_row(&columns, &read, slot, &projection, &values)?;
+        let row = decode_rows(&columns, &read, &[slot], &projection, &values)?;
         assert_eq!(row.columns().len(), batch.columns().len());
         for (one, all) in row.columns().iter().zip(batch.columns()) {
             assert!(one.to_data() == all.slice(usize::from(slot), 1).to_data());

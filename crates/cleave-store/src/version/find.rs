@@ -14,7 +14,7 @@ use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
 use super::chain::{ChainStep, ChainWalk, VersionHeader};
 use super::version_map::VersionMap;
 use super::visibility::Snapshot;
-use crate::decode::{Projection, decode_row};
+use crate::decode::{Projection, decode_rows};
 use crate::error::StoreError;
 use crate::frame::FrameError;
 use crate::ids::RecId;
@@ -77,7 +77,7 @@ pub async fn read_version(
         schema: SchemaRef::new(Schema::new(fields.collect::<Vec<_>>())),
         columns: COLUMNS.to_vec(),
     };
-    let row = decode_row(page, &read, place.slot, &projection, &OverflowValues::none())?;
+    let row = decode_rows(page, &read, &[place.slot], &projection, &OverflowValues::none())?;
     header_of(&row).ok_or_else(|| mismatch("version columns of other types"))
 }
 

@@ -12,7 +12,7 @@ use super::{Projection, decode_batch};
 use crate::page::testing::{SEGMENT, Stored, TYPES, everything, rows, table};
 use crate::{
     Column, ColumnRef, ColumnType, CommitColumn, OverflowValues, PageClass, PageColumns, PageRead,
-    SegmentWriter, StoreError, TableSchema, Versions, VidColumn, all_columns, decode_row,
+    SegmentWriter, StoreError, TableSchema, Versions, VidColumn, all_columns, decode_rows,
 };
 
 fn stored(schema: &TableSchema, batch: &RecordBatch, versions: Versions) -> Stored {
@@ -67,7 +67,7 @@ proptest! {
             prop_assert_eq!(left.to_data(), right.to_data());
         }
         let slot = u16::try_from(seed % row_count as u64).unwrap();
-        let row = decode_row(&page, &wish, slot, &projection, &none()).unwrap();
+        let row = decode_rows(&page, &wish, &[slot], &projection, &none()).unwrap();
         prop_assert_eq!(row.num_rows(), 1);
         for (left, right) in row.columns().iter().zip(expected.columns()) {
             prop_assert_eq!(left.to_data(), right.slice(usize::from(slot), 1).to_data());
@@ -107,7 +107,7 @@ fn version_columns_come_as_numbers() {
     assert_eq!(number(3), [0, 1 << 40 | 7, 0]);
     let tombstones: Vec<bool> = found.column(4).as_boolean().values().iter().collect();
     assert_eq!(tombstones, [false, false, true]);
-    let row = decode_row(&page, &wish, 2, &everything(&schema), &none()).unwrap();
+    let row = decode_rows(&page, &wish, &[2], &everything(&schema), &none()).unwrap();
     assert_eq!(row.column(1).as_primitive::<UInt64Type>().value(0), 20);
     assert!(row.column(4).as_boolean().value(0));
 }
@@ -124,7 +124,7 @@ fn versions_that_a_page_leaves_out_have_their_defaults() {
     assert_eq!(number(2), [SEGMENT.commit; 4]);
     assert_eq!(number(3), [0; 4]);
     assert_eq!(found.column(4).as_boolean().true_count(), 0);
-    let row = decode_row(&page, &wish, 3, &everything(&schema), &none()).unwrap();
+    let row = decode_rows(&page, &wish, &[3], &everything(&schema), &none()).unwrap();
     assert_eq!(row.column(1).as_primitive::<UInt64Type>().value(0), 80);
     assert_eq!(row.column(2).as_primitive::<UInt64Type>().value(0), SEGMENT.commit);
     assert_eq!(row.column(3).as_primitive::<UInt64Type>().value(0), 0);
@@ -146,7 +146,7 @@ fn a_column_younger_than_the_page_is_null() {
     let projection = Projection::of_table(&younger, &[1, 0]);
     let found = decode_batch(&page, &wish, &projection, None, &none()).unwrap();
     assert_eq!((found.column(0).null_count(), found.column(1).len()), (4, 4));
-    let row = decode_row(&page, &wish, 0, &projection, &none()).unwrap();
+    let row = decode_rows(&page, &wish, &[0], &projection, &none()).unwrap();
     assert!(row.column(0).is_null(0));
 
     let strict = Projection {
@@ -178,7 +178,7 @@ fn wishes_that_do_not_fit_are_refused() {
     let short = Projection { columns: vec![], ..good.clone() };
     refused(&short, None, "more or fewer fields than columns");
     assert!(matches!(
-        decode_row(&page, &wish, 10, &good, &none()),
+        decode_rows(&page, &wish, &[10], &good, &none()),
         Err(StoreError::Mismatch { .. })
     ));
 }

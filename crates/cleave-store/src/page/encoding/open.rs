@@ -71,6 +71,15 @@ enum Entries {
     Texts(Strings),
 }
 
+impl Entries {
+    fn count(&self) -> usize {
+        match self {
+            Self::Fixed { bytes, width } => bytes.len() / width,
+            Self::Texts(strings) => strings.count(),
+        }
+    }
+}
+
 /// Which rows of a page to decode, prepared once for all of its columns.
 #[derive(Debug)]
 pub struct Pick {
@@ -184,11 +193,6 @@ impl OpenChunk {
             }
             Some(Selected { how: How::Each(slots), .. }) => self.slots(slots),
         }
-    }
-
-    /// One value.
-    pub(crate) fn value(&self, slot: usize) -> Result<ArrayRef, StoreError> {
-        self.slots(&[slot])
     }
 
     /// The distinct values of all rows and for each row the place of its value among them, if the chunk is stored so.
@@ -321,7 +325,8 @@ impl OpenChunk {
         }
     }
 
-    fn slots(&self, slots: &[usize]) -> Result<ArrayRef, StoreError> {
+    /// The values of these slots, all of them the chunk's.
+    pub(super) fn slots(&self, slots: &[usize]) -> Result<ArrayRef, StoreError> {
         let count = slots.len();
         let nulls = self
             .nulls
@@ -362,13 +367,10 @@ impl OpenChunk {
             OpenValues::Dictionary { codes, entries, decoded } => {
                 let mut picked = Vec::with_capacity(count);
                 codes.gather(slots, |code| picked.push(to_code(code)));
-                // One value does not pay for decoding all entries.
-                if decoded.get().is_none() && count == 1 {
-                    let code = picked
-                        .first()
-                        .copied()
-                        .filter(|_| nulls.as_ref().is_none_or(|nulls| nulls.null_count() == 0));
-                    return self.entry(entries, code);
+                // A few values do not pay for decoding all entries.
+                let few = count == 1 || count * SPARSE <= entries.count();
+                if decoded.get().is_none() && few {
+                    return self.some_entries(entries, &picked, nulls);
                 }
                 self.take(self.entries(entries, decoded)?, &UInt32Array::new(picked.into(), nulls))
             }
@@ -384,12 +386,11 @@ impl OpenChunk {
             return Ok(array);
         }
         let array = match entries {
-            Entries::Fixed { bytes, width } => {
-                let count = bytes.len() / width;
-                self.array(count, None, vec![Buffer::from(bytes.clone())])?
+            Entries::Fixed { bytes, .. } => {
+                self.array(entries.count(), None, vec![Buffer::from(bytes.clone())])?
             }
             Entries::Texts(strings) => {
-                let count = strings.count();
+                let count = entries.count();
                 let (offsets, bytes) = strings.decode(0..count).map_err(|r| self.corrupt(r))?;
                 self.array(count, None, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])?
             }
@@ -397,26 +398,39 @@ impl OpenChunk {
         Ok(decoded.get_or_init(|| array))
     }
 
-    /// The entry of a code; None: NULL.
-    fn entry(&self, entries: &Entries, code: Option<u32>) -> Result<ArrayRef, StoreError> {
-        let Some(code) = code else {
-            return Ok(new_null_array(&self.value_type.arrow(), 1));
-        };
-        let code = size_of(code);
-        let outside = || self.corrupt(Corruption::Values(format!("the code {code} of no entry")));
-        match entries {
-            Entries::Fixed { bytes, width } => {
-                let from = code.saturating_mul(*width);
-                let value = bytes.get(from..from.saturating_add(*width)).ok_or_else(outside)?;
-                self.array(1, None, vec![Buffer::from_slice_ref(value)])
-            }
-            Entries::Texts(strings) if code < strings.count() => {
-                let (offsets, bytes) =
-                    strings.gather(&[code]).map_err(|reason| self.corrupt(reason))?;
-                self.array(1, None, vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)])
-            }
-            Entries::Texts(_) => Err(outside()),
+    /// The entries of `codes`, one by one; those of NULLs mean nothing.
+    fn some_entries(
+        &self,
+        entries: &Entries,
+        codes: &[u32],
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, StoreError> {
+        if nulls.as_ref().is_some_and(|nulls| nulls.null_count() == codes.len()) {
+            return Ok(new_null_array(&self.value_type.arrow(), codes.len()));
         }
+        let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+        let places: Vec<usize> = codes
+            .iter()
+            .enumerate()
+            .map(|(row, code)| if is_null(row) { 0 } else { size_of(*code) })
+            .collect();
+        if let Some(code) = places.iter().find(|code| **code >= entries.count()) {
+            let reason = format!("the code {code} of no entry");
+            return Err(self.corrupt(Corruption::Values(reason)));
+        }
+        let buffers = match entries {
+            Entries::Fixed { bytes, width } => {
+                let values =
+                    places.iter().filter_map(|code| bytes.get(code * width..)?.get(..*width));
+                vec![Buffer::from_vec(values.flatten().copied().collect())]
+            }
+            Entries::Texts(strings) => {
+                let (offsets, bytes) =
+                    strings.gather(&places).map_err(|reason| self.corrupt(reason))?;
+                vec![Buffer::from_vec(offsets), Buffer::from_vec(bytes)]
+            }
+        };
+        self.array(codes.len(), nulls, buffers)
     }
 
     fn take(&self, array: &ArrayRef, indices: &UInt32Array) -> Result<ArrayRef, StoreError> {

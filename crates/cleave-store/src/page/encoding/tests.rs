@@ -130,10 +130,16 @@ impl Column {
         let all =
             chunk.open(&OverflowValues::none(), None)?.decode(&Pick::new(0..rows, None, 1)?)?;
         for slot in 0..all.len() {
-            let one = chunk.decode_slot(slot, &OverflowValues::none())?;
+            let one = chunk.decode_slots(&[slot], &OverflowValues::none())?;
             assert_same(&one, &all.slice(slot, 1));
         }
-        assert!(chunk.decode_slot(all.len(), &OverflowValues::none()).is_err());
+        let last_first: Vec<usize> = (0..all.len()).rev().collect();
+        let turned = chunk.decode_slots(&last_first, &OverflowValues::none())?;
+        assert_eq!(turned.len(), all.len());
+        for (row, slot) in last_first.into_iter().enumerate() {
+            assert_same(&turned.slice(row, 1), &all.slice(slot, 1));
+        }
+        assert!(chunk.decode_slots(&[all.len()], &OverflowValues::none()).is_err());
         Ok(all)
     }
 }

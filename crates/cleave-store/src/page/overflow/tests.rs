@@ -11,7 +11,7 @@ use crate::page::testing::{SEGMENT, Stored, assert_same, everything, table};
 use crate::{
     ColumnRef, ColumnType, Corruption, EncodedPage, OverflowValues, PageClass, PageColumns,
     PageKind, PageRead, Projection, SegmentWriter, StoreError, TableSchema, all_columns,
-    decode_batch, decode_row,
+    decode_batch, decode_rows,
 };
 
 fn text(length: usize, seed: u64) -> String {
@@ -113,7 +113,7 @@ fn a_selection_and_a_row_need_no_more_than_they_show() {
     let original = columns[0].as_string::<i32>();
     assert_eq!((texts.len(), texts.value(0), texts.value(2)), (3, "short", original.value(5)));
     assert!(texts.is_null(1));
-    let row = decode_row(&page, &wish, 5, &projection, &overflow).unwrap();
+    let row = decode_rows(&page, &wish, &[5], &projection, &overflow).unwrap();
     assert_same(row.column(0), &columns[0].slice(5, 1));
 
     // Row 1 lies in a page that was not fetched.
@@ -123,7 +123,7 @@ fn a_selection_and_a_row_need_no_more_than_they_show() {
         assert!(error.to_string().contains("overflow page 10 of column 2"), "{error}");
     };
     missing(decode_batch(&page, &wish, &projection, None, &overflow));
-    missing(decode_row(&page, &wish, 1, &projection, &overflow));
+    missing(decode_rows(&page, &wish, &[1], &projection, &overflow));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_short_payload_is_an_error() {
     let overflow: OverflowValues = [(10, payload.slice(..100))].into_iter().collect();
     let projection = Projection::of_table(&schema, &[0]);
     assert!(matches!(
-        decode_row(&page, &wish, 1, &projection, &overflow),
+        decode_rows(&page, &wish, &[1], &projection, &overflow),
         Err(StoreError::Corrupt { reason: Corruption::Truncated { .. }, .. })
     ));
 }

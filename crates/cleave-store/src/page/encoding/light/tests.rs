@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, BinaryArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float32Array,
     Float64Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, StringArray,
-    TimestampMicrosecondArray,
+    TimestampMicrosecondArray, UInt32Array,
 };
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::filter;
+use arrow::compute::{filter, take};
 use arrow::datatypes::IntervalMonthDayNano;
 use bytes::Bytes;
 use cleave_media::{BlockAddress, SplitMix64};
@@ -99,9 +99,13 @@ fn round_trip(original: &dyn Array) -> Encoding {
             assert_same(&expected, &opened.decode(&pick).unwrap());
         }
         for slot in (0..count).step_by(count / 20 + 1) {
-            let one = chunk.decode_slot(slot, &OverflowValues::none()).unwrap();
+            let one = chunk.decode_slots(&[slot], &OverflowValues::none()).unwrap();
             assert_same(&original.slice(slot, 1), &one);
         }
+        let slots: Vec<usize> = (0..7).map(|_| random.below(count as u64) as usize).collect();
+        let expected = UInt32Array::from_iter_values(slots.iter().map(|slot| *slot as u32));
+        let expected = take(original, &expected, None).unwrap();
+        assert_same(&expected, &chunk.decode_slots(&slots, &OverflowValues::none()).unwrap());
         entry.encoding
     })
     .unwrap()
@@ -243,7 +247,7 @@ proptest! {
             drop(opened.compare(3, std::cmp::Ordering::is_lt));
             let all = opened.decode(&Pick::new(0..600, None, 1).unwrap());
             for slot in (0..600).step_by(37) {
-                let one = chunk.decode_slot(slot, &OverflowValues::none());
+                let one = chunk.decode_slots(&[slot], &OverflowValues::none());
                 if let (Ok(all), Ok(one)) = (&all, one) {
                     assert_same(&all.slice(slot, 1), &one);
                 }
