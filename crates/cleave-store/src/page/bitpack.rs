@@ -12,11 +12,13 @@
 //!
 //! Invariants: after [`Packed::new`] no read can be out of bounds; a number never has more bits than the width. The
 //! loops over lanes have no branches and a shift that is the same for each lane, which compilers turn into vector
-//! instructions without a kernel for every width.
+//! instructions.
 //!
 //! Source: the layout is the idea of Afroozeh and Boncz, "The FastLanes Compression Layout", with few lanes.
 
 #![deny(clippy::indexing_slicing)]
+
+mod unpack;
 
 use bytes::Bytes;
 
@@ -166,33 +168,7 @@ impl Packed {
 
     /// Unpacks a block of numbers of at most 32 bits; zeros for wider ones.
     pub(crate) fn block_narrow(&self, block: usize, target: &mut [u32; BLOCK]) {
-        let rows = self.rows(block);
-        if rows.is_empty() || !self.is_narrow() {
-            target.fill(0);
-            return;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "a mask of at most 32 bits")]
-        let mask = mask(self.width) as u32;
-        let mut bit = 0;
-        let none = [0; ROW_BYTES];
-        for target in target.as_chunks_mut::<8>().0 {
-            let (at, shift) = (bit / 32, bit % 32);
-            let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let low = rows.get(at).unwrap_or(&none).as_chunks::<4>().0;
-            if shift + self.width > 32 {
-                let high = rows.get(at + 1).unwrap_or(&none).as_chunks::<4>().0;
-                for ((target, low), high) in target.iter_mut().zip(low).zip(high) {
-                    let both = u32::from_le_bytes(*low) >> shift
-                        | u32::from_le_bytes(*high) << (32 - shift);
-                    *target = both & mask;
-                }
-            } else {
-                for (target, low) in target.iter_mut().zip(low) {
-                    *target = u32::from_le_bytes(*low) >> shift & mask;
-                }
-            }
-            bit += self.width;
-        }
+        unpack::unpack(self.rows(block), self.width, target);
     }
 
     /// Unpacks a block.
