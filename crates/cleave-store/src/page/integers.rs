@@ -255,7 +255,7 @@ impl Integers {
         }
     }
 
-    /// Hands out the numbers at `indices`, which ascend.
+    /// Hands out the numbers at `indices`, in any order, of which ascending ones are read fastest.
     pub(crate) fn gather(&self, indices: &[usize], mut take: impl FnMut(i64)) {
         let IntegerLayout::Delta { .. } = &self.layout else {
             return indices.iter().for_each(|index| take(self.get(*index)));

@@ -40,6 +40,8 @@ const SAMPLE_BYTES: usize = 1 << 15;
 const FSST_BYTES_MIN: usize = 2048;
 /// Most bytes that a symbol stands for.
 const SYMBOL_BYTES: usize = 8;
+/// Codes of which it is known at a time where each begins: few enough to stay in the nearest cache.
+const WINDOW: usize = 4096;
 /// Room for eight symbols.
 const EIGHT_SYMBOLS: usize = 64;
 
@@ -182,7 +184,7 @@ impl Strings {
         self.offsets.count().saturating_sub(1)
     }
 
-    /// The values at `indices`, which ascend: where each begins and ends in their bytes, and the bytes.
+    /// The values at `indices`, in any order, of which ascending ones are read fastest: where each begins and ends in their bytes, and the bytes.
     pub(crate) fn gather(&self, indices: &[usize]) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
         let ends: Vec<usize> = indices.iter().flat_map(|index| [*index, index + 1]).collect();
         let mut places = Vec::with_capacity(ends.len());
@@ -306,38 +308,52 @@ impl Symbols {
         room: &mut Room,
     ) -> Result<Vec<i32>, Corruption> {
         let too_long = || nonsense("texts longer than they say".into());
-        // Where the bytes of each code begin; -1 within a code, where no value ends.
-        let mut begins = vec![-1_i32; codes.len() + 1];
-        let mut at = 0;
-        let mut index = 0;
-        while let Some(code) = codes.get(index) {
-            if let Some(begin) = begins.get_mut(index) {
-                *begin = i32::try_from(at).unwrap_or(-1);
+        let mut offsets = Vec::with_capacity(ends.len());
+        let mut ends = ends.iter().map(|end| end.wrapping_sub(start)).peekable();
+        // Where the bytes of each code of a window begin; -1 within a code, where no value ends.
+        let mut begins = [-1_i32; WINDOW];
+        let (mut at, mut index, mut from) = (0, 0, 0);
+        while from < codes.len() {
+            let until = (from + WINDOW).min(codes.len());
+            begins.fill(-1);
+            while index < until
+                && let Some(code) = codes.get(index)
+            {
+                if let Some(begin) = begins.get_mut(index - from) {
+                    *begin = i32::try_from(at).unwrap_or(-1);
+                }
+                let target: &mut [u8; SYMBOL_BYTES] = room
+                    .bytes
+                    .get_mut(at..)
+                    .and_then(<[u8]>::first_chunk_mut)
+                    .ok_or_else(too_long)?;
+                let (symbol, length) =
+                    self.entries.get(usize::from(*code)).copied().unwrap_or_default();
+                if *code == ESCAPE {
+                    target[0] = *codes.get(index + 1).ok_or_else(outside)?;
+                    at += 1;
+                    index += 2;
+                } else {
+                    *target = symbol;
+                    at += usize::from(length);
+                    index += 1;
+                }
             }
-            let target: &mut [u8; SYMBOL_BYTES] =
-                room.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut).ok_or_else(too_long)?;
-            let (symbol, length) =
-                self.entries.get(usize::from(*code)).copied().unwrap_or_default();
-            if *code == ESCAPE {
-                target[0] = *codes.get(index + 1).ok_or_else(outside)?;
-                at += 1;
-                index += 2;
-            } else {
-                *target = symbol;
-                at += usize::from(length);
-                index += 1;
+            while let Some(end) = ends.next_if(|end| *end < until) {
+                // An end before the window is one that does not ascend.
+                let begin = begins.get(end.wrapping_sub(from)).copied();
+                offsets.push(begin.filter(|begin| *begin >= 0).ok_or_else(outside)?);
             }
-        }
-        if let Some(begin) = begins.last_mut() {
-            *begin = i32::try_from(at).unwrap_or(-1);
+            from = until;
         }
         room.filled = at;
-        let mut offsets = Vec::with_capacity(ends.len());
         for end in ends {
-            let end = begins.get(end.wrapping_sub(start)).copied().unwrap_or(-1);
-            offsets.push(end);
+            if end != codes.len() {
+                return Err(outside());
+            }
+            offsets.push(room.offset());
         }
-        if offsets.contains(&-1) || !offsets.is_sorted() { Err(outside()) } else { Ok(offsets) }
+        if offsets.is_sorted() { Ok(offsets) } else { Err(outside()) }
     }
 
     /// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that end

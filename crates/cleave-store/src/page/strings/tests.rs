@@ -61,6 +61,21 @@ fn words_shrink_and_come_back() {
 }
 
 #[test]
+fn values_end_and_escapes_lie_anywhere_in_a_window_of_codes() {
+    let mut values = prose(9000);
+    let mut random = SplitMix64::new(9);
+    for value in &mut values {
+        // Bytes that no symbol stands for.
+        if random.below(3) == 0 {
+            value.push(u8::try_from(128 + random.below(127)).unwrap());
+        }
+    }
+    let bytes = round_trip(&values);
+    assert_eq!(bytes[0], 1, "by symbols");
+    assert!(bytes.len() > 5 * super::WINDOW);
+}
+
+#[test]
 fn values_coded_together_have_the_bytes_that_each_has_alone() {
     for count in [0, 1, 2, 3, 4, 5, 700] {
         let mut values = prose(count);
