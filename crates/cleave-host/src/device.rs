@@ -90,6 +90,8 @@ struct Space {
     retired: Vec<(u64, Extent)>,
     /// Blocks that stay taken until the next opening.
     doubtful_blocks: u64,
+    /// The table of which nobody knows what it occupies: what the map has as free may be its.
+    unknown_of: Option<String>,
 }
 
 /// How much of a device is in use.
@@ -127,7 +129,12 @@ impl Device {
             sequence: AtomicU64::new(1),
             run: AtomicU64::new(1),
             block_count_min: map.high_water(),
-            space: Mutex::new(Space { map, retired: Vec::new(), doubtful_blocks: 0 }),
+            space: Mutex::new(Space {
+                map,
+                retired: Vec::new(),
+                doubtful_blocks: 0,
+                unknown_of: None,
+            }),
             connection: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(None),
             failures: AtomicU64::new(0),
@@ -521,6 +528,23 @@ impl Device {
                 space.free(extent);
             } else {
                 space.retired.push((retired_at, extent));
+            }
+        }
+    }
+
+    /// Lets nothing be written, while it is not known which blocks are those of `table`; None: all is known.
+    pub(crate) fn set_unknown_space(&self, table: Option<&str>) {
+        self.space_map().unknown_of = table.map(str::to_owned);
+    }
+
+    /// # Errors
+    /// [`StorageError::SpaceUnknown`].
+    fn check_space_known(&self) -> Result<()> {
+        match &self.space_map().unknown_of {
+            None => Ok(()),
+            Some(table) => {
+                let (device, table) = (self.entry.name.clone(), table.clone());
+                Err(StorageError::SpaceUnknown { device, table }.into())
             }
         }
     }

@@ -3,7 +3,8 @@
 //! What enters is a folder ([`check`]) or an open database ([`Database::check`]); what leaves is a [`CheckReport`]:
 //! what was verified, and a [`Finding`] for each thing that does not hold. In order:
 //!
-//! 1. [`files`]: the root, the segment files that it names; tables whose parts are damaged are left out of the rest.
+//! 1. [`files`]: the root, the segment files that it names; tables and indexes whose files are damaged are left out of
+//!    the rest.
 //! 2. [`space`]: no block belongs to two pages, none lies beyond the media, none is taken for free.
 //! 3. [`maps`]: every VID of a version map has its row's place in a directory, every chain ends.
 //! 4. [`pages`]: each page is read as blocks, past the buffer pool: checksums, values, bounds, versions.

@@ -52,8 +52,9 @@ impl Claim {
     /// Tells the device that the statement will write to `extent`, which was taken.
     ///
     /// # Errors
-    /// As [`Device::call`]; [`StorageError::Restarted`] as [`Claim::sync_written`].
+    /// As [`Device::call`]; [`StorageError::Restarted`] as [`Claim::sync_written`]; [`StorageError::SpaceUnknown`].
     pub(crate) async fn reserve(&self, extent: Extent) -> Result<()> {
+        self.device.check_space_known()?;
         let reserved = self.device.reserve(vec![extent]);
         let is_known = self.state().incarnation.is_some();
         if is_known || self.device.mode() == AttachMode::Embedded {

@@ -5,6 +5,7 @@
 mod check;
 mod compaction;
 mod crash;
+mod damaged_files;
 mod dense_aggregates;
 mod devices;
 mod durability;
