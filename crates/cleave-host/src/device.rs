@@ -38,7 +38,7 @@ mod claim;
 mod openings;
 mod writing_fragment;
 
-pub(crate) use claim::{Claim, PendingWrite};
+pub(crate) use claim::{Claim, DISK_FULL, PendingWrite};
 use openings::Openings;
 pub(crate) use writing_fragment::Written;
 
@@ -64,6 +64,8 @@ pub struct Device {
     /// Blocks that the media had at least when the database was opened: the root names pages on them.
     block_count_min: u64,
     space: Mutex<Space>,
+    /// Held while space is taken and reserved.
+    acquiring: tokio::sync::Mutex<()>,
     connection: Mutex<Option<Connection>>,
     /// Held while connecting, so that one attempt is made at a time; why the last one failed.
     connecting: tokio::sync::Mutex<Option<Arc<StorageError>>>,
@@ -135,6 +137,7 @@ impl Device {
                 doubtful_blocks: 0,
                 unknown_of: None,
             }),
+            acquiring: tokio::sync::Mutex::default(),
             connection: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(None),
             failures: AtomicU64::new(0),
