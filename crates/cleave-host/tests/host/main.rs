@@ -10,6 +10,7 @@ mod dense_aggregates;
 mod devices;
 mod durability;
 mod fencing;
+mod index_builds;
 mod indexes;
 mod insert;
 mod load;
