@@ -9,6 +9,7 @@
 //! 3. [`maps`]: every VID of a version map has its row's place in a directory, every chain ends.
 //! 4. [`pages`]: each page is read as blocks, past the buffer pool: checksums, values, bounds, versions.
 //! 5. [`indexes`]: each entry points to a row with that very key, and each row is found.
+//! 6. [`unique`]: no two tablets of a table have the same key of a unique index.
 //!
 //! Invariants: nothing is written; the check goes on after a fault; memory is bounded by [`CheckOptions`], whatever
 //! the size of the database; what follows from a fault that was told is not told again where that can be known.
@@ -21,6 +22,7 @@ mod indexes;
 mod maps;
 mod pages;
 mod space;
+mod unique;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -162,6 +164,7 @@ async fn run(
     let mut done = Progress::new(state, options);
     for table in state.tables() {
         report.counts.tables += 1;
+        let mut checked = Vec::with_capacity(table.tablets.len());
         for tablet in &table.tablets {
             let Some(device) = database.device(tablet.device) else { continue };
             let work = Arc::new(Work::new(state, table, tablet, device));
@@ -175,8 +178,10 @@ async fn run(
             } else if !options.quick {
                 maps::check_chains(&work, &damaged, &mut report).await;
                 indexes::check(&work, &damaged, options, &mut report).await;
+                checked.push((work, damaged));
             }
         }
+        unique::check(&checked, options, &mut report).await;
     }
     Ok(report)
 }
