@@ -38,7 +38,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
-use crate::catalog::root::{self, PartFault, ReplaceError};
+use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::device::{self, Device, EmbeddedFactory};
 use crate::engine;
@@ -142,7 +142,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in `directory`, or makes one there if `options` say so.
+    /// Opens the database in `directory`, or makes one there if `options` say so. Where a segment file is missing or
+    /// damaged, the [table or index](crate::catalog::damage) that it belongs to cannot be used, and all else can.
     ///
     /// # Errors
     /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],
@@ -166,14 +167,14 @@ impl Database {
 
     /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
     /// epoch is used up, and devices go on serving whoever has claimed them, which may have this database or a copy.
-    /// Tables of which a part is damaged are left out.
+    /// Tables of which the root says what cannot be are left out.
     ///
     /// # Errors
     /// As [`Database::open`], where the root itself is at fault.
     pub(crate) async fn look(
         directory: &Path,
         options: OpenOptions,
-    ) -> Result<(Arc<Self>, Vec<PartFault>)> {
+    ) -> Result<(Arc<Self>, Vec<TableFault>)> {
         if !root::exists(directory) {
             check_place(directory, false)?;
         }
@@ -194,7 +195,8 @@ impl Database {
         // Where blocks are said to be two pages', nobody knows which are free; who looks needs none.
         let is_consistent =
             |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
-        let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
+        let nothing =
+            CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
         let is_usable = opening.is_some() || state.devices().all(is_consistent);
         let named = if is_usable { &state } else { &nothing };
         let mut devices = BTreeMap::new();
@@ -656,6 +658,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<CatalogS
         next_device: 1,
         devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
         tables: BTreeMap::new(),
+        damaged: BTreeMap::new(),
         files: BTreeMap::new(),
     };
     write_root(directory, &state)?;
@@ -687,7 +690,12 @@ fn attach(
     let epoch = if opening.is_some() { state.epoch } else { LOOKING_EPOCH };
     let opening =
         Ownership { database: state.database.0, epoch, opening: opening.unwrap_or_default() };
-    Device::new(entry, opening, used, directory, Arc::clone(embedded)).map_err(|error| {
-        StorageError::Damaged { path: directory.join("root"), reason: error.to_string() }.into()
-    })
+    let unknown_of = state.unknown_space_of(entry.id);
+    let device = Device::new(entry, opening, used, directory, Arc::clone(embedded));
+    let device = device.map_err(|error| {
+        let (path, reason) = (directory.join("root"), error.to_string());
+        StorageError::Damaged { path, reason }
+    })?;
+    device.set_unknown_space(unknown_of);
+    Ok(device)
 }

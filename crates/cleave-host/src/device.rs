@@ -38,7 +38,7 @@ mod claim;
 mod openings;
 mod writing_fragment;
 
-pub(crate) use claim::{Claim, PendingWrite};
+pub(crate) use claim::{Claim, DISK_FULL, PendingWrite};
 use openings::Openings;
 pub(crate) use writing_fragment::Written;
 
@@ -64,6 +64,8 @@ pub struct Device {
     /// Blocks that the media had at least when the database was opened: the root names pages on them.
     block_count_min: u64,
     space: Mutex<Space>,
+    /// Held while space is taken and reserved.
+    acquiring: tokio::sync::Mutex<()>,
     connection: Mutex<Option<Connection>>,
     /// Held while connecting, so that one attempt is made at a time; why the last one failed.
     connecting: tokio::sync::Mutex<Option<Arc<StorageError>>>,
@@ -90,6 +92,8 @@ struct Space {
     retired: Vec<(u64, Extent)>,
     /// Blocks that stay taken until the next opening.
     doubtful_blocks: u64,
+    /// The table of which nobody knows what it occupies: what the map has as free may be its.
+    unknown_of: Option<String>,
 }
 
 /// How much of a device is in use.
@@ -127,7 +131,13 @@ impl Device {
             sequence: AtomicU64::new(1),
             run: AtomicU64::new(1),
             block_count_min: map.high_water(),
-            space: Mutex::new(Space { map, retired: Vec::new(), doubtful_blocks: 0 }),
+            space: Mutex::new(Space {
+                map,
+                retired: Vec::new(),
+                doubtful_blocks: 0,
+                unknown_of: None,
+            }),
+            acquiring: tokio::sync::Mutex::default(),
             connection: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(None),
             failures: AtomicU64::new(0),
@@ -521,6 +531,23 @@ impl Device {
                 space.free(extent);
             } else {
                 space.retired.push((retired_at, extent));
+            }
+        }
+    }
+
+    /// Lets nothing be written, while it is not known which blocks are those of `table`; None: all is known.
+    pub(crate) fn set_unknown_space(&self, table: Option<&str>) {
+        self.space_map().unknown_of = table.map(str::to_owned);
+    }
+
+    /// # Errors
+    /// [`StorageError::SpaceUnknown`].
+    fn check_space_known(&self) -> Result<()> {
+        match &self.space_map().unknown_of {
+            None => Ok(()),
+            Some(table) => {
+                let (device, table) = (self.entry.name.clone(), table.clone());
+                Err(StorageError::SpaceUnknown { device, table }.into())
             }
         }
     }

@@ -113,13 +113,18 @@ impl IndexShape {
     /// The error of a key that is there already, with its values.
     pub(crate) fn duplicate_key(&self, key: &[u8]) -> Error {
         let names = self.definition.column_names(&self.schema);
-        let values = self.key_values(key).unwrap_or_else(|_| vec!["?".to_owned()]);
         Error::DuplicateKey {
             table: self.schema.name.clone(),
             constraint: self.definition.name.clone(),
             columns: names.join(", "),
-            key: values.join(", "),
+            key: self.key_text(key),
         }
+    }
+
+    /// The values of a key, separated by commas.
+    pub(crate) fn key_text(&self, key: &[u8]) -> String {
+        let values = self.key_values(key).unwrap_or_else(|_| vec!["?".to_owned()]);
+        values.join(", ")
     }
 
     fn key_values(&self, key: &[u8]) -> Result<Vec<String>> {

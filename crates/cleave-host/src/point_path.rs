@@ -34,7 +34,7 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::catalog::{CatalogState, TabletState};
 use crate::database::Database;
-use crate::error::{Error, NameKind, Result};
+use crate::error::Result;
 use crate::index::long_values;
 use crate::settings::Stack;
 use spelling::Spelling;
@@ -130,9 +130,7 @@ pub async fn run(
     query: &PointQuery,
     stack: Stack,
 ) -> Result<Option<RecordBatch>> {
-    let table = state.table(query.template.table()).ok_or_else(|| {
-        Error::unknown(NameKind::Table, query.template.table(), state.table_names())
-    })?;
+    let table = state.find_table(query.template.table())?;
     let (template, is_search_key) = (&*query.template, query.template.is_search_key());
     let mut batches = Vec::new();
     let is_wanted = |place: usize| query.tablet.is_none_or(|wanted| wanted == place);

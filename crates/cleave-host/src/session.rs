@@ -27,8 +27,8 @@ use futures::stream::BoxStream;
 
 pub use copy::ClientStreams;
 
+use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
-use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery};
@@ -196,7 +196,7 @@ impl Session {
         for name in names {
             if transaction.drop_table(name) {
                 dropped = true;
-            } else if transaction.next.index(name).is_some() {
+            } else if transaction.next.has_index_named(name) {
                 return Err(indexes::wrong_kind(name, "a table"));
             } else if !if_exists {
                 let names = transaction.next.table_names();
@@ -310,13 +310,17 @@ impl Session {
 
     fn show_tables(&self) -> Result<Outcome> {
         let state = self.database.catalog();
-        let tables: Vec<&Arc<TableState>> = state.tables().collect();
+        // How many rows a damaged table has is not known.
+        let sound = state.tables().map(|table| (&*table.schema.name, Some(table.row_count())));
+        let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));
+        let mut tables: Vec<(&str, Option<u64>)> = sound.chain(damaged).collect();
+        tables.sort_unstable();
         let schema = Arc::new(Schema::new(vec![
             Field::new("table_name", DataType::Utf8, false),
-            Field::new("rows", DataType::UInt64, false),
+            Field::new("rows", DataType::UInt64, true),
         ]));
-        let names: StringArray = tables.iter().map(|table| Some(&*table.schema.name)).collect();
-        let rows: UInt64Array = tables.iter().map(|table| Some(table.row_count())).collect();
+        let names: StringArray = tables.iter().map(|(name, _)| Some(*name)).collect();
+        let rows: UInt64Array = tables.iter().map(|(_, rows)| *rows).collect();
         let batch =
             RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(names), Arc::new(rows)])?;
         Ok(Outcome::Rows { schema, batches: vec![batch] })

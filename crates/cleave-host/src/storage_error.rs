@@ -12,6 +12,7 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause};
 use cleave_fragment::link::{LinkError, TlsFileError};
 use cleave_store::StoreError;
 
+use crate::catalog::damage::{Faults, Remedy};
 use crate::error::Error;
 
 /// Why storage did not do what a statement needs.
@@ -46,6 +47,45 @@ pub enum StorageError {
         path: PathBuf,
         /// How.
         reason: String,
+    },
+    /// A segment file without which a table cannot be used: restore it and open the database again, or drop the table.
+    #[error(
+        "table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the database again, or DROP \
+         TABLE; other tables work, and `cleave check` lists all that is wrong"
+    )]
+    DamagedTable {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        faults: Faults,
+    },
+    /// A segment file without which an index cannot be kept, so that no rows can be added: restore it and open the
+    /// database again, or drop what it belongs to.
+    #[error(
+        "index \"{index}\" of table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the \
+         database again, or {remedy}; queries read the table without the index"
+    )]
+    DamagedIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// What is wrong.
+        faults: Faults,
+        /// What else to do.
+        remedy: Remedy,
+    },
+    /// What is free on a device is not known, because a segment file is lost: restore it, or drop the table.
+    #[error(
+        "nothing can be written to device \"{device}\": a segment file of table \"{table}\" is damaged, and the root, \
+         which an earlier version wrote, does not say which blocks are the table's; restore the file from a copy and \
+         open the database again, or drop the table or index that is damaged"
+    )]
+    SpaceUnknown {
+        /// The device.
+        device: String,
+        /// The table.
+        table: String,
     },
     /// Another process has the database open: end it, or wait.
     #[error("the database \"{}\" is in use by another process; one process at a time", path.display())]
@@ -262,6 +302,9 @@ impl StorageError {
             Self::Token { .. } => "28000",
             Self::NewerFormat { .. }
             | Self::Damaged { .. }
+            | Self::DamagedTable { .. }
+            | Self::DamagedIndex { .. }
+            | Self::SpaceUnknown { .. }
             | Self::Table { .. }
             | Self::Store(_) => "XX001",
             Self::Refused { source, .. } => match source.cause {

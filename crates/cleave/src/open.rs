@@ -37,6 +37,10 @@ pub(crate) async fn open(
     if is_new {
         drop(writeln!(io::stderr(), "made a new database in {}", directory.display()));
     }
+    for (table, index, fault) in database.catalog().segment_faults() {
+        let part = index.map_or_else(|| format!("table \"{table}\""), |i| format!("index \"{i}\""));
+        drop(writeln!(io::stderr(), "warning: {part} cannot be used: {fault}"));
+    }
     let session = session(&database, &place.settings)?;
     Ok((database, session))
 }

@@ -22,7 +22,7 @@ use super::root::{self, ReplaceError};
 use super::{CatalogState, DeviceId, TableState, segment_extents};
 use crate::database::Database;
 use crate::device::{Claim, Device};
-use crate::error::{Error, NameKind, Result};
+use crate::error::Result;
 use crate::index::PendingKeys;
 use crate::storage_error::StorageError;
 
@@ -118,12 +118,9 @@ impl Transaction {
     /// The table `name` as this statement has it.
     ///
     /// # Errors
-    /// [`Error::UnknownName`].
+    /// As [`CatalogState::find_table`].
     pub(crate) fn table(&self, name: &str) -> Result<Arc<TableState>> {
-        self.next
-            .table(name)
-            .map(Arc::clone)
-            .ok_or_else(|| Error::unknown(NameKind::Table, name, self.next.table_names()))
+        self.next.find_table(name).map(Arc::clone)
     }
 
     /// Adds a table, or replaces the one of this name.
@@ -131,9 +128,9 @@ impl Transaction {
         self.next.tables.insert(table.schema.name.clone(), Arc::new(table));
     }
 
-    /// Removes a table; false if there is none.
+    /// Removes a table, be it damaged; false if there is none.
     pub(crate) fn drop_table(&mut self, name: &str) -> bool {
-        self.next.tables.remove(name).is_some()
+        self.next.tables.remove(name).is_some() || self.next.damaged.remove(name).is_some()
     }
 
     /// Commits. See the module's description.
@@ -191,6 +188,9 @@ impl Transaction {
         let state = Arc::new(self.next);
         self.database.publish(Arc::clone(&state));
         self.database.disown(&state);
+        for device in self.database.devices() {
+            device.set_unknown_space(state.unknown_space_of(device.id()));
+        }
         for (device, extents) in retired {
             if let Some(device) = self.database.device(device) {
                 device.retire(state.generation, extents);
@@ -204,7 +204,9 @@ impl Transaction {
     /// Writes the directories of segments that this statement sealed.
     fn write_segments(&mut self) -> Result<Vec<SegmentId>> {
         let named: Vec<Arc<SegmentDirectory>> = segments(&self.next).map(Arc::clone).collect();
-        let ids: BTreeSet<SegmentId> = named.iter().map(|segment| segment.segment).collect();
+        let ids = named.iter().map(|segment| segment.segment);
+        // Files of what is damaged stay until it is dropped: the sound ones are of use once the others are back.
+        let ids: BTreeSet<SegmentId> = ids.chain(self.next.damaged_segments()).collect();
         self.next.files.retain(|segment, _| ids.contains(segment));
         let directory = self.database.directory();
         let mut written = Vec::new();
@@ -268,6 +270,7 @@ fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Exten
                     .flat_map(|tablet| tablet.segments())
                     .filter(|segment| !shared.contains(&Arc::as_ptr(segment)))
                     .flat_map(|segment| segment_extents(segment))
+                    .chain(state.damaged_extents(*device))
                     .collect::<BTreeSet<Extent>>()
             };
             (*device, changed(base).difference(&changed(next)).copied().collect())

@@ -3,6 +3,7 @@
 //! 1. [`root`] reads and writes the root file, whose atomic replacement *is* the commit.
 //! 2. [`CatalogState`] is what a root says, with the directories of all segments in memory.
 //! 3. [`commit`] builds the next state from the present one and swaps it in.
+//! 4. [`damage`] is what cannot be used because a file is missing or damaged, and keeps the rest usable.
 //!
 //! ```text
 //!  CatalogState ─ tables ─▶ TableState ─ tablets ─▶ TabletState ─┬─▶ heap: Vec<SegmentDirectory>
@@ -17,6 +18,7 @@
 //! entries a reader rechecks against its own version map.
 
 pub mod commit;
+pub mod damage;
 pub mod division;
 pub mod index_definition;
 pub mod proto;
@@ -31,7 +33,9 @@ use cleave_fragment::link::local::address_of;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
 
+use crate::error::{Error, NameKind, Result};
 use crate::index::TabletIndex;
+use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
 use index_definition::IndexDefinition;
 use root::SegmentFile;
@@ -148,19 +152,77 @@ pub struct CatalogState {
     pub(crate) devices: BTreeMap<DeviceId, DeviceEntry>,
     /// Tables by name.
     pub(crate) tables: BTreeMap<String, Arc<TableState>>,
+    /// Tables that cannot be used, by name; none of them is among the others.
+    pub(crate) damaged: BTreeMap<String, Arc<DamagedTable>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
 }
 
 impl CatalogState {
-    /// The table `name`.
+    /// The table `name`, if it can be used.
     pub fn table(&self, name: &str) -> Option<&Arc<TableState>> {
         self.tables.get(name)
     }
 
-    /// All tables, by name.
+    /// The table `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] where it is there and cannot be
+    /// used.
+    ///
+    /// [`StorageError::DamagedTable`]: crate::StorageError::DamagedTable
+    pub fn find_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        match (self.tables.get(name), self.damaged.get(name)) {
+            (Some(table), _) => Ok(table),
+            (None, Some(damaged)) => Err(damaged.error().into()),
+            (None, None) => Err(Error::unknown(NameKind::Table, name, self.table_names())),
+        }
+    }
+
+    /// The table `name`, to which rows shall be added.
+    ///
+    /// # Errors
+    /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`](crate::StorageError::DamagedIndex) where one of
+    /// its indexes cannot be kept.
+    pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        let table = self.find_table(name)?;
+        match table.damaged.first() {
+            None => Ok(table),
+            Some(damaged) => Err(damaged.error(name).into()),
+        }
+    }
+
+    /// All tables that can be used, by name.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<TableState>> {
         self.tables.values()
+    }
+
+    /// All tables that cannot be used, by name.
+    pub fn damaged_tables(&self) -> impl Iterator<Item = &Arc<DamagedTable>> {
+        self.damaged.values()
+    }
+
+    /// All indexes that cannot be used, of tables that can be read.
+    pub fn damaged_indexes(&self) -> impl Iterator<Item = (&Arc<TableState>, &Arc<DamagedIndex>)> {
+        self.tables.values().flat_map(|table| table.damaged.iter().map(move |index| (table, index)))
+    }
+
+    /// What is wrong with segment files: the table, the index where it is one's, and the fault.
+    pub fn segment_faults(&self) -> impl Iterator<Item = (&str, Option<&str>, &SegmentFault)> {
+        let tables = self
+            .damaged_tables()
+            .flat_map(|table| table.faults.iter().map(|fault| (&*table.schema.name, None, fault)));
+        let indexes = self.damaged_indexes().flat_map(|(table, index)| {
+            let name = Some(&*index.definition.name);
+            index.faults.iter().map(move |fault| (&*table.schema.name, name, fault))
+        });
+        tables.chain(indexes)
+    }
+
+    /// Whether there is a table of this id, be it damaged.
+    pub(crate) fn has_table_id(&self, table_id: u32) -> bool {
+        self.tables.values().any(|table| table.schema.table_id == table_id)
+            || self.damaged.values().any(|table| table.schema.table_id == table_id)
     }
 
     /// The index `name`, with its table.
@@ -173,12 +235,29 @@ impl CatalogState {
         self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
     }
 
-    /// Whether a table or an index has this name.
+    /// Whether a table or an index has this name, be it damaged.
     pub fn is_name_taken(&self, name: &str) -> bool {
-        self.tables.contains_key(name) || self.index(name).is_some()
+        self.has_table_named(name) || self.has_index_named(name)
     }
 
-    /// All table names, sorted.
+    /// Whether a table has this name, be it damaged.
+    pub(crate) fn has_table_named(&self, name: &str) -> bool {
+        self.tables.contains_key(name) || self.damaged.contains_key(name)
+    }
+
+    /// Whether an index has this name, be it or its table damaged.
+    pub(crate) fn has_index_named(&self, name: &str) -> bool {
+        self.index(name).is_some()
+            || self.damaged_indexes().any(|(_, index)| index.definition.name == name)
+            || self.damaged_table_of_index(name).is_some()
+    }
+
+    /// The table that cannot be used, one of whose indexes has this name.
+    pub(crate) fn damaged_table_of_index(&self, name: &str) -> Option<&Arc<DamagedTable>> {
+        self.damaged.values().find(|table| table.index_names().any(|index| index == name))
+    }
+
+    /// Names of all tables that can be used, sorted.
     pub fn table_names(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
     }
@@ -196,7 +275,15 @@ impl CatalogState {
     /// Names of the tables with a tablet on `device`, sorted.
     pub fn tables_on(&self, device: DeviceId) -> Vec<String> {
         let lies_there = |table: &TableState| table.tablets.iter().any(|t| t.device == device);
-        self.tables().filter(|table| lies_there(table)).map(|t| t.schema.name.clone()).collect()
+        let tables = self.tables().filter(|table| lies_there(table)).map(|table| &table.schema);
+        let lies_there = |table: &DamagedTable| table.space.iter().any(|s| s.device == device);
+        let damaged = self.damaged_tables().filter(|table| lies_there(table));
+        let mut names: Vec<String> = tables
+            .chain(damaged.map(|table| &table.schema))
+            .map(|schema| schema.name.clone())
+            .collect();
+        names.sort_unstable();
+        names
     }
 
     /// What a statement on this state may see.
@@ -211,7 +298,38 @@ impl CatalogState {
             .flat_map(|table| &table.tablets)
             .filter(|tablet| tablet.device == device)
             .flat_map(|tablet| tablet.extents())
+            .chain(self.damaged_extents(device))
             .collect()
+    }
+
+    /// Of these, those of parts that cannot be used.
+    pub(crate) fn damaged_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
+        let here = self.damaged_space().filter(move |(_, space)| space.device == device);
+        here.flat_map(|(_, space)| space.extents.iter().copied())
+    }
+
+    /// The table of which nobody knows what it occupies on `device`, if there is one: nothing there may be taken for
+    /// free.
+    pub(crate) fn unknown_space_of(&self, device: DeviceId) -> Option<&str> {
+        let mut here = self.damaged_space().filter(|(_, space)| space.device == device);
+        here.find(|(_, space)| !space.is_known).map(|(table, _)| table)
+    }
+
+    /// Segments that the root names for parts that cannot be used.
+    pub(crate) fn damaged_segments(&self) -> impl Iterator<Item = SegmentId> {
+        let tables = self.damaged_tables().flat_map(|table| table.segments());
+        tables.chain(self.damaged_indexes().flat_map(|(_, index)| index.segments()))
+    }
+
+    /// What parts that cannot be used occupy, with the names of their tables.
+    fn damaged_space(&self) -> impl Iterator<Item = (&str, &Occupied)> {
+        let tables = self
+            .damaged_tables()
+            .flat_map(|table| table.space.iter().map(|space| (&*table.schema.name, space)));
+        let indexes = self.damaged_indexes().flat_map(|(table, index)| {
+            index.space.iter().map(|space| (&*table.schema.name, space))
+        });
+        tables.chain(indexes)
     }
 }
 
@@ -226,6 +344,9 @@ pub struct TableState {
     pub tablets: Vec<Arc<TabletState>>,
     /// In which of them a row lies.
     pub division: Division,
+    /// Indexes that cannot be used, ascending by id; none of them is among the others. No row can be added while there
+    /// is one, since it would not have its entry.
+    pub damaged: Vec<Arc<DamagedIndex>>,
 }
 
 impl TableState {

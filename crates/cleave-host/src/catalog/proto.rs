@@ -188,4 +188,16 @@ pub struct SegmentPlace {
     /// Length of the file in bytes.
     #[prost(uint64, tag = "4")]
     pub file_bytes: u64,
+    /// The blocks of the segment that the file describes, so that they are known to be taken where the file is lost.
+    /// Roots of earlier builds do not have it.
+    #[prost(message, optional, tag = "5")]
+    pub blocks: Option<Blocks>,
+}
+
+/// Blocks of a device.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Blocks {
+    /// Ascending, in turn: how many are left out since the last ones, and how many follow.
+    #[prost(uint64, repeated, tag = "1")]
+    pub gaps_and_lengths: Vec<u64>,
 }

@@ -10,6 +10,10 @@
 //! at every instant `root` is either the old one or the new one, whole. Files that no root names
 //! are left by a crash and removed at the next opening ([`remove_strays`]).
 //!
+//! A file that the root names and that cannot be read makes the table or the index that it belongs to a
+//! [damaged](super::damage) one, and nothing else: the root says of each file which blocks its segment has, so that
+//! these are known to be taken without it. A root that is damaged itself is refused.
+//!
 //! Deliberately absent: a log. Each statement that writes is one root replacement (issue 2, part 2).
 
 use std::collections::BTreeMap;
@@ -18,12 +22,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_media::files;
+use cleave_media::{Extent, files};
 use cleave_store::{
     Format, FrameError, SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap,
 };
 use prost::Message;
 
+use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::{
@@ -38,17 +43,22 @@ use crate::storage_error::StorageError;
 pub const ROOT_FORMAT: Format =
     Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=4 };
 
+mod blocks;
+
 const ROOT: &str = "root";
 const ROOT_NEW: &str = "root.new";
 const SEGMENTS: &str = "segments";
 
-/// Checksum and length of a sealed segment's file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the root says of a sealed segment's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentFile {
     /// CRC-32C of the whole file.
     pub checksum: u32,
     /// Length in bytes.
     pub bytes: u64,
+    /// What the segment occupies, ascending, neighbours joined; None: an earlier build wrote the root, which does not
+    /// say, and the file cannot be read.
+    pub extents: Option<Arc<[Extent]>>,
 }
 
 /// True if `directory` has a root, of whatever kind.
@@ -56,11 +66,12 @@ pub fn exists(directory: &Path) -> bool {
     directory.join(ROOT).exists()
 }
 
-/// Reads the root and every segment directory that it names.
+/// Reads the root and every segment directory that it names. Tables and indexes of which a segment file cannot be read
+/// are among the damaged ones.
 ///
 /// # Errors
 /// [`StorageError::NotADatabase`] where there is no root or another kind of file; [`StorageError::NewerFormat`];
-/// [`StorageError::Damaged`] naming the file that is truncated, altered or missing; [`Error::Io`].
+/// [`StorageError::Damaged`] for a root that is truncated or altered; [`Error::Io`].
 pub fn read(directory: &Path) -> Result<CatalogState> {
     let (state, faults) = read_sound(directory)?;
     match faults.into_iter().next() {
@@ -69,22 +80,21 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
     }
 }
 
-/// A part of a root that is damaged, while the root is not.
+/// What a root says of a table that no root can say, though it is as it was written.
 #[derive(Debug)]
-pub(crate) struct PartFault {
-    /// The table that it belongs to.
+pub(crate) struct TableFault {
+    /// The table, where that much can be read.
     pub(crate) table: Option<String>,
-    /// The segment, where it is one's directory.
-    pub(crate) segment: Option<SegmentId>,
     /// What is wrong.
     pub(crate) error: Error,
 }
 
-/// As [`read`], but tables with damaged parts are left out, and the parts told.
+/// As [`read`], but tables of which the root says what cannot be are left out, and told. Not for an opening that
+/// writes a root: it would not have them.
 ///
 /// # Errors
-/// As [`read`], where the root itself is at fault.
-pub(crate) fn read_sound(directory: &Path) -> Result<(CatalogState, Vec<PartFault>)> {
+/// As [`read`], where the root as a whole is at fault.
+pub(crate) fn read_sound(directory: &Path) -> Result<(CatalogState, Vec<TableFault>)> {
     let path = directory.join(ROOT);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
@@ -114,17 +124,16 @@ pub(crate) fn read_sound(directory: &Path) -> Result<(CatalogState, Vec<PartFaul
 /// Reads the file of a segment again, and compares it with what the root says.
 ///
 /// # Errors
-/// [`StorageError::Damaged`], [`Error::Io`].
+/// What is wrong with it.
 pub(crate) fn verify_segment(
     directory: &Path,
     segment: SegmentId,
-    file: SegmentFile,
-) -> Result<()> {
+    file: &SegmentFile,
+) -> Result<(), SegmentFault> {
     let path = segment_path(directory, segment);
-    let bytes = read_segment(&path, file)?;
-    SegmentDirectory::decode(&bytes)
-        .map(drop)
-        .map_err(|error| StorageError::Damaged { path, reason: error.to_string() }.into())
+    let fault = |reason: String| SegmentFault { segment, path: path.clone(), reason };
+    let bytes = read_segment(&path, file).map_err(fault)?;
+    SegmentDirectory::decode(&bytes).map(drop).map_err(|error| fault(error.to_string()))
 }
 
 /// Replaces the root by `state`. Sealed segments must have been written before.
@@ -192,7 +201,11 @@ pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<Seg
     let bytes = segment.encode();
     let path = segment_path(directory, segment.segment);
     files::write_durably(&path, &bytes).map_err(|error| file_error(&path, "write", error))?;
-    Ok(SegmentFile { checksum: crc32c::crc32c(&bytes), bytes: bytes.len() as u64 })
+    Ok(SegmentFile {
+        checksum: crc32c::crc32c(&bytes),
+        bytes: bytes.len() as u64,
+        extents: Some(blocks::joined(segment)),
+    })
 }
 
 /// Makes the names of all segment files durable.
@@ -226,8 +239,9 @@ pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
     for entry in entries {
         let entry = entry.map_err(|error| file_error(&segments, "read", error))?;
         let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-        // A name that is no number is none of ours, and stays.
-        if id.is_some_and(|id| !state.files.contains_key(&SegmentId(id))) {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        // A name that is no number is none of ours, nor is a folder, and stays.
+        if !is_folder && id.is_some_and(|id| !state.files.contains_key(&SegmentId(id))) {
             files::remove(&entry.path())
                 .map_err(|error| file_error(&entry.path(), "remove", error))?;
         }
@@ -253,6 +267,9 @@ pub fn is_blank(directory: &Path) -> Result<bool> {
 }
 
 fn encode(state: &CatalogState) -> Vec<u8> {
+    let tables = state.tables.values().map(|table| encode_table(table, state));
+    let damaged = state.damaged.values().map(|table| table.message.clone());
+    let tables = tables.chain(damaged).collect();
     proto::Root {
         database: state.database.0.to_vec(),
         epoch: state.epoch,
@@ -262,7 +279,7 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         next_segment: state.next_segment,
         next_device: state.next_device,
         devices: state.devices.values().map(encode_device).collect(),
-        tables: state.tables.values().map(|table| encode_table(table, state)).collect(),
+        tables,
     }
     .encode_to_vec()
 }
@@ -301,41 +318,52 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
             directory: None,
             file_checksum: file.checksum,
             file_bytes: file.bytes,
+            blocks: file.extents.as_deref().map(blocks::encode),
         },
         None => proto::SegmentPlace {
             segment: segment.segment.0,
             directory: Some(segment.encode()),
             file_checksum: 0,
             file_bytes: 0,
+            blocks: None,
         },
     };
+    let tablet = |(at, tablet): (usize, &Arc<TabletState>)| {
+        let sound = tablet.indexes.iter().map(|index| {
+            let runs = index.runs().map(place).collect();
+            let part = proto::Index { runs, vid_covered: index.vid_covered };
+            (index.definition().id, part)
+        });
+        let damaged = table.damaged.iter().filter_map(|index| {
+            let part = index.parts.get(at)?;
+            Some((index.definition.id, part.clone()))
+        });
+        proto::Tablet {
+            id: tablet.id.0,
+            device: tablet.device.0,
+            next_vid: tablet.next_vid,
+            heap: tablet.heap.iter().map(place).collect(),
+            version_map: tablet.version_map.encode(),
+            indexes: by_id(sound.chain(damaged)),
+        }
+    };
+    let sound = table.indexes.iter().chain(table.damaged.iter().map(|index| &index.definition));
     proto::Table {
         schema: table.schema.encode(),
-        tablets: table
-            .tablets
-            .iter()
-            .map(|tablet| proto::Tablet {
-                id: tablet.id.0,
-                device: tablet.device.0,
-                next_vid: tablet.next_vid,
-                heap: tablet.heap.iter().map(place).collect(),
-                version_map: tablet.version_map.encode(),
-                indexes: tablet
-                    .indexes
-                    .iter()
-                    .map(|index| proto::Index {
-                        runs: index.runs().map(place).collect(),
-                        vid_covered: index.vid_covered,
-                    })
-                    .collect(),
-            })
-            .collect(),
-        indexes: table.indexes.iter().map(|index| encode_index(index)).collect(),
+        tablets: table.tablets.iter().enumerate().map(tablet).collect(),
+        indexes: by_id(sound.map(|index| (index.id, encode_index(index)))),
         hash_columns: match &table.division {
             Division::LoadOrder => Vec::new(),
             Division::Hash(ids) => ids.clone(),
         },
     }
+}
+
+/// Indexes, or parts of them, ascending by the id of the index: as a root has them.
+fn by_id<T>(indexes: impl Iterator<Item = (u32, T)>) -> Vec<T> {
+    let mut indexes: Vec<(u32, T)> = indexes.collect();
+    indexes.sort_by_key(|(id, _)| *id);
+    indexes.into_iter().map(|(_, index)| index).collect()
 }
 
 fn encode_index(index: &IndexDefinition) -> proto::IndexDefinition {
@@ -358,8 +386,22 @@ struct Decoder<'a> {
     directory: &'a Path,
     path: &'a Path,
     files: BTreeMap<SegmentId, SegmentFile>,
-    /// Parts that are damaged; the tables that they belong to are left out.
-    faults: Vec<PartFault>,
+    /// Tables of which the root says what cannot be; they are left out.
+    faults: Vec<TableFault>,
+}
+
+/// A table as a root has it.
+enum Decoded {
+    Sound(TableState),
+    Damaged(DamagedTable),
+}
+
+/// Segments of a heap or of an index's part, as far as they can be read.
+struct Segments {
+    directories: Vec<Arc<SegmentDirectory>>,
+    faults: Vec<SegmentFault>,
+    /// What they occupy; of use where some of them cannot be read.
+    space: Occupied,
 }
 
 impl Decoder<'_> {
@@ -371,19 +413,17 @@ impl Decoder<'_> {
             let entry = self.device(device)?;
             devices.insert(entry.id, entry);
         }
-        let mut tables = BTreeMap::new();
+        let (mut tables, mut damaged) = (BTreeMap::new(), BTreeMap::new());
         for table in root.tables {
-            let sound = self.faults.len();
             let name = TableSchema::decode(&table.schema).ok().map(|schema| schema.name);
-            match self.table(table).and_then(|table| self.placed(table, &devices)) {
-                Ok(table) if self.faults.len() == sound => {
+            match self.table(table, &devices) {
+                Ok(Decoded::Sound(table)) => {
                     tables.insert(table.schema.name.clone(), Arc::new(table));
                 }
-                Ok(_) => {}
-                Err(error) => self.faults.push(PartFault { table: None, segment: None, error }),
-            }
-            for fault in self.faults.iter_mut().skip(sound) {
-                fault.table.clone_from(&name);
+                Ok(Decoded::Damaged(table)) => {
+                    damaged.insert(table.schema.name.clone(), Arc::new(table));
+                }
+                Err(error) => self.faults.push(TableFault { table: name, error }),
             }
         }
         Ok(CatalogState {
@@ -396,23 +436,9 @@ impl Decoder<'_> {
             next_device: root.next_device,
             devices,
             tables,
+            damaged,
             files: std::mem::take(&mut self.files),
         })
-    }
-
-    /// `table`, all of whose tablets lie on `devices`.
-    fn placed(
-        &self,
-        table: TableState,
-        devices: &BTreeMap<DeviceId, DeviceEntry>,
-    ) -> Result<TableState> {
-        match table.tablets.iter().find(|tablet| !devices.contains_key(&tablet.device)) {
-            None => Ok(table),
-            Some(tablet) => Err(self.damaged(&format!(
-                "table \"{}\" lies on device {}, which it does not list",
-                table.schema.name, tablet.device
-            ))),
-        }
     }
 
     fn device(&self, device: proto::Device) -> Result<DeviceEntry> {
@@ -441,33 +467,19 @@ impl Decoder<'_> {
         Ok(DeviceEntry { id: DeviceId(device.id), name: device.name, identity, kind })
     }
 
-    fn table(&mut self, table: proto::Table) -> Result<TableState> {
+    /// `table`, all of whose tablets lie on `devices`. All its files are read, so that all that is wrong is known.
+    fn table(
+        &mut self,
+        table: proto::Table,
+        devices: &BTreeMap<DeviceId, DeviceEntry>,
+    ) -> Result<Decoded> {
         let schema = TableSchema::decode(&table.schema)
             .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
         let schema = Arc::new(schema);
-        let mut shapes: Vec<Arc<IndexShape>> = Vec::with_capacity(table.indexes.len());
-        for index in table.indexes {
-            let definition = decode_index(index);
-            let is_new = shapes.last().is_none_or(|last| last.definition.id < definition.id);
-            let is_key = definition.id == PRIMARY_KEY;
-            let columns = || definition.columns.iter().map(|column| column.column);
-            if !is_new || is_key && !columns().eq(schema.primary_key.iter().copied()) {
-                let (name, table) = (&definition.name, &schema.name);
-                return Err(self.damaged(&format!("\"{name}\" is no index of \"{table}\"")));
-            }
-            let shape = IndexShape::new(Arc::new(definition), &schema);
-            shapes.push(shape.map_err(|error| self.damaged(&error.to_string()))?);
-        }
-        let has_key = shapes.first().is_some_and(|first| first.definition.id == PRIMARY_KEY);
-        if has_key == schema.primary_key.is_empty() {
-            return Err(self.damaged(&format!(
-                "table \"{}\" and its indexes do not agree on whether it has a key",
-                schema.name
-            )));
-        }
-        let division = match table.hash_columns {
-            none if none.is_empty() => Division::LoadOrder,
-            ids => Division::Hash(ids),
+        let shapes = self.shapes(&table.indexes, &schema)?;
+        let division = match table.hash_columns.as_slice() {
+            [] => Division::LoadOrder,
+            ids => Division::Hash(ids.to_vec()),
         };
         division.tablet_key(&schema).map_err(|error| self.damaged(&error.to_string()))?;
         if table.tablets.is_empty() || (0..).zip(&table.tablets).any(|(id, tablet)| tablet.id != id)
@@ -477,88 +489,187 @@ impl Decoder<'_> {
                 schema.name
             )));
         }
-        let tablets = table
-            .tablets
-            .into_iter()
-            .map(|tablet| self.tablet(tablet, &schema, &shapes).map(Arc::new))
-            .collect::<Result<_, _>>()?;
-        let indexes = shapes.iter().map(|shape| Arc::clone(&shape.definition)).collect();
-        Ok(TableState { schema, indexes, tablets, division })
+        let mut tablets = Vec::with_capacity(table.tablets.len());
+        for tablet in &table.tablets {
+            if !devices.contains_key(&DeviceId(tablet.device)) {
+                return Err(self.damaged(&format!(
+                    "table \"{}\" lies on device {}, which it does not list",
+                    schema.name, tablet.device
+                )));
+            }
+            tablets.push(self.tablet(tablet, &schema, shapes.len())?);
+        }
+        if tablets.iter().any(|tablet| !tablet.heap.faults.is_empty()) {
+            let parts = tablets.into_iter().flat_map(|tablet| {
+                std::iter::once(tablet.heap).chain(tablet.indexes.into_iter().map(|part| part.runs))
+            });
+            let (faults, space): (Vec<_>, Vec<_>) =
+                parts.map(|part| (part.faults, part.space)).unzip();
+            let faults = faults.into_iter().flatten().collect();
+            return Ok(Decoded::Damaged(DamagedTable { schema, faults, message: table, space }));
+        }
+        let mut damaged = damaged_indexes(&shapes, &tablets);
+        let tablets = tablets.into_iter().zip(table.tablets);
+        let tablets = tablets
+            .map(|(tablet, message)| self.sound(tablet, message, &shapes, &mut damaged))
+            .collect::<Result<_>>()?;
+        let is_sound = |index: &&Arc<IndexDefinition>| {
+            damaged.iter().all(|damaged| damaged.definition.id != index.id)
+        };
+        let indexes = shapes.iter().map(|shape| &shape.definition).filter(is_sound);
+        let indexes = indexes.map(Arc::clone).collect();
+        let damaged = damaged.into_iter().map(Arc::new).collect();
+        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged }))
+    }
+
+    /// A tablet whose heap can be read, without its parts of indexes that are damaged, which get them.
+    fn sound(
+        &self,
+        tablet: DecodedTablet,
+        message: proto::Tablet,
+        shapes: &[Arc<IndexShape>],
+        damaged: &mut [DamagedIndex],
+    ) -> Result<Arc<TabletState>> {
+        let mut indexes = Vec::with_capacity(shapes.len());
+        let parts = tablet.indexes.into_iter().zip(message.indexes);
+        for ((part, message), shape) in parts.zip(shapes) {
+            let place = damaged.iter_mut().find(|d| d.definition.id == shape.definition.id);
+            let Some(place) = place else {
+                let runs = part.runs.directories;
+                let index = TabletIndex::stored(Arc::clone(shape), runs, part.vid_covered)
+                    .map_err(|error| self.damaged(&error.to_string()))?;
+                indexes.push(Arc::new(index));
+                continue;
+            };
+            place.faults.extend(part.runs.faults);
+            place.parts.push(message);
+            place.space.push(part.runs.space);
+        }
+        Ok(Arc::new(TabletState {
+            id: TabletId(message.id),
+            device: DeviceId(message.device),
+            next_vid: message.next_vid,
+            heap: tablet.heap.directories,
+            version_map: Arc::new(tablet.version_map),
+            indexes,
+        }))
+    }
+
+    /// The indexes of the table `schema`, which has one of its key if it has a key.
+    fn shapes(
+        &self,
+        indexes: &[proto::IndexDefinition],
+        schema: &Arc<TableSchema>,
+    ) -> Result<Vec<Arc<IndexShape>>> {
+        let mut shapes: Vec<Arc<IndexShape>> = Vec::with_capacity(indexes.len());
+        for index in indexes {
+            let definition = decode_index(index);
+            let is_new = shapes.last().is_none_or(|last| last.definition.id < definition.id);
+            let is_key = definition.id == PRIMARY_KEY;
+            let columns = || definition.columns.iter().map(|column| column.column);
+            if !is_new || is_key && !columns().eq(schema.primary_key.iter().copied()) {
+                let (name, table) = (&definition.name, &schema.name);
+                return Err(self.damaged(&format!("\"{name}\" is no index of \"{table}\"")));
+            }
+            let shape = IndexShape::new(Arc::new(definition), schema);
+            shapes.push(shape.map_err(|error| self.damaged(&error.to_string()))?);
+        }
+        let has_key = shapes.first().is_some_and(|first| first.definition.id == PRIMARY_KEY);
+        if has_key == schema.primary_key.is_empty() {
+            return Err(self.damaged(&format!(
+                "table \"{}\" and its indexes do not agree on whether it has a key",
+                schema.name
+            )));
+        }
+        Ok(shapes)
     }
 
     fn tablet(
         &mut self,
-        tablet: proto::Tablet,
+        tablet: &proto::Tablet,
         schema: &TableSchema,
-        shapes: &[Arc<IndexShape>],
-    ) -> Result<TabletState> {
-        let table = schema.table_id;
-        let heap = self.segments(tablet.heap, table)?;
+        index_count: usize,
+    ) -> Result<DecodedTablet> {
+        let device = DeviceId(tablet.device);
+        let heap = self.segments(&tablet.heap, schema.table_id, device)?;
         let version_map = VersionMap::decode(&tablet.version_map)
             .map_err(|error| self.damaged(&format!("a version map: {error}")))?;
-        if tablet.indexes.len() != shapes.len() {
+        if tablet.indexes.len() != index_count {
             return Err(self.damaged(&format!(
-                "a tablet of table \"{}\" has {} of its {} indexes",
+                "a tablet of table \"{}\" has {} of its {index_count} indexes",
                 schema.name,
                 tablet.indexes.len(),
-                shapes.len()
             )));
         }
-        let mut indexes = Vec::with_capacity(shapes.len());
-        for (index, shape) in tablet.indexes.into_iter().zip(shapes) {
-            let runs = self.segments(index.runs, table)?;
-            let index = TabletIndex::stored(Arc::clone(shape), runs, index.vid_covered)
-                .map_err(|error| self.damaged(&error.to_string()))?;
-            indexes.push(Arc::new(index));
+        let mut indexes = Vec::with_capacity(index_count);
+        for index in &tablet.indexes {
+            let runs = self.segments(&index.runs, schema.table_id, device)?;
+            indexes.push(DecodedIndex { runs, vid_covered: index.vid_covered });
         }
-        Ok(TabletState {
-            id: TabletId(tablet.id),
-            device: DeviceId(tablet.device),
-            next_vid: tablet.next_vid,
-            heap,
-            version_map: Arc::new(version_map),
-            indexes,
-        })
+        Ok(DecodedTablet { heap, version_map, indexes })
     }
 
     fn segments(
         &mut self,
-        places: Vec<proto::SegmentPlace>,
+        places: &[proto::SegmentPlace],
         table: u32,
-    ) -> Result<Vec<Arc<SegmentDirectory>>> {
-        let mut segments = Vec::with_capacity(places.len());
+        device: DeviceId,
+    ) -> Result<Segments> {
+        let mut segments = Segments {
+            directories: Vec::with_capacity(places.len()),
+            faults: Vec::new(),
+            space: Occupied { device, extents: Vec::new(), is_known: true },
+        };
         for place in places {
-            let segment = Some(SegmentId(place.segment));
-            match self.segment(place, table) {
-                Ok(directory) => segments.push(Arc::new(directory)),
-                Err(error) => self.faults.push(PartFault { table: None, segment, error }),
+            let segment = SegmentId(place.segment);
+            let directory = match &place.directory {
+                None => self.segment_file(place, table, &mut segments.space)?,
+                Some(bytes) => {
+                    let directory = decode_segment(bytes, segment, table)
+                        .map_err(|reason| self.damaged(&reason))?;
+                    segments.space.extents.extend(directory.extents());
+                    Ok(directory)
+                }
+            };
+            match directory {
+                Ok(directory) => segments.directories.push(Arc::new(directory)),
+                Err(fault) => segments.faults.push(fault),
             }
         }
         Ok(segments)
     }
 
-    fn segment(&mut self, place: proto::SegmentPlace, table: u32) -> Result<SegmentDirectory> {
-        let id = SegmentId(place.segment);
-        let (bytes, path) = match place.directory {
-            Some(directory) => (directory, self.path.to_owned()),
-            None => {
-                let path = segment_path(self.directory, id);
-                let file = SegmentFile { checksum: place.file_checksum, bytes: place.file_bytes };
-                self.files.insert(id, file);
-                (read_segment(&path, file)?, path)
+    /// The directory of a segment with a file of its own, or why it cannot be read. What the segment occupies goes to
+    /// `space`, as far as it is known.
+    fn segment_file(
+        &mut self,
+        place: &proto::SegmentPlace,
+        table: u32,
+        space: &mut Occupied,
+    ) -> Result<Result<SegmentDirectory, SegmentFault>> {
+        let segment = SegmentId(place.segment);
+        let extents = match &place.blocks {
+            None => None,
+            Some(blocks) => {
+                let none = || self.damaged(&format!("the blocks of {segment} are none"));
+                Some(blocks::decode(blocks).ok_or_else(none)?)
             }
         };
-        let damaged =
-            |reason: String| Error::from(StorageError::Damaged { path: path.clone(), reason });
-        let segment = SegmentDirectory::decode(&bytes)
-            .map_err(|error| damaged(format!("the directory of segment {}: {error}", id.0)))?;
-        if segment.segment != id || segment.table_id != table {
-            return Err(damaged(format!(
-                "the directory of segment {} of table {table} is that of segment {} of table {}",
-                id.0, segment.segment.0, segment.table_id
-            )));
+        let path = segment_path(self.directory, segment);
+        let mut file =
+            SegmentFile { checksum: place.file_checksum, bytes: place.file_bytes, extents };
+        let directory = read_segment(&path, &file)
+            .and_then(|bytes| decode_segment(&bytes, segment, table))
+            .map_err(|reason| SegmentFault { segment, path, reason });
+        if let (None, Ok(directory)) = (&file.extents, &directory) {
+            file.extents = Some(blocks::joined(directory));
         }
-        Ok(segment)
+        match &file.extents {
+            Some(extents) => space.extents.extend(extents.iter()),
+            None => space.is_known = false,
+        }
+        self.files.insert(segment, file);
+        Ok(directory)
     }
 
     fn damaged(&self, reason: &str) -> Error {
@@ -566,16 +677,62 @@ impl Decoder<'_> {
     }
 }
 
-fn decode_index(index: proto::IndexDefinition) -> IndexDefinition {
-    let column = |column: proto::IndexColumn| IndexColumn {
+/// A tablet as a root has it.
+struct DecodedTablet {
+    heap: Segments,
+    version_map: VersionMap,
+    indexes: Vec<DecodedIndex>,
+}
+
+/// A tablet's part of an index.
+struct DecodedIndex {
+    runs: Segments,
+    vid_covered: u64,
+}
+
+/// Those of the indexes `shapes` that have a run in any of `tablets` that cannot be read; their parts are yet to come.
+fn damaged_indexes(shapes: &[Arc<IndexShape>], tablets: &[DecodedTablet]) -> Vec<DamagedIndex> {
+    let is_damaged = |at: usize| {
+        let mut parts = tablets.iter().filter_map(|tablet| tablet.indexes.get(at));
+        parts.any(|part| !part.runs.faults.is_empty())
+    };
+    let damaged = shapes.iter().enumerate().filter(|(at, _)| is_damaged(*at));
+    let damaged = damaged.map(|(_, shape)| DamagedIndex {
+        definition: Arc::clone(&shape.definition),
+        faults: Vec::new(),
+        parts: Vec::new(),
+        space: Vec::new(),
+    });
+    damaged.collect()
+}
+
+/// The directory of `segment`, of the table with the number `table`; or why `bytes` are none.
+fn decode_segment(
+    bytes: &[u8],
+    segment: SegmentId,
+    table: u32,
+) -> Result<SegmentDirectory, String> {
+    let directory = SegmentDirectory::decode(bytes)
+        .map_err(|error| format!("the directory of segment {}: {error}", segment.0))?;
+    if directory.segment != segment || directory.table_id != table {
+        return Err(format!(
+            "the directory of segment {} of table {table} is that of segment {} of table {}",
+            segment.0, directory.segment.0, directory.table_id
+        ));
+    }
+    Ok(directory)
+}
+
+fn decode_index(index: &proto::IndexDefinition) -> IndexDefinition {
+    let column = |column: &proto::IndexColumn| IndexColumn {
         column: column.column,
         descending: column.descending,
         nulls_first: column.nulls_first,
     };
     IndexDefinition {
         id: index.id,
-        name: index.name,
-        columns: index.columns.into_iter().map(column).collect(),
+        name: index.name.clone(),
+        columns: index.columns.iter().map(column).collect(),
         unique: index.unique,
         constraint: index.constraint,
     }
@@ -595,22 +752,20 @@ fn frame_error(fault: FrameError, directory: &Path, path: &Path) -> Error {
     .into()
 }
 
-fn read_segment(path: &Path, expected: SegmentFile) -> Result<Vec<u8>> {
-    let damaged = |reason: &str| {
-        Error::from(StorageError::Damaged { path: path.to_owned(), reason: reason.to_owned() })
-    };
+/// The bytes of a segment's file, if they are what the root says, or why they are not.
+fn read_segment(path: &Path, expected: &SegmentFile) -> Result<Vec<u8>, String> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(damaged("the root names it, but it is missing"));
+            return Err("the root names it, but it is missing".to_owned());
         }
-        Err(error) => return Err(file_error(path, "read", error)),
+        Err(error) => return Err(error.to_string()),
     };
     if bytes.len() as u64 != expected.bytes {
-        return Err(damaged("it does not have the length that the root says"));
+        return Err("it does not have the length that the root says".to_owned());
     }
     if crc32c::crc32c(&bytes) != expected.checksum {
-        return Err(damaged("it fails its checksum"));
+        return Err("it fails its checksum".to_owned());
     }
     Ok(bytes)
 }

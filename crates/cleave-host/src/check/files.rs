@@ -3,12 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cleave_store::SegmentId;
+
 use super::{CheckReport, Fault, Place};
-use crate::catalog::CatalogState;
-use crate::catalog::root::{self, PartFault};
+use crate::catalog::damage::{DamagedIndex, DamagedTable, SegmentFault};
+use crate::catalog::root::{self, TableFault};
+use crate::catalog::{CatalogState, TableState};
 use crate::database::{Database, OpenOptions};
 use crate::engine::{blocking, joined};
 use crate::error::{Error, Result};
+use crate::index::TabletIndex;
 use crate::statistics;
 use crate::storage_error::StorageError;
 
@@ -24,8 +28,15 @@ pub(super) async fn open(
 ) -> Result<Option<Arc<Database>>> {
     match Database::look(directory, options.create(false)).await {
         Ok((database, faults)) => {
-            report.counts.files = database.catalog().files.len() as u64;
-            faults.into_iter().for_each(|fault| note(fault, report));
+            let state = database.catalog();
+            report.counts.files = state.files.len() as u64;
+            for TableFault { table, error } in faults {
+                let (file, reason) = told(&error);
+                report.findings.add(Place { file, table, ..Place::default() }, Fault::File(reason));
+            }
+            for (table, index, fault) in state.segment_faults() {
+                note(Some(table), index, fault, report);
+            }
             Ok(Some(database))
         }
         Err(Error::Storage(error)) => match &*error {
@@ -43,18 +54,50 @@ pub(super) async fn open(
 /// Reads the files that `state`, one of an open database's, names again.
 pub(super) async fn verify(database: &Database, state: &CatalogState, report: &mut CheckReport) {
     for (segment, file) in &state.files {
-        let (segment, file, directory) = (*segment, *file, database.directory().to_owned());
-        let read = move || root::verify_segment(&directory, segment, file);
-        let outcome = joined(blocking(read).await).flatten();
+        let (segment, file) = (*segment, file.clone());
+        let directory = database.directory().to_owned();
+        let read = move || root::verify_segment(&directory, segment, &file);
+        let outcome = joined(blocking(read).await);
         // Files of segments that a commit left go with it, while this state is still held.
         if !database.catalog().files.contains_key(&segment) {
             continue;
         }
         report.counts.files += 1;
-        if let Err(error) = outcome {
-            note(PartFault { table: None, segment: Some(segment), error }, report);
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => {
+                let (table, index) = owner(state, segment);
+                note(table.as_deref(), index.as_deref(), &fault, report);
+            }
+            Err(error) => {
+                let place = Place { segment: Some(segment), ..Place::default() };
+                report.findings.add(place, Fault::File(error.to_string()));
+            }
         }
     }
+}
+
+/// The table that `segment` belongs to, and the index where it is one's.
+fn owner(state: &CatalogState, segment: SegmentId) -> (Option<String>, Option<String>) {
+    let name = |table: &TableState| Some(table.schema.name.clone());
+    for table in state.tables() {
+        for tablet in &table.tablets {
+            if tablet.segment(segment).is_some() {
+                return (name(table), None);
+            }
+            let has = |index: &&Arc<TabletIndex>| index.runs().any(|run| run.segment == segment);
+            if let Some(index) = tablet.indexes.iter().find(has) {
+                return (name(table), Some(index.definition().name.clone()));
+            }
+        }
+        let has = |index: &&Arc<DamagedIndex>| index.segments().any(|found| found == segment);
+        if let Some(index) = table.damaged.iter().find(has) {
+            return (name(table), Some(index.definition.name.clone()));
+        }
+    }
+    let has = |table: &&Arc<DamagedTable>| table.segments().any(|found| found == segment);
+    let damaged = state.damaged_tables().find(has);
+    (damaged.map(|table| table.schema.name.clone()), None)
 }
 
 /// Reads the files of statistics again.
@@ -68,10 +111,15 @@ pub(super) fn check_statistics(state: &CatalogState, directory: &Path, report: &
     }
 }
 
-fn note(fault: PartFault, report: &mut CheckReport) {
-    let PartFault { table, segment, error } = fault;
-    let (file, reason) = told(&error);
-    report.findings.add(Place { file, table, segment, ..Place::default() }, Fault::File(reason));
+fn note(table: Option<&str>, index: Option<&str>, fault: &SegmentFault, report: &mut CheckReport) {
+    let place = Place {
+        file: Some(fault.path.clone()),
+        table: table.map(str::to_owned),
+        index: index.map(str::to_owned),
+        segment: Some(fault.segment),
+        ..Place::default()
+    };
+    report.findings.add(place, Fault::File(fault.reason.clone()));
 }
 
 /// The file that is at fault, and why.

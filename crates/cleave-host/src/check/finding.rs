@@ -102,7 +102,10 @@ impl Fault {
     #[must_use]
     pub fn advice(&self) -> &'static str {
         match self {
-            Self::File(_) => "restore the file from a copy made with this media",
+            Self::File(_) => {
+                "restore the file from a copy made with this media; a table or index whose segment file is lost can be \
+                 dropped"
+            }
             Self::Space(_) => "copy out the tables that can be read, and restore the database",
             Self::Page(_) | Self::Media(_) => {
                 "restore the device's media from a copy; statements that do not touch the page work"

@@ -3,11 +3,13 @@
 //! What enters is a folder ([`check`]) or an open database ([`Database::check`]); what leaves is a [`CheckReport`]:
 //! what was verified, and a [`Finding`] for each thing that does not hold. In order:
 //!
-//! 1. [`files`]: the root, the segment files that it names; tables whose parts are damaged are left out of the rest.
+//! 1. [`files`]: the root, the segment files that it names; tables and indexes whose files are damaged are left out of
+//!    the rest.
 //! 2. [`space`]: no block belongs to two pages, none lies beyond the media, none is taken for free.
 //! 3. [`maps`]: every VID of a version map has its row's place in a directory, every chain ends.
 //! 4. [`pages`]: each page is read as blocks, past the buffer pool: checksums, values, bounds, versions.
 //! 5. [`indexes`]: each entry points to a row with that very key, and each row is found.
+//! 6. [`unique`]: no two tablets of a table have the same key of a unique index.
 //!
 //! Invariants: nothing is written; the check goes on after a fault; memory is bounded by [`CheckOptions`], whatever
 //! the size of the database; what follows from a fault that was told is not told again where that can be known.
@@ -20,6 +22,7 @@ mod indexes;
 mod maps;
 mod pages;
 mod space;
+mod unique;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -161,6 +164,7 @@ async fn run(
     let mut done = Progress::new(state, options);
     for table in state.tables() {
         report.counts.tables += 1;
+        let mut checked = Vec::with_capacity(table.tablets.len());
         for tablet in &table.tablets {
             let Some(device) = database.device(tablet.device) else { continue };
             let work = Arc::new(Work::new(state, table, tablet, device));
@@ -174,8 +178,10 @@ async fn run(
             } else if !options.quick {
                 maps::check_chains(&work, &damaged, &mut report).await;
                 indexes::check(&work, &damaged, options, &mut report).await;
+                checked.push((work, damaged));
             }
         }
+        unique::check(&checked, options, &mut report).await;
     }
     Ok(report)
 }

@@ -12,6 +12,9 @@ use super::Device;
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
 
+/// SQLSTATE of a device without space.
+pub(crate) const DISK_FULL: &str = "53100";
+
 /// Space on one device that a statement took. What is still claimed when the last holder lets go
 /// is free again, unless it was committed.
 ///
@@ -42,18 +45,38 @@ impl Claim {
         Self { device, state: Mutex::default(), under_way: watch::Sender::new(0) }
     }
 
-    /// Takes space.
-    pub(crate) fn take(&self, block_count: u32) -> Extent {
+    /// Takes space, and tells the device that the statement will write to it. Where the device has not as much, none is
+    /// taken.
+    ///
+    /// One at a time asks a device for space: what another one had taken and will not get would keep this one from
+    /// what there is.
+    ///
+    /// # Errors
+    /// As [`Device::call`], with [`DISK_FULL`] where there is no room; [`StorageError::Restarted`] as
+    /// [`Claim::sync_written`]; [`StorageError::SpaceUnknown`].
+    pub(crate) async fn acquire(&self, block_count: u32) -> Result<Extent> {
+        let _turn = self.device.acquiring.lock().await;
+        let extent = self.take(block_count);
+        match self.reserve(extent).await {
+            Ok(()) => Ok(extent),
+            Err(error) => {
+                if error.sqlstate() == DISK_FULL {
+                    self.give_back(extent);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn take(&self, block_count: u32) -> Extent {
         let extent = self.device.space_map().map.allocate(block_count);
         self.state().extents.push(extent);
         extent
     }
 
     /// Tells the device that the statement will write to `extent`, which was taken.
-    ///
-    /// # Errors
-    /// As [`Device::call`]; [`StorageError::Restarted`] as [`Claim::sync_written`].
-    pub(crate) async fn reserve(&self, extent: Extent) -> Result<()> {
+    async fn reserve(&self, extent: Extent) -> Result<()> {
+        self.device.check_space_known()?;
         let reserved = self.device.reserve(vec![extent]);
         let is_known = self.state().incarnation.is_some();
         if is_known || self.device.mode() == AttachMode::Embedded {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use cleave_store::{PageClass, SegmentDirectory, SegmentId, SegmentKind, ZoneValue};
 
 use super::absent;
+use crate::catalog::damage::SegmentFault;
 use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
-use crate::error::{Error, NameKind, Result};
+use crate::error::Result;
 use crate::storage_error::Identity;
 use crate::value::value_text;
 
@@ -25,6 +26,14 @@ pub(super) fn root(state: &CatalogState) -> Vec<String> {
         let (id, name, address) = (device.id, &device.name, device.address());
         let identity = Identity(device.identity);
         lines.push(format!("device {id}    \"{name}\", {address}, identity {identity}"));
+    }
+    for table in state.damaged_tables() {
+        let schema = &table.schema;
+        lines.push(format!(
+            "table       \"{}\", id {}, schema version {}, cannot be used",
+            schema.name, schema.table_id, schema.version
+        ));
+        lines.extend(damaged(&table.faults));
     }
     for table in state.tables() {
         let schema = &table.schema;
@@ -61,8 +70,16 @@ pub(super) fn root(state: &CatalogState) -> Vec<String> {
             ));
             lines.extend(tablet.segments().map(|segment| format!("    {}", in_short(segment))));
         }
+        for index in &table.damaged {
+            lines.push(format!("  index \"{}\" cannot be used", index.definition.name));
+            lines.extend(damaged(&index.faults));
+        }
     }
     lines
+}
+
+fn damaged(faults: &[SegmentFault]) -> Vec<String> {
+    faults.iter().map(|fault| format!("    DAMAGED: {fault}")).collect()
 }
 
 fn in_short(segment: &SegmentDirectory) -> String {
@@ -156,7 +173,7 @@ fn hex(bound: &Option<ZoneValue>) -> String {
 }
 
 fn table<'a>(state: &'a CatalogState, name: &str) -> Result<&'a Arc<TableState>> {
-    state.table(name).ok_or_else(|| Error::unknown(NameKind::Table, name, state.table_names()))
+    state.find_table(name)
 }
 
 pub(super) fn map(state: &CatalogState, name: &str) -> Result<Vec<String>> {

@@ -46,7 +46,13 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         indexes: indexes.iter().map(empty).collect(),
     };
     let division = Division::LoadOrder;
-    Arc::new(TableState { schema, indexes, tablets: vec![Arc::new(tablet)], division })
+    Arc::new(TableState {
+        schema,
+        indexes,
+        tablets: vec![Arc::new(tablet)],
+        division,
+        damaged: Vec::new(),
+    })
 }
 
 fn state() -> CatalogState {
@@ -70,6 +76,7 @@ fn state() -> CatalogState {
         next_device: 1,
         devices: BTreeMap::new(),
         tables,
+        damaged: BTreeMap::new(),
         files: BTreeMap::new(),
     }
 }

@@ -28,7 +28,7 @@ use crate::copy::{
     RecordSplitter,
 };
 use crate::engine;
-use crate::error::{Error, NameKind, Result};
+use crate::error::{Error, Result};
 use crate::statement::{Copy, CopyEnd, CopySource, select};
 use crate::write::insert;
 
@@ -73,10 +73,7 @@ impl Session {
         format: CopyFormat,
     ) -> Result<u64> {
         let state = self.database.catalog();
-        let schema = state
-            .table(table)
-            .map(|table| Arc::clone(&table.schema))
-            .ok_or_else(|| Error::unknown(NameKind::Table, table, state.table_names()))?;
+        let schema = Arc::clone(&state.find_writable_table(table)?.schema);
         drop(state);
         let batches = match (format, end) {
             (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
@@ -180,9 +177,7 @@ impl Session {
     /// `SELECT columns FROM table`.
     fn table_query(&self, table: &str, columns: &[String]) -> Result<Box<ast::Query>> {
         let state = self.database.catalog();
-        let found = state
-            .table(table)
-            .ok_or_else(|| Error::unknown(NameKind::Table, table, state.table_names()))?;
+        let found = state.find_table(table)?;
         let all = || found.schema.columns.iter().map(|column| column.name.as_str());
         for column in columns {
             if found.schema.column(column).is_none() {

@@ -22,7 +22,7 @@ impl Session {
         let mut transaction = Transaction::begin(&self.database).await?;
         let name = &create.schema.name;
         if transaction.next.is_name_taken(name) {
-            if create.if_not_exists && transaction.next.table(name).is_some() {
+            if create.if_not_exists && transaction.next.has_table_named(name) {
                 return Ok(Outcome::done("CREATE TABLE"));
             }
             return Err(name_taken(&transaction.next, name));
@@ -83,10 +83,8 @@ impl Session {
         let mut transaction = Transaction::begin(&self.database).await?;
         let mut dropped = false;
         for name in names {
-            let found = transaction.next.index(name);
-            let found = found.map(|(table, index)| (Arc::clone(table), Arc::clone(index)));
-            let Some((table, index)) = found else {
-                if transaction.next.table(name).is_some() {
+            let Some((table, index)) = to_drop(&transaction.next, name)? else {
+                if transaction.next.has_table_named(name) {
                     return Err(wrong_kind(name, "an index"));
                 }
                 if if_exists {
@@ -108,6 +106,7 @@ impl Session {
             }
             let mut changed = TableState::clone(&table);
             changed.indexes.retain(|kept| kept.id != index.id);
+            changed.damaged.retain(|kept| kept.definition.id != index.id);
             for tablet in &mut changed.tablets {
                 let indexes = &mut Arc::make_mut(tablet).indexes;
                 indexes.retain(|kept| kept.definition().id != index.id);
@@ -122,6 +121,23 @@ impl Session {
     }
 }
 
+/// The index `name`, be it damaged, and its table.
+///
+/// # Errors
+/// [`StorageError::DamagedTable`](crate::StorageError::DamagedTable) where its table is: it goes with its table only.
+fn to_drop(
+    state: &CatalogState,
+    name: &str,
+) -> Result<Option<(Arc<TableState>, Arc<IndexDefinition>)>> {
+    if let Some(table) = state.damaged_table_of_index(name) {
+        return Err(table.error().into());
+    }
+    let damaged = state.damaged_indexes().map(|(table, index)| (table, &index.definition));
+    let mut all = state.indexes().chain(damaged);
+    let found = all.find(|(_, index)| index.name == name);
+    Ok(found.map(|(table, index)| (Arc::clone(table), Arc::clone(index))))
+}
+
 /// The error of a statement on an object of another kind than `expected`.
 pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
     Error::Invalid {
@@ -132,7 +148,7 @@ pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
 }
 
 fn name_taken(state: &CatalogState, name: &str) -> Error {
-    let kind = if state.index(name).is_some() { NameKind::Index } else { NameKind::Table };
+    let kind = if state.has_index_named(name) { NameKind::Index } else { NameKind::Table };
     Error::NameTaken { kind, name: name.to_owned() }
 }
 
@@ -165,7 +181,9 @@ fn define(
             chosen_name(&schema.name, &names, "idx", |name| state.is_name_taken(name))
         }
     };
-    let id = table.indexes.iter().map(|index| index.id).max().unwrap_or(PRIMARY_KEY) + 1;
+    let damaged = table.damaged.iter().map(|index| &index.definition);
+    let ids = table.indexes.iter().chain(damaged).map(|index| index.id);
+    let id = ids.max().unwrap_or(PRIMARY_KEY) + 1;
     Ok(Some(IndexDefinition { id, name, columns, unique: create.unique, constraint: false }))
 }
 
@@ -230,5 +248,5 @@ fn empty_table(
             indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
         }));
     }
-    Ok(TableState { schema, indexes, tablets, division })
+    Ok(TableState { schema, indexes, tablets, division, damaged: Vec::new() })
 }

@@ -19,7 +19,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use super::{Outcome, Session, now_us};
-use crate::error::{Error, Fault, NameKind, Result};
+use crate::error::{Error, Fault, Result};
 use crate::statement::defaults::default_array;
 use crate::statement::parse::is_default;
 use crate::statement::{Insert, select};
@@ -42,9 +42,8 @@ impl Session {
     /// The table that rows go to, which has the columns that are listed.
     pub(super) fn insert_target(&self, insert: &Insert) -> Result<Arc<TableSchema>> {
         let state = self.database.catalog();
-        let table = state.table(&insert.table).ok_or_else(|| {
-            Error::unknown(NameKind::Table, &insert.table, state.table_names()).at(insert.position)
-        })?;
+        let table = state.find_writable_table(&insert.table);
+        let table = table.map_err(|error| error.at(insert.position))?;
         Conform::by_position(&table.schema, &insert.columns, insert.columns.len(), 0)?;
         Ok(Arc::clone(&table.schema))
     }

@@ -31,8 +31,8 @@ impl Session {
 
     pub(super) fn show_statistics(&self, table: Option<&str>) -> Result<Outcome> {
         let state = self.database.catalog();
-        if let Some(name) = table.filter(|name| state.table(name).is_none()) {
-            return Err(Error::unknown(NameKind::Table, name, state.table_names()));
+        if let Some(name) = table {
+            state.find_table(name)?;
         }
         let batch = listing::rows(&state, self.database.statistics(), table)?;
         Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] })
@@ -52,17 +52,13 @@ impl Session {
     fn check_targets(&self, tables: &[AnalyzeTable]) -> Result<()> {
         let state = self.database.catalog();
         for target in tables {
-            let Some(table) = state.table(&target.name) else {
-                if state.index(&target.name).is_some() {
-                    return Err(
-                        super::indexes::wrong_kind(&target.name, "a table").at(target.position)
-                    );
+            let table = match state.find_table(&target.name) {
+                Err(Error::UnknownName { .. }) if state.has_index_named(&target.name) => {
+                    Err(super::indexes::wrong_kind(&target.name, "a table"))
                 }
-                let names = state.table_names();
-                return Err(
-                    Error::unknown(NameKind::Table, &target.name, names).at(target.position)
-                );
+                found => found,
             };
+            let table = table.map_err(|error| error.at(target.position))?;
             let schema = &table.schema;
             for column in &target.columns {
                 if schema.column(column).is_none() {

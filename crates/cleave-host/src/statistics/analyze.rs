@@ -44,9 +44,7 @@ pub(crate) async fn analyze(
     columns: &[String],
 ) -> Result<Analyzed> {
     let state = database.catalog();
-    let table = state
-        .table(name)
-        .ok_or_else(|| Error::unknown(NameKind::Table, name, state.table_names()))?;
+    let table = state.find_table(name)?;
     let schema = Arc::clone(&table.schema);
     let (page_count, page_bytes) = heap_size(table);
     drop(state);

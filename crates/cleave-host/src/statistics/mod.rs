@@ -95,7 +95,7 @@ impl StatisticsStore {
     /// Lets go of the statistics of tables that `state`, which is published, does not have. A file that cannot be
     /// removed is left for the next opening.
     pub(crate) fn retain(&self, state: &CatalogState) {
-        let is_gone = |table_id: &u32| state.tables().all(|t| t.schema.table_id != *table_id);
+        let is_gone = |table_id: &u32| !state.has_table_id(*table_id);
         let gone: Vec<u32> = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             known.keys().copied().filter(is_gone).collect()
@@ -137,8 +137,7 @@ pub(crate) fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()
         };
         // A name that is no number is none of ours, and stays.
         let Ok(table_id) = number.parse::<u32>() else { continue };
-        let is_known = state.tables().any(|table| table.schema.table_id == table_id);
-        if is_new || !is_known {
+        if is_new || !state.has_table_id(table_id) {
             strays.push(entry.path());
         }
     }

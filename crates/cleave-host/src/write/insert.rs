@@ -319,8 +319,7 @@ impl Part {
     /// Writes `pages` side by side, in as few commands as their size allows.
     async fn write(&self, pages: &[EncodedPage]) -> Result<Vec<BlockAddress>> {
         let block_count = pages.iter().map(EncodedPage::block_count).sum();
-        let extent = self.claim.take(block_count);
-        self.claim.reserve(extent).await?;
+        let extent = self.claim.acquire(block_count).await?;
         let mut places = Vec::with_capacity(pages.len());
         let mut next = extent.start;
         for command in commands(pages) {

@@ -39,11 +39,11 @@ use futures::{FutureExt, TryStreamExt};
 use tokio::sync::Mutex;
 
 use super::key_run::AHEAD_BLOCKS;
-use super::segment_sink::{DISK_FULL, SegmentSink};
+use super::segment_sink::SegmentSink;
 use crate::catalog::segment_extents;
 use crate::cooperative::fragment_exec::is_refusal;
 use crate::database::Database;
-use crate::device::{Claim, Device, Written};
+use crate::device::{Claim, DISK_FULL, Device, Written};
 use crate::error::{Error, Result};
 use crate::index::IndexShape;
 use crate::settings::{Settings, Split, Stack};
@@ -135,15 +135,11 @@ impl RunMerger {
         let mut blocks = old + old / SLACK_SHARE + SLACK_BLOCKS;
         for _ in 0..ATTEMPTS {
             let Ok(block_count) = u32::try_from(blocks) else { return Ok(None) };
-            let reserved = claim.take(block_count);
-            match claim.reserve(reserved).await {
+            let reserved = match claim.acquire(block_count).await {
                 // There may be room for what is needed, if not for what may be.
-                Err(error) if error.sqlstate() == DISK_FULL => {
-                    claim.give_back(reserved);
-                    return Ok(None);
-                }
-                outcome => outcome?,
-            }
+                Err(error) if error.sqlstate() == DISK_FULL => return Ok(None),
+                reserved => reserved?,
+            };
             let request = self.request(fragment.clone(), input.clone(), reserved).await?;
             let error = match claim.run_fragment(request).await? {
                 Written::Rows(rows) => {

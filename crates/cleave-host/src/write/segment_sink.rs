@@ -16,14 +16,12 @@ use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{EncodedPage, PageEntry, PageKind, PageRef, StoreError};
 
-use crate::device::{Claim, PendingWrite};
+use crate::device::{Claim, DISK_FULL, PendingWrite};
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
 
 /// Blocks claimed and reserved ahead, for segments that will grow large: 64 MiB.
 pub(crate) const AHEAD_BULK: u32 = 16 << 10;
-/// SQLSTATE of a device without space.
-pub(crate) const DISK_FULL: &str = "53100";
 /// Writes that may be under way.
 const WRITES_MAX: usize = 4;
 
@@ -116,17 +114,14 @@ impl SegmentSink {
         if let Some(rest) = self.free.take() {
             self.claim.give_back(rest);
         }
-        let mut taken = self.claim.take(block_count.max(self.ahead_blocks));
-        match self.claim.reserve(taken).await {
-            Err(error) if taken.block_count > block_count && error.sqlstate() == DISK_FULL => {
+        let taken = match self.claim.acquire(block_count.max(self.ahead_blocks)).await {
+            Err(error) if self.ahead_blocks > block_count && error.sqlstate() == DISK_FULL => {
                 // Not that much any more: from now on only what each page needs.
-                self.claim.give_back(taken);
                 self.ahead_blocks = 0;
-                taken = self.claim.take(block_count);
-                self.claim.reserve(taken).await?;
+                self.claim.acquire(block_count).await?
             }
-            outcome => outcome?,
-        }
+            taken => taken?,
+        };
         self.free = Some(taken);
         Box::pin(self.place(block_count)).await
     }

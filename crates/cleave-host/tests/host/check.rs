@@ -16,7 +16,7 @@ use cleave_store::{
 };
 use prost::Message;
 
-use crate::support::{batches, embedded, note, numbered, open, rows, run};
+use crate::support::{batches, embedded, note, numbered, open, refused, rows, run};
 
 /// Tables of every type, bulk and hot, with and without a key, with long values, and one without rows.
 const EVERYTHING: &str = "
@@ -275,8 +275,10 @@ async fn segment_files_that_are_missing_or_damaged_are_named_and_the_rest_is_che
         assert_eq!(finding.place.table.as_deref(), Some("bulk"));
         assert_eq!(finding.place.segment, Some(segment.segment));
         assert_eq!((report.counts.tables, report.counts.rows), (3, 53 + 3));
-        let open = Database::open(directory.path(), OpenOptions::new(embedded())).await;
-        assert_eq!(open.unwrap_err().sqlstate(), "XX001", "nothing was mended in silence");
+        let database =
+            Database::open(directory.path(), OpenOptions::new(embedded())).await.unwrap();
+        let error = refused(&mut database.session(), "SELECT * FROM bulk").await;
+        assert_eq!(error.sqlstate(), "XX001", "nothing was mended in silence");
     }
     std::fs::write(&path, &whole).unwrap();
     assert!(checked(directory.path()).await.is_clean());
@@ -547,4 +549,100 @@ async fn rows_in_another_tablet_than_their_values_say_are_found() {
     let report = checked(directory.path()).await;
     let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
     assert!(said.iter().any(|said| said.contains("are not numbered from 0")), "{said:#?}");
+}
+
+/// A table of four tablets by hash of `c`, with a unique index of `a`; all 20,000 rows are in one tablet, and have a = b.
+async fn divided(directory: &Path) {
+    let database = open(directory).await;
+    let mut session = database.session();
+    let with = "WITH (tablets = 4, tablet_by = hash (c))";
+    run(&mut session, &format!("CREATE TABLE t (a bigint, b bigint, c int) {with}")).await;
+    run(&mut session, "CREATE UNIQUE INDEX t_a ON t (a)").await;
+    let rows = "INSERT INTO t SELECT v, v, 1 FROM generate_series(1, 20000) AS s(v)";
+    run(&mut session, rows).await;
+}
+
+fn said(report: &CheckReport) -> Vec<String> {
+    report.findings.kept().iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_rows_of_two_tablets_have_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    divided(directory.path()).await;
+    let (mut there, mut here) = (Vec::new(), 0);
+    {
+        let database = open(directory.path()).await;
+        let mut session = database.session();
+        // NULLs are equal to none, in whichever tablet.
+        let nulls =
+            "(NULL, NULL, 1), (NULL, NULL, 2), (NULL, NULL, 3), (NULL, NULL, 4), (NULL, NULL, 5)";
+        run(&mut session, &format!("INSERT INTO t VALUES {nulls}")).await;
+        let rows_of_first = |database: &Database| {
+            let catalog = database.catalog();
+            let tablets = &catalog.table("t").unwrap().tablets;
+            tablets.iter().map(|tablet| tablet.row_count()).max().unwrap()
+        };
+        for c in 2..12 {
+            let before = rows_of_first(&database);
+            let (a, b) = (c + 100_000, c * 7);
+            run(&mut session, &format!("INSERT INTO t VALUES ({a}, {b}, {c})")).await;
+            if rows_of_first(&database) == before {
+                there.push(b);
+            } else {
+                here += 1;
+            }
+        }
+    }
+    assert!(there.len() > 3, "most of four tablets are others: {there:?}");
+    assert!(checked(directory.path()).await.is_clean());
+    // An index on the other column: the run holds for it too, and the young rows have keys of old ones.
+    change_root(directory.path(), |root| {
+        let index = &mut root.tables[0].indexes[0];
+        assert_eq!(index.columns[0].column, 1);
+        index.columns[0].column = 2;
+    });
+    // In one merge, and tablet by tablet.
+    for memory_bytes in [256 << 20, 1] {
+        let options = CheckOptions { memory_bytes, ..CheckOptions::default() };
+        let report = checked_with(directory.path(), &options).await;
+        let said = said(&report);
+        let across: Vec<_> = said.iter().filter(|said| said.contains("in tablet")).collect();
+        let [across] = across.as_slice() else { panic!("{said:#?}") };
+        assert!(across.contains("table \"t\", index \"t_a\""), "{across}");
+        assert_eq!(said.len(), 1 + usize::from(here > 0), "{said:#?}");
+        let named = there.iter().any(|b| across.contains(&format!("same key, ({b})")));
+        assert!(named && across.contains(&format!("VID {}", there[0])), "{across}");
+        if memory_bytes > 1 {
+            let more = format!("and at least {} more keys", there.len() - 1);
+            assert!(across.contains(&more), "{across}");
+        }
+        assert!(report.findings.kept().iter().all(|f| matches!(f.fault, Fault::Index(_))));
+    }
+    let quick = CheckOptions { quick: true, ..CheckOptions::default() };
+    assert!(checked_with(directory.path(), &quick).await.is_clean(), "quick reads no keys");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_runs_of_two_tablets_have_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    divided(directory.path()).await;
+    // A second tablet with the very rows and runs of the first.
+    change_root(directory.path(), |root| {
+        let table = &mut root.tables[0];
+        table.hash_columns.clear();
+        let full = table.tablets.iter().position(|tablet| !tablet.heap.is_empty()).unwrap();
+        let other = (full + 1) % 4;
+        let mut copy = table.tablets[full].clone();
+        copy.id = table.tablets[other].id;
+        table.tablets[other] = copy;
+    });
+    let report = checked(directory.path()).await;
+    let said = said(&report);
+    let across: Vec<_> = said.iter().filter(|said| said.contains("in tablet")).collect();
+    let [across] = across.as_slice() else { panic!("{across:#?}") };
+    assert!(across.contains("the row of VID 1 in tablet"), "{across}");
+    assert!(across.contains("same key, (1) (and at least 19999 more keys"), "{across}");
+    let others = said.iter().filter(|said| !said.contains("are also those of page"));
+    assert_eq!(others.count(), 1, "what follows from blocks of two pages, and this: {said:#?}");
 }

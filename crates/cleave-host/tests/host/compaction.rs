@@ -158,7 +158,7 @@ async fn where_more_cannot_be_reserved_what_fits_is_merged_and_what_does_not_is_
 }
 
 /// Waits until the writes of a statement that failed have ended.
-async fn settled(database: &Database) {
+pub(crate) async fn settled(database: &Database) {
     for _ in 0..500 {
         let catalog = database.catalog();
         let named = catalog.extents(cleave_host::DeviceId::EMBEDDED);
@@ -207,7 +207,7 @@ async fn power_lost_at_any_step_of_a_compaction_leaves_the_runs_or_the_merged_on
 }
 
 /// The files of the database in `directory`, its device apart.
-fn copy_of(directory: &Path) -> tempfile::TempDir {
+pub(crate) fn copy_of(directory: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir(copy.path().join("segments")).unwrap();
     std::fs::copy(directory.join("root"), copy.path().join("root")).unwrap();

@@ -12,7 +12,7 @@ use crate::durability::Slot;
 use crate::support::{assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run};
 
 /// The rows of `sql`, sorted, through indexes and then without; they must be the same.
-async fn both_ways(session: &mut Session, sql: &str) -> Vec<String> {
+pub(crate) async fn both_ways(session: &mut Session, sql: &str) -> Vec<String> {
     run(session, "SET index_scan = on").await;
     let mut through = rows(session, sql).await;
     run(session, "SET index_scan = off").await;
@@ -42,7 +42,7 @@ async fn assert_no_leak_soon(database: &Database) {
     assert_no_leak(database);
 }
 
-fn index_names(database: &Database) -> Vec<String> {
+pub(crate) fn index_names(database: &Database) -> Vec<String> {
     database.catalog().indexes().map(|(_, index)| index.name.clone()).collect()
 }
 

@@ -5,10 +5,12 @@
 mod check;
 mod compaction;
 mod crash;
+mod damaged_files;
 mod dense_aggregates;
 mod devices;
 mod durability;
 mod fencing;
+mod index_builds;
 mod indexes;
 mod insert;
 mod load;

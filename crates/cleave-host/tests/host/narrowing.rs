@@ -13,7 +13,7 @@ use crate::indexes::{INDEXES, conditions, numbers};
 use crate::support::{batches, fresh, numbered, row, rows, run, runtime_options};
 
 /// What serves a database's other device.
-enum Serving {
+pub(crate) enum Serving {
     Nothing,
     Remote(#[expect(dead_code, reason = "held")] Served),
     Local(Option<tokio::runtime::Runtime>),
@@ -30,7 +30,7 @@ impl Drop for Serving {
 }
 
 /// A database whose new tables lie on a device that is attached so.
-async fn attached(
+pub(crate) async fn attached(
     mode: &str,
     outside: &std::path::Path,
 ) -> (tempfile::TempDir, Arc<Database>, Serving) {

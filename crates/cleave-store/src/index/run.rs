@@ -48,6 +48,8 @@ pub const INDEX_PAGE_CLASS: PageClass =
 const WRITE_ENTRY_COUNT: usize = 1024;
 /// Pages that a scan or a look-up of many keys reads at once: 1 MiB.
 const READ_PAGE_COUNT: usize = 16;
+/// Bytes of pages that a scan of one run reads at once.
+pub const SCAN_BYTES: usize = READ_PAGE_COUNT * (64 << 10);
 
 /// Writes the pages of one run.
 #[derive(Debug)]

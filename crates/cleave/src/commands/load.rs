@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::record_batch::RecordBatch;
 use clap::{Args, ValueEnum};
+use cleave_host::Error;
 use cleave_host::copy::{
     Chunk, ChunkParser, CopyFormat, CsvOptions, Header, InputColumns, ParquetCompression,
     ParquetReader, RecordSplitter,
 };
-use cleave_host::{Error, NameKind};
 use cleave_media::{Clock, SystemClock};
 use cleave_store::TableSchema;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -85,9 +85,7 @@ pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Fail
     }
     let (database, mut session) = open::open(place, Create::Never).await?;
     let catalog = database.catalog();
-    let table = catalog.table(&options.table).ok_or_else(|| {
-        Failure::Sql(Error::unknown(NameKind::Table, &options.table, catalog.table_names()))
-    })?;
+    let table = catalog.find_writable_table(&options.table).map_err(Failure::Sql)?;
     let columns =
         Columns { table: &table.schema, listed: &options.columns, now_us: SystemClock.wall() };
 

@@ -16,7 +16,7 @@ pub(crate) fn database(out: &mut dyn Write, database: &Database) -> io::Result<(
         out,
         "database {}, {} tables, commit {}",
         database.directory().display(),
-        catalog.tables().count(),
+        catalog.tables().count() + catalog.damaged_tables().count(),
         catalog.commit
     )?;
     for device in catalog.devices() {
@@ -27,13 +27,15 @@ pub(crate) fn database(out: &mut dyn Write, database: &Database) -> io::Result<(
 
 /// `\d`: the tables.
 pub(crate) fn tables(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
-    let rows: Vec<[String; 3]> = catalog
-        .tables()
-        .map(|table| {
-            let name = table.schema.name.clone();
-            [name, table.row_count().to_string(), table.placement(catalog)]
-        })
-        .collect();
+    let sound = catalog.tables().map(|table| {
+        let name = table.schema.name.clone();
+        [name, table.row_count().to_string(), table.placement(catalog)]
+    });
+    let damaged = catalog.damaged_tables().map(|table| {
+        [table.schema.name.clone(), "damaged".to_owned(), "SELECT says what is wrong".to_owned()]
+    });
+    let mut rows: Vec<[String; 3]> = sound.chain(damaged).collect();
+    rows.sort_unstable();
     if rows.is_empty() {
         return writeln!(out, "no tables yet; CREATE TABLE makes one");
     }
@@ -61,11 +63,19 @@ pub(crate) fn table(
         })
         .collect();
     write_columns(out, ["column", "type", "nullable", "default"], &rows)?;
-    if !table.indexes.is_empty() {
+    if !table.indexes.is_empty() || !table.damaged.is_empty() {
         writeln!(out, "Indexes:")?;
     }
     for index in &table.indexes {
         writeln!(out, "  {} {}", index.name, index_kind(schema, index))?;
+    }
+    for index in &table.damaged {
+        let definition = &index.definition;
+        let kind = index_kind(schema, definition);
+        writeln!(out, "  {} {kind}: cannot be used", definition.name)?;
+        for fault in &index.faults {
+            writeln!(out, "    {fault}")?;
+        }
     }
     let bytes =
         |tablet: &TabletState| -> usize { tablet.extents().map(|extent| extent.bytes()).sum() };

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::str::SplitInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_host::{ClientStreams, Database, Error, NameKind, Outcome, Session};
+use cleave_host::{ClientStreams, Database, Outcome, Session};
 use cleave_media::clock::Stopwatch;
 use tokio::sync::Notify;
 
@@ -265,16 +265,16 @@ impl Shell {
             MetaCommand::Tables => describe::tables(&mut self.out, &self.database.catalog())?,
             MetaCommand::Describe(name) => {
                 let catalog = self.database.catalog();
-                let Some(table) = catalog.table(&name) else {
-                    let error = Error::unknown(NameKind::Table, &name, catalog.table_names());
-                    return self.complain(&error.to_string(), origin);
+                let table = match catalog.find_table(&name) {
+                    Ok(table) => table,
+                    Err(error) => return self.complain(&error.to_string(), origin),
                 };
                 describe::table(&mut self.out, &catalog, table)?;
             }
             MetaCommand::Statistics(name) => {
                 let catalog = self.database.catalog();
-                if let Some(name) = name.as_ref().filter(|name| catalog.table(name).is_none()) {
-                    let error = Error::unknown(NameKind::Table, name, catalog.table_names());
+                let unusable = name.as_ref().and_then(|name| catalog.find_table(name).err());
+                if let Some(error) = unusable {
                     return self.complain(&error.to_string(), origin);
                 }
                 describe::statistics(&mut self.out, &self.database, &catalog, name.as_deref())?;

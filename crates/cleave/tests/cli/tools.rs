@@ -117,3 +117,35 @@ fn the_demo_agrees_with_itself() {
         assert!(out.contains(part), "{part} is missing: {out}");
     }
 }
+
+#[test]
+fn a_database_without_a_segment_file_opens_and_says_which_table_is_refused() {
+    let place = tempdir().unwrap();
+    let db = place.path().to_str().unwrap();
+    let make = "CREATE TABLE lost (id int PRIMARY KEY);
+        INSERT INTO lost SELECT v FROM generate_series(1, 20000) AS s(v);
+        CREATE TABLE kept (id int PRIMARY KEY); INSERT INTO kept VALUES (7)";
+    sql(place.path(), &["-c", make]).ok();
+    let segments = place.path().join("segments");
+    for entry in std::fs::read_dir(&segments).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let kept = sql(place.path(), &["--format", "csv", "-c", "SELECT id FROM kept"]);
+    assert!(kept.stderr.contains("warning: table \"lost\" cannot be used: segment"), "{kept:?}");
+    assert_eq!(kept.ok(), "id\n7\n");
+    let lost = sql(place.path(), &["-c", "SELECT count(*) FROM lost"]);
+    assert_eq!(lost.exit_code, 3, "{lost:?}");
+    for part in ["table \"lost\" cannot be used", "it is missing", "DROP TABLE", "`cleave check`"] {
+        assert!(lost.stderr.contains(part), "{part} is not said: {lost:?}");
+    }
+    let listed = sql(place.path(), &["-c", "\\d"]).ok();
+    assert!(listed.contains("lost") && listed.contains("damaged"), "{listed}");
+    let check = cleave(&["check", "--db", db]);
+    assert_eq!(check.exit_code, 1, "{check:?}");
+    assert!(check.stdout.contains("table \"lost\""), "{check:?}");
+    let inspect = cleave(&["inspect", "root", "--db", db]).ok();
+    assert!(inspect.contains("DAMAGED: segment"), "{inspect}");
+    sql(place.path(), &["-c", "DROP TABLE lost"]).ok();
+    let check = cleave(&["check", "--db", db]);
+    assert!(check.stderr.contains("everything holds"), "{check:?}");
+}

@@ -89,7 +89,13 @@ fn state(directory: &Path) -> CatalogState {
     let second =
         TabletState { id: TabletId(1), device: DeviceId(2), heap: Vec::new(), ..tablet.clone() };
     let tablets = vec![Arc::new(tablet), Arc::new(second)];
-    let table = TableState { schema, indexes, tablets, division: Division::Hash(vec![2, 1]) };
+    let table = TableState {
+        schema,
+        indexes,
+        tablets,
+        division: Division::Hash(vec![2, 1]),
+        damaged: Vec::new(),
+    };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {
             id: DeviceId(id),
@@ -121,6 +127,7 @@ fn state(directory: &Path) -> CatalogState {
             device(2, "beside", DeviceKind::Local(local)),
         ]),
         tables: BTreeMap::from([("title".to_owned(), Arc::new(table))]),
+        damaged: BTreeMap::new(),
         files,
     }
 }
@@ -221,6 +228,15 @@ fn a_root_with_any_byte_changed_is_refused() {
     }
 }
 
+/// What is said of the only damaged table.
+fn fault(directory: &Path) -> String {
+    let state = read(directory).unwrap();
+    assert!(state.table("title").is_none());
+    let error = state.find_table("title").unwrap_err();
+    assert_eq!(error.sqlstate(), "XX001");
+    error.to_string()
+}
+
 #[test]
 fn a_segment_file_that_is_missing_or_altered_is_named() {
     let (directory, _) = written();
@@ -229,13 +245,54 @@ fn a_segment_file_that_is_missing_or_altered_is_named() {
     let mut changed = whole.clone();
     *changed.last_mut().unwrap() ^= 1;
     fs::write(&path, changed).unwrap();
-    let (message, sqlstate) = refusal(directory.path());
-    assert!(message.contains("segments/1\" is damaged: it fails its checksum"), "{message}");
-    assert_eq!(sqlstate, "XX001");
+    let message = fault(directory.path());
+    assert!(message.contains("segments/1\": it fails its checksum"), "{message}");
     fs::write(&path, &whole[1..]).unwrap();
-    assert!(refusal(directory.path()).0.contains("does not have the length"));
+    assert!(fault(directory.path()).contains("does not have the length"));
     fs::remove_file(&path).unwrap();
-    assert!(refusal(directory.path()).0.contains("it is missing"));
+    assert!(fault(directory.path()).contains("it is missing"));
+}
+
+#[test]
+fn what_is_damaged_is_written_again_as_it_was_read() {
+    let (directory, state) = written();
+    let (root, path) = (directory.path().join("root"), directory.path().join("segments/1"));
+    let (written, whole) = (fs::read(&root).unwrap(), fs::read(&path).unwrap());
+    fs::remove_file(&path).unwrap();
+    let damaged = read(directory.path()).unwrap();
+    for id in [0, 1, 2].map(DeviceId) {
+        assert_eq!(damaged.extents(id), state.extents(id), "what it occupies is known");
+        assert_eq!(damaged.unknown_space_of(id), None);
+    }
+    assert_eq!(damaged.files, state.files);
+    assert_eq!(damaged.tables_on(DeviceId(2)), ["title"]);
+    assert!(damaged.is_name_taken("title") && damaged.is_name_taken("title_note"));
+    remove_strays(directory.path(), &damaged).unwrap();
+    replace(directory.path(), &damaged).unwrap();
+    assert_eq!(fs::read(&root).unwrap(), written, "nothing is left out");
+    fs::write(&path, whole).unwrap();
+    assert_eq!(read(directory.path()).unwrap().table("title").unwrap().tablets.len(), 2);
+}
+
+#[test]
+fn blocks_of_a_segment_are_joined_and_read_back() {
+    let page = |start: u64, block_count| {
+        let mut entry = segment(1, 7, true).pages[0].clone();
+        entry.page.extent = Extent { start: BlockAddress(start), block_count };
+        entry
+    };
+    let pages = vec![page(20, 4), page(7, 1), page(8, 2), page(24, u32::MAX), page(0, 1)];
+    let directory = SegmentDirectory { pages, ..segment(1, 7, true) };
+    let joined = blocks::joined(&directory);
+    let extent = |start, block_count| Extent { start: BlockAddress(start), block_count };
+    assert_eq!(*joined, [extent(0, 1), extent(7, 3), extent(20, 4), extent(24, u32::MAX)]);
+    assert_eq!(blocks::decode(&blocks::encode(&joined)), Some(joined));
+    let decoded =
+        |numbers: &[u64]| blocks::decode(&proto::Blocks { gaps_and_lengths: numbers.to_vec() });
+    assert_eq!(decoded(&[]).unwrap().len(), 0);
+    for none in [&[3][..], &[3, 0], &[3, 1 << 32], &[u64::MAX, 1], &[1, 5, u64::MAX - 3, 2]] {
+        assert_eq!(decoded(none), None, "{none:?}");
+    }
 }
 
 #[test]

@@ -32,4 +32,5 @@ async fn files_that_a_commit_removed_are_no_finding_and_missing_ones_are() {
     verify(&database, &moment.state, &mut report).await;
     let [finding] = report.findings.kept() else { panic!("{:#?}", report.findings) };
     assert_eq!(finding.place.segment, Some(file));
+    assert_eq!(finding.place.table.as_deref(), Some("kept"));
 }

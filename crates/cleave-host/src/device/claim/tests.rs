@@ -99,8 +99,7 @@ async fn a_restart_is_noticed_however_much_is_reserved_anew() {
     };
     let device = device(NAS, DeviceKind::Remote(remote), outside.path(), Arc::new(nobody));
     let claim = Arc::new(Claim::new(Arc::clone(&device)));
-    let pages = claim.take(2);
-    claim.reserve(pages).await.unwrap();
+    let pages = claim.acquire(2).await.unwrap();
     claim.write(pages.start, Bytes::from(vec![7; pages.bytes()])).await.unwrap();
     claim.sync_written().await.unwrap();
 
@@ -108,8 +107,7 @@ async fn a_restart_is_noticed_however_much_is_reserved_anew() {
     let _served = Served::start(media, address).await;
     // What may be repeated connects anew.
     device.incarnation().await.unwrap();
-    let keys = claim.take(64);
-    claim.reserve(keys).await.unwrap();
+    let keys = claim.acquire(64).await.unwrap();
     claim.write(keys.start, Bytes::from(vec![8; BLOCK_SIZE])).await.unwrap();
     let rest = Extent { start: BlockAddress(keys.start.0 + 1), block_count: 63 };
     claim.give_back(rest);
@@ -118,7 +116,7 @@ async fn a_restart_is_noticed_however_much_is_reserved_anew() {
     assert!(error.to_string().contains("was restarted while the statement wrote"), "{error}");
 }
 
-/// A device that never answers a write.
+/// A device of 100 blocks that never answers a write.
 #[derive(Debug)]
 struct Silent;
 
@@ -140,6 +138,13 @@ impl DeviceService for Silent {
                 owner: None,
             })),
             Request::Write(_) => std::future::pending().await,
+            Request::Reserve { extents } => {
+                tokio::task::yield_now().await;
+                match extents.iter().any(|extent| extent.end().0 > 100) {
+                    true => Err(DeviceError::new(DeviceErrorCause::OutOfSpace, "full".to_owned())),
+                    false => Ok(Reply::Done),
+                }
+            }
             _ => Ok(Reply::Done),
         }
     }
@@ -171,6 +176,16 @@ fn space_of_a_write_that_was_given_up_stays_taken() {
     unwritten.take(4);
     drop(unwritten);
     assert_eq!(device.space().used_blocks, 8, "free again at once");
+}
+
+#[tokio::test]
+async fn who_asks_for_more_than_there_is_keeps_nobody_from_the_rest() {
+    let device = device(NAS, DeviceKind::Embedded, Path::new("nowhere"), Arc::new(silent));
+    let claims = [0, 1].map(|_| Claim::new(Arc::clone(&device)));
+    let (large, small) = tokio::join!(claims[0].acquire(1000), claims[1].acquire(8));
+    assert_eq!(large.unwrap_err().sqlstate(), DISK_FULL);
+    assert_eq!(small.unwrap(), Extent { start: BlockAddress(0), block_count: 8 });
+    assert_eq!((claims[0].block_count(), device.space().used_blocks), (0, 8));
 }
 
 #[test]

@@ -164,10 +164,7 @@ fn check_tables(
         {
             return Err(Error::unknown(NameKind::Schema, schema, [table_provider::SCHEMA]));
         }
-        if context.state().table(reference.table()).is_none() {
-            let names = context.state().table_names();
-            return Err(Error::unknown(NameKind::Table, reference.table(), names));
-        }
+        context.state().find_table(reference.table())?;
     }
     Ok(())
 }

@@ -38,7 +38,13 @@ fn table(division: Division, given: &[u64]) -> TableState {
         })
     };
     let tablets = (0..).zip(given).map(tablet).collect();
-    TableState { schema: Arc::new(schema), indexes: Vec::new(), tablets, division }
+    TableState {
+        schema: Arc::new(schema),
+        indexes: Vec::new(),
+        tablets,
+        division,
+        damaged: Vec::new(),
+    }
 }
 
 fn rows(table: &TableState, values: impl IntoIterator<Item = i64>) -> RecordBatch {

@@ -55,7 +55,13 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         indexes: Vec::new(),
     };
     let (schema, tablets) = (Arc::new(schema), vec![Arc::new(tablet)]);
-    let table = TableState { schema, indexes: Vec::new(), tablets, division: Division::LoadOrder };
+    let table = TableState {
+        schema,
+        indexes: Vec::new(),
+        tablets,
+        division: Division::LoadOrder,
+        damaged: Vec::new(),
+    };
     PlannedInput::new(Arc::new(table))
 }
 
