@@ -222,12 +222,21 @@ async fn a_unique_build_names_the_key_that_comes_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_build_that_the_media_refuse_at_any_operation_leaves_nothing() {
+    a_build_refused_at_any_operation("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_of_several_tablets_that_the_media_refuse_leaves_nothing() {
+    a_build_refused_at_any_operation("WITH (tablets = 3)").await;
+}
+
+async fn a_build_refused_at_any_operation(with: &str) {
     let directory = tempfile::tempdir().unwrap();
     let media = Arc::new(FaultyMedia::new());
     let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
     let database = slot.open(directory.path()).await;
     let mut session = database.session();
-    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, &format!("CREATE TABLE t (id int PRIMARY KEY, note text) {with}")).await;
     session.load("t", batches(vec![numbered(0..12_000)]), None).await.unwrap();
     let mut refusals = 0;
     for operations in 0.. {
