@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{assert_no_leak, fresh, refused, rows, run};
+use crate::support::{assert_no_leak, fresh, refused, row, rows, run};
 use crate::tablets::settled;
 
 /// Longer than any statement here takes, and shorter than the pause after which a link asks a silent device how it is.
@@ -116,6 +116,15 @@ impl Place {
         let served = served.try_into().unwrap_or_else(|_| unreachable!("two devices"));
         Self { gate, database, served, _tasks: tasks, _directory: directory }
     }
+
+    /// Runs `sql` with nothing in the pool and the gate armed: its rows, and whether both devices were asked at once.
+    async fn at_once(&self, session: &mut Session, sql: &str) -> (Vec<String>, bool) {
+        self.database.buffer_pool().clear();
+        self.gate.arm();
+        let mut found = rows(session, sql).await;
+        found.sort();
+        (found, self.gate.open())
+    }
 }
 
 /// 140,000 rows, of which the first 65,536 lie on "nas" and as many more on "san". A word is that of one row, or of two,
@@ -133,6 +142,43 @@ async fn fill(session: &mut Session) {
 /// The word of row `id`.
 fn word(id: i64) -> String {
     format!("w{}", id * 7919 % 100_003)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_ups_ask_all_tablets_at_once() {
+    let outside = tempfile::tempdir().unwrap();
+    let place = Place::new(outside.path()).await;
+    let mut session = place.database.session();
+    fill(&mut session).await;
+    run(&mut session, "CREATE INDEX t_word ON t (word)").await;
+    run(&mut session, "CREATE UNIQUE INDEX t_word_id ON t (word, id)").await;
+    let twice = ["100015".to_owned(), "12".to_owned()];
+    let by_word = format!("SELECT id FROM t WHERE word = '{}'", word(12));
+    let explained = rows(&mut session, &format!("EXPLAIN {by_word}")).await;
+    assert!(
+        explained[0].contains("in all 4 tablets, on the host, without a plan"),
+        "{explained:?}"
+    );
+    assert_eq!(place.at_once(&mut session, &by_word).await, (twice.to_vec(), true));
+    // With a plan.
+    for split in ["host", "auto"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        let sql = format!("SELECT count(*), sum(id) FROM t WHERE word = '{}'", word(12));
+        let (found, at_once) = place.at_once(&mut session, &sql).await;
+        assert_eq!((found, at_once), (vec!["2,100027".to_owned()], true), "{split}");
+        let explained = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+        assert!(explained.contains("by index t_word"), "{explained}");
+    }
+    // Only one device has the row of a unique key, and its filters say so.
+    let key = format!("SELECT id FROM t WHERE word = '{}' AND id = 100015", word(12));
+    assert_eq!(row(&mut session, &key).await, "100015");
+    place.database.buffer_pool().clear();
+    let [nas, _] = place.served;
+    nas.stop().await;
+    assert_eq!(row(&mut session, &key).await, "100015");
+    let error = refused(&mut session, &by_word).await;
+    assert_eq!(error.sqlstate(), "58030", "{error}");
+    assert!(error.to_string().contains("\"nas\""), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

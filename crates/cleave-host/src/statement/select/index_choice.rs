@@ -36,6 +36,7 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
+use futures::future::try_join_all;
 
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
@@ -118,24 +119,38 @@ pub(super) async fn choose(
             return Ok(input.narrowed(best.ranges, scan.tablets, choice));
         }
     }
-    let mut rows: Vec<(usize, u64)> = Vec::new();
-    for place in input.tablets() {
-        let Some(tablet) = table.tablets.get(place) else { continue };
-        let Some(index) = tablet.index(best.id) else { return Ok(input) };
-        // Keys are read by column, however pages cross the link otherwise.
-        let stack = match context.settings().stack {
-            Stack::Blk => Stack::Blk,
-            Stack::Native | Stack::Ndp => Stack::Native,
-        };
-        let pages = context.database().page_source(tablet.device, stack)?;
-        let left = limit.saturating_sub(rows.len());
-        let found = index.rows_in(tablet, &*pages, &best.ranges, best.search_keys, left).await?;
-        let Some(vids) = found else { return Ok(input) };
-        rows.extend(vids.into_iter().map(|vid| (place, vid)));
-    }
+    let Some(rows) = found(context, &input, &best, limit).await? else { return Ok(input) };
     let name = best.name;
     let choice = IndexChoice { name, entry_count: rows.len(), page_count: None };
     Ok(input.restricted(&rows, choice))
+}
+
+/// The rows in the ranges of `best`, each with the place of its tablet; None: they are more than `limit`.
+async fn found(
+    context: &StatementContext,
+    input: &PlannedInput,
+    best: &Candidate,
+    limit: usize,
+) -> Result<Option<Vec<(usize, u64)>>> {
+    // Keys are read by column, however pages cross the link otherwise.
+    let stack = match context.settings().stack {
+        Stack::Blk => Stack::Blk,
+        Stack::Native | Stack::Ndp => Stack::Native,
+    };
+    // All tablets at once, of which those on one device share its round trips. Each may have all that there are.
+    let asked = input.tablets().into_iter().map(async |place| -> Result<Option<Vec<_>>> {
+        let tablet = input.table.tablets.get(place);
+        let Some((tablet, index)) = tablet.and_then(|t| Some((t, t.index(best.id)?))) else {
+            return Ok(None);
+        };
+        let pages = context.database().page_source(tablet.device, stack)?;
+        let found = index.rows_in(tablet, &*pages, &best.ranges, best.search_keys, limit).await?;
+        Ok(found.map(|vids| vids.into_iter().map(|vid| (place, vid)).collect()))
+    });
+    let found = try_join_all(asked).await?;
+    let found: Option<Vec<Vec<(usize, u64)>>> = found.into_iter().collect();
+    let rows = found.map(|found| found.into_iter().flatten().collect::<Vec<_>>());
+    Ok(rows.filter(|rows| rows.len() <= limit))
 }
 
 /// The device that may read an index of `input` by itself: the only one, behind a link, that runs fragments of this build.
