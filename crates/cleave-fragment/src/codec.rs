@@ -18,8 +18,8 @@ use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion_expr::{AggregateUDF, ScalarUDF};
-use datafusion_physical_expr::expressions::{CastExpr, Literal, TryCastExpr};
+use datafusion_expr::{AggregateUDF, Operator, ScalarUDF};
+use datafusion_physical_expr::expressions::{BinaryExpr, CastExpr, Literal, TryCastExpr};
 use datafusion_physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion_physical_expr_common::physical_expr::is_volatile;
@@ -43,6 +43,7 @@ use prost::Message;
 use crate::expressions::key_set::KeySetExpr;
 use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
+use crate::functions::{delimiter, string_agg};
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
@@ -71,6 +72,9 @@ pub const EXPRESSION_DEPTH_MAX: usize = 512;
 /// Most expressions of one operator that are decoded. Each holds the schema of all, so memory grows with the square.
 pub const EXPRESSION_COUNT_MAX: usize = 1024;
 
+/// Longest delimiter of a `string_agg` on a device: a batch grows by as many as it has rows.
+const DELIMITER_BYTES_MAX: usize = 1024;
+
 /// Operators of the engine that a device runs, by the name they give themselves.
 const DEVICE_OPERATORS: [&str; 13] = [
     "TableScanExec",
@@ -97,7 +101,7 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
     if !DEVICE_OPERATORS.contains(&node.name()) {
         return Some(format!("{} does not run on a device", node.name()));
     }
-    let mut reason = None;
+    let mut reason = aggregate_of_the_host(node);
     let visited = node.apply_expressions(&mut |expression| {
         if is_volatile(expression) {
             reason = Some(format!("{expression} is volatile and stays on the host"));
@@ -115,7 +119,22 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
     }
 }
 
+/// Why an aggregate of `node` stays on the host: one that grows by much more than it is given, before its memory is asked for.
+fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
+    let aggregate = node.downcast_ref::<AggregateExec>()?;
+    let long = aggregate.aggr_expr().iter().find(|function| {
+        function.fun().name() == string_agg().name()
+            && delimiter(&function.expressions()).len() > DELIMITER_BYTES_MAX
+    })?;
+    Some(format!("the delimiter of {} is long, it stays on the host", long.fun().name()))
+}
+
 fn is_of_the_host(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    // The host sends a function in place of this operator, which knows no bound.
+    let joins = |binary: &BinaryExpr| *binary.op() == Operator::StringConcat;
+    if expr.downcast_ref::<BinaryExpr>().is_some_and(joins) {
+        return true;
+    }
     expr.downcast_ref::<ScalarFunctionExpr>()
         .is_some_and(|function| HOST_ONLY.contains(&function.fun().name()))
 }

@@ -34,7 +34,7 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
@@ -54,6 +54,9 @@ pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
 
 /// Bytes that the operators of all queries may hold on the host where nothing else is said.
 pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// Merges of index runs that the host does itself at once: each takes a quarter of the queries' memory at most.
+const MERGES_AT_ONCE: usize = 2;
 
 /// How often, and after which pause, what is in use is asked for again: half a second.
 const LOCK_ATTEMPTS: u32 = 20;
@@ -134,6 +137,7 @@ pub struct Database {
     statistics: StatisticsStore,
     runtime: Arc<RuntimeEnv>,
     writer: Arc<tokio::sync::Mutex<()>>,
+    merges: Semaphore,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -214,6 +218,7 @@ impl Database {
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
             writer: Arc::default(),
+            merges: Semaphore::new(MERGES_AT_ONCE),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
@@ -266,6 +271,12 @@ impl Database {
     /// Memory and spill space of all queries.
     pub fn query_runtime(&self) -> Arc<RuntimeEnv> {
         Arc::clone(&self.runtime)
+    }
+
+    /// Waits until index runs may be merged on the host, which a merge may do for as long as it holds this.
+    pub(crate) async fn merge_turn(&self) -> Option<SemaphorePermit<'_>> {
+        // None: closed, which nobody does.
+        self.merges.acquire().await.ok()
     }
 
     /// Attached devices, by id.

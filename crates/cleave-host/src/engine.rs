@@ -26,7 +26,9 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
 use tokio::task::JoinError;
 
-use crate::dialect::{CheckedArithmetic, PostgresOperators, PostgresTypes, TypedLiterals};
+use crate::dialect::{
+    BoundedFunctions, CheckedArithmetic, PostgresOperators, PostgresTypes, TypedLiterals,
+};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 use crate::statement::select::PackGroupKeys;
@@ -80,6 +82,7 @@ fn base_state() -> SessionState {
             Arc::new(TypedLiterals),
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),
+            Arc::new(BoundedFunctions),
         ])
         .with_physical_optimizer_rules(physical_rules)
         .with_optimizer_rule(Arc::new(ShareSums))

@@ -12,7 +12,7 @@
 //! 2. [`PointQueries`] remembers the queries of a session: one that differs from them by nothing but its constants is
 //!    not parsed again.
 //! 3. [`run`] looks the key up and reads the columns of its rows, or finds that there are so many rows that a plan is
-//!    better.
+//!    better. Of a divided table it asks the tablet that the key says, or all that there are at once.
 //!
 //! Invariant: what comes out is what the planner's way would give, byte for byte. An index entry counts
 //! only if the row that it names is in the statement's version map and has the entry's key (rule 16).
@@ -31,11 +31,14 @@ use cleave_store::{
     decode_rows, overflow_pages,
 };
 use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+use futures::future::try_join_all;
+use futures::stream::FuturesUnordered;
 
 use crate::catalog::{CatalogState, TabletState};
 use crate::database::Database;
 use crate::error::Result;
-use crate::index::long_values;
+use crate::index::{TabletIndex, long_values};
 use crate::settings::Stack;
 use spelling::Spelling;
 use template::{PointTemplate, Remembered};
@@ -122,6 +125,8 @@ impl PointQuery {
 
 /// The rows of `query`; `None`: there are too many for this way.
 ///
+/// Tablets that may have some are asked at once: those of several devices answer while the others do.
+///
 /// # Errors
 /// Those of the device and of pages.
 pub async fn run(
@@ -131,56 +136,95 @@ pub async fn run(
     stack: Stack,
 ) -> Result<Option<RecordBatch>> {
     let table = state.find_table(query.template.table())?;
-    let (template, is_search_key) = (&*query.template, query.template.is_search_key());
-    let mut batches = Vec::new();
+    let template = &*query.template;
     let is_wanted = |place: usize| query.tablet.is_none_or(|wanted| wanted == place);
+    let mut reads = Vec::with_capacity(1);
     for (_, tablet) in table.tablets.iter().enumerate().filter(|(place, _)| is_wanted(*place)) {
-        let pages = database.page_source(tablet.device, stack)?;
         let Some(index) = tablet.index(template.index.id) else { return Ok(None) };
-        let vids = if template.index.unique && is_search_key {
-            index.get(tablet, &*pages, &query.prefix).await?.into_iter().collect()
-        } else {
-            let ranges = [KeyRange::of_prefix(query.prefix.clone())];
-            let rows = index.rows_in(tablet, &*pages, &ranges, is_search_key, ENTRY_COUNT_MAX);
-            let Some(vids) = rows.await? else { return Ok(None) };
-            vids
-        };
-        let read = TabletRead { tablet, pages: &*pages, query };
-        read.rows(vids, &mut batches).await?;
-        let is_found = batches.iter().any(|batch: &RecordBatch| batch.num_rows() > 0);
-        if template.index.unique && is_search_key && is_found {
-            break;
-        }
+        let pages = database.page_source(tablet.device, stack)?;
+        reads.push(TabletRead { tablet, index, pages, query });
     }
+    let batches = if template.index.unique && template.is_search_key() {
+        only_row(&reads).await?
+    } else {
+        match all_rows(&reads).await? {
+            Some(batches) => batches,
+            None => return Ok(None),
+        }
+    };
     match batches.as_slice() {
         [batch] => Ok(Some(batch.clone())),
         _ => Ok(Some(concat_batches(&template.result, &batches)?)),
     }
 }
 
+/// The row of a search key that no two rows have.
+async fn only_row(reads: &[TabletRead<'_>]) -> Result<Vec<RecordBatch>> {
+    if let [read] = reads {
+        return read.only_row().await;
+    }
+    // In this order: what the host has at hand needs no waiting, and may make asking the others needless.
+    let mut asked: FuturesUnordered<_> = reads.iter().map(TabletRead::only_row).collect();
+    let mut failed = None;
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Ok(rows) if rows.iter().any(|batch| batch.num_rows() > 0) => return Ok(rows),
+            Ok(_) => {}
+            // Of no account where another tablet has the row.
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or_else(|| Ok(Vec::new()), Err)
+}
+
+/// The rows of all entries that begin with the key; `None`: these are too many.
+async fn all_rows(reads: &[TabletRead<'_>]) -> Result<Option<Vec<RecordBatch>>> {
+    let found = try_join_all(reads.iter().map(TabletRead::entries)).await?;
+    let found: Option<Vec<Vec<u64>>> = found.into_iter().collect();
+    let few = |found: &Vec<Vec<u64>>| found.iter().map(Vec::len).sum::<usize>() <= ENTRY_COUNT_MAX;
+    let Some(found) = found.filter(few) else { return Ok(None) };
+    let rows = reads.iter().zip(found).map(|(read, vids)| read.rows(vids));
+    Ok(Some(try_join_all(rows).await?.into_iter().flatten().collect()))
+}
+
 /// A tablet whose rows are read.
 struct TabletRead<'a> {
     tablet: &'a TabletState,
-    pages: &'a dyn PageSource,
+    index: &'a TabletIndex,
+    pages: Arc<dyn PageSource>,
     query: &'a PointQuery,
 }
 
 impl TabletRead<'_> {
-    /// Adds the rows `vids`, as far as this state has them, in the order in which the pages lie.
-    async fn rows(&self, vids: Vec<u64>, batches: &mut Vec<RecordBatch>) -> Result<()> {
+    /// The row of a search key that no two rows have, if this tablet has it.
+    async fn only_row(&self) -> Result<Vec<RecordBatch>> {
+        let vid = self.index.get(self.tablet, &*self.pages, &self.query.prefix).await?;
+        self.rows(vid.into_iter().collect()).await
+    }
+
+    /// The rows of all entries that begin with the key; `None`: these are too many.
+    async fn entries(&self) -> Result<Option<Vec<u64>>> {
+        let ranges = [KeyRange::of_prefix(self.query.prefix.clone())];
+        let (pages, is_search_key) = (&*self.pages, self.query.template.is_search_key());
+        self.index.rows_in(self.tablet, pages, &ranges, is_search_key, ENTRY_COUNT_MAX).await
+    }
+
+    /// The rows `vids`, as far as this state has them, in the order in which the pages lie.
+    async fn rows(&self, vids: Vec<u64>) -> Result<Vec<RecordBatch>> {
         let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
         for vid in vids {
             if let Some((segment, page, slot)) = newest(self.tablet, vid) {
                 places.entry((segment.segment, page)).or_default().push(slot);
             }
         }
+        let mut batches = Vec::with_capacity(places.len());
         for ((segment, page), mut slots) in places {
             slots.sort_unstable();
             if let Some(segment) = self.tablet.segment(segment) {
                 batches.extend(self.page_rows(segment, page, &slots).await?);
             }
         }
-        Ok(())
+        Ok(batches)
     }
 
     /// The rows in `slots` of a page that have the key.
@@ -191,7 +235,7 @@ impl TabletRead<'_> {
         slots: &[u16],
     ) -> Result<Option<RecordBatch>> {
         let Some(entry) = segment.page(page) else { return Ok(None) };
-        let (template, pages) = (&*self.query.template, self.pages);
+        let (template, pages) = (&*self.query.template, &*self.pages);
         let projection = &template.projection;
         let columns = template.wanted.clone();
         let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns };

@@ -4,10 +4,14 @@
 //! 1. [`bounded`] puts each of them behind a [`Bounded`], which has its name and meaning.
 //! 2. An estimate of the result of a whole batch ([`Size`]) is made of the arguments. Beyond [`RESULT_BYTES_MAX`] it is
 //!    [`ResultTooLarge`].
-//! 3. [`HOST_ONLY`] names those whose result has little to do with what they are given: they do not run on a device, whose
+//! 3. [`in_place_of`] gives the bounded one for a function that the engine took by itself, as it does for `||` of lists.
+//! 4. [`HOST_ONLY`] names those whose result has little to do with what they are given: they do not run on a device, whose
 //!    budget does not see them.
 //!
 //! Invariant: a result within the bound is the engine's own.
+
+mod lists;
+mod patterns;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -23,6 +27,8 @@ use datafusion_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature,
 };
+
+use crate::codec::FragmentFunctions;
 
 /// Most bytes that one of these functions makes of one batch.
 pub const RESULT_BYTES_MAX: u64 = 256 << 20;
@@ -55,6 +61,25 @@ pub fn bounded(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<Scala
     functions.filter_map(of).collect()
 }
 
+/// The bounded function of the name of `function`; None: it is that, or there is none.
+pub fn in_place_of(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
+    size_of_result(function.name())?;
+    let ours = FragmentFunctions::get().scalar.get(function.name())?;
+    (function != &**ours).then(|| Arc::clone(ours))
+}
+
+/// Refuses a result of so many bytes for so many rows at once, if that is too much.
+///
+/// # Errors
+/// [`ResultTooLarge`], which names `function`.
+pub(super) fn check_size(function: &str, bytes: u64, rows: usize) -> Result<()> {
+    if bytes <= RESULT_BYTES_MAX {
+        return Ok(());
+    }
+    let error = ResultTooLarge { function: function.to_owned(), bytes, rows };
+    Err(DataFusionError::External(Box::new(error)))
+}
+
 /// About the bytes that a function makes of some arguments and so many rows.
 type Size = fn(&[ColumnarValue], usize) -> Result<u64>;
 
@@ -62,8 +87,11 @@ fn size_of_result(function: &str) -> Option<Size> {
     Some(match function {
         "repeat" => repeated,
         "lpad" | "rpad" => padded,
-        "replace" => replaced,
+        "replace" => patterns::replaced,
+        "regexp_replace" => patterns::replaced_by_pattern,
         "concat" | "concat_ws" => joined,
+        "array_to_string" => lists::as_text,
+        "array_concat" | "array_append" | "array_prepend" => lists::joined,
         "array_repeat" => repeated_items,
         "array_resize" => resized,
         "range" | "generate_series" => series,
@@ -123,12 +151,7 @@ impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };
-        let bytes = (self.size)(&args.args, rows)?;
-        if bytes > RESULT_BYTES_MAX {
-            let function = self.name().to_owned();
-            let error = ResultTooLarge { function, bytes, rows };
-            return Err(DataFusionError::External(Box::new(error)));
-        }
+        check_size(self.name(), (self.size)(&args.args, rows)?, rows)?;
         self.inner.invoke_with_args(args)
     }
 }
@@ -152,7 +175,7 @@ impl Numbers {
     }
 }
 
-fn total(rows: usize, of: impl Fn(usize) -> u64) -> u64 {
+fn total(rows: usize, of: impl FnMut(usize) -> u64) -> u64 {
     (0..rows).map(of).fold(0, u64::saturating_add)
 }
 
@@ -186,10 +209,14 @@ fn integers(array: &ArrayRef) -> Result<Vec<i64>> {
 fn lengths(array: &ArrayRef) -> Result<Vec<i64>> {
     let length = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
     let text = |value: Option<&str>| length(value.map_or(0, str::len));
+    let bytes = |value: Option<&[u8]>| length(value.map_or(0, <[u8]>::len));
     Ok(match array.data_type() {
         DataType::Utf8 => array.as_string::<i32>().iter().map(text).collect(),
         DataType::LargeUtf8 => array.as_string::<i64>().iter().map(text).collect(),
         DataType::Utf8View => array.as_string_view().iter().map(text).collect(),
+        DataType::Binary => array.as_binary::<i32>().iter().map(bytes).collect(),
+        DataType::LargeBinary => array.as_binary::<i64>().iter().map(bytes).collect(),
+        DataType::BinaryView => array.as_binary_view().iter().map(bytes).collect(),
         // Of others, the mean: an item is not often much larger than its neighbours.
         _ => {
             let bytes = array.get_array_memory_size() / array.len().max(1);
@@ -208,6 +235,13 @@ fn padded(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     Ok(total(rows, |row| product(1, widths.of(row))))
 }
 
+/// The bytes of all arguments, a scalar's for each row.
+pub(super) fn sum_of_lengths(args: &[ColumnarValue], rows: usize) -> Result<u64> {
+    (0..args.len()).try_fold(0, |sum: u64, place| {
+        Ok(sum.saturating_add(numbers(args, place, lengths)?.sum(rows)))
+    })
+}
+
 fn joined(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     (0..args.len()).try_fold(0, |sum: u64, place| {
         // A separator stands between all the others.
@@ -215,31 +249,6 @@ fn joined(args: &[ColumnarValue], rows: usize) -> Result<u64> {
         let bytes = numbers(args, place, lengths)?.sum(rows);
         Ok(sum.saturating_add(bytes.saturating_mul(times)))
     })
-}
-
-fn replaced(args: &[ColumnarValue], rows: usize) -> Result<u64> {
-    let texts = numbers(args, 0, lengths)?;
-    let (from, to) = (numbers(args, 1, lengths)?, numbers(args, 2, lengths)?);
-    // Every place of the text, as if it matched.
-    let most = total(rows, |row| {
-        let matches = texts.of(row) / from.of(row).max(1) + 1;
-        product(matches, to.of(row)).saturating_add(texts.of(row).unsigned_abs())
-    });
-    if most <= RESULT_BYTES_MAX {
-        return Ok(most);
-    }
-    let text = |place: usize| -> Result<ArrayRef> {
-        let array = args.get(place).map(|arg| arg.to_array(rows)).transpose()?;
-        Ok(cast(&array.unwrap_or_else(empty), &DataType::LargeUtf8)?)
-    };
-    let (values, patterns) = (text(0)?, text(1)?);
-    let (values, patterns) = (values.as_string::<i64>(), patterns.as_string::<i64>());
-    let both = values.iter().zip(patterns.iter()).enumerate();
-    Ok(both.fold(0, |sum: u64, (row, (value, pattern))| {
-        let (Some(value), Some(pattern)) = (value, pattern) else { return sum };
-        let matches = i64::try_from(value.matches(pattern).count()).unwrap_or(i64::MAX);
-        sum.saturating_add(product(matches, to.of(row))).saturating_add(value.len() as u64)
-    }))
 }
 
 fn repeated_items(args: &[ColumnarValue], rows: usize) -> Result<u64> {
@@ -315,10 +324,6 @@ fn positions(args: &[ColumnarValue], place: usize, rows: usize) -> Result<Vec<f6
         }
         _ => integers(&array)?.into_iter().map(|number| number as f64).collect(),
     })
-}
-
-fn empty() -> ArrayRef {
-    arrow::array::new_empty_array(&DataType::Utf8)
 }
 
 #[cfg(test)]

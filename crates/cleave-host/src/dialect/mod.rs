@@ -6,12 +6,14 @@
 //!    engine would refuse the pair; dates and days add up.
 //! 4. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
 //! 5. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit.
+//! 6. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
 //!
-//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 before the engine settles types, 5 after. What a
+//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 before the engine settles types, 5 and 6 after. What a
 //! device runs has been through all of it, so both sides mean the same.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 
+mod bounded_functions;
 mod checked_arithmetic;
 mod lower_syntax;
 mod operators;
@@ -19,6 +21,7 @@ mod rewrite;
 mod typed_literals;
 mod types;
 
+pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;

@@ -7,47 +7,36 @@
 //!
 //! 1. [`build_index`] takes ids for the index's runs in a commit of its own, which changes nothing else. Its state is what
 //!    the build reads.
-//! 2. Without the turn to write, workers share the pages of that state. Each sorts the keys of its pages within its
-//!    share of memory, and writes what does not fit as runs, on the device where the table lies, which makes them one.
+//! 2. Without the turn to write, workers share the pages of that state, those of all tablets [side by side](side_by_side).
+//!    Each sorts the keys of its pages within its share of memory, and writes what does not fit as runs, on the device where
+//!    the tablet lies, which makes them one.
 //! 3. With the turn, keys of rows that were inserted meanwhile make a second run. The commit names both.
 //!
 //! Invariant: until the last commit nothing names what the build wrote, so whatever ends it early, a crash or a full
 //! disk, leaves the table as it was and the space free. What it cannot see, that the table or the name is another
 //! one's by then, is checked with the turn.
 
+mod side_by_side;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cleave_store::{
-    KeyRange, MergeSource, PageEntry, PageSource, Run, SegmentDirectory, SegmentId, SegmentKind,
-    SegmentRef,
+    KeyRange, MergeSource, Run, SegmentDirectory, SegmentId, SegmentKind, SegmentRef,
 };
-use tokio::task::JoinSet;
+use futures::future::try_join_all;
 
-use super::key_run::{KeyRunWriter, merge_all};
 use super::load::made_anew;
-use super::merge_runs::RunMerger;
 use super::unique::check_across;
 use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::database::Database;
 use crate::device::Claim;
-use crate::engine::joined;
 use crate::error::Result;
-use crate::index::{IndexShape, TabletIndex, heap_rows};
+use crate::index::{IndexShape, TabletIndex};
 use crate::settings::{Settings, Stack};
-
-/// Bytes of pages, all columns, that a worker takes at once.
-const CHUNK_BYTES: usize = 4 << 20;
-/// Most workers.
-const WORKERS_MAX: usize = 8;
-
-/// A part of a segment that one worker reads.
-struct Chunk {
-    segment: Arc<SegmentDirectory>,
-    pages: std::ops::Range<usize>,
-}
+use side_by_side::{Part, build_runs};
 
 /// Makes what `define` says an index of the table `name`. It is asked twice, with the table as it is when the build
 /// begins and when it ends, and may find that the index is there: None.
@@ -78,21 +67,21 @@ pub(crate) async fn build_index(
         schema_version: table.schema.version,
         commit,
     };
-    let mut claims: Vec<(DeviceId, Arc<Claim>)> = Vec::new();
-    let mut runs = Vec::with_capacity(table.tablets.len());
+    let mut claims: BTreeMap<DeviceId, Arc<Claim>> = BTreeMap::new();
+    let mut parts = Vec::with_capacity(table.tablets.len());
     for (tablet, [segment, _]) in table.tablets.iter().zip(&segments) {
-        let claim = match claims.iter().find(|(device, _)| *device == tablet.device) {
-            Some((_, claim)) => Arc::clone(claim),
+        let claim = match claims.get(&tablet.device) {
+            Some(claim) => Arc::clone(claim),
             None => {
                 let claim = Arc::new(Claim::new(database.attached(tablet.device)?));
-                claims.push((tablet.device, Arc::clone(&claim)));
+                claims.insert(tablet.device, Arc::clone(&claim));
                 claim
             }
         };
-        let part =
-            Part { database, settings, shape: &shape, claim: &claim, segment: reference(*segment) };
-        runs.push(part.run(tablet, 0).await?);
+        let (tablet, segment) = (Arc::clone(tablet), reference(*segment));
+        parts.push(Part { tablet, vid_from: 0, claim, segment });
     }
+    let runs = build_runs(database, settings, &shape, parts).await?;
     // Without the turn: what comes meanwhile is compared with it below.
     let divided = shape.definition.unique && table.divides(&shape.definition);
     if divided {
@@ -113,38 +102,40 @@ pub(crate) async fn build_index(
     for (device, claim) in &claims {
         last.adopt(*device, Arc::clone(claim));
     }
-    let mut tablets = Vec::with_capacity(now.tablets.len());
-    let (mut written, mut grew) = (Vec::new(), false);
-    for (((tablet, before), run), [_, segment]) in
-        now.tablets.iter().zip(&table.tablets).zip(runs).zip(segments)
-    {
+    let mut parts = Vec::with_capacity(now.tablets.len());
+    for ((tablet, before), [_, segment]) in now.tablets.iter().zip(&table.tablets).zip(&segments) {
         if tablet.device != before.device {
             return Err(made_anew(name));
         }
-        let device = database.attached(tablet.device)?;
-        let claim = last.claim(&device);
-        let part =
-            Part { database, settings, shape: &shape, claim: &claim, segment: reference(segment) };
-        let mut runs: Vec<Run> = Vec::new();
-        if let Some(run) = run {
-            runs.push(Run::new(named(run, definition.id))?);
-        }
-        if let Some(run) = part.run(tablet, before.next_vid).await? {
-            let run = Run::new(run)?;
-            part.check_unique(tablet, &runs, &run).await?;
-            runs.push(run);
-            grew = true;
-        }
-        written.extend(runs.iter().map(|run| (tablet.device, Arc::clone(run.directory()))));
-        let index = TabletIndex::built(Arc::clone(&shape), runs, tablet.next_vid);
-        let mut changed = TabletState::clone(tablet);
-        changed.indexes.push(Arc::new(index));
-        tablets.push(Arc::new(changed));
+        let claim = last.claim(&database.attached(tablet.device)?);
+        let (tablet, segment) = (Arc::clone(tablet), reference(*segment));
+        parts.push(Part { tablet, vid_from: before.next_vid, claim, segment });
     }
+    let since = build_runs(database, settings, &shape, parts).await?;
+    let grew = since.iter().any(Option::is_some);
+    let opened = |run: Option<_>| run.map(|run| Run::new(named(run, definition.id))).transpose();
+    let runs = runs.into_iter().zip(since).map(|(run, since)| {
+        Ok(opened(run)?.into_iter().chain(opened(since)?).collect::<Vec<Run>>())
+    });
+    let runs: Vec<Vec<Run>> = runs.collect::<Result<_>>()?;
+    let of_tablets = || now.tablets.iter().zip(&runs);
+    try_join_all(of_tablets().map(|(tablet, runs)| check_unique(database, &shape, tablet, runs)))
+        .await?;
+    let written: Vec<(DeviceId, Arc<SegmentDirectory>)> = of_tablets()
+        .flat_map(|(tablet, runs)| {
+            runs.iter().map(|run| (tablet.device, Arc::clone(run.directory())))
+        })
+        .collect();
     if divided && grew {
         check_across(database, &now, &shape, &written).await?;
     }
-    let mut changed = TableState { tablets, ..TableState::clone(&now) };
+    let built = now.tablets.iter().zip(runs).map(|(tablet, runs)| {
+        let mut changed = TabletState::clone(tablet);
+        let index = TabletIndex::built(Arc::clone(&shape), runs, tablet.next_vid);
+        changed.indexes.push(Arc::new(index));
+        Arc::new(changed)
+    });
+    let mut changed = TableState { tablets: built.collect(), ..TableState::clone(&now) };
     changed.indexes.push(definition);
     last.put_table(changed);
     last.commit().await?;
@@ -152,91 +143,22 @@ pub(crate) async fn build_index(
     Ok(())
 }
 
-/// One run of one tablet's part of the index.
-struct Part<'a> {
-    database: &'a Arc<Database>,
-    settings: &'a Arc<Settings>,
-    shape: &'a Arc<IndexShape>,
-    claim: &'a Arc<Claim>,
-    segment: SegmentRef,
-}
-
-impl Part<'_> {
-    /// The run of all rows of `tablet` from `vid_from` on; `None` if there are none.
-    async fn run(
-        &self,
-        tablet: &TabletState,
-        vid_from: u64,
-    ) -> Result<Option<Arc<SegmentDirectory>>> {
-        let chunks: Arc<Vec<Chunk>> = Arc::new(chunks(tablet, vid_from));
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let worker_count = cores.min(WORKERS_MAX).min(chunks.len());
-        let next = Arc::new(AtomicUsize::new(0));
-        let mut workers = JoinSet::new();
-        for _ in 0..worker_count {
-            let (chunks, next) = (Arc::clone(&chunks), Arc::clone(&next));
-            let pages = self.database.host_pages(tablet.device, Stack::Native)?;
-            let (shape, claim) = (Arc::clone(self.shape), Arc::clone(self.claim));
-            let mut writer =
-                KeyRunWriter::new(Arc::clone(&shape), claim, self.segment, worker_count);
-            workers.spawn(async move {
-                while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    chunk.read(&shape, &*pages, vid_from, &mut writer).await?;
-                }
-                writer.finish_runs().await
-            });
-        }
-        let mut runs = Vec::new();
-        while let Some(worker) = workers.join_next().await {
-            match joined(worker).flatten() {
-                Ok(more) => runs.extend(more),
-                Err(error) => {
-                    // The others hold space, which shall be free when the error is told.
-                    workers.shutdown().await;
-                    return Err(error);
-                }
-            }
-        }
-        let device = self.database.attached(tablet.device)?;
-        let merger = RunMerger::new(self.database, &device, self.settings)?;
-        merge_all(self.shape, self.claim, self.segment, runs, &merger).await
-    }
-
-    /// Refuses a key of `new` that one of `runs` has too.
-    async fn check_unique(&self, tablet: &TabletState, runs: &[Run], new: &Run) -> Result<()> {
-        let Some((first, last)) = new.key_range().filter(|_| self.shape.definition.unique) else {
-            return Ok(());
-        };
-        // Nothing lies between a key and that with one more byte.
-        let range = KeyRange { from: first.to_vec(), below: Some([last, &[0]].concat()) };
-        let sources = runs.iter().chain([new]);
-        let sources = sources.map(|run| MergeSource::Run(run.scan(range.clone()))).collect();
-        let pages = self.database.host_pages(tablet.device, Stack::Native)?;
-        self.shape.check_unique(sources, &*pages).await
-    }
-}
-
-impl Chunk {
-    async fn read(
-        &self,
-        shape: &IndexShape,
-        pages: &dyn PageSource,
-        vid_from: u64,
-        writer: &mut KeyRunWriter,
-    ) -> Result<()> {
-        let entries: Vec<&PageEntry> =
-            self.segment.pages.get(self.pages.clone()).unwrap_or_default().iter().collect();
-        for (vid_first, rows) in
-            heap_rows(pages, &self.segment, &entries, &shape.projection()).await?
-        {
-            let skipped = usize::try_from(vid_from.saturating_sub(vid_first)).unwrap_or(usize::MAX);
-            let skipped = skipped.min(rows.num_rows());
-            let rows = rows.slice(skipped, rows.num_rows() - skipped);
-            let vid_first = vid_first.max(vid_from);
-            writer.push(&shape.entries(&rows, vid_first)?, vid_first).await?;
-        }
-        Ok(())
-    }
+/// Refuses a key that two of `runs`, which are of one tablet, have. In each alone none comes twice.
+async fn check_unique(
+    database: &Database,
+    shape: &IndexShape,
+    tablet: &TabletState,
+    runs: &[Run],
+) -> Result<()> {
+    let [_, .., new] = runs else { return Ok(()) };
+    let Some((first, last)) = new.key_range().filter(|_| shape.definition.unique) else {
+        return Ok(());
+    };
+    // Nothing lies between a key and that with one more byte.
+    let range = KeyRange { from: first.to_vec(), below: Some([last, &[0]].concat()) };
+    let sources = runs.iter().map(|run| MergeSource::Run(run.scan(range.clone()))).collect();
+    let pages = database.host_pages(tablet.device, Stack::Native)?;
+    shape.check_unique(sources, &*pages).await
 }
 
 /// `run` as one of the index `id`.
@@ -245,28 +167,4 @@ fn named(mut run: Arc<SegmentDirectory>, id: u32) -> Arc<SegmentDirectory> {
         properties.index_id = id;
     }
     run
-}
-
-/// The pages of `tablet` with rows from `vid_from` on, in parts of about [`CHUNK_BYTES`].
-fn chunks(tablet: &TabletState, vid_from: u64) -> Vec<Chunk> {
-    let mut chunks = Vec::new();
-    for segment in &tablet.heap {
-        let ends_before =
-            |entry: &PageEntry| entry.vid_first + u64::from(entry.page.row_count) <= vid_from;
-        let mut start = segment.pages.partition_point(ends_before);
-        let mut bytes = 0;
-        for (place, entry) in segment.pages.iter().enumerate().skip(start) {
-            bytes += entry.page.extent.bytes();
-            if bytes >= CHUNK_BYTES {
-                let pages = start..place + 1;
-                chunks.push(Chunk { segment: Arc::clone(segment), pages });
-                (start, bytes) = (place + 1, 0);
-            }
-        }
-        if start < segment.pages.len() {
-            let pages = start..segment.pages.len();
-            chunks.push(Chunk { segment: Arc::clone(segment), pages });
-        }
-    }
-    chunks
 }

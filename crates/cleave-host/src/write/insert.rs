@@ -170,12 +170,14 @@ impl Append {
         let definition = self.table.indexes.get(place).filter(|index| index.unique);
         let Some(definition) = definition else { return Ok(keys) };
         if !self.table.divides(definition) {
-            for (part, keys) in self.parts.iter().zip(&keys) {
-                if let Some(index) = part.tablet.indexes.get(place) {
+            let asked = self.parts.iter().zip(&keys).filter_map(|(part, keys)| {
+                let index = part.tablet.indexes.get(place)?;
+                Some(async move {
                     let sorted: Vec<&[u8]> = keys.keys().map(Vec::as_slice).collect();
-                    absent(index, &part.tablet, &*part.pages, &sorted).await?;
-                }
-            }
+                    absent(index, &part.tablet, &*part.pages, &sorted).await
+                })
+            });
+            try_join_all(asked).await?;
             return Ok(keys);
         }
         // Rows with a NULL are equal to none, though their entries may be: VIDs are the tablet's.

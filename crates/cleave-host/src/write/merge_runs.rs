@@ -204,6 +204,8 @@ impl RunMerger {
         input: IndexInput,
     ) -> Result<SegmentDirectory> {
         let entries = input.entry_count();
+        // Those of several tablets come at once.
+        let _turn = self.database.merge_turn().await;
         let sink = SegmentSink::new(Arc::clone(claim), AHEAD_BLOCKS);
         let sink = Arc::new(ClaimedPages(Mutex::new(Some(sink))));
         let context = FragmentContext {

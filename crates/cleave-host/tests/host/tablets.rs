@@ -299,7 +299,7 @@ async fn keys_are_unique_over_all_tablets() {
 }
 
 /// Waits until every device has only what the catalog names in use, and what may still be written to.
-async fn settled(database: &Database) {
+pub(crate) async fn settled(database: &Database) {
     let is_settled = || {
         database.devices().iter().all(|device| {
             let named = database.catalog().extents(device.id());

@@ -1,6 +1,6 @@
 //! Within the bound the engine's results; beyond it an error, before any memory is taken.
 
-use arrow::array::{Int64Array, StringArray};
+use arrow::array::{Int64Array, ListBuilder, StringArray, StringBuilder};
 use arrow::datatypes::{Field, IntervalMonthDayNano};
 use datafusion_common::ScalarValue;
 use datafusion_common::config::ConfigOptions;
@@ -19,14 +19,22 @@ fn named(functions: &[Arc<ScalarUDF>], name: &str) -> Arc<ScalarUDF> {
 }
 
 fn call(function: &ScalarUDF, args: &[ColumnarValue]) -> Result<ColumnarValue> {
-    let types: Vec<DataType> = args.iter().map(ColumnarValue::data_type).collect();
-    let fields = types.iter().map(|kind| Arc::new(Field::new("a", kind.clone(), true)));
-    let return_type = function.return_type(&types)?;
+    let field = |arg: &ColumnarValue| Arc::new(Field::new("a", arg.data_type(), true));
+    let arg_fields: Vec<FieldRef> = args.iter().map(field).collect();
+    let scalars: Vec<Option<&ScalarValue>> = args
+        .iter()
+        .map(|arg| match arg {
+            ColumnarValue::Scalar(value) => Some(value),
+            ColumnarValue::Array(_) => None,
+        })
+        .collect();
+    let fields = ReturnFieldArgs { arg_fields: &arg_fields, scalar_arguments: &scalars };
+    let return_field = function.return_field_from_args(fields)?;
     function.invoke_with_args(ScalarFunctionArgs {
         args: args.to_vec(),
-        arg_fields: fields.collect(),
+        arg_fields,
         number_rows: ROWS,
-        return_field: Arc::new(Field::new("r", return_type, true)),
+        return_field,
         config_options: Arc::new(ConfigOptions::new()),
     })
 }
@@ -34,6 +42,25 @@ fn call(function: &ScalarUDF, args: &[ColumnarValue]) -> Result<ColumnarValue> {
 fn texts(text: &str) -> ColumnarValue {
     let values = (0..ROWS).map(|row| (row % 5 > 0).then_some(text));
     ColumnarValue::Array(Arc::new(values.collect::<StringArray>()))
+}
+
+/// Lists of so many items, each with a NULL.
+fn lists(item: &str, count: usize) -> ColumnarValue {
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for row in 0..ROWS {
+        for _ in 1..count {
+            lists.values().append_value(item);
+        }
+        lists.values().append_null();
+        lists.append(row % 3 > 0);
+    }
+    ColumnarValue::Array(Arc::new(lists.finish()))
+}
+
+fn one_list(item: &str, count: usize) -> ColumnarValue {
+    let items = vec![ScalarValue::from(item); count];
+    let list = ScalarValue::new_list(&items, &DataType::Utf8, true);
+    ColumnarValue::Scalar(ScalarValue::List(list))
 }
 
 fn counts(count: i64) -> ColumnarValue {
@@ -65,6 +92,7 @@ fn step(days: i32, nanoseconds: i64) -> ColumnarValue {
 #[test]
 fn what_fits_is_the_engines() {
     let (engine, ours) = (engine(), bounded(engine().into_iter()));
+    let long = "x".repeat(1 << 20);
     assert!(HOST_ONLY.iter().all(|name| ours.iter().any(|function| function.name() == *name)));
     for (name, args) in [
         ("repeat", vec![texts("abc"), counts(3)]),
@@ -75,6 +103,24 @@ fn what_fits_is_the_engines() {
         ("replace", vec![texts("abcabc"), text("b"), text("--")]),
         // As many matches as letters would be too many.
         ("replace", vec![texts(&"abc".repeat(100)), text("c"), text(&"y".repeat(200))]),
+        ("replace", vec![text("abcabc"), texts("b"), text("--")]),
+        // Long, and for no row.
+        ("replace", vec![texts("abcabc"), text("d"), text(&long)]),
+        ("replace", vec![texts("abcabc"), text(&long), text("d")]),
+        ("regexp_replace", vec![texts("abcabc"), text("d"), text(&long), text("g")]),
+        ("regexp_replace", vec![texts("abcabc"), text("b."), text("[\\0]")]),
+        ("regexp_replace", vec![texts("ABCabc"), text("(b)c"), text("\\1\\1"), text("gi")]),
+        ("regexp_replace", vec![texts("abc"), texts("b"), text("x"), text("g")]),
+        // As many matches as letters would be too many, and one would be of all letters.
+        (
+            "regexp_replace",
+            vec![texts(&"abc".repeat(100)), text("c$"), text(&"\\0".repeat(100)), text("g")],
+        ),
+        ("array_to_string", vec![lists("abc", 3), text(", ")]),
+        ("array_to_string", vec![lists("abc", 3), texts("; "), text("null")]),
+        ("array_concat", vec![lists("abc", 3), lists("d", 2)]),
+        ("array_append", vec![lists("abc", 3), texts("d")]),
+        ("array_prepend", vec![text("d"), lists("abc", 3)]),
         ("concat", vec![texts("abc"), text("-"), texts("def")]),
         ("concat_ws", vec![text(", "), texts("abc"), texts("def")]),
         ("array_repeat", vec![texts("abc"), number(3)]),
@@ -93,6 +139,7 @@ fn what_fits_is_the_engines() {
 fn what_does_not_fit_is_an_error() {
     let ours = bounded(engine().into_iter());
     let long = "x".repeat(5 << 20);
+    let letters = "x".repeat(500);
     for (name, args) in [
         ("repeat", vec![texts("abc"), number(1_000_000)]),
         ("repeat", vec![texts("abc"), counts(i64::MAX)]),
@@ -100,6 +147,16 @@ fn what_does_not_fit_is_an_error() {
         ("lpad", vec![texts("abc"), number(1_000_000)]),
         ("rpad", vec![texts("abc"), counts(i64::from(i32::MAX)), text("xy")]),
         ("replace", vec![texts("abcabc"), text("b"), text(&long)]),
+        ("replace", vec![text("abcabc"), texts("b"), text(&long)]),
+        ("regexp_replace", vec![texts("abcabc"), text("b"), text(&long)]),
+        ("regexp_replace", vec![texts(&letters), text("."), text(&letters), text("g")]),
+        ("regexp_replace", vec![texts(&letters), text(".+"), text(&"\\0".repeat(1000))]),
+        ("regexp_replace", vec![text(&letters), texts("(.*)"), text(&"$1".repeat(1000))]),
+        ("array_to_string", vec![lists("abc", 3), text(&long)]),
+        ("array_to_string", vec![lists("abc", 1000), text(&letters)]),
+        ("array_concat", vec![lists("abc", 3), one_list(&letters, 100)]),
+        ("array_append", vec![lists("abc", 3), text(&long)]),
+        ("array_prepend", vec![text(&long), lists("abc", 3)]),
         ("concat", vec![texts("abc"), text(&long)]),
         ("concat_ws", vec![text(&long), texts("abc"), texts("def")]),
         ("array_repeat", vec![texts("abc"), number(1_000_000)]),

@@ -4,7 +4,8 @@
 //!  conditions ─▶ ColumnBounds, a column each ─▶ KeyRanges of each index ─▶ fences: too many? ─▶ VIDs ─▶ pages
 //! ```
 //!
-//! 1. [`bounds`] takes what the conditions say of single columns: equal to one of some values, not below, not above.
+//! 1. [`bounds`] takes what the conditions say of single columns: equal to one of some values, not below, not above; NULL,
+//!    which index keys hold as one more value, or not.
 //! 2. [`ranges`] turns it into ranges of an index's keys: equal values of its first columns, then one range.
 //! 3. [`choose`] leaves out an index whose fences, or the table's statistics, say already that too many entries lie there, reads the entries of the
 //!    best one that is left, up to the number at which a scan of the table is better, and finds the rows' pages.
@@ -36,6 +37,7 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
+use futures::future::try_join_all;
 
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
@@ -72,10 +74,11 @@ pub struct IndexChoice {
     pub page_count: Option<usize>,
 }
 
-/// What the conditions say of one column. All of it holds for every row that matches.
+/// What the conditions say of one column. All of it holds for every row that matches; where nothing is said, the column
+/// is not NULL.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ColumnBounds {
-    /// One of these.
+    /// One of these; NULL, of the column's type, for rows without a value.
     pub(super) equal: Option<Vec<ScalarValue>>,
     /// Not below.
     low: Option<ScalarValue>,
@@ -118,24 +121,38 @@ pub(super) async fn choose(
             return Ok(input.narrowed(best.ranges, scan.tablets, choice));
         }
     }
-    let mut rows: Vec<(usize, u64)> = Vec::new();
-    for place in input.tablets() {
-        let Some(tablet) = table.tablets.get(place) else { continue };
-        let Some(index) = tablet.index(best.id) else { return Ok(input) };
-        // Keys are read by column, however pages cross the link otherwise.
-        let stack = match context.settings().stack {
-            Stack::Blk => Stack::Blk,
-            Stack::Native | Stack::Ndp => Stack::Native,
-        };
-        let pages = context.database().page_source(tablet.device, stack)?;
-        let left = limit.saturating_sub(rows.len());
-        let found = index.rows_in(tablet, &*pages, &best.ranges, best.search_keys, left).await?;
-        let Some(vids) = found else { return Ok(input) };
-        rows.extend(vids.into_iter().map(|vid| (place, vid)));
-    }
+    let Some(rows) = found(context, &input, &best, limit).await? else { return Ok(input) };
     let name = best.name;
     let choice = IndexChoice { name, entry_count: rows.len(), page_count: None };
     Ok(input.restricted(&rows, choice))
+}
+
+/// The rows in the ranges of `best`, each with the place of its tablet; None: they are more than `limit`.
+async fn found(
+    context: &StatementContext,
+    input: &PlannedInput,
+    best: &Candidate,
+    limit: usize,
+) -> Result<Option<Vec<(usize, u64)>>> {
+    // Keys are read by column, however pages cross the link otherwise.
+    let stack = match context.settings().stack {
+        Stack::Blk => Stack::Blk,
+        Stack::Native | Stack::Ndp => Stack::Native,
+    };
+    // All tablets at once, of which those on one device share its round trips. Each may have all that there are.
+    let asked = input.tablets().into_iter().map(async |place| -> Result<Option<Vec<_>>> {
+        let tablet = input.table.tablets.get(place);
+        let Some((tablet, index)) = tablet.and_then(|t| Some((t, t.index(best.id)?))) else {
+            return Ok(None);
+        };
+        let pages = context.database().page_source(tablet.device, stack)?;
+        let found = index.rows_in(tablet, &*pages, &best.ranges, best.search_keys, limit).await?;
+        Ok(found.map(|vids| vids.into_iter().map(|vid| (place, vid)).collect()))
+    });
+    let found = try_join_all(asked).await?;
+    let found: Option<Vec<Vec<(usize, u64)>>> = found.into_iter().collect();
+    let rows = found.map(|found| found.into_iter().flatten().collect::<Vec<_>>());
+    Ok(rows.filter(|rows| rows.len() <= limit))
 }
 
 /// The device that may read an index of `input` by itself: the only one, behind a link, that runs fragments of this build.
@@ -291,7 +308,15 @@ fn best_index(
                 _ => pages < *least_pages,
             });
         if is_better {
-            let search_keys = columns_bound == shape.columns.len();
+            // A row with a NULL is not in the filters of a unique index: its VID is part of its key.
+            let is_bound = |column: &IndexColumn| bounds.get(&column.column);
+            let may_be_null = definition
+                .columns
+                .iter()
+                .filter_map(is_bound)
+                .any(|bounds| bounds.equal.iter().flatten().any(ScalarValue::is_null));
+            let is_whole = columns_bound == shape.columns.len();
+            let search_keys = is_whole && !(definition.unique && may_be_null);
             let (id, name) = (definition.id, definition.name.clone());
             let candidate = Candidate { id, name, ranges, search_keys, entry_count_min: entries };
             best = Some(((found, pages), candidate));
@@ -364,7 +389,7 @@ fn range(
     let low = bounds.low.as_ref().map(behind);
     let high = bounds.high.as_ref().map(behind);
     let (first, last) = if column.descending { (high, low) } else { (low, high) };
-    // All values lie between the marks of NULLs, which are 0 and 255, and never match.
+    // All values lie between the marks of NULLs, which are 0 and 255, and do not match.
     let marked = |mark: u8| start.iter().copied().chain([mark]).collect::<Vec<u8>>();
     let from = match first {
         Some(first) => first?,
@@ -472,6 +497,17 @@ fn said_of_a_column(schema: &TableSchema, filter: &Expr) -> Option<(u32, ColumnB
                 _ => return None,
             }
             Some((id, said))
+        }
+        Expr::IsNull(expr) => {
+            let Expr::Column(column) = expr.as_ref() else { return None };
+            let column = schema.column(&column.name)?;
+            let null = ScalarValue::try_from(column.column_type.arrow()).ok()?;
+            Some((column.id, ColumnBounds { equal: Some(vec![null]), ..ColumnBounds::default() }))
+        }
+        // No more than all conditions say by which a column is bound.
+        Expr::IsNotNull(expr) => {
+            let Expr::Column(column) = expr.as_ref() else { return None };
+            Some((schema.column(&column.name)?.id, ColumnBounds::default()))
         }
         Expr::Between(Between { expr, negated: false, low, high }) => {
             let Expr::Column(column) = expr.as_ref() else { return None };

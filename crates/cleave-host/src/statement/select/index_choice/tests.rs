@@ -76,7 +76,13 @@ fn number_condition(kind: u8, a: i32, b: i32) -> Condition {
             let or = col("n").eq(lit(a)).or(col("n").eq(lit(b)));
             (or, holds(|n, a, b| n == a || n == b))
         }
-        _ => (col("n").gt(lit(a)).and(col("n").lt(lit(b))), holds(|n, a, b| n > a && n < b)),
+        7 => (col("n").gt(lit(a)).and(col("n").lt(lit(b))), holds(|n, a, b| n > a && n < b)),
+        8 => (col("n").is_not_null(), Box::new(|row| row.0.is_some())),
+        9 => (col("n").is_null(), Box::new(|row| row.0.is_none())),
+        _ => {
+            let or = col("n").is_null().or(col("n").eq(lit(a)));
+            (or, Box::new(move |row| row.0.is_none_or(|n| n == a)))
+        }
     }
 }
 
@@ -90,7 +96,9 @@ fn text_condition(kind: u8, a: &str, b: &str) -> Condition {
         1 => (col("s").gt_eq(lit(a)), holds(|s, a, _| s >= a)),
         2 => (col("s").between(lit(a), lit(b)), holds(|s, a, b| s >= a && s <= b)),
         3 => (col("s").like(lit(format!("{a}%"))), holds(|s, a, _| s.starts_with(a))),
-        _ => (col("s").in_list(vec![lit(a), lit(b)], false), holds(|s, a, b| s == a || s == b)),
+        4 => (col("s").in_list(vec![lit(a), lit(b)], false), holds(|s, a, b| s == a || s == b)),
+        5 => (col("s").is_null(), Box::new(|row| row.1.is_none())),
+        _ => (col("s").is_not_null(), Box::new(|row| row.1.is_some())),
     }
 }
 
@@ -98,7 +106,7 @@ proptest! {
     #[test]
     fn ranges_hold_every_row_that_matches(
         rows in collection::vec((option::of(-4i32..4), option::of("[ab\u{7f}\u{80}\u{10ffff}]{0,3}")), 1..40),
-        kinds in (0u8..8, 0u8..5),
+        kinds in (0u8..11, 0u8..7),
         numbers in (-4i32..4, -4i32..4),
         texts in ("[ab\u{7f}\u{80}\u{10ffff}]{1,2}", "[ab]{0,2}"),
         options in any::<[[bool; 2]; 2]>(),
@@ -115,7 +123,7 @@ proptest! {
             let found = ranges.iter().filter(|range| range.has(&entry)).count();
             prop_assert!(found == 1 || !matches && found == 0, "{row:?} in {found} of {ranges:?}");
             // Conditions on the first column alone leave out what is not on it.
-            prop_assert!(found == 0 || row.0.is_some(), "{row:?}");
+            prop_assert!(found == 0 || row.0.is_some() || kinds.0 > 8, "{row:?}");
         }
     }
 }
@@ -146,6 +154,21 @@ fn floats_have_points_and_no_ranges() {
     let of = |filter: Expr| ranges(&shape, &bounds(&schema(), &[filter]));
     assert_eq!(of(col("f").eq(lit(0.5))).unwrap().1, 1);
     assert!(of(col("f").gt(lit(0.5))).is_none());
+}
+
+#[test]
+fn nulls_are_points_and_the_others_a_range() {
+    for (column, name) in [(1, "n"), (2, "s"), (3, "f")] {
+        for options in [[false, false], [false, true], [true, false], [true, true]] {
+            let shape = shape(&[(column, options)]);
+            let of = |filter: Expr| ranges(&shape, &bounds(&schema(), &[filter]));
+            assert_eq!(of(col(name).is_null()).unwrap().1, 1);
+            assert_eq!(of(col(name).is_not_null()).unwrap().1, 0);
+        }
+    }
+    let shape = shape(&[(1, [false; 2])]);
+    let either = col("n").is_not_null().or(col("n").eq(lit(1)));
+    assert!(ranges(&shape, &bounds(&schema(), &[either])).is_none());
 }
 
 #[test]

@@ -1,0 +1,269 @@
+//! `string_agg`, held to the bound of [`bounded`](super::bounded): the engine's, asked before it grows by a batch, or by all
+//! that it has gathered, how much that would be.
+//!
+//! A delimiter comes as often as a row does, and the memory pool hears of what has grown only behind each batch.
+
+use std::mem::size_of_val;
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion_common::{Result, ScalarValue, internal_err};
+use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator,
+    ReversedUDAF, Signature,
+};
+use datafusion_functions_aggregate::array_agg::ArrayAgg;
+use datafusion_functions_aggregate::string_agg::string_agg_udaf;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::Literal;
+
+use super::bounded::{check_size, sum_of_lengths};
+
+const NAME: &str = "string_agg";
+/// Rows of the largest batch that a statement may ask for. The engine makes a delimiter for each of them, whatever it is
+/// needed for.
+const BATCH_ROWS_MAX: usize = 65_536;
+
+/// The function, in place of the engine's.
+pub fn string_agg() -> Arc<AggregateUDF> {
+    static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
+    Arc::clone(FUNCTION.get_or_init(|| {
+        Arc::new(AggregateUDF::from(StringAgg {
+            engines: string_agg_udaf(),
+            gathering: ArrayAgg::default(),
+        }))
+    }))
+}
+
+/// The delimiter among the arguments of a `string_agg`, a literal; none is empty.
+pub(crate) fn delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> &str {
+    let literal = arguments.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
+    literal.and_then(|literal| literal.value().try_as_str().flatten()).unwrap_or_default()
+}
+
+/// The same, if a batch of it is within the bound.
+fn bounded_delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> Result<&str> {
+    let delimiter = delimiter(arguments);
+    let bytes = (delimiter.len() as u64).saturating_mul(BATCH_ROWS_MAX as u64);
+    check_size(NAME, bytes, BATCH_ROWS_MAX)?;
+    Ok(delimiter)
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct StringAgg {
+    engines: Arc<AggregateUDF>,
+    /// Of values that are wanted in an order, or each once.
+    gathering: ArrayAgg,
+}
+
+impl AggregateUDFImpl for StringAgg {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn signature(&self) -> &Signature {
+        self.engines.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.engines.return_type(arg_types)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        self.engines.state_fields(args)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let delimiter = bounded_delimiter(args.exprs)?.to_owned();
+        if !args.is_distinct && args.order_bys.is_empty() {
+            let delimiter_bytes = delimiter.len();
+            return Ok(Box::new(Bounded {
+                inner: self.engines.accumulator(args)?,
+                delimiter_bytes,
+                taken_bytes: 0,
+            }));
+        }
+        let list = DataType::new_list(args.return_field.data_type().clone(), true);
+        let values = self.gathering.accumulator(AccumulatorArgs {
+            return_field: Arc::new(Field::new("values", list, true)),
+            exprs: args.exprs.get(..1).unwrap_or_default(),
+            expr_fields: args.expr_fields.get(..1).unwrap_or_default(),
+            ..args
+        })?;
+        Ok(Box::new(Gathered { values, delimiter }))
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.engines.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        let delimiter_bytes = bounded_delimiter(args.exprs)?.len();
+        let inner = self.engines.create_groups_accumulator(args)?;
+        Ok(Box::new(Bounded { inner, delimiter_bytes, taken_bytes: 0 }))
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        ReversedUDAF::Reversed(string_agg())
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.engines.documentation()
+    }
+}
+
+/// An accumulator of the engine's that is asked before it takes a batch.
+#[derive(Debug)]
+struct Bounded<A> {
+    inner: A,
+    delimiter_bytes: usize,
+    /// What it makes one text of by now; 0 where there is one for each group.
+    taken_bytes: u64,
+}
+
+impl<A> Bounded<A> {
+    /// Refuses a batch by which the texts would grow too much.
+    fn check(&self, values: &[ArrayRef]) -> Result<u64> {
+        let Some(values) = values.first() else { return Ok(0) };
+        let grown = grown_by(values, self.delimiter_bytes)?;
+        check_size(NAME, self.taken_bytes.saturating_add(grown), values.len())?;
+        Ok(grown)
+    }
+}
+
+/// The bytes of all of `values`, with a delimiter each.
+fn grown_by(values: &ArrayRef, delimiter_bytes: usize) -> Result<u64> {
+    let count = values.len().saturating_sub(values.null_count()) as u64;
+    let delimiters = count.saturating_mul(delimiter_bytes as u64);
+    let texts = sum_of_lengths(&[Arc::clone(values).into()], values.len())?;
+    Ok(texts.saturating_add(delimiters))
+}
+
+impl Accumulator for Bounded<Box<dyn Accumulator>> {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.taken_bytes += self.check(values)?;
+        self.inner.update_batch(values)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.inner.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.taken_bytes = 0;
+        self.inner.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.taken_bytes += self.check(states)?;
+        self.inner.merge_batch(states)
+    }
+}
+
+impl GroupsAccumulator for Bounded<Box<dyn GroupsAccumulator>> {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        opt_filter: Option<&BooleanArray>,
+        total_num_groups: usize,
+    ) -> Result<()> {
+        self.check(values)?;
+        self.inner.update_batch(values, group_indices, opt_filter, total_num_groups)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.inner.evaluate(emit_to)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.inner.state(emit_to)
+    }
+
+    fn merge_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        total_num_groups: usize,
+    ) -> Result<()> {
+        self.check(values)?;
+        self.inner.merge_batch(values, group_indices, total_num_groups)
+    }
+
+    fn convert_to_state(
+        &self,
+        values: &[ArrayRef],
+        opt_filter: Option<&BooleanArray>,
+    ) -> Result<Vec<ArrayRef>> {
+        self.inner.convert_to_state(values, opt_filter)
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+}
+
+/// Values that are joined once all are there.
+#[derive(Debug)]
+struct Gathered {
+    values: Box<dyn Accumulator>,
+    delimiter: String,
+}
+
+impl Accumulator for Gathered {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        // The delimiter is a column of its own, before those that order the values.
+        let without: Vec<ArrayRef> =
+            values.iter().take(1).chain(values.iter().skip(2)).cloned().collect();
+        self.values.update_batch(&without)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let ScalarValue::List(list) = self.values.evaluate()? else {
+            return internal_err!("values of {NAME} are gathered as a list");
+        };
+        let values = list.iter().flatten().next();
+        let Some(values) = values else { return Ok(ScalarValue::LargeUtf8(None)) };
+        let bytes = grown_by(&values, self.delimiter.len())?;
+        check_size(NAME, bytes, values.len())?;
+        let values = cast(&values, &DataType::LargeUtf8)?;
+        let mut joined: Option<String> = None;
+        for value in values.as_string::<i64>().iter().flatten() {
+            match &mut joined {
+                Some(joined) => {
+                    joined.push_str(&self.delimiter);
+                    joined.push_str(value);
+                }
+                none => {
+                    let mut first = String::with_capacity(usize::try_from(bytes).unwrap_or(0));
+                    first.push_str(value);
+                    *none = Some(first);
+                }
+            }
+        }
+        Ok(ScalarValue::LargeUtf8(joined))
+    }
+
+    fn size(&self) -> usize {
+        let own = size_of_val(self) - size_of_val(&self.values);
+        own + self.values.size() + self.delimiter.capacity()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.values.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.values.merge_batch(states)
+    }
+}

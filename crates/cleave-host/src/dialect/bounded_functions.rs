@@ -1,0 +1,66 @@
+//! Functions held to a bound where the engine has put its own: `||` of texts and bytes, and of lists.
+
+use cleave_fragment::functions::bounded::in_place_of;
+use cleave_fragment::functions::{concatenate, is_concatenated};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite::rewrite_expressions;
+
+/// Replaces `||` by a function that makes what a whole chain of them gives at once, and functions that the engine did not
+/// look up by the bounded ones of their name; types are settled by then.
+#[derive(Debug)]
+pub struct BoundedFunctions;
+
+impl AnalyzerRule for BoundedFunctions {
+    fn name(&self) -> &'static str {
+        "bounded_functions"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let bounded = |plan| rewrite_expressions(plan, &|expr, schema| Ok(bounded(expr, schema)));
+        Ok(plan.transform_up_with_subqueries(bounded)?.data)
+    }
+}
+
+fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr {
+        Expr::ScalarFunction(function) => match in_place_of(&function.func) {
+            Some(ours) => Transformed::yes(ours.call(function.args)),
+            None => Transformed::no(Expr::ScalarFunction(function)),
+        },
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
+            if type_of(&left, schema).is_some_and(|left| Some(left) == type_of(&right, schema)) =>
+        {
+            let mut operands = match *left {
+                Expr::ScalarFunction(chain) if is_chain(&chain) => chain.args,
+                left => vec![left],
+            };
+            operands.push(*right);
+            Transformed::yes(concatenate().call(operands))
+        }
+        expr => Transformed::no(expr),
+    }
+}
+
+fn is_chain(function: &ScalarFunction) -> bool {
+    *function.func == *concatenate()
+}
+
+/// The type of an operand, where it is one of those that the function takes.
+fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+    // A chain is asked once a link: it is of the type of its last operand.
+    if let Expr::ScalarFunction(function) = expr
+        && is_chain(function)
+        && let Some(last) = function.args.last()
+    {
+        return type_of(last, schema);
+    }
+    expr.get_type(schema).ok().filter(is_concatenated)
+}
