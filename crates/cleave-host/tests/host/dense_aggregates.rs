@@ -106,6 +106,18 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             "SELECT sum(price), count(*), min(price), max(day), sum(part), count(discount), sum(discount) FROM t",
             true,
         ),
+        (
+            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) FROM t WHERE qty > 25",
+            true,
+        ),
+        (
+            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) FROM t WHERE qty > 42",
+            true,
+        ),
+        (
+            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) FROM t WHERE qty <= 48",
+            true,
+        ),
         ("SELECT sum(price) FROM t WHERE id < 0", false),
         ("SELECT sum(price), max(id) FROM t WHERE id > 149000", true),
         (

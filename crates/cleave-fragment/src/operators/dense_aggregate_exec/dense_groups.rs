@@ -10,6 +10,7 @@
 //! 2. Block by block it computes the program's steps. The least and greatest value of each column say beforehand that
 //!    nothing leaves 64 bits, neither a step nor a sum over the page; a row that is not selected adds to a group that is
 //!    thrown away.
+//!    Without a group's key that is one pass over the numbers ([`one_group`]).
 //! 3. At the end of the page its groups are added to those of the pages before, found by their values.
 //!
 //! Invariant: what was begun of a page that turns out to be none for here is forgotten.
@@ -34,6 +35,8 @@ use datafusion_common::{Result, internal_datafusion_err, internal_err};
 
 use super::program::{Aggregate, Kind, Program, Step};
 use crate::operators::table_scan_exec::scan_page::{ScanPage, external};
+
+mod one_group;
 
 /// Rows that are computed at once: their numbers stay in the nearest cache.
 const BLOCK: usize = 1024;
@@ -101,6 +104,8 @@ struct NumberColumn<'a> {
     column: &'a OpenColumn,
     /// The numbers of a dictionary's places; None: the page has numbers.
     table: Option<Vec<i64>>,
+    /// What no number is below or above, as far as that is known of the page.
+    bounds: Option<(i64, i64)>,
 }
 
 /// A page that may be taken: its columns, and what is known of them before a row is looked at.
@@ -268,8 +273,13 @@ fn absorb_blocks(
         if kept == 0 {
             continue;
         }
-        group_numbers(&columns.groups, range.clone(), scratch)?;
-        run_steps(program, &columns.numbers, range, reach, &mut scratch.steps)?;
+        run_steps(program, &columns.numbers, range.clone(), reach, &mut scratch.steps)?;
+        if columns.groups.is_empty() {
+            let (nulls, steps) = (&columns.nulls, &scratch.steps);
+            one_group::add_block(program, nulls, steps, (range, selected.as_ref()), cells)?;
+            continue;
+        }
+        group_numbers(&columns.groups, range, scratch)?;
         let is_gathered = kept * GATHER < count;
         scratch.picked.clear();
         if let Some(selected) = &selected {
@@ -395,8 +405,7 @@ fn run_steps(
             Step::Column(index) => {
                 let column = columns.iter().find(|column| column.index == *index)?;
                 column.numbers(range.clone(), target)?;
-                let low = target.iter().copied().fold(i64::MAX, i64::min);
-                let high = target.iter().copied().fold(i64::MIN, i64::max);
+                let (low, high) = column.bounds.unwrap_or_else(|| ends(target));
                 (i128::from(low), i128::from(high))
             }
             Step::Product(a, b) => {
@@ -426,6 +435,12 @@ fn run_steps(
         bounds.push(fits.then(|| Some((i64::try_from(low).ok()?, i64::try_from(high).ok()?)))??);
     }
     Some(())
+}
+
+/// The least and the greatest number.
+fn ends(numbers: &[i64]) -> (i64, i64) {
+    let low = numbers.iter().copied().fold(i64::MAX, i64::min);
+    (low, numbers.iter().copied().fold(i64::MIN, i64::max))
 }
 
 /// Bounds times a factor, where the products fit 64 bits.
@@ -550,7 +565,11 @@ impl<'a> NumberColumn<'a> {
             },
             None => None,
         };
-        Ok(Some(Self { index, column, table }))
+        let bounds = match &table {
+            Some(table) => Some(ends(table)),
+            None => column.integer_bounds(),
+        };
+        Ok(Some(Self { index, column, table, bounds }))
     }
 
     fn numbers(&self, range: Range<usize>, target: &mut Vec<i64>) -> Option<()> {
@@ -632,6 +651,17 @@ impl Cells {
             Self::Few(Box::new([[start; LANE_GROUPS]; LANE_COUNT]))
         } else {
             Self::Many(vec![start; group_count + 1])
+        }
+    }
+
+    /// Changes the cell of one group.
+    fn change(&mut self, group: usize, number: i64, change: impl Fn(i64, i64) -> i64) {
+        let cell = match self {
+            Self::Few(lanes) => lanes.first_mut().and_then(|lane| lane.get_mut(group)),
+            Self::Many(cells) => cells.get_mut(group),
+        };
+        if let Some(cell) = cell {
+            *cell = change(*cell, number);
         }
     }
 

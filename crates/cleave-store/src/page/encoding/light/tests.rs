@@ -102,9 +102,11 @@ fn round_trip(original: &dyn Array) -> Encoding {
             let one = chunk.decode_slots(&[slot], &OverflowValues::none()).unwrap();
             assert_same(&original.slice(slot, 1), &one);
         }
-        let slots: Vec<usize> = (0..7).map(|_| random.below(count as u64) as usize).collect();
-        let expected = UInt32Array::from_iter_values(slots.iter().map(|slot| *slot as u32));
-        let expected = take(original, &expected, None).unwrap();
+        let slots = UInt32Array::from_iter_values(
+            (0..7).map(|_| u32::try_from(random.below(count as u64)).unwrap()),
+        );
+        let expected = take(original, &slots, None).unwrap();
+        let slots: Vec<usize> = slots.values().iter().map(|slot| *slot as usize).collect();
         assert_same(&expected, &chunk.decode_slots(&slots, &OverflowValues::none()).unwrap());
         entry.encoding
     })

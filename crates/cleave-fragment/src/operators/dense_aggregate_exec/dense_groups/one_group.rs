@@ -1,0 +1,83 @@
+//! A block of rows that are all of one group, since there is no key: numbers are joined as they lie, without a cell each.
+
+use std::ops::Range;
+
+use arrow::buffer::BooleanBuffer;
+
+use super::super::program::{Kind, Program};
+use super::{PageCells, add};
+
+/// Adds the rows of a range of the page, of which `selected` are set (`None`: all). `nulls` has for each step which rows of
+/// the page are not NULL, `steps` its numbers in the range. `None`: there is no such step.
+pub(super) fn add_block(
+    program: &Program,
+    nulls: &[Option<BooleanBuffer>],
+    steps: &[Vec<i64>],
+    (range, selected): (Range<usize>, Option<&BooleanBuffer>),
+    cells: &mut PageCells,
+) -> Option<()> {
+    cells.row_counts.change(0, count_of(selected, range.len()), add);
+    for (place, aggregate) in program.aggregates.iter().enumerate() {
+        let Some(step) = aggregate.step else { continue };
+        let valid = nulls.get(step).and_then(Option::as_ref);
+        let valid = valid.map(|valid| valid.slice(range.start, range.len()));
+        let rows = match (selected, valid) {
+            (Some(selected), Some(valid)) => Some(selected & &valid),
+            (Some(selected), None) => Some(selected.clone()),
+            (None, valid) => valid,
+        };
+        if let Some(counts) = cells.counts.get_mut(place).and_then(Option::as_mut) {
+            counts.change(0, count_of(rows.as_ref(), range.len()), add);
+        }
+        let Some(values) = cells.values.get_mut(place).and_then(Option::as_mut) else { continue };
+        let numbers = steps.get(step)?;
+        let rows = rows.as_ref();
+        match aggregate.kind {
+            Kind::Count => {}
+            Kind::Sum => values.change(0, joined(numbers, rows, 0, add), add),
+            Kind::Min => values.change(0, joined(numbers, rows, i64::MAX, i64::min), i64::min),
+            Kind::Max => values.change(0, joined(numbers, rows, i64::MIN, i64::max), i64::max),
+        }
+    }
+    Some(())
+}
+
+fn count_of(rows: Option<&BooleanBuffer>, all: usize) -> i64 {
+    let count = rows.map_or(all, BooleanBuffer::count_set_bits);
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What `join` makes of the numbers of `rows` (`None`: all) and `start`, which changes nothing.
+fn joined(
+    numbers: &[i64],
+    rows: Option<&BooleanBuffer>,
+    start: i64,
+    join: impl Fn(i64, i64) -> i64,
+) -> i64 {
+    let Some(rows) = rows else {
+        return numbers.iter().copied().fold(start, join);
+    };
+    let words = rows.bit_chunks();
+    numbers.chunks(64).zip(words.iter_padded()).fold(start, |mut joined, (numbers, word)| {
+        match word {
+            0 => {}
+            u64::MAX => joined = numbers.iter().copied().fold(joined, &join),
+            _ if word.count_ones() * 4 < u64::BITS => {
+                let mut left = word;
+                while left != 0 {
+                    let row = left.trailing_zeros() as usize;
+                    joined = join(joined, numbers.get(row).copied().unwrap_or(start));
+                    left &= left - 1;
+                }
+            }
+            // Without a branch for each row.
+            _ => {
+                for (row, number) in numbers.iter().enumerate() {
+                    let kept = 0_i64.wrapping_sub((word >> row & 1).cast_signed());
+                    joined = join(joined, number & kept | start & !kept);
+                }
+            }
+        }
+        joined
+    })
+}
