@@ -1,9 +1,10 @@
 //! `kill -9` of a host that builds an index: the table is as it was, and the index is there whole or not at all.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use cleave_media::Stopwatch;
 use tempfile::tempdir;
 
 use crate::local_device::Process;
@@ -13,15 +14,23 @@ const ROWS: &str = "60000";
 const INDEXES: [&str; 2] =
     ["CREATE INDEX t_note ON t (note, id)", "CREATE UNIQUE INDEX t_id ON t (id DESC)"];
 
-/// Builds the indexes and is killed after `time`; whether it came to the end of both before.
-fn build_and_kill(db: &Path, time: Duration) -> bool {
+/// Instants at which a build is killed, spread over the time of a whole one.
+const KILLS: u32 = 8;
+
+/// A process that builds the indexes.
+fn build(db: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
     command.args(["sql", "--db"]).arg(db);
     for index in INDEXES {
         command.args(["-c", index]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut process = command.spawn().unwrap();
+    command.spawn().unwrap()
+}
+
+/// Builds the indexes and is killed after `time`; whether it came to the end of both before.
+fn build_and_kill(db: &Path, time: Duration) -> bool {
+    let mut process = build(db);
     std::thread::park_timeout(time);
     let ended = process.try_wait().unwrap();
     process.kill().unwrap();
@@ -35,8 +44,15 @@ fn rounds(db: &Path, create: &str) {
         "INSERT INTO t SELECT v, 'note ' || v * 7919 % 10007 FROM generate_series(1, {ROWS}) AS s(v)"
     );
     sql(db, &["-c", &fill]).ok();
-    let (mut killed, mut time) = (0, Duration::from_millis(120));
-    loop {
+    let drop_indexes = || sql(db, &["-c", "DROP INDEX IF EXISTS t_note, t_id"]).ok();
+    let watch = Stopwatch::start();
+    assert!(build(db).wait().unwrap().success());
+    let whole = watch.elapsed();
+    let mut killed = 0;
+    for part in 1..=KILLS {
+        // What is there is dropped, so that each round builds it once more.
+        drop_indexes();
+        let time = whole * part / KILLS;
         let ended = build_and_kill(db, time);
         let check = cleave(&["check", "--db", db.to_str().unwrap()]);
         assert!(check.stderr.contains("everything holds"), "after {time:?}: {check:?}");
@@ -46,15 +62,9 @@ fn rounds(db: &Path, create: &str) {
             let found = sql(db, &["--format", "csv", "--set", &setting, "-c", query]).ok();
             assert!(found.ends_with("\n6,174045\n"), "{scan}: {found}");
         }
-        if ended {
-            break;
-        }
-        killed += 1;
-        // What is there is dropped, so that the next round builds it once more.
-        sql(db, &["-c", "DROP INDEX IF EXISTS t_note, t_id"]).ok();
-        time = time * 3 / 2;
+        killed += u32::from(!ended);
     }
-    assert!(killed > 2, "killed {killed} times");
+    assert!(killed > 0, "every build ended before its part of {whole:?}");
 }
 
 #[test]
