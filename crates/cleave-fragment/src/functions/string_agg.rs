@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion_common::{Result, ScalarValue, internal_err};
+use datafusion_common::{Result, ScalarValue, internal_err, not_impl_err};
 use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator,
@@ -45,7 +45,15 @@ pub(crate) fn delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> &str {
 }
 
 /// The same, if a batch of it is within the bound.
+///
+/// # Errors
+/// As the engine where it is no constant, which would be another one for each row; [`check_size`]'s.
 fn bounded_delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> Result<&str> {
+    let literal = arguments.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
+    let is_constant = |value: &ScalarValue| value.is_null() || value.try_as_str().is_some();
+    if !literal.is_some_and(|literal| is_constant(literal.value())) {
+        return not_impl_err!("string_agg delimiter must be a string literal");
+    }
     let delimiter = delimiter(arguments);
     let bytes = (delimiter.len() as u64).saturating_mul(BATCH_ROWS_MAX as u64);
     check_size(NAME, bytes, BATCH_ROWS_MAX)?;
