@@ -759,7 +759,11 @@ fn read_segment(path: &Path, expected: &SegmentFile) -> Result<Vec<u8>, String> 
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err("the root names it, but it is missing".to_owned());
         }
-        Err(error) => return Err(error.to_string()),
+        Err(error) => {
+            return Err(format!(
+                "{error}, which may pass (before all else, open the database again)"
+            ));
+        }
     };
     if bytes.len() as u64 != expected.bytes {
         return Err("it does not have the length that the root says".to_owned());

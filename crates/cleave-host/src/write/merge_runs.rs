@@ -63,6 +63,8 @@ pub(crate) struct RunMerger {
     device: Arc<Device>,
     pages: Arc<dyn PageSource>,
     settings: Arc<Settings>,
+    /// Whether merges on the host wait for one another.
+    is_patient: bool,
 }
 
 /// The run to be made.
@@ -88,7 +90,14 @@ impl RunMerger {
             device: Arc::clone(device),
             pages: database.page_source(device.id(), Stack::Native)?,
             settings: Arc::clone(settings),
+            is_patient: false,
         })
+    }
+
+    /// The same, whose merges on the host wait until few others are under way: for statements that merge several runs at
+    /// once, and hold nobody up while they wait.
+    pub(crate) fn patient(self) -> Self {
+        Self { is_patient: true, ..self }
     }
 
     /// One run of the entries of `runs`, in space of `claim`.
@@ -204,8 +213,7 @@ impl RunMerger {
         input: IndexInput,
     ) -> Result<SegmentDirectory> {
         let entries = input.entry_count();
-        // Those of several tablets come at once.
-        let _turn = self.database.merge_turn().await;
+        let _turn = if self.is_patient { self.database.merge_turn().await } else { None };
         let sink = SegmentSink::new(Arc::clone(claim), AHEAD_BLOCKS);
         let sink = Arc::new(ClaimedPages(Mutex::new(Some(sink))));
         let context = FragmentContext {

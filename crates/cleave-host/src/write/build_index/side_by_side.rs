@@ -63,6 +63,9 @@ pub(super) async fn build_runs(
         Err(error) => {
             // The others hold space, which shall be free when the error is told.
             build.tasks.shutdown().await;
+            for part in &build.parts {
+                part.part.claim.writes_ended().await;
+            }
             Err(error)
         }
     }
@@ -201,7 +204,7 @@ impl<'a> Build<'a> {
             }
             self.merging.insert(device);
             let device = self.database.attached(device)?;
-            let merger = RunMerger::new(self.database, &device, self.settings)?;
+            let merger = RunMerger::new(self.database, &device, self.settings)?.patient();
             let (shape, claim) = (Arc::clone(self.shape), Arc::clone(&part.part.claim));
             let segment = part.part.segment;
             self.tasks.spawn(async move {
