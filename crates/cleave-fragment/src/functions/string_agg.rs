@@ -40,8 +40,12 @@ pub fn string_agg() -> Arc<AggregateUDF> {
 
 /// The delimiter among the arguments of a `string_agg`, a literal; none is empty.
 pub(crate) fn delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> &str {
-    let literal = arguments.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
-    literal.and_then(|literal| literal.value().try_as_str().flatten()).unwrap_or_default()
+    constant(arguments).and_then(|value| value.try_as_str().flatten()).unwrap_or_default()
+}
+
+/// The value of the delimiter, if it is the same for all rows.
+fn constant(arguments: &[Arc<dyn PhysicalExpr>]) -> Option<&ScalarValue> {
+    arguments.get(1)?.downcast_ref::<Literal>().map(Literal::value)
 }
 
 /// The same, if a batch of it is within the bound.
@@ -49,9 +53,8 @@ pub(crate) fn delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> &str {
 /// # Errors
 /// As the engine where it is no constant, which would be another one for each row; [`check_size`]'s.
 fn bounded_delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> Result<&str> {
-    let literal = arguments.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
-    let is_constant = |value: &ScalarValue| value.is_null() || value.try_as_str().is_some();
-    if !literal.is_some_and(|literal| is_constant(literal.value())) {
+    let is_text = |value: &ScalarValue| value.is_null() || value.try_as_str().is_some();
+    if !constant(arguments).is_some_and(is_text) {
         return not_impl_err!("string_agg delimiter must be a string literal");
     }
     let delimiter = delimiter(arguments);

@@ -32,6 +32,13 @@ async fn fill(session: &mut Session, with: &str) {
     }
 }
 
+/// Tables are made on the device that `mode` names from here on.
+async fn to_device(session: &mut Session, mode: &str) {
+    if mode != "embedded" {
+        run(session, "SET default_device = 'other'").await;
+    }
+}
+
 async fn assert_whole(session: &mut Session, table: &str) {
     let all = format!("{NOTES}{table}");
     assert_eq!(row(session, &all).await, "30002,30002,-2,29999,30001");
@@ -118,9 +125,7 @@ async fn a_table_without_one_of_its_files_is_refused_and_nothing_of_it_is_lost()
         let outside = tempfile::tempdir().unwrap();
         let (directory, database, _served) = attached(mode, outside.path()).await;
         let mut session = database.session();
-        if mode != "embedded" {
-            run(&mut session, "SET default_device = 'other'").await;
-        }
+        to_device(&mut session, mode).await;
         fill(&mut session, "").await;
         let (heap, _) = files(&database, "bad");
         let occupied = extents(&database, "bad");
@@ -147,9 +152,7 @@ async fn a_table_without_one_of_its_files_is_refused_and_nothing_of_it_is_lost()
             let insert = format!("INSERT INTO good VALUES ({}, NULL)", 100_000 + round);
             run(&mut session, &insert).await;
             assert_eq!(row(&mut session, "SELECT id FROM good WHERE note = 'before'").await, "-1");
-            if mode != "embedded" {
-                run(&mut session, "SET default_device = 'other'").await;
-            }
+            to_device(&mut session, mode).await;
             run(&mut session, "CREATE TABLE other (id int PRIMARY KEY, note text)").await;
             session.load("other", batches(vec![numbered(0..40_000)]), None).await.unwrap();
             run(&mut session, "CREATE INDEX ON other (note)").await;
@@ -227,9 +230,7 @@ async fn a_damaged_table_can_be_dropped_and_gives_all_its_space_back() {
         let outside = tempfile::tempdir().unwrap();
         let (directory, database, _served) = attached(mode, outside.path()).await;
         let mut session = database.session();
-        if mode != "embedded" {
-            run(&mut session, "SET default_device = 'other'").await;
-        }
+        to_device(&mut session, mode).await;
         fill(&mut session, "").await;
         let (heap, indexes) = files(&database, "bad");
         drop((session, database));
