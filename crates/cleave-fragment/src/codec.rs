@@ -26,6 +26,7 @@ use datafusion_physical_expr_common::physical_expr::is_volatile;
 use datafusion_physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion_physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
 use datafusion_physical_plan::aggregates::AggregateExec;
+use datafusion_physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion_physical_plan::{ExecutionPlan, displayable};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -52,7 +53,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 3;
+const CODEC_VERSION: u32 = 4;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -76,7 +77,7 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 13] = [
+const DEVICE_OPERATORS: [&str; 16] = [
     "TableScanExec",
     "MergeRunsExec",
     "WriteRunExec",
@@ -90,6 +91,9 @@ const DEVICE_OPERATORS: [&str; 13] = [
     "LocalLimitExec",
     "CoalesceBatchesExec",
     "CooperativeExec",
+    "HashJoinExec",
+    "NestedLoopJoinExec",
+    "CrossJoinExec",
 ];
 
 /// Functions of the engine that neither side has: they make values of types that no table has, of any width.
@@ -101,7 +105,7 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
     if !DEVICE_OPERATORS.contains(&node.name()) {
         return Some(format!("{} does not run on a device", node.name()));
     }
-    let mut reason = aggregate_of_the_host(node);
+    let mut reason = aggregate_of_the_host(node).or_else(|| join_of_the_host(node));
     let visited = node.apply_expressions(&mut |expression| {
         if is_volatile(expression) {
             reason = Some(format!("{expression} is volatile and stays on the host"));
@@ -127,6 +131,14 @@ fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
             && delimiter(&function.expressions()).len() > DELIMITER_BYTES_MAX
     })?;
     Some(format!("the delimiter of {} is long, it stays on the host", long.fun().name()))
+}
+
+/// Why a join of `node` stays on the host: a device collects one side of a join, once for all copies.
+fn join_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
+    let join = node.downcast_ref::<HashJoinExec>()?;
+    let mode = join.partition_mode();
+    (*mode != PartitionMode::CollectLeft)
+        .then(|| format!("a hash join of mode {mode:?} does not run on a device"))
 }
 
 fn is_of_the_host(expr: &Arc<dyn PhysicalExpr>) -> bool {
@@ -309,7 +321,10 @@ fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
             | PhysicalPlanType::GlobalLimit(_)
             | PhysicalPlanType::LocalLimit(_)
             | PhysicalPlanType::CoalesceBatches(_)
-            | PhysicalPlanType::Cooperative(_),
+            | PhysicalPlanType::Cooperative(_)
+            | PhysicalPlanType::HashJoin(_)
+            | PhysicalPlanType::NestedLoopJoin(_)
+            | PhysicalPlanType::CrossJoin(_),
         ) => Ok(()),
         Some(other) => {
             let mut name = FirstWord(String::new());

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentRef, Snapshot, StoreError};
 use datafusion_common::config::ConfigOptions;
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::config::SessionConfig;
 use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::execution_plan::replace_children_if_necessary;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -140,6 +140,17 @@ pub fn narrowed_inputs(narrowings: &[Narrowing]) -> Result<BTreeMap<u32, Arc<Nar
     Ok(by_input)
 }
 
+/// Most keys of a join's build side that go down to the probe side's scan as a list.
+const KEY_LIST_COUNT_MAX: usize = 100_000;
+/// Most bytes of such a list.
+const KEY_LIST_BYTES_MAX: usize = 1 << 20;
+
+/// Sets how large the lists of keys may be that joins hand down: equally on both sides.
+pub fn bound_key_lists(options: &mut ConfigOptions) {
+    options.optimizer.hash_join_inlist_pushdown_max_distinct_values = KEY_LIST_COUNT_MAX;
+    options.optimizer.hash_join_inlist_pushdown_max_size = KEY_LIST_BYTES_MAX;
+}
+
 /// Session settings that travel with a fragment (rule 5): those that change what an expression
 /// means, and the batch size.
 const SETTINGS_TRAVELLING: [&str; 2] =
@@ -166,6 +177,7 @@ pub fn fragment_task_context(
     settings: &[(String, String)],
 ) -> Result<Arc<TaskContext>> {
     let mut options = ConfigOptions::new();
+    bound_key_lists(&mut options);
     // A partial aggregate that stops aggregating sends every row: never across a link.
     options.set(
         "datafusion.execution.skip_partial_aggregation_probe_rows_threshold",
@@ -232,18 +244,19 @@ impl PageSource for NoPages {
     }
 }
 
-/// `plan` with `copies` partitions at its scans, which share their morsel inputs: each partition of
-/// the result is one copy of the pipeline.
+/// The input of `plan` whose rows stream through it: of a join the second, for the first is collected.
+pub fn streamed_input(plan: &dyn ExecutionPlan) -> Option<&Arc<dyn ExecutionPlan>> {
+    plan.children().last().copied()
+}
+
+/// `plan` with `copies` partitions at the scan that streams, which share its morsel input: each partition of the
+/// result is one copy of the pipeline. What joins collect is collected once for all copies.
 pub fn with_copies(plan: Arc<dyn ExecutionPlan>, copies: u32) -> Result<Arc<dyn ExecutionPlan>> {
-    let copies = usize::try_from(copies).unwrap_or(usize::MAX);
-    plan.transform_up(|node| {
-        Ok(match node.downcast_ref::<TableScanExec>() {
-            Some(scan) => {
-                let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_copies(copies));
-                Transformed::yes(scan)
-            }
-            None => Transformed::no(node),
-        })
-    })
-    .data()
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        return Ok(Arc::new(scan.with_copies(usize::try_from(copies).unwrap_or(usize::MAX))));
+    }
+    let mut inputs: Vec<_> = plan.children().into_iter().map(Arc::clone).collect();
+    let Some(streamed) = inputs.pop() else { return Ok(plan) };
+    inputs.push(with_copies(streamed, copies)?);
+    replace_children_if_necessary(plan, inputs)
 }

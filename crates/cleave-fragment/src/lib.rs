@@ -11,6 +11,7 @@
 //! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3). [`narrowing`]: which rows of
 //!    them an index leaves. [`index_input`]: what a merge reads of indexes; [`page_sink`]: where it writes pages.
 //!    [`read_ahead`] has the media at work on the next ones while a scan decodes the present one.
+//!    [`hand_down`]: what joins and top-k learn while they run goes down to the scans below them.
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
 //!    What comes from a peer is counted before it is decoded: [`field_count`].
@@ -24,6 +25,7 @@ pub mod expressions;
 pub mod field_count;
 pub mod fragment;
 pub mod functions;
+pub mod hand_down;
 pub mod index_input;
 pub mod link;
 pub mod morsel;
@@ -36,8 +38,9 @@ pub mod waiting;
 pub use codec::{build_id, decode_fragment, encode_fragment, reserve_plan};
 pub use fragment::{
     FragmentContext, FragmentCounters, fragment_task_context, index_inputs, narrowed_inputs,
-    unread_task_context, with_copies,
+    streamed_input, unread_task_context, with_copies,
 };
+pub use hand_down::hand_down_filters;
 pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use narrowing::{NarrowedInput, NarrowedPart, Narrowing};

@@ -10,6 +10,7 @@ mod share_sums;
 use std::sync::{Arc, OnceLock};
 
 use cleave_fragment::codec::ABSENT_FUNCTIONS;
+use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
 use cleave_media::simulation;
 use datafusion::catalog::CatalogProviderList;
@@ -35,11 +36,6 @@ use crate::statement::select::PackGroupKeys;
 
 use hand_down_filters::with_hand_down_filters;
 use share_sums::ShareSums;
-
-/// Most keys of a join's build side that go down to the probe side's scan as a list.
-const KEY_LIST_COUNT_MAX: usize = 100_000;
-/// Most bytes of such a list.
-const KEY_LIST_BYTES_MAX: usize = 1 << 20;
 
 /// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
 pub fn statement_state(
@@ -105,8 +101,7 @@ fn config(settings: &Settings, partitions: usize) -> SessionConfig {
     options.optimizer.repartition_joins = false;
     // Its operator makes room for ten times the limit before it has seen a row, which no pool sees.
     options.optimizer.enable_topk_aggregation = false;
-    options.optimizer.hash_join_inlist_pushdown_max_distinct_values = KEY_LIST_COUNT_MAX;
-    options.optimizer.hash_join_inlist_pushdown_max_size = KEY_LIST_BYTES_MAX;
+    bound_key_lists(options);
     config
 }
 

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::Split;
 
 use crate::catalog::division::TABLET_COUNT_MAX;
@@ -95,6 +96,8 @@ pub enum Values {
     Bytes(u64, u64),
     /// Any text of at most 63 bytes.
     Text,
+    /// The name of a split.
+    Split,
     /// Only this, and only because clients set it.
     Only(&'static str),
     /// It can be shown and not set.
@@ -106,6 +109,7 @@ enum Value {
     Word(usize),
     Number(u64),
     Text(String),
+    Split(Split),
 }
 
 /// Every setting, by name.
@@ -201,15 +205,13 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "split",
-        description: "Where a plan is cut: host (nowhere), h0 (above every scan), ndp (at the root), auto",
-        values: Values::Words(&["host", "h0", "ndp", "auto"]),
+        description: "Where a plan is cut: host (nowhere), h0 (above every scan), h1, h2, ... (above so many joins), \
+                      h1+, h2+, ... (and above the host's own scans), ndp (at the root), auto",
+        values: Values::Split,
         get: |settings| settings.split.to_string(),
         set: |settings, value| {
-            settings.split = match value {
-                Value::Word(0) => Split::Host,
-                Value::Word(1) => Split::H0,
-                Value::Word(2) => Split::Ndp,
-                _ => Split::Auto,
+            if let Value::Split(split) = value {
+                settings.split = split;
             }
         },
     },
@@ -375,6 +377,7 @@ impl Values {
             }
             Self::Text => (text.len() <= 63 && !text.contains(char::is_control))
                 .then(|| Value::Text(text.to_owned())),
+            Self::Split => text.to_ascii_lowercase().parse().ok().map(Value::Split),
             Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
             Self::ReadOnly(_) => None,
         }
@@ -405,6 +408,10 @@ impl fmt::Display for Values {
                 write!(formatter, "allowed are {min} to {max}, in B, kB, MB or GB")
             }
             Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
+            Self::Split => write!(
+                formatter,
+                "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, each of these with a + behind it, ndp, auto"
+            ),
             Self::Only(only) => write!(formatter, "allowed is only {only} in this version"),
             Self::ReadOnly(value) => write!(formatter, "it is {value} and cannot be changed"),
         }

@@ -5,9 +5,8 @@
 //! 1. [`statistics`]: what ANALYZE knows of a table and its columns.
 //! 2. [`cardinality`]: how many rows a leaf keeps, from these, or from table sizes and the shape of its predicate.
 //! 3. [`join_order`]: the inner joins of a logical plan in a new order, along join edges only.
-//! 4. [`hand_down`]: what operators learn while they run goes down to the scans that can use it.
-//! 5. [`cost`]: what a way to divide the plan costs.
-//! 6. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays
+//! 4. [`cost`]: what a way to divide the plan costs.
+//! 5. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays
 //!    on the host, why.
 //!
 //! Deliberately absent: I/O, clocks, catalogs. Facts about tables come in through [`TableFacts`].
@@ -18,7 +17,6 @@ use datafusion_common::ScalarValue;
 
 pub mod cardinality;
 pub mod cost;
-pub mod hand_down;
 pub mod join_order;
 pub mod split;
 pub mod statistics;

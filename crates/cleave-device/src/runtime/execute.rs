@@ -16,8 +16,8 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunKey};
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
     FragmentContext, FragmentCounters, IndexInput, MorselList, MorselSource, PageSink,
-    ReadAheadPages, build_id, decode_fragment, fragment_task_context, index_inputs,
-    narrowed_inputs, reserve_plan, with_copies,
+    ReadAheadPages, TableScanExec, build_id, decode_fragment, fragment_task_context,
+    hand_down_filters, index_inputs, narrowed_inputs, reserve_plan, streamed_input, with_copies,
 };
 use cleave_store::Snapshot;
 use datafusion_execution::TaskContext;
@@ -254,6 +254,7 @@ fn prepare(
     // An operator that merges its inputs has one partition, whatever lies below it.
     let can_copy = copied.output_partitioning().partition_count() == copies as usize;
     let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
+    let plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
     Ok(Prepared { plan, plan_memory, schema, copies, task })
 }
 
@@ -360,14 +361,25 @@ fn copies_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -> u3
         return 1;
     }
     let wanted = if request.copies == 0 { cores.max(1) } else { request.copies };
-    let morsels = request.inputs.iter().map(|(_, morsels)| morsels.len()).max().unwrap_or(0);
+    let streamed = streamed_scan(plan).map(|scan| scan.scan().input);
+    let inputs = request.inputs.iter().filter(|(number, _)| streamed.is_none_or(|s| s == *number));
+    let morsels = inputs.map(|(_, morsels)| morsels.len()).max().unwrap_or(0);
     wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, COPIES_MAX)
 }
 
-/// Whether the plan is right only as one copy: an aggregate that is not partial counts all rows.
+/// Whether the plan is right only as one copy: an aggregate that is not partial counts all rows. What a join collects
+/// comes of one copy anyway.
 fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
         !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
     });
-    is_final || plan.children().into_iter().any(sees_all_rows)
+    is_final || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
+}
+
+/// The scan whose morsels copies of `plan` share.
+fn streamed_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScanExec> {
+    match streamed_input(plan.as_ref()) {
+        Some(input) => streamed_scan(input),
+        None => plan.downcast_ref(),
+    }
 }

@@ -9,8 +9,9 @@
 //! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so
 //!    that the keys it wants ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule
 //!    out pages once more.
-//! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once. [`Execute`]
-//!    carries the fragment, the snapshot and the device's morsels; the device admits it.
+//! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once; the scans of a
+//!    fragment that joins lie on one device. [`Execute`] carries the fragment, the snapshot and the device's morsels of
+//!    every scan; the device admits it.
 //! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
 //!    slots they take batches as they come.
 //! 4. A device that refuses the fragment before the first row is no error: the host runs the same
@@ -29,8 +30,8 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport
 use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::fragment::{travelling_settings, with_copies};
 use cleave_fragment::link::{Link, LinkError, RunStream};
-use cleave_fragment::{Passes, TableScanExec, build_id, encode_fragment};
-use cleave_plan::split::FragmentPlan;
+use cleave_fragment::{Passes, TableScanExec, build_id, encode_fragment, hand_down_filters};
+use cleave_plan::split::{FragmentPlan, FragmentScan};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
@@ -77,8 +78,8 @@ pub struct FragmentExec {
 pub struct FragmentPart {
     /// The device.
     pub device: Arc<Device>,
-    /// The pages that lie there.
-    pub input: StatementInput,
+    /// The pages that lie there, for each scan of the fragment in its order: the number of its morsel input.
+    pub inputs: Vec<(u32, StatementInput)>,
     /// It runs the fragment; else the host does, and reads these pages.
     pub on_device: bool,
 }
@@ -97,8 +98,8 @@ struct Pass {
 struct Prepared {
     plan: Arc<dyn ExecutionPlan>,
     bytes: Bytes,
-    /// Its scan, if that asks for more than was planned.
-    scan: Option<TableScanExec>,
+    /// By morsel input, its scans that ask for more than was planned.
+    tightened: BTreeMap<u32, TableScanExec>,
 }
 
 /// Where the rows of one part come from.
@@ -267,20 +268,21 @@ impl FragmentExec {
         place: usize,
         task: &Arc<TaskContext>,
     ) -> Result<Run> {
-        let input = prepared.input(part)?;
-        if input.pages_left() == 0 && place > 0 {
+        let inputs = prepared.inputs(part)?;
+        let pages_left: usize = inputs.iter().map(|(_, input)| input.pages_left()).sum();
+        if pages_left == 0 && place > 0 {
             // One part is enough to say what there is of nothing.
             return Ok(Run::Over);
         }
         let device = &part.device;
         let figures = FragmentFigures {
             number: self.number,
-            table: self.fragment.scan.scan().table.clone(),
+            table: self.fragment.tables(),
             device: device.name().to_owned(),
             mode: device.mode(),
             report: None,
             refused: (!part.on_device).then(|| "as the cuts have it".to_owned()),
-            pages: (input.page_count, input.pages_left()),
+            pages: (inputs.iter().map(|(_, input)| input.page_count).sum(), pages_left),
             fragment_bytes: prepared.bytes.len(),
             rows: 0,
             waited: std::time::Duration::ZERO,
@@ -292,20 +294,20 @@ impl FragmentExec {
         let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
         let identity = device.identity().await.map_err(external)?;
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
-        let number = self.fragment.scan.scan().input;
+        let narrowings = inputs.iter().filter_map(|(number, input)| input.narrowing(*number));
         let request = Execute {
             header: device.next_run(),
             build: build_id(),
             fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
-            inputs: vec![(number, input.morsels())],
+            inputs: inputs.iter().map(|(number, input)| (*number, input.morsels())).collect(),
             copies: u32::from(!self.fragment.may_run_as_copies),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
             slot_bytes: settings.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
-            narrowings: input.narrowing(number).into_iter().collect(),
+            narrowings: narrowings.collect(),
             indexes: Vec::new(),
             reserved: Vec::new(),
         };
@@ -324,33 +326,42 @@ impl FragmentExec {
     fn prepare(&self) -> Result<Prepared> {
         let unchanged = || {
             let bytes = encode_fragment(&self.fragment.plan)?.into();
-            Ok(Prepared { plan: Arc::clone(&self.fragment.plan), bytes, scan: None })
+            let plan = Arc::clone(&self.fragment.plan);
+            Ok(Prepared { plan, bytes, tightened: BTreeMap::new() })
         };
-        let mut filters = Vec::new();
-        for filter in &self.fragment.dynamic_filters {
-            let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
-            if !is_true(&filter) {
-                filters.push(filter);
+        let mut tightened = BTreeMap::new();
+        for FragmentScan { scan, dynamic_filters, .. } in &self.fragment.scans {
+            let mut filters = Vec::new();
+            for filter in dynamic_filters {
+                let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
+                if !is_true(&filter) {
+                    filters.push(filter);
+                }
+            }
+            if !filters.is_empty() {
+                let scan = scan.with_copies(1).tightened(&filters)?;
+                tightened.insert(scan.scan().input, scan);
             }
         }
-        if filters.is_empty() {
+        if tightened.is_empty() {
             return unchanged();
         }
-        let scan = self.fragment.scan.with_copies(1).tightened(&filters)?;
-        let node: Arc<dyn ExecutionPlan> = Arc::new(scan.clone());
         let plan = Arc::clone(&self.fragment.plan)
             .transform_up(|other| {
-                Ok(if other.is::<TableScanExec>() {
-                    Transformed::yes(Arc::clone(&node))
-                } else {
-                    Transformed::no(other)
+                let scan = other.downcast_ref::<TableScanExec>();
+                let scan = scan.and_then(|scan| tightened.get(&scan.scan().input));
+                Ok(match scan {
+                    Some(scan) => {
+                        Transformed::yes(Arc::new(scan.clone()) as Arc<dyn ExecutionPlan>)
+                    }
+                    None => Transformed::no(other),
                 })
             })
             .data()?;
         // A filter without a wire form stays behind: losing one changes no rows (rule 4).
         match encode_fragment(&plan) {
             Ok(bytes) if bytes.len() <= FRAGMENT_BYTES_MAX => {
-                Ok(Prepared { plan, bytes: bytes.into(), scan: Some(scan) })
+                Ok(Prepared { plan, bytes: bytes.into(), tightened })
             }
             _ => unchanged(),
         }
@@ -363,9 +374,15 @@ impl FragmentExec {
         task: &Arc<TaskContext>,
         figures: FragmentFigures,
     ) -> Result<Run> {
-        let number = self.fragment.scan.scan().input;
-        let input = StatementInput { input: prepared.input(part)?, ..part.input.clone() };
-        let context = self.context.fragment_context_of(&[(number, input)])?;
+        let inputs: Vec<(u32, StatementInput)> = prepared
+            .inputs(part)?
+            .into_iter()
+            .zip(&part.inputs)
+            .map(|((number, input), (_, planned))| {
+                (number, StatementInput { input, ..planned.clone() })
+            })
+            .collect();
+        let context = self.context.fragment_context_of(&inputs)?;
         let config = task.session_config().clone().with_extension(context);
         let copies = match self.fragment.may_run_as_copies {
             true => u32::try_from(config.target_partitions()).unwrap_or(1),
@@ -383,6 +400,7 @@ impl FragmentExec {
         );
         // Operators of its own, with one partition a copy.
         let plan = with_copies(Arc::clone(&prepared.plan), copies)?;
+        let plan = hand_down_filters(plan, task.session_config().options())?;
         let plan: Arc<dyn ExecutionPlan> = match copies {
             1 => plan,
             _ => Arc::new(CoalescePartitionsExec::new(plan)),
@@ -423,15 +441,17 @@ impl Pass {
 }
 
 impl Prepared {
-    /// The pages of `part` that may have rows.
-    fn input(&self, part: &FragmentPart) -> Result<Arc<PlannedInput>> {
-        let scan = self.scan.as_ref().map(TableScanExec::scan);
-        match scan.and_then(|scan| Some((scan, scan.predicate.as_ref()?))) {
-            Some((scan, predicate)) => {
-                Ok(Arc::new(part.input.input.pruned(&scan.filter, predicate)?))
-            }
-            None => Ok(Arc::clone(&part.input.input)),
-        }
+    /// The pages of `part` that may have rows, scan by scan.
+    fn inputs(&self, part: &FragmentPart) -> Result<Vec<(u32, Arc<PlannedInput>)>> {
+        let pruned = part.inputs.iter().map(|(number, planned)| {
+            let scan = self.tightened.get(number).map(TableScanExec::scan);
+            let input = match scan.and_then(|scan| Some((scan, scan.predicate.as_ref()?))) {
+                Some((scan, predicate)) => Arc::new(planned.input.pruned(&scan.filter, predicate)?),
+                None => Arc::clone(&planned.input),
+            };
+            Ok((*number, input))
+        });
+        pruned.collect()
     }
 }
 
@@ -526,7 +546,7 @@ impl ExecutionPlan for FragmentExec {
         &self,
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        for filter in &self.fragment.dynamic_filters {
+        for filter in self.fragment.dynamic_filters() {
             if visit(filter)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);
             }

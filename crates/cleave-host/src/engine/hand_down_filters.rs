@@ -1,8 +1,8 @@
-//! The engine's rules that push filters down, replaced by ours, which goes by position: [`cleave_plan::hand_down`].
+//! The engine's rules that push filters down, replaced by ours, which goes by position: [`cleave_fragment::hand_down`].
 
 use std::sync::Arc;
 
-use cleave_plan::hand_down::hand_down_filters;
+use cleave_fragment::hand_down::hand_down_filters;
 use datafusion::common::Result;
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;

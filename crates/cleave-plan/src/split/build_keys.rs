@@ -22,9 +22,9 @@ pub(super) struct BuildKeys {
 }
 
 impl BuildKeys {
-    /// The keys that `plan`, if it is a join, hands down to its input at `place`.
-    pub(super) fn above(plan: &Arc<dyn ExecutionPlan>, place: usize) -> Option<Self> {
-        let join = plan.downcast_ref::<HashJoinExec>().filter(|_| place == 1)?;
+    /// The keys that `plan`, if it is a join, hands down to its probe side.
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        let join = plan.downcast_ref::<HashJoinExec>()?;
         let filter = join.dynamic_expressions_produced().first()?.expression_id()?;
         let build = join.left();
         let statistics = StatisticsContext::new().compute(build.as_ref(), &StatisticsArgs::new());
@@ -40,17 +40,18 @@ impl BuildKeys {
     }
 }
 
-/// Share of its rows that `scan` keeps once its dynamic filters hold the keys of the joins above; None: nothing is known
-/// of one of them.
+/// Share of its rows that `scan` keeps once `filters`, of its dynamic ones, hold the keys of the joins above; None:
+/// nothing is known of one of them.
 pub(super) fn filters_keep(
     scan: &TableScanExec,
+    filters: &[Arc<dyn PhysicalExpr>],
     keys: &[BuildKeys],
     context: &dyn CutContext,
 ) -> Option<f64> {
-    if scan.dynamic_filters().is_empty() {
+    if filters.is_empty() {
         return None;
     }
-    let shares = scan.dynamic_filters().iter().map(|filter| keep(filter, scan, keys, context));
+    let shares = filters.iter().map(|filter| keep(filter, scan, keys, context));
     shares.product()
 }
 

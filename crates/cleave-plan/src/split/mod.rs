@@ -1,48 +1,114 @@
 //! The split of a physical plan: which operators run on a device, and the cuts where rows cross.
 //!
-//! [`Split`] is what a session asks for. [`place_cuts`] walks the plan, finds over each leaf the
-//! longest chain that a device can run, and puts a cut above it; [`CutDecision`] says for each leaf
-//! what was decided and why. Under [`Split::Auto`] each cut is weighed by [`weigh_cut`].
+//! [`Split`] is what a session asks for. [`place_cuts`] numbers the plan, finds what a device can run of it, and puts
+//! cuts above the scans and joins that the split names; [`CutDecision`] says what was decided for each and why. Under
+//! [`Split::Auto`] every candidate is priced by a cost model, and [`PricedSplit`] tells what it said.
 //!
 //! The ladder of nouns: `Split` → cuts → [`FragmentPlan`] → the run on a device.
 
 mod build_keys;
+mod candidate;
+mod choose;
+mod numbered_plan;
 mod place_cuts;
+mod shape_of;
 mod weigh_cut;
 
 use std::fmt;
+use std::str::FromStr;
 
-pub use place_cuts::{CutContext, FragmentPlan, PlaceCutsError, PlacedCuts, ScanShare, place_cuts};
+pub use choose::PricedSplit;
+pub use place_cuts::{
+    CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, ScanShare, place_cuts,
+};
+pub use shape_of::{row_bytes, type_bytes};
 pub use weigh_cut::{CutWeight, weigh_cut};
+
+/// Most joins that a split can name: more than any plan has that is ordered well.
+pub const SPLIT_JOINS_MAX: usize = 63;
 
 /// One way to divide a plan between the sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
     /// No cut: the device serves pages.
     Host,
-    /// A cut over every leaf.
-    H0,
+    /// The first so many joins below a cut (`h1`, `h2`, …).
+    Hybrid {
+        /// How many.
+        joins: usize,
+        /// What becomes of the other scans.
+        leaves: Leaves,
+    },
     /// One cut at the root.
     Ndp,
-    /// A cut over each leaf where fewer bytes cross with it than without.
+    /// The one that is expected to be done first.
     Auto,
+}
+
+/// What the host does with scans that are not below the joins of a split (rule 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaves {
+    /// It reads their pages.
+    None,
+    /// Some of them are fragments too: only `auto` chooses so.
+    Some,
+    /// Each of them is a fragment too.
+    All,
+}
+
+impl Split {
+    /// A cut over every leaf.
+    pub const H0: Self = Self::Hybrid { joins: 0, leaves: Leaves::All };
 }
 
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Host => "host",
-            Self::H0 => "h0",
-            Self::Ndp => "ndp",
-            Self::Auto => "auto",
-        })
+        match *self {
+            Self::Host => f.write_str("host"),
+            Self::H0 => f.write_str("h0"),
+            Self::Hybrid { joins, leaves: Leaves::None } => write!(f, "h{joins}"),
+            Self::Hybrid { joins, leaves: Leaves::Some } => write!(f, "h{joins}*"),
+            Self::Hybrid { joins, leaves: Leaves::All } => write!(f, "h{joins}+"),
+            Self::Ndp => f.write_str("ndp"),
+            Self::Auto => f.write_str("auto"),
+        }
     }
 }
 
-/// What was decided for one leaf of the plan.
+/// What a text that names no split is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownSplit;
+
+impl FromStr for Split {
+    type Err = UnknownSplit;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSplit> {
+        match text {
+            "host" => return Ok(Self::Host),
+            "h0" => return Ok(Self::H0),
+            "ndp" => return Ok(Self::Ndp),
+            "auto" => return Ok(Self::Auto),
+            _ => {}
+        }
+        let number = text.strip_prefix('h').ok_or(UnknownSplit)?;
+        let (number, leaves) = match number.strip_suffix('+') {
+            Some(number) => (number, Leaves::All),
+            None => (number, Leaves::None),
+        };
+        let is_plain = number.bytes().all(|digit| digit.is_ascii_digit());
+        match number.parse() {
+            Ok(joins) if is_plain && (1..=SPLIT_JOINS_MAX).contains(&joins) => {
+                Ok(Self::Hybrid { joins, leaves })
+            }
+            _ => Err(UnknownSplit),
+        }
+    }
+}
+
+/// What was decided for one scan that stays on the host, or for one fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutDecision {
-    /// The table that the leaf scans.
+    /// The tables that are scanned.
     pub table: String,
     /// The operators that run on the device, from the leaf upwards; empty: it stays on the host.
     pub device_operators: Vec<String>,

@@ -6,49 +6,83 @@
 //!       ─ ─ cut ─ ─ ─ ─ ─ ─ ─ ─ ─ ─      rows cross the link
 //!       DenseAggregateExec               device
 //!       AggregateExec(Partial)           device   what may go below a cut: selections,
-//!         ProjectionExec                 device   projections, partial aggregates, TopK,
-//!           TableScanExec                device   limits, over one scan
+//!         ProjectionExec                 device   projections, joins, partial aggregates,
+//!           HashJoinExec                 device   TopK, limits, over scans of one device
+//!             TableScanExec              device
+//!             TableScanExec              device
 //! ```
 //!
+//! 1. [`NumberedPlan`] says of each operator whether a device can run it;
+//! 2. a forced split is one [`candidate`]; [`choose`] picks among all of them for `auto`;
+//! 3. each operator that is the topmost below a cut gives way to a node that runs it as a fragment.
+//!
 //! A sort or limit that goes down also stays above: several copies of the fragment each keep their
-//! own best rows, and the host's operator merges them. Exchanges never go down (rule 3).
+//! own best rows, and the host's operator merges them. Exchanges never go down (rule 3): what they join again is one
+//! partition there.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use cleave_fragment::codec::check_device_operator;
-use cleave_fragment::{DenseAggregateExec, TableScanExec};
+use cleave_fragment::{TableScanExec, streamed_input};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::build_keys::{BuildKeys, filters_keep};
+use super::candidate::{Candidate, candidate};
+use super::choose::{PricedSplit, choose};
+use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
 use super::{CutDecision, CutWeight, Split, weigh_cut};
+use crate::cost::ScanWork;
+use crate::cost::makespan::Limits as CostLimits;
+use crate::profile::Profile;
 
 /// A piece of the plan that is to run on a device.
 #[derive(Debug, Clone)]
 pub struct FragmentPlan {
-    /// The operators; their scan names its input and has one partition.
+    /// The operators; their scans name their inputs and have one partition.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// The scan at the bottom.
-    pub scan: TableScanExec,
+    /// The scans in the order in which they are begun: what joins collect first, and last the one that streams. There is
+    /// at least one.
+    pub scans: Vec<FragmentScan>,
     /// Partitions that the piece had in the host's plan and that its consumers expect.
     pub partition_count: usize,
-    /// Whether several copies of the pipeline may share the input.
+    /// Whether several copies of the pipeline may share what streams.
     pub may_run_as_copies: bool,
+    /// Rows after which the consumer needs no more.
+    pub fetch: Option<usize>,
+    /// For each device that holds pages of the scans, whether it runs the piece over them; else the host does, which
+    /// reads these pages. Of several scans there is one device.
+    pub on_device: Vec<bool>,
+}
+
+/// A scan of a fragment.
+#[derive(Debug, Clone)]
+pub struct FragmentScan {
+    /// The scan.
+    pub scan: TableScanExec,
     /// Filters over the scan's output that operators above the cut still tighten.
     pub dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
     /// Share of the scan's rows that they are expected to keep; `None`: nothing is known of them.
     pub filters_keep: Option<f64>,
-    /// Rows after which the consumer needs no more.
-    pub fetch: Option<usize>,
-    /// For each device that holds pages of the scan, whether it runs the piece over them; else the host does, which
-    /// reads these pages.
-    pub on_device: Vec<bool>,
+}
+
+impl FragmentPlan {
+    /// Names of the tables that it reads, in the order of the scans.
+    pub fn tables(&self) -> String {
+        let names = self.scans.iter().map(|scan| scan.scan.scan().table.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// All filters that operators above the cut still tighten.
+    pub fn dynamic_filters(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.scans.iter().flat_map(|scan| &scan.dynamic_filters)
+    }
 }
 
 /// A device that holds pages of a scan.
@@ -74,6 +108,14 @@ pub trait CutContext {
     }
     /// What would cross the link of each of them for `fragment`, in the same order.
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight>;
+    /// What `scan` reads; its conditions and the rows that they keep are filled in from the plan.
+    fn scan_work(&self, scan: &TableScanExec) -> ScanWork;
+    /// Rows expected of each operator of `plan`, in preorder.
+    fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64>;
+    /// The figures of host, device and link.
+    fn profile(&self) -> Profile;
+    /// What both sides have for this statement.
+    fn limits(&self) -> CostLimits;
     /// The plan node that runs `fragment` on its devices.
     fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>>;
 }
@@ -83,8 +125,10 @@ pub trait CutContext {
 pub struct PlacedCuts {
     /// The plan that the host executes.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// One for each scan.
+    /// One for each scan that stays, one for each fragment.
     pub decisions: Vec<CutDecision>,
+    /// Every candidate with what is predicted of it, and which was chosen.
+    pub priced: Vec<PricedSplit>,
 }
 
 /// Why a split that the session forces cannot be had.
@@ -123,163 +167,136 @@ impl From<datafusion_common::DataFusionError> for PlaceCutsError {
 }
 
 /// Divides `plan` as `split` says.
-///
-/// For [`Split::Ndp`] the plan must have been made for one partition: exchanges cannot go down.
 pub fn place_cuts(
     plan: Arc<dyn ExecutionPlan>,
     split: Split,
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
-    let mut decisions = Vec::new();
-    let plan = match split {
-        Split::Ndp => cut_at_root(plan, context, &mut decisions)?,
-        Split::Host | Split::H0 | Split::Auto => {
-            cut_over_leaves(plan, split, context, &mut Vec::new(), &mut decisions)?
-        }
-    };
-    Ok(PlacedCuts { plan, decisions })
-}
-
-fn cut_at_root(
-    plan: Arc<dyn ExecutionPlan>,
-    context: &dyn CutContext,
-    decisions: &mut Vec<CutDecision>,
-) -> Result<Arc<dyn ExecutionPlan>, PlaceCutsError> {
-    let forced = |operator: &str, reason: String| PlaceCutsError::Forced {
-        split: Split::Ndp,
-        operator: operator.to_owned(),
-        reason,
-    };
-    let mut node = &plan;
-    let scan = loop {
-        if let Some(reason) = check_device_operator(node.as_ref()) {
-            return Err(forced(node.name(), reason));
-        }
-        if let Some(scan) = node.downcast_ref::<TableScanExec>() {
-            break scan.clone();
-        }
-        node = match node.children().as_slice() {
-            [only] => *only,
-            inputs => {
-                let reason = format!("has {} inputs, a fragment has one", inputs.len());
-                return Err(forced(node.name(), reason));
-            }
-        };
-    };
-    let shares = context.shares(&scan);
-    if let Some(reason) = shares.iter().find_map(|share| share.refusal.clone()) {
-        return Err(forced("TableScanExec", reason));
-    }
-    if shares.len() > 1
-        && let Some(operator) = first_with_state(&plan)
-    {
-        let names: Vec<&str> = shares.iter().map(|share| share.device.as_str()).collect();
-        let reason = format!(
-            "it needs all rows of \"{}\", which lie on {} devices ({})",
-            scan.scan().table,
-            names.len(),
-            names.join(", ")
-        );
-        return Err(forced(operator, reason));
-    }
-    let fragment = FragmentPlan {
-        on_device: vec![true; shares.len()],
-        plan: for_device(&plan, Limits::Exact)?,
-        dynamic_filters: Vec::new(),
-        filters_keep: None,
-        partition_count: 1,
-        may_run_as_copies: chain_is_stateless(&plan),
-        fetch: plan.fetch(),
-        scan,
-    };
-    decisions.push(decision(&fragment, "the whole statement, as asked".to_owned()));
-    Ok(context.fragment_exec(fragment)?)
-}
-
-/// `keys` are those of the joins above whose probe side `plan` is, or a part of.
-fn cut_over_leaves(
-    plan: Arc<dyn ExecutionPlan>,
-    split: Split,
-    context: &dyn CutContext,
-    keys: &mut Vec<BuildKeys>,
-    decisions: &mut Vec<CutDecision>,
-) -> Result<Arc<dyn ExecutionPlan>, PlaceCutsError> {
-    if let Some(scan) = chain_scan(&plan) {
-        return cut_chain(plan, scan, split, context, keys, decisions);
-    }
-    let children = plan.children().into_iter().map(Arc::clone).collect::<Vec<_>>();
-    if children.is_empty() {
-        return Ok(plan);
-    }
-    let mut cut = Vec::with_capacity(children.len());
-    for (place, child) in children.into_iter().enumerate() {
-        let known = keys.len();
-        keys.extend(BuildKeys::above(&plan, place));
-        cut.push(cut_over_leaves(child, split, context, keys, decisions)?);
-        keys.truncate(known);
-    }
-    Ok(with_children(plan, cut)?)
-}
-
-/// Cuts above `chain`, which ends in `scan`, if the split and the device have it so.
-fn cut_chain(
-    chain: Arc<dyn ExecutionPlan>,
-    scan: TableScanExec,
-    split: Split,
-    context: &dyn CutContext,
-    keys: &[BuildKeys],
-    decisions: &mut Vec<CutDecision>,
-) -> Result<Arc<dyn ExecutionPlan>, PlaceCutsError> {
-    let stay = |reason: String| CutDecision {
-        table: scan.scan().table.clone(),
-        device_operators: Vec::new(),
-        reason,
-    };
-    if split == Split::Host {
-        let why = context.pages_only().unwrap_or_else(|| "as the settings ask".to_owned());
-        decisions.push(stay(why));
-        return Ok(chain);
-    }
-    let shares = context.shares(&scan);
-    if let Some(reason) = shares.iter().find_map(|share| share.refusal.clone()) {
-        if split == Split::H0 {
-            let operator = "TableScanExec".to_owned();
-            return Err(PlaceCutsError::Forced { split, operator, reason });
-        }
-        if shares.iter().all(|share| share.refusal.is_some()) {
-            decisions.push(stay(reason));
-            return Ok(chain);
-        }
-    }
-    let mut fragment = FragmentPlan {
-        on_device: vec![true; shares.len()],
-        plan: for_device(&chain, Limits::ByCopy)?,
-        dynamic_filters: scan.dynamic_filters().to_vec(),
-        filters_keep: filters_keep(&scan, keys, context),
-        partition_count: chain.output_partitioning().partition_count(),
-        may_run_as_copies: true,
-        fetch: rows_needed(&chain),
-        scan,
-    };
-    let reason = match split {
+    let plan = NumberedPlan::new(&plan, context);
+    let keys: Vec<BuildKeys> =
+        plan.nodes.iter().filter_map(|node| BuildKeys::of(&node.plan)).collect();
+    let (chosen, priced) = match split {
         Split::Auto => {
-            let (on_device, reason) = weigh_shares(&shares, &context.weights(&fragment));
+            let choice = choose(&plan, &keys, context);
+            (choice.candidate, choice.priced)
+        }
+        forced => {
+            let found = candidate(&plan, forced);
+            let refused = |Obstacle { operator, reason }| PlaceCutsError::Forced {
+                split: forced,
+                operator,
+                reason,
+            };
+            (found.map_err(refused)?, Vec::new())
+        }
+    };
+    let mut placing =
+        Placing { plan: &plan, split, chosen: &chosen, keys, context, decisions: Vec::new() };
+    let placed = placing.place(0)?;
+    let decisions = placing.decisions;
+    Ok(PlacedCuts { plan: placed, decisions, priced })
+}
+
+/// One split on its way into a plan.
+struct Placing<'a> {
+    plan: &'a NumberedPlan,
+    split: Split,
+    chosen: &'a Candidate,
+    /// Of every join.
+    keys: Vec<BuildKeys>,
+    context: &'a dyn CutContext,
+    decisions: Vec<CutDecision>,
+}
+
+impl Placing<'_> {
+    /// The operator `number` with what lies below it, fragments in their places.
+    fn place(&mut self, number: usize) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.chosen.roots.contains(&number)
+            && let Some(fragment) = self.fragment(number)?
+        {
+            let below = self.context.fragment_exec(fragment)?;
+            let is_whole = self.chosen.split == Split::Ndp;
+            let above = &self.plan.nodes[number].plan;
+            return if is_whole { Ok(below) } else { merge_above(above, below) };
+        }
+        if let Some(scan) = self.plan.scan(number) {
+            let is_decided = self.chosen.has(number, self.plan);
+            if !is_decided {
+                self.stays(number, scan.scan().table.clone());
+            }
+            return Ok(Arc::clone(&self.plan.nodes[number].plan));
+        }
+        let inputs = self.plan.nodes[number].inputs.clone();
+        let inputs = inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
+        with_children(Arc::clone(&self.plan.nodes[number].plan), inputs)
+    }
+
+    fn stays(&mut self, number: usize, table: String) {
+        let obstacle = self.plan.nodes[number].obstacle.as_ref();
+        let reason = match (self.context.pages_only(), obstacle, self.split) {
+            (Some(setting), ..) => setting,
+            (None, Some(obstacle), Split::Auto) => obstacle.reason.clone(),
+            (None, _, Split::Auto) => "is expected to be done sooner".to_owned(),
+            _ => "as the settings ask".to_owned(),
+        };
+        self.decisions.push(CutDecision { table, device_operators: Vec::new(), reason });
+    }
+
+    /// The fragment whose root is `number`; None, and a decision that says why, where it pays on no device.
+    fn fragment(&mut self, number: usize) -> Result<Option<FragmentPlan>> {
+        let node = &self.plan.nodes[number];
+        let is_whole = self.chosen.split == Split::Ndp;
+        let limits = if is_whole { Limits::Exact } else { Limits::ByCopy };
+        let scans = self.plan.subtree(number).filter_map(|place| self.plan.scan(place));
+        let inner: BTreeSet<u64> = self.plan.nodes[self.plan.subtree(number)]
+            .iter()
+            .flat_map(|node| node.plan.dynamic_expressions_produced())
+            .filter_map(|filter| filter.expression_id())
+            .collect();
+        let scans = scans.map(|scan| {
+            let is_outer = |filter: &&Arc<dyn PhysicalExpr>| {
+                filter.expression_id().is_none_or(|id| !inner.contains(&id))
+            };
+            let dynamic_filters: Vec<_> =
+                scan.dynamic_filters().iter().filter(is_outer).cloned().collect();
+            let filters_keep = filters_keep(scan, &dynamic_filters, &self.keys, self.context);
+            FragmentScan { scan: scan.clone(), dynamic_filters, filters_keep }
+        });
+        let scans: Vec<FragmentScan> = scans.collect();
+        let shares = self.plan.subtree(number).rev().find_map(|place| {
+            self.plan.scan(place).map(|_| self.plan.nodes[place].shares.as_slice())
+        });
+        let shares = shares.unwrap_or_default();
+        let mut fragment = FragmentPlan {
+            plan: for_device(&node.plan, limits)?,
+            scans,
+            partition_count: match is_whole {
+                true => 1,
+                false => node.plan.output_partitioning().partition_count(),
+            },
+            may_run_as_copies: !is_whole || streams_rows(&node.plan),
+            fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
+            on_device: vec![true; shares.len()],
+        };
+        let mut reason = match (self.split, is_whole) {
+            (Split::Auto, _) => "is expected to be done sooner".to_owned(),
+            (_, true) => "the whole statement, as asked".to_owned(),
+            _ => "as the settings ask".to_owned(),
+        };
+        if self.split == Split::Auto && shares.len() > 1 {
+            let (on_device, why) = weigh_shares(shares, &self.context.weights(&fragment));
+            reason = why;
             if !on_device.contains(&true) {
-                decisions.push(CutDecision {
-                    table: fragment.scan.scan().table.clone(),
-                    device_operators: Vec::new(),
-                    reason,
-                });
-                return Ok(chain);
+                let table = fragment.tables();
+                self.decisions.push(CutDecision { table, device_operators: Vec::new(), reason });
+                return Ok(None);
             }
             fragment.on_device = on_device;
-            reason
         }
-        _ => "as the settings ask".to_owned(),
-    };
-    decisions.push(decision(&fragment, reason));
-    let below = context.fragment_exec(fragment)?;
-    Ok(merge_above(&chain, below)?)
+        let device_operators = self.plan.operators(number);
+        self.decisions.push(CutDecision { table: fragment.tables(), device_operators, reason });
+        Ok(Some(fragment))
+    }
 }
 
 /// For each device, whether the cut pays there; and why, in words.
@@ -323,72 +340,10 @@ fn rows_needed(chain: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     }
 }
 
-fn decision(fragment: &FragmentPlan, reason: String) -> CutDecision {
-    let mut device_operators = Vec::new();
-    let mut node = Some(&fragment.plan);
-    while let Some(plan) = node {
-        device_operators.push(plan.name().to_owned());
-        node = plan.children().first().copied();
-    }
-    device_operators.reverse();
-    CutDecision { table: fragment.scan.scan().table.clone(), device_operators, reason }
-}
-
-/// The scan under `plan`, if everything down to it may go below a cut over a leaf.
-fn chain_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<TableScanExec> {
-    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-        return Some(scan.clone());
-    }
-    if check_device_operator(plan.as_ref()).is_some() {
-        return None;
-    }
-    let children = plan.children();
-    let [input] = children.as_slice() else { return None };
-    if plan.is::<DenseAggregateExec>() {
-        return chain_scan(input);
-    }
-    // What reduces rows must see rows of the table, not what another such operator made of them.
-    let input_may = chain_is_stateless(input);
-    let this_may = if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
-        *aggregate.mode() == AggregateMode::Partial && input_may
-    } else if let Some(sort) = plan.downcast_ref::<SortExec>() {
-        sort.fetch().is_some() && input_may
-    } else if plan.is::<LocalLimitExec>() || plan.is::<GlobalLimitExec>() {
-        input_may
-    } else {
-        is_stateless(plan.as_ref()) && input_may
-    };
-    if this_may { chain_scan(input) } else { None }
-}
-
-fn chain_is_stateless(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    is_stateless(plan.as_ref())
-        && match plan.children().as_slice() {
-            [] => true,
-            [input] => chain_is_stateless(input),
-            _ => false,
-        }
-}
-
-/// The name of the topmost operator of a chain that does not treat each row alone.
-fn first_with_state(plan: &Arc<dyn ExecutionPlan>) -> Option<&str> {
-    if !is_stateless(plan.as_ref()) {
-        return Some(plan.name());
-    }
-    plan.children().into_iter().find_map(first_with_state)
-}
-
-/// Whether `node` treats each row alone, so that any number of copies give the same rows.
-fn is_stateless(node: &dyn ExecutionPlan) -> bool {
-    node.fetch().is_none()
-        && matches!(
-            node.name(),
-            "TableScanExec"
-                | "FilterExec"
-                | "ProjectionExec"
-                | "CoalesceBatchesExec"
-                | "CooperativeExec"
-        )
+/// Whether what streams through `plan` is treated row by row.
+fn streams_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    (is_stateless(plan.as_ref()) || is_exchange(plan.as_ref()) && plan.fetch().is_none())
+        && streamed_input(plan.as_ref()).is_none_or(streams_rows)
 }
 
 /// What limits in a fragment mean.
@@ -400,27 +355,29 @@ enum Limits {
     ByCopy,
 }
 
-/// The chain as the device runs it: one partition, no wrappers.
+/// The piece as the device runs it: one partition, no exchanges, and no filters that the host's operators tighten.
 fn for_device(plan: &Arc<dyn ExecutionPlan>, limits: Limits) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         return Ok(Arc::new(scan.with_copies(1)));
     }
-    let inputs = plan
-        .children()
-        .into_iter()
-        .map(|input| for_device(input, limits))
-        .collect::<Result<Vec<_>>>()?;
+    let mut inputs = plan.children().into_iter();
+    let last = inputs.next_back().map(|input| for_device(input, limits)).transpose()?;
+    // What joins collect is made once, whatever copies there are of what streams.
+    let mut inputs =
+        inputs.map(|input| for_device(input, Limits::Exact)).collect::<Result<Vec<_>>>()?;
+    inputs.extend(last);
     if let [input] = inputs.as_slice() {
-        if limits == Limits::ByCopy
-            && let Some(sort) = plan.downcast_ref::<SortExec>()
-        {
+        if is_exchange(plan.as_ref()) {
+            return Ok(match plan.fetch() {
+                Some(fetch) => Arc::new(GlobalLimitExec::new(Arc::clone(input), 0, Some(fetch))),
+                None => Arc::clone(input),
+            });
+        }
+        if let Some(sort) = plan.downcast_ref::<SortExec>() {
             let sort = SortExec::new(sort.expr().clone(), Arc::clone(input))
                 .with_fetch(sort.fetch())
-                .with_preserve_partitioning(true);
+                .with_preserve_partitioning(limits == Limits::ByCopy);
             return Ok(Arc::new(sort));
-        }
-        if plan.name() == "CooperativeExec" {
-            return Ok(Arc::clone(input));
         }
         if limits == Limits::ByCopy
             && let Some(limit) = plan.downcast_ref::<GlobalLimitExec>()
@@ -432,6 +389,9 @@ fn for_device(plan: &Arc<dyn ExecutionPlan>, limits: Limits) -> Result<Arc<dyn E
                 None => Arc::clone(input),
             });
         }
+    }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return join.builder().with_new_children(inputs)?.reset_state().build_exec();
     }
     with_children(Arc::clone(plan), inputs)
 }

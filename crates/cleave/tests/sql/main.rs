@@ -1,6 +1,7 @@
 //! SQL in, rows out: every file of `cases/` runs under every stack and split, embedded and across a link.
 //!
-//! One script, one expected result: a cut may change where work is done, never what comes out. Files
+//! One script, one expected result: a cut may change where work is done, never what comes out. Configurations
+//! `every_split` and `remote_every_split` run each query again under every split that it has. Files
 //! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -34,8 +35,13 @@ enum On {
     Divided,
 }
 
+/// Stands for every split that a query has.
+const EVERY: &str = "every";
+/// More joins than a case has.
+const JOIN_COUNT_MAX: usize = 8;
+
 /// Name, settings, and on what kind of device the tables lie.
-const CONFIGURATIONS: [(&str, SettingList, On); 12] = [
+const CONFIGURATIONS: [(&str, SettingList, On); 14] = [
     ("blk", &[("stack", "blk")], On::Embedded),
     ("native", &[("stack", "native")], On::Embedded),
     ("host", &[("split", "host")], On::Embedded),
@@ -50,6 +56,8 @@ const CONFIGURATIONS: [(&str, SettingList, On); 12] = [
     ("remote_blk", &[("stack", "blk")], On::Remote),
     ("remote_native", &[("stack", "native"), ("threads", "1")], On::Remote),
     ("remote_h0", &[("split", "h0")], On::Remote),
+    ("every_split", &[("split", EVERY)], On::Embedded),
+    ("remote_every_split", &[("split", EVERY)], On::Remote),
     ("divided", &[("default_tablets", "5")], On::Divided),
     ("divided_h0", &[("default_tablets", "5"), ("split", "h0"), ("threads", "1")], On::Divided),
 ];
@@ -137,28 +145,56 @@ impl Place {
     fn connection(self: Arc<Self>, settings: &[(&str, &str)]) -> Connection {
         let mut session = self.database.session();
         session.set("default_device", self.device).unwrap();
-        for (name, value) in settings {
+        let every_split = settings.contains(&("split", EVERY));
+        for (name, value) in settings.iter().filter(|(_, value)| *value != EVERY) {
             session.set(name, value).unwrap();
         }
-        Connection { session, _place: self }
+        Connection { session, every_split, _place: self }
     }
 }
 
-fn device(id: u8) -> Arc<Runtime> {
-    Runtime::new(Arc::new(Memory::new()), RuntimeOptions::new([id; 16])).unwrap()
+/// Whether a query gives the same rows each time it is asked.
+fn is_repeatable(sql: &str) -> bool {
+    let sql = sql.trim().to_lowercase();
+    let varies =
+        ["random(", "uuid(", "now(", "current_", "explain", "limit", "fetch first", "offset"];
+    (sql.starts_with("select") || sql.starts_with("with"))
+        && !varies.iter().any(|word| sql.contains(word))
 }
 
-struct Connection {
-    session: Session,
-    _place: Arc<Place>,
-}
+impl Connection {
+    /// Panics where a split gives other rows than `expected`.
+    async fn run_under_every_split(&mut self, sql: &str, expected: &[Vec<String>]) {
+        let usual = self.session.show("split").unwrap();
+        let numbered = (1..=JOIN_COUNT_MAX).flat_map(|n| [format!("h{n}"), format!("h{n}+")]);
+        let splits = ["host", "h0", "ndp"].into_iter().map(str::to_owned).chain(numbered);
+        for split in splits {
+            self.session.set("split", &split).unwrap();
+            match self.run_once(sql).await {
+                Ok(DBOutput::Rows { rows, .. }) => {
+                    assert!(
+                        are_alike(&rows, expected),
+                        "{split} of {sql}: {rows:?}, not {expected:?}"
+                    );
+                }
+                Ok(_) => panic!("{split} of {sql}: no rows"),
+                // The statement has no such split.
+                Err(error) => {
+                    let message = error.to_string();
+                    assert!(
+                        message.contains("cannot run this statement"),
+                        "{split} of {sql}: {message}"
+                    );
+                    if split.starts_with('h') && !split.ends_with('+') {
+                        break;
+                    }
+                }
+            }
+        }
+        self.session.set("split", &usual).unwrap();
+    }
 
-#[async_trait::async_trait]
-impl AsyncDB for Connection {
-    type Error = Error;
-    type ColumnType = DefaultColumnType;
-
-    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
+    async fn run_once(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
         let Some(outcome) = self.session.run(sql).await?.pop() else {
             return Ok(DBOutput::StatementComplete(0));
         };
@@ -186,6 +222,54 @@ impl AsyncDB for Connection {
         }
         let types = vec![DefaultColumnType::Any; schema.fields().len()];
         Ok(DBOutput::Rows { types, rows })
+    }
+}
+
+/// Whether these are the same rows in any order; floats may differ by 1e-9 of themselves (rule 5).
+fn are_alike(rows: &[Vec<String>], expected: &[Vec<String>]) -> bool {
+    let sorted = |rows: &[Vec<String>]| {
+        let mut rows = rows.to_vec();
+        rows.sort();
+        rows
+    };
+    let is_alike = |one: &String, other: &String| {
+        let numbers = one.parse::<f64>().ok().zip(other.parse::<f64>().ok());
+        one == other
+            || numbers.is_some_and(|(one, other)| (one - other).abs() <= 1e-9 * other.abs())
+    };
+    let (rows, expected) = (sorted(rows), sorted(expected));
+    rows.len() == expected.len()
+        && rows
+            .iter()
+            .flatten()
+            .zip(expected.iter().flatten())
+            .all(|(one, other)| is_alike(one, other))
+}
+
+fn device(id: u8) -> Arc<Runtime> {
+    Runtime::new(Arc::new(Memory::new()), RuntimeOptions::new([id; 16])).unwrap()
+}
+
+struct Connection {
+    session: Session,
+    every_split: bool,
+    _place: Arc<Place>,
+}
+
+#[async_trait::async_trait]
+impl AsyncDB for Connection {
+    type Error = Error;
+    type ColumnType = DefaultColumnType;
+
+    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
+        let output = self.run_once(sql).await?;
+        if let DBOutput::Rows { rows, .. } = &output
+            && self.every_split
+            && is_repeatable(sql)
+        {
+            self.run_under_every_split(sql, rows).await;
+        }
+        Ok(output)
     }
 
     async fn shutdown(&mut self) {}

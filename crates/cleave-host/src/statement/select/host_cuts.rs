@@ -9,9 +9,14 @@ use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
-use cleave_plan::split::{CutContext, CutWeight, FragmentPlan, ScanShare};
+use cleave_plan::cost::makespan::Limits;
+use cleave_plan::cost::{Conditions, ScanWork};
+use cleave_plan::profile::Profile;
+use cleave_plan::split::{
+    CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, row_bytes, type_bytes,
+};
 use cleave_store::ColumnRef;
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
@@ -25,8 +30,8 @@ use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::device::Device;
 use crate::error::Error;
 
-/// Bytes that a text value is taken to have.
-const TEXT_BYTES: f64 = 24.0;
+/// Rows of an operator of which nothing is known.
+const UNKNOWN_ROW_COUNT: f64 = 1000.0;
 /// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
 /// many there are.
 const KEYS_KEEP: f64 = 0.25;
@@ -37,6 +42,7 @@ const GROUP_COUNT: f64 = 10_000.0;
 pub(super) struct HostCuts {
     context: Arc<StatementContext>,
     devices: BTreeMap<DeviceId, DeviceFacts>,
+    limits: Limits,
     fragment_count: AtomicUsize,
 }
 
@@ -58,7 +64,8 @@ impl HostCuts {
                 }
             }
         }
-        Ok(Self { context, devices, fragment_count: AtomicUsize::new(0) })
+        let limits = Limits::default();
+        Ok(Self { context, devices, limits, fragment_count: AtomicUsize::new(0) })
     }
 
     /// The parts of the input of `scan`, each with the device that it lies on.
@@ -126,23 +133,63 @@ impl CutContext for HostCuts {
     }
 
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight> {
-        let parts = self.parts_of(&fragment.scan).unwrap_or_default();
-        parts.iter().map(|(facts, part)| self.weight(fragment, facts, part)).collect()
+        let Some(scan) = fragment.scans.last() else { return Vec::new() };
+        let parts = self.parts_of(&scan.scan).unwrap_or_default();
+        parts.iter().map(|(facts, part)| self.weight(fragment, scan, facts, part)).collect()
+    }
+
+    fn scan_work(&self, scan: &TableScanExec) -> ScanWork {
+        let named = scan.scan();
+        let Ok(planned) = self.context.input(named.input) else { return ScanWork::default() };
+        let input = &planned.input;
+        let (chunk_bytes, held_bytes) = self.chunk_bytes(scan, input);
+        ScanWork {
+            table: named.table.clone(),
+            rows: input.rows_left() as f64 * input.share_read(),
+            rows_kept: planned.row_estimate,
+            filter_columns: named.filter.columns.len() as f64,
+            output_columns: named.output.columns.len() as f64,
+            pages: input.pages_left() as f64 * input.share_read(),
+            chunk_bytes,
+            held_bytes,
+            conditions: Conditions::default(),
+            looked_up: input.index.as_ref().map_or(0.0, |(index, _)| index.entry_count as f64),
+        }
+    }
+
+    fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64> {
+        let mut rows = Vec::new();
+        self.add_rows(plan, &mut rows);
+        rows
+    }
+
+    fn profile(&self) -> Profile {
+        Profile::assumed()
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits.clone()
     }
 
     fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
-        let parts: Vec<FragmentPart> = self
-            .parts_of(&fragment.scan)?
-            .into_iter()
-            .zip(&fragment.on_device)
-            .map(|((facts, input), on_device)| FragmentPart {
-                device: Arc::clone(&facts.device),
-                input,
-                on_device: *on_device,
-            })
-            .collect();
-        if parts.is_empty() {
-            let message = "a fragment over a table without a device".to_owned();
+        let mut parts: Vec<FragmentPart> = Vec::new();
+        for FragmentScan { scan, .. } in &fragment.scans {
+            let number = scan.scan().input;
+            for (facts, input) in self.parts_of(scan)? {
+                let known = parts.iter_mut().find(|part| Arc::ptr_eq(&part.device, &facts.device));
+                match known {
+                    Some(part) => part.inputs.push((number, input)),
+                    None => parts.push(FragmentPart {
+                        device: Arc::clone(&facts.device),
+                        inputs: vec![(number, input)],
+                        on_device: fragment.on_device.get(parts.len()).copied().unwrap_or(false),
+                    }),
+                }
+            }
+        }
+        let is_whole = parts.iter().all(|part| part.inputs.len() == fragment.scans.len());
+        if parts.is_empty() || !is_whole {
+            let message = "a fragment over tables that no one device holds".to_owned();
             return Err(DataFusionError::Internal(message));
         }
         let number = self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -157,44 +204,54 @@ fn nowhere(reason: String) -> ScanShare {
 }
 
 impl HostCuts {
-    /// What would cross the link of one device.
-    fn weight(
-        &self,
-        fragment: &FragmentPlan,
-        facts: &DeviceFacts,
-        part: &StatementInput,
-    ) -> CutWeight {
-        let scan = fragment.scan.scan();
-        let input = &part.input;
+    /// Rows expected of `plan` and of what is below it, in preorder.
+    fn add_rows(&self, plan: &Arc<dyn ExecutionPlan>, rows: &mut Vec<f64>) {
+        let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+        let known = statistics.ok().and_then(|known| known.num_rows.get_value().copied());
+        rows.push(known.map_or(UNKNOWN_ROW_COUNT, |count| count as f64));
+        plan.children().into_iter().for_each(|input| self.add_rows(input, rows));
+    }
+
+    /// Bytes of the chunks that `scan` reads of the pages of `input`, and of these, those in the buffer pool.
+    fn chunk_bytes(&self, scan: &TableScanExec, input: &PlannedInput) -> (f64, f64) {
+        let scan = scan.scan();
         let table = input.table.schema.arrow();
         let mut columns: Vec<ColumnRef> = scan.output.columns.clone();
         columns.extend(scan.filter.columns.iter().filter(|c| !scan.output.columns.contains(c)));
-        let share_of = |columns: &[ColumnRef]| {
-            let read: f64 = columns
-                .iter()
-                .filter_map(|column| match column {
-                    ColumnRef::User(id) => input.table.schema.columns.iter().find(|c| c.id == *id),
-                    _ => None,
-                })
-                .map(|column| type_bytes(&column.column_type.arrow()))
-                .sum();
-            (read / row_bytes(&table)).min(1.0)
-        };
-        let read_share = share_of(&columns);
-        let share_read = input.share_read();
+        let read: f64 = columns
+            .iter()
+            .filter_map(|column| match column {
+                ColumnRef::User(id) => input.table.schema.columns.iter().find(|c| c.id == *id),
+                _ => None,
+            })
+            .map(|column| type_bytes(&column.column_type.arrow()))
+            .sum();
+        let share = (read / row_bytes(&table)).min(1.0) * input.share_read();
         let (mut chunk_bytes, mut held_bytes) = (0.0, 0.0);
         let pool = self.context.database().buffer_pool();
         for (device, entry) in input.entries() {
-            let bytes = entry.page.extent.bytes() as f64 * read_share * share_read;
+            let bytes = entry.page.extent.bytes() as f64 * share;
             chunk_bytes += bytes;
             if !columns.is_empty() {
                 let held = pool.held_count(device, &entry.page, &columns);
                 held_bytes += bytes * held as f64 / columns.len() as f64;
             }
         }
+        (chunk_bytes, held_bytes)
+    }
+
+    /// What would cross the link of one device.
+    fn weight(
+        &self,
+        fragment: &FragmentPlan,
+        scan: &FragmentScan,
+        facts: &DeviceFacts,
+        part: &StatementInput,
+    ) -> CutWeight {
+        let (chunk_bytes, held_bytes) = self.chunk_bytes(&scan.scan, &part.input);
         let link_is_free = facts.mode == AttachMode::Embedded;
         let result_bytes =
-            result_rows(fragment, part.row_estimate) * row_bytes(&fragment.plan.schema());
+            result_rows(fragment, scan, part.row_estimate) * row_bytes(&fragment.plan.schema());
         CutWeight { result_bytes, chunk_bytes, held_bytes, link_is_free }
     }
 }
@@ -223,10 +280,10 @@ fn too_long_for_a_slot(
 }
 
 /// Rows that are expected to leave `fragment`.
-fn result_rows(fragment: &FragmentPlan, scanned: f64) -> f64 {
+fn result_rows(fragment: &FragmentPlan, scan: &FragmentScan, scanned: f64) -> f64 {
     let mut rows = scanned;
-    if !fragment.dynamic_filters.is_empty() {
-        rows *= fragment.filters_keep.unwrap_or(KEYS_KEEP);
+    if !scan.dynamic_filters.is_empty() {
+        rows *= scan.filters_keep.unwrap_or(KEYS_KEEP);
     }
     let helped = fragment.plan.downcast_ref::<DenseAggregateExec>();
     let top = helped.map_or(&fragment.plan, DenseAggregateExec::aggregate);
@@ -253,12 +310,4 @@ fn group_count(aggregate: &AggregateExec) -> Option<f64> {
         Some(*known as f64 + 1.0)
     });
     counts.product()
-}
-
-fn row_bytes(schema: &SchemaRef) -> f64 {
-    schema.fields().iter().map(|field| type_bytes(field.data_type())).sum::<f64>().max(1.0)
-}
-
-fn type_bytes(data_type: &DataType) -> f64 {
-    data_type.primitive_width().map_or(TEXT_BYTES, |width| width as f64)
 }

@@ -89,7 +89,7 @@ pub async fn plan_query(
     let stopwatch = Stopwatch::start();
     let context = StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
     let split = settings.split_in_force();
-    // A cut at the root cannot have exchanges below it.
+    // Below a cut at the root, partial aggregates and exchanges would be in vain.
     let partitions = if split == Split::Ndp { 1 } else { engine::host_partitions(settings) };
     let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
     let state = engine::statement_state(settings, partitions, database.query_runtime(), catalog);

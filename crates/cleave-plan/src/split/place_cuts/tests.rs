@@ -20,6 +20,8 @@ struct Told {
     /// For each device.
     result_bytes: Vec<f64>,
     link_is_free: Vec<bool>,
+    /// Bytes that each scan reads.
+    chunk_bytes: f64,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
@@ -29,6 +31,7 @@ impl Default for Told {
             refusal: None,
             result_bytes: vec![0.0],
             link_is_free: vec![false],
+            chunk_bytes: 1e7,
             fragments: Mutex::default(),
         }
     }
@@ -51,6 +54,27 @@ impl CutContext for Told {
             link_is_free: *link_is_free,
         };
         self.result_bytes.iter().zip(&self.link_is_free).map(weight).collect()
+    }
+
+    fn scan_work(&self, scan: &TableScanExec) -> ScanWork {
+        let rows = 1e6;
+        let table = scan.scan().table.clone();
+        ScanWork { table, rows, pages: 1.0, chunk_bytes: self.chunk_bytes, ..ScanWork::default() }
+    }
+
+    fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64> {
+        let row_bytes = super::super::row_bytes(&plan.schema());
+        let mut rows = vec![self.result_bytes.iter().sum::<f64>() / row_bytes];
+        plan.children().into_iter().for_each(|input| rows.extend(self.rows(input)));
+        rows
+    }
+
+    fn profile(&self) -> Profile {
+        Profile::assumed()
+    }
+
+    fn limits(&self) -> CostLimits {
+        CostLimits::assumed()
     }
 
     fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
@@ -175,11 +199,101 @@ fn ndp_takes_the_whole_plan() {
     assert!(!fragments[0].may_run_as_copies);
 }
 
+/// ((a ⋈ b) ⋈ (c ⋈ d)), each join with a projection above it.
+fn bushy() -> Arc<dyn ExecutionPlan> {
+    let pair = |one, other| projected(joined(scan(one, None, 1), projected(scan(other, None, 2))));
+    projected(joined(pair("a", "b"), pair("c", "d")))
+}
+
+#[test]
+fn joins_go_down_one_by_one_with_the_chains_above_them() {
+    let tables = |split: &str| {
+        let told = Told::default();
+        place_cuts(bushy(), split.parse().unwrap(), &told).unwrap();
+        let fragments = told.fragments.lock().unwrap();
+        fragments.iter().map(FragmentPlan::tables).collect::<Vec<_>>()
+    };
+    assert_eq!(tables("h0"), ["a", "b", "c", "d"]);
+    assert_eq!(tables("h1"), ["a, b"]);
+    assert_eq!(tables("h1+"), ["a, b", "c", "d"]);
+    assert_eq!(tables("h2"), ["a, b", "c, d"]);
+    assert_eq!(tables("h3"), ["a, b, c, d"]);
+    assert_eq!(tables("ndp"), ["a, b, c, d"]);
+    let told = Told::default();
+    let placed = place_cuts(bushy(), "h1".parse().unwrap(), &told).unwrap();
+    assert_eq!(
+        names(&placed.plan),
+        [
+            "ProjectionExec",
+            "CrossJoinExec",
+            "EmptyExec",
+            "ProjectionExec",
+            "CrossJoinExec",
+            "TableScanExec",
+            "ProjectionExec",
+            "TableScanExec"
+        ]
+    );
+    assert_eq!(
+        placed.decisions[0].to_string(),
+        "a, b: device [TableScanExec > ProjectionExec > TableScanExec > CrossJoinExec > ProjectionExec], as the settings ask"
+    );
+    let fragments = told.fragments.lock().unwrap();
+    assert!(fragments[0].may_run_as_copies);
+    assert_eq!(fragments[0].partition_count, 2);
+}
+
+#[test]
+fn more_joins_than_there_are_is_an_error_that_counts_them() {
+    let error = place_cuts(bushy(), "h4".parse().unwrap(), &Told::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "split \"h4\" cannot run this statement: the plan: a device can run 3 of its 3 joins"
+    );
+}
+
+#[test]
+fn exchanges_stay_above_and_vanish_below() {
+    let told = Told::default();
+    let merged = Arc::new(CoalescePartitionsExec::new(scan("a", None, 2)));
+    let plan = joined(merged, scan("b", None, 2));
+    place_cuts(Arc::clone(&plan), "h1".parse().unwrap(), &told).unwrap();
+    assert_eq!(
+        names(&told.fragments.lock().unwrap()[0].plan),
+        ["CrossJoinExec", "TableScanExec", "TableScanExec"]
+    );
+    let placed = place_cuts(plan, Split::H0, &Told::default()).unwrap();
+    assert_eq!(
+        names(&placed.plan),
+        ["CrossJoinExec", "CoalescePartitionsExec", "EmptyExec", "EmptyExec"]
+    );
+}
+
+#[test]
+fn a_join_over_several_devices_stays_and_says_why() {
+    let told =
+        Told { result_bytes: vec![0.0, 0.0], link_is_free: vec![false, false], ..Told::default() };
+    let plan = joined(scan("a", None, 1), scan("b", None, 1));
+    let error = place_cuts(plan, "h1".parse().unwrap(), &told).unwrap_err().to_string();
+    assert!(error.contains("its inputs lie on several devices (d0, d1)"), "{error}");
+}
+
+#[test]
+fn names_of_splits_are_read_as_they_are_shown() {
+    for name in ["host", "h0", "h1", "h1+", "h63+", "ndp", "auto"] {
+        assert_eq!(name.parse::<Split>().unwrap().to_string(), name);
+    }
+    for name in ["", "h", "h64", "h01+x", "h-1", "h+1", "h1*", "h0+", "all"] {
+        assert!(name.parse::<Split>().is_err(), "{name}");
+    }
+}
+
 #[test]
 fn forced_ndp_names_the_operator_that_cannot() {
-    let plan = joined(scan("a", None, 1), scan("b", None, 1));
+    let scans = vec![scan("a", None, 1), scan("b", None, 1)];
+    let plan = datafusion_physical_plan::union::UnionExec::try_new(scans).unwrap();
     let error = place_cuts(plan, Split::Ndp, &Told::default()).unwrap_err().to_string();
-    assert!(error.contains("\"ndp\"") && error.contains("CrossJoinExec"), "{error}");
+    assert!(error.contains("\"ndp\"") && error.contains("UnionExec"), "{error}");
 }
 
 #[test]

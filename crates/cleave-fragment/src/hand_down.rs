@@ -9,8 +9,6 @@
 
 use std::sync::Arc;
 
-use cleave_fragment::TableScanExec;
-use cleave_fragment::expressions::total::cannot_fail;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{JoinType, Result};
@@ -31,6 +29,9 @@ use datafusion_physical_plan::projection::ProjectionExec;
 use datafusion_physical_plan::repartition::RepartitionExec;
 use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::union::UnionExec;
+
+use crate::expressions::total::cannot_fail;
+use crate::operators::table_scan_exec::TableScanExec;
 
 /// `plan` with the filters of its operators in its scans. Comes after all rules that move operators.
 ///

@@ -1,9 +1,7 @@
 //! Filters reach the column that they are about, by its position, and stop where they would change rows.
 
-use cleave_fragment::operators::table_scan_exec::TableScan;
-use cleave_store::{ColumnRef, Projection};
-
 use arrow::datatypes::{DataType, Field, Schema};
+use cleave_store::{ColumnRef, Projection};
 use datafusion_common::NullEquality;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::expressions::{BinaryExpr, lit};
@@ -11,6 +9,7 @@ use datafusion_physical_plan::joins::PartitionMode;
 use datafusion_physical_plan::limit::GlobalLimitExec;
 
 use super::*;
+use crate::operators::table_scan_exec::TableScan;
 
 /// A scan of a table with the columns id and k.
 fn scan(table: &str) -> Arc<dyn ExecutionPlan> {

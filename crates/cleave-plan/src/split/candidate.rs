@@ -1,0 +1,185 @@
+//! The ways to divide a plan that are weighed against each other: a numbered plan in, candidates out.
+//!
+//! | split | below its cuts |
+//! |---|---|
+//! | `host` | nothing: the device serves pages |
+//! | `h0` | every leaf: a scan, and the chain above it |
+//! | `h1` … `hn` | the first so many joins, with the chain above them; the host reads its own leaves as pages |
+//! | `h1+` … `hn+` | the same, and each of the host's own leaves (rule 8) |
+//! | `ndp` | everything |
+//!
+//! Joins count in the order of [`NumberedPlan::joins`], those that no device can run left out: of a bushy plan the first
+//! so many may be several subtrees, and then there are several cuts. Source: hybridNDP, sections 3.3 and 3.4.
+
+use std::collections::BTreeSet;
+
+use super::numbered_plan::{NumberedPlan, Obstacle};
+use super::{CutContext, Leaves, Split};
+use crate::cost::Placement;
+
+/// One way to divide the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// What it is called.
+    pub(super) split: Split,
+    /// The topmost operators below its cuts, by number.
+    pub(super) roots: BTreeSet<usize>,
+}
+
+impl Candidate {
+    /// Which operators of `plan` run on the device.
+    pub(super) fn placement(&self, plan: &NumberedPlan) -> Placement {
+        let mut on_device = vec![false; plan.nodes.len()];
+        for root in &self.roots {
+            on_device[plan.subtree(*root)].fill(true);
+        }
+        Placement { on_device }
+    }
+
+    /// Whether the operator `number` runs on the device.
+    pub(super) fn has(&self, number: usize, plan: &NumberedPlan) -> bool {
+        self.roots.iter().any(|root| plan.subtree(*root).contains(&number))
+    }
+}
+
+/// The joins of `plan` that a device can run, in their order.
+pub(super) fn joins_below(plan: &NumberedPlan) -> Vec<usize> {
+    let mut joins = plan.joins();
+    joins.retain(|join| plan.nodes[*join].obstacle.is_none());
+    joins
+}
+
+/// The tops of the leaves of `plan` that a device can run.
+pub(super) fn leaves_below(plan: &NumberedPlan) -> Vec<usize> {
+    let scans = plan.scans().filter(|scan| plan.nodes[*scan].obstacle.is_none());
+    scans.map(|scan| plan.top_of(scan)).collect()
+}
+
+/// All candidates of `plan`, `host` first, and why there are not more.
+pub(super) fn candidates(plan: &NumberedPlan, context: &dyn CutContext) -> Vec<Candidate> {
+    let mut found = vec![Candidate { split: Split::Host, roots: BTreeSet::new() }];
+    if context.pages_only().is_some() {
+        return found;
+    }
+    let (leaves, joins) = (leaves_below(plan), joins_below(plan));
+    if !leaves.is_empty() {
+        found.push(Candidate { split: Split::H0, roots: leaves.iter().copied().collect() });
+    }
+    for count in 1..=joins.len() {
+        let roots = roots_of(plan, &joins[..count]);
+        let split = Split::Hybrid { joins: count, leaves: Leaves::None };
+        found.push(Candidate { split, roots: roots.clone() });
+        let own = own_leaves(plan, &leaves, &roots);
+        if !own.is_empty() {
+            let split = Split::Hybrid { joins: count, leaves: Leaves::All };
+            found.push(Candidate { split, roots: roots.union(&own).copied().collect() });
+        }
+    }
+    if whole(plan).is_ok() {
+        let split = Split::Ndp;
+        let ndp = Candidate { split, roots: BTreeSet::from([0]) };
+        // Where the last cut is at the root already, it is the same.
+        if !found.iter().any(|other| other.roots == ndp.roots) {
+            found.push(ndp);
+        }
+    }
+    found
+}
+
+/// The candidate that is `split`.
+///
+/// # Errors
+/// What stands in the way.
+pub(super) fn candidate(plan: &NumberedPlan, split: Split) -> Result<Candidate, Obstacle> {
+    let roots = match split {
+        Split::Host | Split::Auto => BTreeSet::new(),
+        Split::H0 => {
+            for scan in plan.scans() {
+                scannable(plan, scan)?;
+            }
+            leaves_below(plan).into_iter().collect()
+        }
+        Split::Ndp => {
+            whole(plan)?;
+            BTreeSet::from([0])
+        }
+        Split::Hybrid { joins: count, leaves } => {
+            let joins = joins_below(plan);
+            let Some(first) = joins.get(..count) else {
+                return Err(too_few_joins(plan, joins.len()));
+            };
+            let mut roots = roots_of(plan, first);
+            if leaves != Leaves::None {
+                roots.extend(own_leaves(plan, &leaves_below(plan), &roots));
+            }
+            roots
+        }
+    };
+    Ok(Candidate { split, roots })
+}
+
+fn scannable(plan: &NumberedPlan, scan: usize) -> Result<(), Obstacle> {
+    let mut shares = plan.nodes[scan].shares.iter();
+    match shares.find_map(|share| share.refusal.clone()) {
+        Some(reason) => Err(Obstacle { operator: "TableScanExec".to_owned(), reason }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the whole plan can run on one device, or on several that need nothing of each other.
+fn whole(plan: &NumberedPlan) -> Result<(), Obstacle> {
+    if let Some(obstacle) = &plan.nodes[0].obstacle {
+        return Err(obstacle.clone());
+    }
+    let Some(first) = plan.scans().next() else {
+        let operator = plan.nodes[0].plan.name().to_owned();
+        return Err(Obstacle { operator, reason: "it reads no table".to_owned() });
+    };
+    for scan in plan.scans() {
+        scannable(plan, scan)?;
+    }
+    let names: Vec<&str> =
+        plan.nodes[first].shares.iter().map(|share| share.device.as_str()).collect();
+    let with_state = (0..plan.nodes.len()).find(|number| {
+        let node = plan.nodes[*number].plan.as_ref();
+        !super::numbered_plan::is_stateless(node) && !super::numbered_plan::is_exchange(node)
+    });
+    match with_state {
+        Some(number) if names.len() > 1 => {
+            let reason = format!(
+                "it needs all rows of \"{}\", which lie on {} devices ({})",
+                plan.tables(first).join(", "),
+                names.len(),
+                names.join(", ")
+            );
+            Err(Obstacle { operator: plan.nodes[number].plan.name().to_owned(), reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_few_joins(plan: &NumberedPlan, count: usize) -> Obstacle {
+    let all = plan.joins();
+    let obstacle = all.iter().find_map(|join| plan.nodes[*join].obstacle.clone());
+    let can = format!("a device can run {count} of its {} joins", all.len());
+    match obstacle {
+        Some(Obstacle { operator, reason }) => {
+            Obstacle { operator, reason: format!("{reason}; {can}") }
+        }
+        None => Obstacle { operator: "the plan".to_owned(), reason: can },
+    }
+}
+
+/// The topmost operators over `joins`, each with the chain above it.
+fn roots_of(plan: &NumberedPlan, joins: &[usize]) -> BTreeSet<usize> {
+    let tops: Vec<usize> = joins.iter().map(|join| plan.top_of(*join)).collect();
+    let is_within =
+        |top: usize| tops.iter().any(|other| *other != top && plan.subtree(*other).contains(&top));
+    tops.iter().copied().filter(|top| !is_within(*top)).collect()
+}
+
+/// Of `leaves`, those that do not lie below one of `roots`.
+fn own_leaves(plan: &NumberedPlan, leaves: &[usize], roots: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let is_below = |leaf: &usize| roots.iter().any(|root| plan.subtree(*root).contains(leaf));
+    leaves.iter().copied().filter(|leaf| !is_below(leaf)).collect()
+}

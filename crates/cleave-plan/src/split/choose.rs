@@ -1,0 +1,124 @@
+//! The split that is expected to be done first: every candidate is priced, the best are bettered scan by scan, and one
+//! is chosen.
+//!
+//! 1. The plan becomes a shape once; each candidate is a placement over it.
+//! 2. Of the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
+//!    pages where it was a fragment. What makes it better stays.
+//! 3. `host` is chosen unless another is better by [`MARGIN`]: what is predicted is not that exact, and a statement that
+//!    is a little faster at best is not worth one that may be slower.
+
+use crate::cost::PlanShape;
+use crate::cost::makespan::{Limits, Prediction, predict};
+use crate::profile::Profile;
+
+use super::build_keys::{BuildKeys, filters_keep};
+use super::candidate::{Candidate, candidates, leaves_below};
+use super::numbered_plan::NumberedPlan;
+use super::shape_of::shape_of;
+use super::{CutContext, Leaves, Split};
+
+/// A split must be predicted to take at most this share of the host's time.
+const MARGIN: f64 = 0.9;
+/// Candidates that are bettered scan by scan.
+const BETTERED_COUNT: usize = 3;
+
+/// A candidate, and what is predicted of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PricedSplit {
+    /// What it is called.
+    pub split: Split,
+    /// What is predicted.
+    pub prediction: Prediction,
+    /// Whether it was chosen.
+    pub is_chosen: bool,
+}
+
+/// What was chosen.
+pub(super) struct Choice {
+    pub(super) candidate: Candidate,
+    /// In the order of the candidates, and what was made of the best of them.
+    pub(super) priced: Vec<PricedSplit>,
+}
+
+struct Priced {
+    candidate: Candidate,
+    prediction: Prediction,
+}
+
+/// Chooses among all candidates of `plan`.
+pub(super) fn choose(plan: &NumberedPlan, keys: &[BuildKeys], context: &dyn CutContext) -> Choice {
+    let found = candidates(plan, context);
+    let mut rows = context.rows(&plan.nodes[0].plan);
+    for place in plan.scans() {
+        let Some((scan, rows)) = plan.scan(place).zip(rows.get_mut(place)) else { continue };
+        *rows *= filters_keep(scan, scan.dynamic_filters(), keys, context).unwrap_or(1.0);
+    }
+    let pricing = Pricing {
+        plan,
+        shape: shape_of(plan, &rows, context),
+        profile: context.profile(),
+        limits: context.limits(),
+    };
+    let mut priced: Vec<Priced> = found.into_iter().map(|c| pricing.price(c)).collect();
+    let mut order: Vec<usize> = (0..priced.len()).collect();
+    order.sort_by(|a, b| priced[*a].prediction.finish.total_cmp(&priced[*b].prediction.finish));
+    for place in order.into_iter().take(BETTERED_COUNT) {
+        if let Some(better) = pricing.better(&priced[place]) {
+            priced.push(better);
+        }
+    }
+    let finish = |place: &usize| priced[*place].prediction.finish;
+    let best = (0..priced.len())
+        .filter(|place| priced[*place].prediction.fits)
+        .min_by(|a, b| finish(a).total_cmp(&finish(b)));
+    // The host's own split is the first.
+    let chosen = best.filter(|best| finish(best) < MARGIN * finish(&0)).unwrap_or(0);
+    let list = priced.iter().enumerate().map(|(place, one)| PricedSplit {
+        split: one.candidate.split,
+        prediction: one.prediction.clone(),
+        is_chosen: place == chosen,
+    });
+    let list = list.collect();
+    Choice { candidate: priced.swap_remove(chosen).candidate, priced: list }
+}
+
+struct Pricing<'a> {
+    plan: &'a NumberedPlan,
+    shape: PlanShape,
+    profile: Profile,
+    limits: Limits,
+}
+
+impl Pricing<'_> {
+    fn price(&self, candidate: Candidate) -> Priced {
+        let placement = candidate.placement(self.plan);
+        let prediction = predict(&self.shape, &placement, &self.profile, &self.limits);
+        Priced { candidate, prediction }
+    }
+
+    /// `priced` with some scans the other way, if that is better.
+    fn better(&self, priced: &Priced) -> Option<Priced> {
+        let joins = match priced.candidate.split {
+            Split::Host => 0,
+            Split::Hybrid { joins, .. } => joins,
+            Split::Ndp | Split::Auto => return None,
+        };
+        let mut best: Option<Priced> = None;
+        for leaf in leaves_below(self.plan) {
+            let present = best.as_ref().unwrap_or(priced);
+            let mut roots = present.candidate.roots.clone();
+            if !roots.remove(&leaf) {
+                if present.candidate.has(leaf, self.plan) {
+                    continue;
+                }
+                roots.insert(leaf);
+            }
+            let split = Split::Hybrid { joins, leaves: Leaves::Some };
+            let changed = self.price(Candidate { split, roots });
+            if changed.prediction.finish < present.prediction.finish {
+                best = Some(changed);
+            }
+        }
+        best
+    }
+}

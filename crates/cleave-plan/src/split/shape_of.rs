@@ -1,0 +1,121 @@
+//! A physical plan as cost models see it: operators in the order of their numbers, with the rows and bytes expected.
+
+use std::sync::Arc;
+
+use cleave_fragment::TableScanExec;
+use datafusion_common::arrow::datatypes::{DataType, SchemaRef};
+use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_expr::Operator;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, LikeExpr};
+use datafusion_physical_expr::utils::split_conjunction;
+use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::aggregates::AggregateExec;
+use datafusion_physical_plan::filter::FilterExec;
+use datafusion_physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion_physical_plan::projection::ProjectionExec;
+use datafusion_physical_plan::sorts::sort::SortExec;
+
+use super::CutContext;
+use super::numbered_plan::NumberedPlan;
+use crate::cost::{Conditions, PlanShape, ShapeNode, Work};
+
+/// Bytes that a text value is taken to have.
+const TEXT_BYTES: f64 = 24.0;
+
+/// The shape of `plan`, node by node, with `rows` expected of each.
+pub(super) fn shape_of(plan: &NumberedPlan, rows: &[f64], context: &dyn CutContext) -> PlanShape {
+    let nodes = plan.nodes.iter().zip(rows).map(|(node, rows)| ShapeNode {
+        work: work(&node.plan, *rows, context),
+        inputs: node.inputs.clone(),
+        rows: *rows,
+        row_bytes: row_bytes(&node.plan.schema()),
+    });
+    PlanShape { nodes: nodes.collect() }
+}
+
+fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutContext) -> Work {
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        let scan_work = context.scan_work(scan);
+        let mut conditions = Conditions::default();
+        if let Some(predicate) = &scan.scan().predicate {
+            count_conditions(predicate, &mut conditions);
+        }
+        // The keys of a join are one more comparison.
+        conditions.comparisons += scan.dynamic_filters().len() as f64;
+        return Work::Scan(crate::cost::ScanWork { rows_kept: rows, conditions, ..scan_work });
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let mut conditions = Conditions::default();
+        count_conditions(filter.predicate(), &mut conditions);
+        return Work::Filter(conditions);
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let computed = projection.expr().iter().filter(|e| !e.expr.is::<Column>()).count();
+        return Work::Projection { expressions: computed as f64 };
+    }
+    if plan.is::<HashJoinExec>() {
+        return Work::HashJoin;
+    }
+    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        let mut conditions = Conditions::default();
+        if let Some(filter) = join.filter() {
+            count_conditions(filter.expression(), &mut conditions);
+        }
+        return Work::NestedLoopJoin(conditions);
+    }
+    if plan.is::<CrossJoinExec>() {
+        return Work::NestedLoopJoin(Conditions::default());
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        return Work::Aggregate {
+            keys: aggregate.group_expr().expr().len() as f64,
+            functions: aggregate.aggr_expr().len() as f64,
+        };
+    }
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        return Work::Sort { fetch: sort.fetch().map(|fetch| fetch as f64) };
+    }
+    let hands_on = super::numbered_plan::is_exchange(plan.as_ref())
+        || plan.name().contains("Limit")
+        || plan.name() == "DenseAggregateExec"
+        || plan.name() == "UnionExec";
+    if hands_on { Work::Pass } else { Work::Other }
+}
+
+fn count_conditions(predicate: &Arc<dyn PhysicalExpr>, conditions: &mut Conditions) {
+    for part in split_conjunction(predicate) {
+        // Its walk ends only where a closure says so, which none does.
+        let _walked = part.apply(|expr| {
+            if expr.is::<LikeExpr>() {
+                conditions.patterns += 1.0;
+            } else if expr.is::<InListExpr>() {
+                conditions.comparisons += 1.0;
+            } else if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+                match binary.op() {
+                    Operator::And | Operator::Or => {}
+                    Operator::RegexMatch
+                    | Operator::RegexIMatch
+                    | Operator::RegexNotMatch
+                    | Operator::RegexNotIMatch => conditions.patterns += 2.0,
+                    _ => conditions.comparisons += 1.0,
+                }
+            } else if expr.children().is_empty() {
+                return Ok(TreeNodeRecursion::Continue);
+            } else {
+                conditions.comparisons += 1.0;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+    }
+}
+
+/// Bytes that a row of `schema` is taken to have.
+pub fn row_bytes(schema: &SchemaRef) -> f64 {
+    schema.fields().iter().map(|field| type_bytes(field.data_type())).sum::<f64>().max(1.0)
+}
+
+/// Bytes that a value is taken to have.
+pub fn type_bytes(data_type: &DataType) -> f64 {
+    data_type.primitive_width().map_or(TEXT_BYTES, |width| width as f64)
+}
