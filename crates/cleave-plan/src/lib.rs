@@ -6,7 +6,7 @@
 //! 2. [`cardinality`]: how many rows a leaf keeps, from these, or from table sizes and the shape of its predicate.
 //! 3. [`join_order`]: the inner joins of a logical plan in a new order, along join edges only.
 //! 4. [`hand_down`]: what operators learn while they run goes down to the scans that can use it.
-//! 5. [`cost`]: what a way to divide the plan costs.
+//! 5. [`profile`]: what host, device and link can do. [`cost`]: what a way to divide the plan costs on them.
 //! 6. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays
 //!    on the host, why.
 //!
@@ -20,6 +20,7 @@ pub mod cardinality;
 pub mod cost;
 pub mod hand_down;
 pub mod join_order;
+pub mod profile;
 pub mod split;
 pub mod statistics;
 
