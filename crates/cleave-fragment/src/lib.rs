@@ -15,7 +15,8 @@
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
 //!    What comes from a peer is counted before it is decoded: [`field_count`].
-//! 6. [`waiting`]: for time, and for work that blocks.
+//! 6. [`profile`]: what a side can do, as cost models see it.
+//! 7. [`waiting`]: for time, and for work that blocks.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
@@ -32,6 +33,7 @@ pub mod morsel;
 pub mod narrowing;
 pub mod operators;
 pub mod page_sink;
+pub mod profile;
 pub mod read_ahead;
 pub mod waiting;
 

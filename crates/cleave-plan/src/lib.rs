@@ -5,7 +5,7 @@
 //! 1. [`statistics`]: what ANALYZE knows of a table and its columns.
 //! 2. [`cardinality`]: how many rows a leaf keeps, from these, or from table sizes and the shape of its predicate.
 //! 3. [`join_order`]: the inner joins of a logical plan in a new order, along join edges only.
-//! 4. [`cost`]: what a way to divide the plan costs.
+//! 4. [`profile`]: what host, device and link can do. [`cost`]: what a way to divide the plan costs on them.
 //! 5. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays
 //!    on the host, why.
 //!
@@ -18,6 +18,7 @@ use datafusion_common::ScalarValue;
 pub mod cardinality;
 pub mod cost;
 pub mod join_order;
+pub mod profile;
 pub mod split;
 pub mod statistics;
 

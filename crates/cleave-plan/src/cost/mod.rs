@@ -1,5 +1,13 @@
 //! What a split costs: a plan's shape, a placement of its operators and a measured profile in, a prediction out.
+//!
+//! 1. [`shape`]: what the models see of a plan. [`limits`]: what a statement may use, and what is predicted of it.
+//! 2. [`work`]: seconds of one core for each operator, from the profile of its side.
+//! 3. [`makespan`]: when host, link and device are done, working at the same time.
 
+mod limits;
+pub mod makespan;
 mod shape;
+mod work;
 
+pub use limits::{Limits, Prediction};
 pub use shape::{Conditions, Placement, PlanShape, ScanWork, ShapeNode, Work};

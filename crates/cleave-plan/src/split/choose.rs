@@ -7,8 +7,8 @@
 //! 3. `host` is chosen unless another is better by [`MARGIN`]: what is predicted is not that exact, and a statement that
 //!    is a little faster at best is not worth one that may be slower.
 
-use crate::cost::PlanShape;
-use crate::cost::makespan::{Limits, Prediction, predict};
+use crate::cost::makespan::predict;
+use crate::cost::{Limits, PlanShape, Prediction};
 use crate::profile::Profile;
 
 use super::build_keys::{BuildKeys, filters_keep};

@@ -38,8 +38,8 @@ use super::candidate::{Candidate, candidate};
 use super::choose::{PricedSplit, choose};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
 use super::{CutDecision, CutWeight, Split, weigh_cut};
+use crate::cost::Limits as CostLimits;
 use crate::cost::ScanWork;
-use crate::cost::makespan::Limits as CostLimits;
 use crate::profile::Profile;
 
 /// A piece of the plan that is to run on a device.

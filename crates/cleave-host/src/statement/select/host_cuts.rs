@@ -9,15 +9,15 @@ use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
-use cleave_plan::cost::makespan::Limits;
-use cleave_plan::cost::{Conditions, ScanWork};
-use cleave_plan::profile::Profile;
+use cleave_plan::cost::{Conditions, Limits, ScanWork};
+use cleave_plan::profile::{LinkProfile, Profile};
 use cleave_plan::split::{
     CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, row_bytes, type_bytes,
 };
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -28,6 +28,7 @@ use super::statement_context::{StatementContext, StatementInput};
 use crate::catalog::DeviceId;
 use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::device::Device;
+use crate::engine;
 use crate::error::Error;
 
 /// Rows of an operator of which nothing is known.
@@ -43,6 +44,7 @@ pub(super) struct HostCuts {
     context: Arc<StatementContext>,
     devices: BTreeMap<DeviceId, DeviceFacts>,
     limits: Limits,
+    profile: Profile,
     fragment_count: AtomicUsize,
 }
 
@@ -51,6 +53,8 @@ struct DeviceFacts {
     device: Arc<Device>,
     mode: AttachMode,
     refusal: Option<String>,
+    cores: u32,
+    fragment_memory_bytes: u64,
 }
 
 impl HostCuts {
@@ -64,8 +68,9 @@ impl HostCuts {
                 }
             }
         }
-        let limits = Limits::default();
-        Ok(Self { context, devices, limits, fragment_count: AtomicUsize::new(0) })
+        let limits = limits(&context, devices.values());
+        let profile = profile(devices.values());
+        Ok(Self { context, devices, limits, profile, fragment_count: AtomicUsize::new(0) })
     }
 
     /// The parts of the input of `scan`, each with the device that it lies on.
@@ -101,7 +106,8 @@ impl DeviceFacts {
         } else {
             None
         };
-        Ok(Self { device, mode, refusal })
+        let (cores, fragment_memory_bytes) = (identity.cores, identity.fragment_memory_bytes);
+        Ok(Self { device, mode, refusal, cores, fragment_memory_bytes })
     }
 }
 
@@ -164,7 +170,7 @@ impl CutContext for HostCuts {
     }
 
     fn profile(&self) -> Profile {
-        Profile::assumed()
+        self.profile.clone()
     }
 
     fn limits(&self) -> Limits {
@@ -196,6 +202,39 @@ impl CutContext for HostCuts {
         let context = Arc::clone(&self.context);
         Ok(Arc::new(FragmentExec::new(number, fragment, parts, context)))
     }
+}
+
+/// What both sides have for the statement: of several devices, what the least of them has.
+fn limits<'a>(
+    context: &StatementContext,
+    devices: impl Iterator<Item = &'a DeviceFacts> + Clone,
+) -> Limits {
+    let settings = context.settings();
+    let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
+    let rooms = devices.clone().map(|facts| facts.fragment_memory_bytes.saturating_sub(ring_bytes));
+    let room = rooms.min().unwrap_or(0);
+    let host_memory = match context.database().query_runtime().memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => bytes as u64,
+        _ => u64::MAX,
+    };
+    Limits {
+        device_memory_bytes: settings.device_memory_bytes.min(room),
+        host_memory_bytes: host_memory,
+        device_load: 0.0,
+        slot_bytes: settings.slot_bytes,
+        slot_count: settings.slot_count,
+        device_copies: devices.map(|facts| facts.cores).min().unwrap_or(1),
+        host_threads: u32::try_from(engine::host_partitions(settings)).unwrap_or(u32::MAX),
+    }
+}
+
+/// The figures of host, device and link: of several devices, those of one behind a link.
+fn profile<'a>(mut devices: impl Iterator<Item = &'a DeviceFacts>) -> Profile {
+    let assumed = Profile::assumed();
+    if devices.any(|facts| facts.mode != AttachMode::Embedded) {
+        return assumed;
+    }
+    Profile { link: LinkProfile::embedded(), ..assumed }
 }
 
 /// The share of a scan that cannot be cut.

@@ -74,7 +74,15 @@ impl CutContext for Told {
     }
 
     fn limits(&self) -> CostLimits {
-        CostLimits::assumed()
+        CostLimits {
+            device_memory_bytes: 64 << 20,
+            host_memory_bytes: 1 << 30,
+            device_load: 0.0,
+            slot_bytes: 256 << 10,
+            slot_count: 16,
+            device_copies: 2,
+            host_threads: 2,
+        }
     }
 
     fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {

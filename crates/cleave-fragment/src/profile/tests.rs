@@ -1,0 +1,31 @@
+//! Figures by name.
+
+use super::{FIGURE_COUNT, Figure, Origin, SideProfile};
+
+#[test]
+fn figures_stand_at_their_place_and_have_names_of_their_own() {
+    let names: std::collections::BTreeSet<_> = Figure::ALL.iter().map(|f| f.name()).collect();
+    assert_eq!(names.len(), FIGURE_COUNT);
+    for (place, figure) in Figure::ALL.into_iter().enumerate() {
+        assert_eq!(figure as usize, place);
+    }
+}
+
+#[test]
+fn what_was_not_measured_is_assumed() {
+    let mut side = SideProfile::unknown(Origin::Measured, 2, 0);
+    assert_eq!(side.figure(Figure::Sort), None);
+    assert_eq!(side.rate(Figure::Sort), SideProfile::assumed(1, 0).rate(Figure::Sort));
+    side.set(Figure::Sort, 5.0);
+    assert_eq!(side.rate(Figure::Sort), 5.0);
+    side.set(Figure::Sort, f64::NAN);
+    assert_eq!(side.figure(Figure::Sort), None);
+}
+
+#[test]
+fn a_weaker_side_has_weaker_cores_and_the_same_media() {
+    let (weak, usual) = (SideProfile::scaled(0.1, 1, 0), SideProfile::assumed(1, 0));
+    assert_eq!(weak.rate(Figure::Sort), usual.rate(Figure::Sort) * 0.1);
+    let media = Figure::MediaReadSequential;
+    assert_eq!(weak.rate(media), usual.rate(media));
+}

@@ -1,0 +1,47 @@
+//! What a statement may use of both sides, and what is predicted of it.
+
+/// What a statement may use.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Bytes that the operators of one fragment may hold.
+    pub device_memory_bytes: u64,
+    /// Bytes that the host's operators may hold.
+    pub host_memory_bytes: u64,
+    /// Share of the device's cores that others use, 0 to 1.
+    pub device_load: f64,
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+    /// Slots that may be outstanding.
+    pub slot_count: u32,
+    /// Copies of a fragment's pipeline.
+    pub device_copies: u32,
+    /// Threads of the host's half.
+    pub host_threads: u32,
+}
+
+/// What is predicted of one placement; times in seconds from the statement's start.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Prediction {
+    /// The last row is there.
+    pub finish: f64,
+    /// The first row is there.
+    pub first_result: f64,
+    /// The device computes, or reads for us.
+    pub device_busy: f64,
+    /// The host computes.
+    pub host_busy: f64,
+    /// Bytes cross.
+    pub link_busy: f64,
+    /// The device has rows, and all slots are full.
+    pub device_stall: f64,
+    /// The host has nothing to do.
+    pub host_wait: f64,
+    /// Bytes that cross.
+    pub link_bytes: f64,
+    /// Most bytes that one fragment holds on the device.
+    pub device_memory_bytes: f64,
+    /// Both sides have the memory for it.
+    pub fits: bool,
+    /// Where it does not fit: what is missing.
+    pub why: Option<String>,
+}

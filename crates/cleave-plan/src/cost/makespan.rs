@@ -1,0 +1,412 @@
+//! When a split is done: host, link and device as a pipeline, the cost strategy `makespan`.
+//!
+//! 1. [`predict`] walks the plan as it runs: the host pulls, a join first takes in its first input, then its second streams.
+//! 2. Operators through which rows stream together are one [`Stream`]: what each of host, link and device has to do for it.
+//!    [`Walk::close`] turns it into time: the three overlap, slot by slot, as far as the slots reach.
+//! 3. A fragment ([`Walk::fragment`]) starts when its first row is asked for. What stops its stream (a build side, an aggregate, a sort)
+//!    is done before its first slot, and nobody else works meanwhile.
+//! 4. A fragment that needs more memory than the device gives is refused: the attempt, and then all of it on the host.
+//!
+//! ```text
+//!  device  ░build░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
+//!  link           ▒▒  ▒▒  ▒▒  ▒▒ ▒▒          one column of ▒ is one slot: it passes one after the other,
+//!  host             ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒       and the slowest sets the pace
+//! ```
+//!
+//! Invariants: no time falls where a round trip, a byte or a row takes longer; nobody is busy for longer than the statement takes.
+//! Deliberately absent: anything that a profile does not say, and chance.
+
+use crate::profile::Profile;
+
+use super::work::{Seconds, held_bytes, input, is_breaker, is_join};
+use super::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Work};
+
+/// Requests for pages that the host has on their way.
+const REQUESTS_AHEAD: f64 = 4.0;
+/// Share of the slots that work while credits for the others come back.
+const SLOTS_AT_WORK: f64 = 0.75;
+/// Least share of its cores that a device has for a fragment, however many others run.
+const LOAD_SHARE_MIN: f64 = 0.05;
+
+/// What `placement` of `shape` takes on the hardware of `profile`, within `limits`.
+pub fn predict(
+    shape: &PlanShape,
+    placement: &Placement,
+    profile: &Profile,
+    limits: &Limits,
+) -> Prediction {
+    let prediction = Walk::new(shape, Some(placement), profile, limits).run();
+    let available = limits.device_memory_bytes as f64;
+    let needed = prediction.device_memory_bytes;
+    if needed <= available {
+        return prediction;
+    }
+    let host = Walk::new(shape, None, profile, limits).run();
+    refused(prediction, host, available / needed)
+}
+
+/// A run whose fragment is refused for its memory after `share` of what it does before its first row.
+fn refused(attempt: Prediction, host: Prediction, share: f64) -> Prediction {
+    let tried_s = attempt.device_busy.min(attempt.finish) * share;
+    let why = format!(
+        "a fragment needs about {} of device memory, and has {}",
+        bytes(attempt.device_memory_bytes),
+        bytes(attempt.device_memory_bytes * share),
+    );
+    Prediction {
+        finish: host.finish + tried_s,
+        first_result: host.first_result + tried_s,
+        device_busy: host.device_busy + tried_s,
+        host_wait: host.host_wait + tried_s,
+        device_memory_bytes: attempt.device_memory_bytes,
+        fits: false,
+        why: Some(why),
+        ..host
+    }
+}
+
+fn bytes(count: f64) -> String {
+    if count < 10e6 { format!("{:.0} kB", count / 1e3) } else { format!("{:.0} MB", count / 1e6) }
+}
+
+/// What rows that stream together have yet to cost.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stream {
+    /// Before the first row: nobody works on it but the device, or the link is on its way.
+    before_s: f64,
+    /// Of one host core.
+    host_s: f64,
+    /// Of the device, until its last row, at the pace of its copies.
+    device_s: f64,
+    /// Of one device core.
+    device_core_s: f64,
+    /// Of the device's media, for pages that the host reads.
+    media_s: f64,
+    /// Bytes that cross.
+    link_bytes: f64,
+    /// Requests for pages.
+    requests: f64,
+    /// Slots of fragments.
+    slots: f64,
+}
+
+impl Stream {
+    /// Both, of inputs that stream at the same time.
+    fn and(self, other: Self) -> Self {
+        Self {
+            before_s: self.before_s.max(other.before_s),
+            host_s: self.host_s + other.host_s,
+            device_s: self.device_s + other.device_s,
+            device_core_s: self.device_core_s + other.device_core_s,
+            media_s: self.media_s + other.media_s,
+            link_bytes: self.link_bytes + other.link_bytes,
+            requests: self.requests + other.requests,
+            slots: self.slots + other.slots,
+        }
+    }
+
+    /// A stream of which only a share is asked for.
+    fn cut_short(self, share: f64) -> Self {
+        Self {
+            before_s: self.before_s,
+            host_s: self.host_s * share,
+            device_s: self.device_s * share,
+            device_core_s: self.device_core_s * share,
+            media_s: self.media_s * share,
+            link_bytes: self.link_bytes * share,
+            requests: self.requests * share,
+            slots: self.slots * share,
+        }
+    }
+}
+
+/// What a fragment has done, and what is yet to stream.
+#[derive(Debug, Clone, Copy, Default)]
+struct Inside {
+    /// Until here: builds, aggregates, sorts.
+    done_s: f64,
+    done_core_s: f64,
+    /// Of one core, of the stream that is open.
+    core_s: f64,
+    /// Of the media, of that stream.
+    media_s: f64,
+    /// Pages of its scans: copies share them.
+    pages: f64,
+    held_bytes: f64,
+}
+
+/// The plan as it runs.
+struct Walk<'a> {
+    shape: &'a PlanShape,
+    /// None: all on the host.
+    placement: Option<&'a Placement>,
+    profile: &'a Profile,
+    limits: &'a Limits,
+    host: Seconds,
+    device: Seconds,
+    host_cores: f64,
+    device_cores: f64,
+    copies: f64,
+    clock_s: f64,
+    /// Bytes that the host's operators hold now, and of those that cannot spill.
+    held_bytes: f64,
+    fixed_bytes_peak: f64,
+    so_far: Prediction,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        shape: &'a PlanShape,
+        placement: Option<&'a Placement>,
+        profile: &'a Profile,
+        limits: &'a Limits,
+    ) -> Self {
+        let free = (1.0 - limits.device_load).clamp(LOAD_SHARE_MIN, 1.0);
+        let threads = f64::from(limits.host_threads.max(1));
+        Self {
+            shape,
+            placement,
+            profile,
+            limits,
+            host: Seconds::of(&profile.host),
+            device: Seconds::of(&profile.device),
+            host_cores: threads.min(profile.host.cores_together).max(LOAD_SHARE_MIN),
+            device_cores: (profile.device.cores_together * free).max(LOAD_SHARE_MIN),
+            copies: f64::from(limits.device_copies.max(1)),
+            clock_s: 0.0,
+            held_bytes: 0.0,
+            fixed_bytes_peak: 0.0,
+            so_far: Prediction::default(),
+        }
+    }
+
+    fn run(mut self) -> Prediction {
+        let (Some(root), is_on_device) = (self.shape.nodes.first(), self.is_on_device(0)) else {
+            return Prediction { fits: true, ..Prediction::default() };
+        };
+        let stream = if is_on_device { self.fragment(0, root) } else { self.open(0, root) };
+        let first_piece_s = self.close(&stream);
+        self.so_far.first_result = first_piece_s;
+        self.so_far.finish = self.clock_s;
+        self.so_far.fits = true;
+        let available = self.limits.host_memory_bytes as f64;
+        if self.fixed_bytes_peak > available {
+            self.so_far.fits = false;
+            self.so_far.why = Some(format!(
+                "joins on the host hold about {}, and have {}",
+                bytes(self.fixed_bytes_peak),
+                bytes(available),
+            ));
+        }
+        self.so_far
+    }
+
+    fn is_on_device(&self, place: usize) -> bool {
+        self.placement.is_some_and(|placement| placement.is_on_device(place))
+    }
+
+    /// The inputs of a node; one that does not come after it is none.
+    fn inputs(&self, place: usize, node: &'a ShapeNode) -> impl Iterator<Item = usize> + use<'a> {
+        node.inputs.iter().copied().filter(move |input| *input > place)
+    }
+
+    /// What streams into a node of the host from its input at `place`.
+    fn input(&mut self, place: usize) -> Stream {
+        let Some(node) = self.shape.nodes.get(place) else { return Stream::default() };
+        if self.is_on_device(place) { self.fragment(place, node) } else { self.open(place, node) }
+    }
+
+    /// Runs all that stops the stream which leaves a node of the host.
+    fn open(&mut self, place: usize, node: &'a ShapeNode) -> Stream {
+        if let Work::Scan(scan) = &node.work {
+            return self.read(scan, node.row_bytes);
+        }
+        let held = held_bytes(self.shape, node, 1.0);
+        let mut inputs = self.inputs(place, node);
+        if is_join(&node.work) {
+            let mut build = inputs.next().map(|first| self.input(first)).unwrap_or_default();
+            if let Some(first) = input(self.shape, node, 0) {
+                build.host_s += self.host.build(node, first);
+            }
+            self.close(&build);
+            self.held_bytes += held;
+            self.fixed_bytes_peak = self.fixed_bytes_peak.max(self.held_bytes);
+        }
+        let mut stream = Stream::default();
+        for input in inputs {
+            stream = stream.and(self.input(input));
+        }
+        if let Work::Pass = node.work {
+            stream = stream.cut_short(self.asked_for(node));
+        }
+        stream.host_s += self.host.stream(self.shape, node);
+        if is_breaker(&node.work) {
+            self.close(&stream);
+            self.spill(held);
+            return Stream { host_s: self.host.emit(node), ..Stream::default() };
+        }
+        stream
+    }
+
+    /// The share of its inputs' rows that a node hands on: a limit asks for no more.
+    fn asked_for(&self, node: &ShapeNode) -> f64 {
+        let inputs = node.inputs.iter().filter_map(|input| self.shape.nodes.get(*input));
+        let rows: f64 = inputs.map(|input| input.rows).sum();
+        if rows > 0.0 { (node.rows / rows).clamp(0.0, 1.0) } else { 1.0 }
+    }
+
+    /// A scan on the host: chunks that it does not hold come over the link.
+    fn read(&self, scan: &ScanWork, row_bytes: f64) -> Stream {
+        let bytes = (scan.chunk_bytes - scan.held_bytes).max(0.0);
+        let share = if scan.chunk_bytes > 0.0 { bytes / scan.chunk_bytes } else { 0.0 };
+        let requests = share * scan.pages.max(scan.looked_up.min(scan.rows));
+        Stream {
+            host_s: self.host.scan(scan, row_bytes),
+            media_s: self.media(scan) * share,
+            link_bytes: if self.profile.link.is_embedded { 0.0 } else { bytes },
+            requests,
+            ..Stream::default()
+        }
+    }
+
+    /// Seconds that the device's media take to give all of a scan.
+    fn media(&self, scan: &ScanWork) -> f64 {
+        scan.chunk_bytes * self.device.media_byte + scan.looked_up * self.device.media_block
+    }
+
+    /// A fragment whose root is the node at `place`: all that stops its stream is before its first row.
+    fn fragment(&mut self, place: usize, node: &'a ShapeNode) -> Stream {
+        let mut inside = Inside::default();
+        self.open_inside(place, node, &mut inside);
+        let peak = &mut self.so_far.device_memory_bytes;
+        *peak = peak.max(inside.held_bytes);
+        self.so_far.device_busy += inside.done_s;
+        let link = &self.profile.link;
+        let bytes = node.rows * node.row_bytes;
+        if link.is_embedded {
+            let device_s = self.streamed(&inside);
+            let slots = slots_of(bytes, self.limits);
+            let (before_s, device_core_s) = (inside.done_s, inside.core_s);
+            return Stream { before_s, device_s, device_core_s, slots, ..Stream::default() };
+        }
+        inside.core_s += bytes * self.device.slot_encode;
+        Stream {
+            before_s: link.round_trip_s + inside.done_s,
+            host_s: bytes * self.host.slot_decode,
+            device_s: self.streamed(&inside),
+            device_core_s: inside.core_s,
+            link_bytes: bytes,
+            slots: slots_of(bytes, self.limits),
+            ..Stream::default()
+        }
+    }
+
+    /// The same as [`Walk::open`] inside a fragment.
+    fn open_inside(&self, place: usize, node: &'a ShapeNode, inside: &mut Inside) {
+        if let Work::Scan(scan) = &node.work {
+            inside.core_s += self.device.scan(scan, node.row_bytes);
+            inside.media_s += self.media(scan);
+            inside.pages += scan.pages.max(1.0);
+            return;
+        }
+        let mut inputs = self.inputs(place, node);
+        if is_join(&node.work) {
+            let mut build = Inside::default();
+            if let Some(first) = inputs.next()
+                && let Some(first_node) = self.shape.nodes.get(first)
+            {
+                self.open_inside(first, first_node, &mut build);
+                build.core_s += self.device.build(node, first_node);
+            }
+            // A build side runs as one copy.
+            let build_s = (build.core_s / self.device_cores.min(1.0)).max(build.media_s);
+            inside.done_s += build.done_s + build_s;
+            inside.done_core_s += build.done_core_s + build.core_s;
+            inside.held_bytes += build.held_bytes;
+        }
+        inside.held_bytes += held_bytes(self.shape, node, self.copies);
+        let before = (inside.core_s, inside.media_s);
+        for input in inputs {
+            if let Some(input_node) = self.shape.nodes.get(input) {
+                self.open_inside(input, input_node, inside);
+            }
+        }
+        if let Work::Pass = node.work {
+            let share = self.asked_for(node);
+            inside.core_s = before.0 + (inside.core_s - before.0) * share;
+            inside.media_s = before.1 + (inside.media_s - before.1) * share;
+        }
+        inside.core_s += self.device.stream(self.shape, node);
+        if is_breaker(&node.work) {
+            inside.done_s += self.streamed(inside);
+            inside.done_core_s += inside.core_s;
+            inside.core_s = self.device.emit(node);
+            inside.media_s = 0.0;
+        }
+    }
+
+    /// Seconds of a fragment's open stream: copies share the pages, and the media feed them.
+    fn streamed(&self, inside: &Inside) -> f64 {
+        let copies = self.copies.min(inside.pages.max(1.0)).min(self.device_cores);
+        (inside.core_s / copies).max(inside.media_s)
+    }
+
+    /// Lets a stream end: the clock goes on. Gives when its first piece was through.
+    fn close(&mut self, stream: &Stream) -> f64 {
+        let link = &self.profile.link;
+        let host_s = stream.host_s / self.host_cores;
+        let crossing_s = stream.link_bytes / link.bytes_per_second.max(1.0);
+        let asking_s = stream.requests * link.round_trip_s / REQUESTS_AHEAD;
+        let link_s = crossing_s.max(asking_s);
+        let device_s = stream.device_s.max(stream.media_s);
+        let pieces = (stream.slots + stream.requests).max(1.0);
+        let passing_s = host_s + link_s + device_s;
+        let slowest_s = host_s.max(link_s).max(device_s);
+        // A slot comes back as a credit: with few of them, each waits for the ones before.
+        let pace_s = if stream.slots > 0.0 {
+            let at_work = (f64::from(self.limits.slot_count) * SLOTS_AT_WORK).max(1.0);
+            (slowest_s / pieces).max((passing_s / pieces + link.round_trip_s) / at_work)
+        } else {
+            slowest_s / pieces
+        };
+        let first_s = passing_s / pieces + if link_s > 0.0 { link.round_trip_s } else { 0.0 };
+        let mut streaming_s = first_s + (pieces - 1.0) * pace_s;
+        if link.is_embedded {
+            // Both sides share the same cores.
+            let core_s = (stream.host_s + stream.device_core_s) / self.host_cores;
+            streaming_s = streaming_s.max(core_s);
+        }
+        let elapsed_s = stream.before_s + streaming_s;
+        let first_at_s = self.clock_s + stream.before_s + first_s;
+        self.clock_s += elapsed_s;
+        let total = &mut self.so_far;
+        total.host_busy += host_s;
+        total.link_busy += link_s;
+        total.device_busy += device_s;
+        total.link_bytes += stream.link_bytes;
+        total.host_wait += (elapsed_s - host_s).max(0.0);
+        if stream.slots > 0.0 {
+            // What it has put into free slots when it ends, it need not wait for.
+            let ahead_s = f64::from(self.limits.slot_count).min(pieces) * pace_s;
+            total.device_stall += (streaming_s - device_s - ahead_s).max(0.0);
+        }
+        first_at_s
+    }
+
+    /// A breaker of the host that holds more than there is room for writes it to media and reads it again.
+    fn spill(&mut self, held: f64) {
+        let room = (self.limits.host_memory_bytes as f64 - self.held_bytes).max(0.0);
+        let spilled = if held > room { held } else { 0.0 };
+        let spilling_s = spilled * (self.host.media_write + self.host.media_byte);
+        self.clock_s += spilling_s;
+        self.so_far.host_busy += spilling_s;
+    }
+}
+
+/// Slots that so many bytes take.
+fn slots_of(bytes: f64, limits: &Limits) -> f64 {
+    (bytes / f64::from(limits.slot_bytes.max(1))).max(1.0)
+}
+
+#[cfg(test)]
+mod tests;
