@@ -48,17 +48,7 @@ struct Priced {
 /// Chooses among all candidates of `plan`.
 pub(super) fn choose(plan: &NumberedPlan, keys: &[BuildKeys], context: &dyn CutContext) -> Choice {
     let found = candidates(plan, context);
-    let mut rows = context.rows(&plan.nodes[0].plan);
-    for place in plan.scans() {
-        let Some((scan, rows)) = plan.scan(place).zip(rows.get_mut(place)) else { continue };
-        *rows *= filters_keep(scan, scan.dynamic_filters(), keys, context).unwrap_or(1.0);
-    }
-    let pricing = Pricing {
-        plan,
-        shape: shape_of(plan, &rows, context),
-        profile: context.profile(),
-        limits: context.limits(),
-    };
+    let pricing = Pricing::new(plan, keys, context);
     let mut priced: Vec<Priced> = found.into_iter().map(|c| pricing.price(c)).collect();
     let mut order: Vec<usize> = (0..priced.len()).collect();
     order.sort_by(|a, b| priced[*a].prediction.finish.total_cmp(&priced[*b].prediction.finish));
@@ -82,6 +72,21 @@ pub(super) fn choose(plan: &NumberedPlan, keys: &[BuildKeys], context: &dyn CutC
     Choice { candidate: priced.swap_remove(chosen).candidate, priced: list }
 }
 
+/// What is predicted of all candidates of `plan`, of which `chosen` is forced.
+pub(super) fn price(
+    plan: &NumberedPlan,
+    chosen: Split,
+    keys: &[BuildKeys],
+    context: &dyn CutContext,
+) -> Vec<PricedSplit> {
+    let pricing = Pricing::new(plan, keys, context);
+    let priced = candidates(plan, context).into_iter().map(|candidate| {
+        let Priced { candidate, prediction } = pricing.price(candidate);
+        PricedSplit { split: candidate.split, prediction, is_chosen: candidate.split == chosen }
+    });
+    priced.collect()
+}
+
 struct Pricing<'a> {
     plan: &'a NumberedPlan,
     shape: PlanShape,
@@ -89,7 +94,17 @@ struct Pricing<'a> {
     limits: Limits,
 }
 
-impl Pricing<'_> {
+impl<'a> Pricing<'a> {
+    fn new(plan: &'a NumberedPlan, keys: &[BuildKeys], context: &dyn CutContext) -> Self {
+        let mut rows = context.rows(&plan.nodes[0].plan);
+        for place in plan.scans() {
+            let Some((scan, rows)) = plan.scan(place).zip(rows.get_mut(place)) else { continue };
+            *rows *= filters_keep(scan, scan.dynamic_filters(), keys, context).unwrap_or(1.0);
+        }
+        let shape = shape_of(plan, &rows, context);
+        Self { plan, shape, profile: context.profile(), limits: context.limits() }
+    }
+
     fn price(&self, candidate: Candidate) -> Priced {
         let placement = candidate.placement(self.plan);
         let prediction = predict(&self.shape, &placement, &self.profile, &self.limits);

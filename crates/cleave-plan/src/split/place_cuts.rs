@@ -35,7 +35,7 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::build_keys::{BuildKeys, filters_keep};
 use super::candidate::{Candidate, candidate};
-use super::choose::{PricedSplit, choose};
+use super::choose::{PricedSplit, choose, price};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
 use super::{CutDecision, CutWeight, Split, weigh_cut};
 use crate::cost::Limits as CostLimits;
@@ -166,10 +166,12 @@ impl From<datafusion_common::DataFusionError> for PlaceCutsError {
     }
 }
 
-/// Divides `plan` as `split` says.
+/// Divides `plan` as `split` says. Candidates are priced where one is to be chosen, and, if `price_all`, for a forced
+/// split too.
 pub fn place_cuts(
     plan: Arc<dyn ExecutionPlan>,
     split: Split,
+    price_all: bool,
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
     let plan = NumberedPlan::new(&plan, context);
@@ -187,14 +189,61 @@ pub fn place_cuts(
                 operator,
                 reason,
             };
-            (found.map_err(refused)?, Vec::new())
+            let priced = if price_all { price(&plan, forced, &keys, context) } else { Vec::new() };
+            (found.map_err(refused)?, priced)
         }
     };
-    let mut placing =
-        Placing { plan: &plan, split, chosen: &chosen, keys, context, decisions: Vec::new() };
+    let reason = match split {
+        Split::Auto => comparison(&priced),
+        Split::Ndp => "the whole statement, as asked".to_owned(),
+        _ => "as the settings ask".to_owned(),
+    };
+    let mut placing = Placing {
+        plan: &plan,
+        split,
+        chosen: &chosen,
+        keys,
+        context,
+        reason,
+        decisions: Vec::new(),
+    };
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
     Ok(PlacedCuts { plan: placed, decisions, priced })
+}
+
+/// What was chosen against what else there was, in words.
+fn comparison(priced: &[PricedSplit]) -> String {
+    let finish = |one: &PricedSplit| one.prediction.finish;
+    let chosen = priced.iter().find(|one| one.is_chosen);
+    match (chosen, priced.first()) {
+        (Some(chosen), Some(host)) if chosen.split != host.split => format!(
+            "split {} is expected to take {}, {} {}",
+            chosen.split,
+            time(finish(chosen)),
+            host.split,
+            time(finish(host))
+        ),
+        (Some(host), _) => {
+            let others = priced.iter().filter(|one| !one.is_chosen);
+            match others.min_by(|one, other| finish(one).total_cmp(&finish(other))) {
+                Some(best) => format!(
+                    "no split is expected to be clearly sooner: {} would take {}, {} {}",
+                    best.split,
+                    time(finish(best)),
+                    host.split,
+                    time(finish(host))
+                ),
+                None => "nothing of it can run on a device".to_owned(),
+            }
+        }
+        _ => "as the settings ask".to_owned(),
+    }
+}
+
+/// Seconds, for people.
+pub fn time(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{:.2} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
 /// One split on its way into a plan.
@@ -205,6 +254,8 @@ struct Placing<'a> {
     /// Of every join.
     keys: Vec<BuildKeys>,
     context: &'a dyn CutContext,
+    /// Why it is this one.
+    reason: String,
     decisions: Vec<CutDecision>,
 }
 
@@ -236,8 +287,7 @@ impl Placing<'_> {
         let reason = match (self.context.pages_only(), obstacle, self.split) {
             (Some(setting), ..) => setting,
             (None, Some(obstacle), Split::Auto) => obstacle.reason.clone(),
-            (None, _, Split::Auto) => "is expected to be done sooner".to_owned(),
-            _ => "as the settings ask".to_owned(),
+            _ => self.reason.clone(),
         };
         self.decisions.push(CutDecision { table, device_operators: Vec::new(), reason });
     }
@@ -278,11 +328,7 @@ impl Placing<'_> {
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
             on_device: vec![true; shares.len()],
         };
-        let mut reason = match (self.split, is_whole) {
-            (Split::Auto, _) => "is expected to be done sooner".to_owned(),
-            (_, true) => "the whole statement, as asked".to_owned(),
-            _ => "as the settings ask".to_owned(),
-        };
+        let mut reason = self.reason.clone();
         if self.split == Split::Auto && shares.len() > 1 {
             let (on_device, why) = weigh_shares(shares, &self.context.weights(&fragment));
             reason = why;

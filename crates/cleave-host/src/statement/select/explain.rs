@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use cleave_fragment::command::RunReport;
 use cleave_fragment::command::status::metrics_sets;
+use cleave_plan::cost::Prediction;
+use cleave_plan::split::PricedSplit;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
@@ -14,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 
 use super::index_choice::IndexChoice;
-use super::{PlannedQuery, StatementContext, plan_query};
+use super::{PlannedQuery, StatementContext, plan_shown};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
@@ -44,7 +46,7 @@ pub async fn explain(
     analyze: bool,
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let planned = plan_query(database, settings, query).await?;
+    let planned = plan_shown(database, settings, query).await?;
     let planned_plan = Arc::clone(&planned.cuts.plan);
     let (nodes, tail) = if analyze {
         let mut running = planned.run(true).await?;
@@ -81,7 +83,8 @@ pub fn explain_look_up(
         let line = |name: &str, value: String| (name.to_owned(), value);
         vec![line("rows", rows.to_string()), line("execution time", time(elapsed))]
     });
-    let tail = Tail { groups: vec![("Measured", lines.unwrap_or_default())] };
+    let groups = vec![("Measured", lines.unwrap_or_default())];
+    let tail = Tail { groups, priced: Vec::new() };
     shown(match format {
         ExplainFormat::Text => text_lines(&nodes, &tail),
         ExplainFormat::Json => vec![json(&nodes, &tail)],
@@ -108,6 +111,8 @@ fn fragments(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<String>) -> Result<(
 /// What is said below the plan, as titled groups of name and value.
 struct Tail {
     groups: Vec<(&'static str, Vec<(String, String)>)>,
+    /// What is predicted of each split.
+    priced: Vec<PricedSplit>,
 }
 
 impl Tail {
@@ -160,16 +165,43 @@ impl Tail {
                 (input.table.schema.name.clone(), text)
             })
             .collect();
-        let mut groups =
-            vec![("Cuts", cuts), ("Pages", pages), ("Statistics", statistics(&query.context))];
+        let priced = query.cuts.priced.clone();
+        let mut groups = vec![
+            ("Cuts", cuts),
+            ("Splits", priced.iter().map(split_line).collect()),
+            ("Pages", pages),
+            ("Statistics", statistics(&query.context)),
+        ];
         if let Some(figures) = figures {
             groups.push(("Measured", measured(figures)));
             for fragment in &figures.fragments {
                 groups.push(("Fragment", fragment_lines(fragment)));
             }
         }
-        Self { groups }
+        Self { groups, priced }
     }
+}
+
+/// What is predicted of a split.
+fn split_line(priced: &PricedSplit) -> (String, String) {
+    let Prediction { finish, first_result, link_bytes, device_memory_bytes, why, .. } =
+        &priced.prediction;
+    let mut text = format!("{}, first row {}", seconds(*finish), seconds(*first_result));
+    let _ = write!(text, ", {} over the link", bytes(*link_bytes as u64));
+    if *device_memory_bytes > 0.0 {
+        let _ = write!(text, ", {} of device memory", bytes(*device_memory_bytes as u64));
+    }
+    if let Some(why) = why {
+        let _ = write!(text, "; {why}");
+    }
+    if priced.is_chosen {
+        text.push_str("; chosen");
+    }
+    (priced.split.to_string(), text)
+}
+
+fn seconds(seconds: f64) -> String {
+    time(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
 }
 
 /// For each table, what the estimates come from.
@@ -435,7 +467,34 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
             format!("{{\"title\":{},\"entries\":[{}]}}", quoted(title), entries.join(","))
         })
         .collect();
-    format!("{{\"plan\":[{}],\"notes\":[{}]}}", plan.join(","), groups.join(","))
+    let candidates: Vec<String> = tail.priced.iter().map(candidate_json).collect();
+    format!(
+        "{{\"plan\":[{}],\"candidates\":[{}],\"notes\":[{}]}}",
+        plan.join(","),
+        candidates.join(","),
+        groups.join(",")
+    )
+}
+
+fn candidate_json(priced: &PricedSplit) -> String {
+    let it = &priced.prediction;
+    format!(
+        "{{\"split\":{},\"finish_ms\":{:.3},\"first_result_ms\":{:.3},\"host_ms\":{:.3},\"device_ms\":{:.3},\
+         \"link_ms\":{:.3},\"host_wait_ms\":{:.3},\"device_stall_ms\":{:.3},\"link_bytes\":{:.0},\
+         \"device_memory_bytes\":{:.0},\"fits\":{},\"chosen\":{}}}",
+        quoted(&priced.split.to_string()),
+        it.finish * 1e3,
+        it.first_result * 1e3,
+        it.host_busy * 1e3,
+        it.device_busy * 1e3,
+        it.link_busy * 1e3,
+        it.host_wait * 1e3,
+        it.device_stall * 1e3,
+        it.link_bytes,
+        it.device_memory_bytes,
+        it.fits,
+        priced.is_chosen
+    )
 }
 
 fn quoted(text: &str) -> String {

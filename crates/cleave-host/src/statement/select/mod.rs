@@ -86,6 +86,24 @@ pub async fn plan_query(
     settings: &Settings,
     query: &ast::Query,
 ) -> Result<PlannedQuery> {
+    plan(database, settings, query, false).await
+}
+
+/// As [`plan_query`], and prices every split also where one is forced.
+async fn plan_shown(
+    database: &Arc<Database>,
+    settings: &Settings,
+    query: &ast::Query,
+) -> Result<PlannedQuery> {
+    plan(database, settings, query, true).await
+}
+
+async fn plan(
+    database: &Arc<Database>,
+    settings: &Settings,
+    query: &ast::Query,
+    price_all: bool,
+) -> Result<PlannedQuery> {
     let stopwatch = Stopwatch::start();
     let context = StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
     let split = settings.split_in_force();
@@ -113,7 +131,7 @@ pub async fn plan_query(
         physical
     };
     let cuts = HostCuts::new(Arc::clone(&context)).await?;
-    let cuts = place_cuts(physical, split, &cuts).map_err(|error| match error {
+    let cuts = place_cuts(physical, split, price_all, &cuts).map_err(|error| match error {
         PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
         PlaceCutsError::Plan(error) => Error::from(error),
     })?;

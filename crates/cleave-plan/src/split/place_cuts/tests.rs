@@ -137,7 +137,7 @@ fn names(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
 #[test]
 fn host_split_cuts_nothing() {
     let plan = projected(scan("t", None, 2));
-    let placed = place_cuts(Arc::clone(&plan), Split::Host, &Told::default()).unwrap();
+    let placed = place_cuts(Arc::clone(&plan), Split::Host, false, &Told::default()).unwrap();
     assert!(Arc::ptr_eq(&placed.plan, &plan));
     assert_eq!(placed.decisions[0].to_string(), "t: host, as the settings ask");
 }
@@ -146,7 +146,7 @@ fn host_split_cuts_nothing() {
 fn h0_cuts_over_every_leaf_and_leaves_joins() {
     let told = Told::default();
     let plan = joined(projected(scan("a", None, 1)), scan("b", None, 2));
-    let placed = place_cuts(plan, Split::H0, &told).unwrap();
+    let placed = place_cuts(plan, Split::H0, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["CrossJoinExec", "EmptyExec", "EmptyExec"]);
     assert_eq!(
         placed.decisions[0].device_operators,
@@ -160,7 +160,7 @@ fn h0_cuts_over_every_leaf_and_leaves_joins() {
 #[test]
 fn topk_goes_down_and_stays_above() {
     let told = Told::default();
-    let placed = place_cuts(sorted(scan("t", None, 2), Some(5)), Split::H0, &told).unwrap();
+    let placed = place_cuts(sorted(scan("t", None, 2), Some(5)), Split::H0, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["SortExec", "EmptyExec"]);
     let fragments = told.fragments.lock().unwrap();
     assert_eq!(names(&fragments[0].plan), ["SortExec", "TableScanExec"]);
@@ -170,7 +170,7 @@ fn topk_goes_down_and_stays_above() {
 #[test]
 fn full_sort_stays_on_the_host() {
     let told = Told::default();
-    let placed = place_cuts(sorted(scan("t", None, 2), None), Split::H0, &told).unwrap();
+    let placed = place_cuts(sorted(scan("t", None, 2), None), Split::H0, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["SortExec", "EmptyExec"]);
     assert_eq!(names(&told.fragments.lock().unwrap()[0].plan), ["TableScanExec"]);
 }
@@ -179,7 +179,7 @@ fn full_sort_stays_on_the_host() {
 fn offset_is_skipped_once() {
     let told = Told::default();
     let limit = Arc::new(GlobalLimitExec::new(scan("t", None, 1), 3, Some(5)));
-    let placed = place_cuts(limit, Split::H0, &told).unwrap();
+    let placed = place_cuts(limit, Split::H0, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["GlobalLimitExec", "CoalescePartitionsExec", "EmptyExec"]);
     let fragments = told.fragments.lock().unwrap();
     assert_eq!(names(&fragments[0].plan), ["LocalLimitExec", "TableScanExec"]);
@@ -191,7 +191,7 @@ fn offset_is_skipped_once() {
 #[test]
 fn what_counts_rows_is_not_put_above_a_limited_scan() {
     let told = Told::default();
-    place_cuts(sorted(scan("t", Some(10), 1), Some(5)), Split::H0, &told).unwrap();
+    place_cuts(sorted(scan("t", Some(10), 1), Some(5)), Split::H0, false, &told).unwrap();
     let fragments = told.fragments.lock().unwrap();
     assert_eq!(names(&fragments[0].plan), ["TableScanExec"]);
     assert_eq!(fragments[0].fetch, Some(10));
@@ -200,7 +200,7 @@ fn what_counts_rows_is_not_put_above_a_limited_scan() {
 #[test]
 fn ndp_takes_the_whole_plan() {
     let told = Told::default();
-    let placed = place_cuts(sorted(scan("t", None, 1), None), Split::Ndp, &told).unwrap();
+    let placed = place_cuts(sorted(scan("t", None, 1), None), Split::Ndp, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["EmptyExec"]);
     let fragments = told.fragments.lock().unwrap();
     assert_eq!(names(&fragments[0].plan), ["SortExec", "TableScanExec"]);
@@ -217,7 +217,7 @@ fn bushy() -> Arc<dyn ExecutionPlan> {
 fn joins_go_down_one_by_one_with_the_chains_above_them() {
     let tables = |split: &str| {
         let told = Told::default();
-        place_cuts(bushy(), split.parse().unwrap(), &told).unwrap();
+        place_cuts(bushy(), split.parse().unwrap(), false, &told).unwrap();
         let fragments = told.fragments.lock().unwrap();
         fragments.iter().map(FragmentPlan::tables).collect::<Vec<_>>()
     };
@@ -228,7 +228,7 @@ fn joins_go_down_one_by_one_with_the_chains_above_them() {
     assert_eq!(tables("h3"), ["a, b, c, d"]);
     assert_eq!(tables("ndp"), ["a, b, c, d"]);
     let told = Told::default();
-    let placed = place_cuts(bushy(), "h1".parse().unwrap(), &told).unwrap();
+    let placed = place_cuts(bushy(), "h1".parse().unwrap(), false, &told).unwrap();
     assert_eq!(
         names(&placed.plan),
         [
@@ -253,7 +253,7 @@ fn joins_go_down_one_by_one_with_the_chains_above_them() {
 
 #[test]
 fn more_joins_than_there_are_is_an_error_that_counts_them() {
-    let error = place_cuts(bushy(), "h4".parse().unwrap(), &Told::default()).unwrap_err();
+    let error = place_cuts(bushy(), "h4".parse().unwrap(), false, &Told::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "split \"h4\" cannot run this statement: the plan: a device can run 3 of its 3 joins"
@@ -265,12 +265,12 @@ fn exchanges_stay_above_and_vanish_below() {
     let told = Told::default();
     let merged = Arc::new(CoalescePartitionsExec::new(scan("a", None, 2)));
     let plan = joined(merged, scan("b", None, 2));
-    place_cuts(Arc::clone(&plan), "h1".parse().unwrap(), &told).unwrap();
+    place_cuts(Arc::clone(&plan), "h1".parse().unwrap(), false, &told).unwrap();
     assert_eq!(
         names(&told.fragments.lock().unwrap()[0].plan),
         ["CrossJoinExec", "TableScanExec", "TableScanExec"]
     );
-    let placed = place_cuts(plan, Split::H0, &Told::default()).unwrap();
+    let placed = place_cuts(plan, Split::H0, false, &Told::default()).unwrap();
     assert_eq!(
         names(&placed.plan),
         ["CrossJoinExec", "CoalescePartitionsExec", "EmptyExec", "EmptyExec"]
@@ -282,7 +282,7 @@ fn a_join_over_several_devices_stays_and_says_why() {
     let told =
         Told { result_bytes: vec![0.0, 0.0], link_is_free: vec![false, false], ..Told::default() };
     let plan = joined(scan("a", None, 1), scan("b", None, 1));
-    let error = place_cuts(plan, "h1".parse().unwrap(), &told).unwrap_err().to_string();
+    let error = place_cuts(plan, "h1".parse().unwrap(), false, &told).unwrap_err().to_string();
     assert!(error.contains("its inputs lie on several devices (d0, d1)"), "{error}");
 }
 
@@ -300,28 +300,30 @@ fn names_of_splits_are_read_as_they_are_shown() {
 fn forced_ndp_names_the_operator_that_cannot() {
     let scans = vec![scan("a", None, 1), scan("b", None, 1)];
     let plan = datafusion_physical_plan::union::UnionExec::try_new(scans).unwrap();
-    let error = place_cuts(plan, Split::Ndp, &Told::default()).unwrap_err().to_string();
+    let error = place_cuts(plan, Split::Ndp, false, &Told::default()).unwrap_err().to_string();
     assert!(error.contains("\"ndp\"") && error.contains("UnionExec"), "{error}");
 }
 
 #[test]
 fn forced_h0_names_the_device_that_will_not_and_auto_stays() {
     let told = Told { refusal: Some("device \"d\" serves pages only".into()), ..Told::default() };
-    let error = place_cuts(scan("t", None, 1), Split::H0, &told).unwrap_err().to_string();
+    let error = place_cuts(scan("t", None, 1), Split::H0, false, &told).unwrap_err().to_string();
     assert!(error.contains("serves pages only"), "{error}");
-    let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
+    let placed = place_cuts(scan("t", None, 1), Split::Auto, false, &told).unwrap();
     assert_eq!(placed.decisions[0].to_string(), "t: host, device \"d\" serves pages only");
 }
 
 #[test]
 fn auto_cuts_where_fewer_bytes_cross() {
     let told = Told { result_bytes: vec![10.0], ..Told::default() };
-    let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
+    let placed = place_cuts(scan("t", None, 1), Split::Auto, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["EmptyExec"]);
-    let told = Told { result_bytes: vec![2e6], ..Told::default() };
-    let placed = place_cuts(scan("t", None, 1), Split::Auto, &told).unwrap();
+    assert!(placed.priced.iter().any(|one| one.split == Split::H0 && one.is_chosen));
+    let told = Told { result_bytes: vec![2e7], ..Told::default() };
+    let placed = place_cuts(scan("t", None, 1), Split::Auto, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["TableScanExec"]);
-    assert!(placed.decisions[0].reason.contains("would cross"), "{}", placed.decisions[0]);
+    assert!(placed.decisions[0].reason.contains("h0 would take"), "{}", placed.decisions[0]);
+    assert!(placed.priced[0].is_chosen);
 }
 
 #[test]
@@ -331,7 +333,7 @@ fn auto_weighs_each_device_of_a_table() {
         link_is_free: vec![false, false, true],
         ..Told::default()
     };
-    let placed = place_cuts(scan("t", None, 2), Split::Auto, &told).unwrap();
+    let placed = place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap();
     assert_eq!(
         placed.decisions[0].to_string(),
         "t: device [TableScanExec], d0: about 1000 B of rows instead of 1000 kB of column chunks to read; \
@@ -342,7 +344,7 @@ fn auto_weighs_each_device_of_a_table() {
     // Where it pays nowhere, nothing is cut: also not where it would cost nothing.
     let told =
         Told { result_bytes: vec![2e6, 0.0], link_is_free: vec![false, true], ..Told::default() };
-    let placed = place_cuts(scan("t", None, 2), Split::Auto, &told).unwrap();
+    let placed = place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["TableScanExec"]);
     // A device that refuses is read by the host.
     let told = Told {
@@ -351,9 +353,9 @@ fn auto_weighs_each_device_of_a_table() {
         link_is_free: vec![false, false],
         ..Told::default()
     };
-    place_cuts(scan("t", None, 2), Split::Auto, &told).unwrap();
+    place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap();
     assert_eq!(told.fragments.lock().unwrap()[0].on_device, [false, true]);
-    assert!(place_cuts(scan("t", None, 2), Split::H0, &told).is_err());
+    assert!(place_cuts(scan("t", None, 2), Split::H0, false, &told).is_err());
 }
 
 #[test]
@@ -363,13 +365,13 @@ fn a_cut_at_the_root_merges_no_devices() {
         link_is_free: vec![false, false],
         ..Told::default()
     };
-    let placed = place_cuts(projected(scan("t", None, 1)), Split::Ndp, &told()).unwrap();
+    let placed = place_cuts(projected(scan("t", None, 1)), Split::Ndp, false, &told()).unwrap();
     assert_eq!(names(&placed.plan), ["EmptyExec"]);
-    let error = place_cuts(sorted(scan("t", None, 1), Some(5)), Split::Ndp, &told()).unwrap_err();
+    let error = place_cuts(sorted(scan("t", None, 1), Some(5)), Split::Ndp, false, &told()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "split \"ndp\" cannot run this statement: SortExec(TopK): it needs all rows of \"t\", which lie on 2 devices (d0, d1)"
     );
     // A scan that counts rows counts those of all devices.
-    assert!(place_cuts(scan("t", Some(5), 1), Split::Ndp, &told()).is_err());
+    assert!(place_cuts(scan("t", Some(5), 1), Split::Ndp, false, &told()).is_err());
 }
