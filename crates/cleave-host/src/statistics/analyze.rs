@@ -10,7 +10,7 @@ use arrow::array::AsArray;
 use cleave_fragment::functions::table_sketch::TableSketch;
 use cleave_fragment::waiting;
 use cleave_plan::statistics::ColumnCounts;
-use cleave_plan::{ColumnStatistics, TableStatistics};
+use cleave_plan::{ColumnStatistics, RowSample, TableStatistics};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
@@ -69,6 +69,9 @@ pub(crate) async fn analyze(
         let mut found = TableStatistics { row_count, page_count, page_bytes, ..Default::default() };
         if row_count > 0 {
             found.columns = summarize(&sketch, &column_ids)?;
+            let sampled = sketch.columns.iter().map(|column| Arc::clone(&column.sample));
+            let sampled = column_ids.iter().copied().zip(sampled).collect();
+            found.sample = Some(RowSample::of_larger(row_count, sampled)?);
         }
         let is_there = || check_same(&kept.catalog(), &schema).is_ok();
         kept.statistics().put(&schema, is_there, |before| with_others(found, before))
@@ -97,11 +100,19 @@ fn summarize(
     Ok(columns)
 }
 
-/// `found` with the columns that were analysed before and not now. Of a table without rows, nothing before holds.
+/// `found` with the columns that were analysed before and not now. Of a table without rows, nothing before holds. Rows are
+/// kept whole: those of an earlier ANALYZE of more columns stay.
 fn with_others(mut found: TableStatistics, before: Option<&TableStatistics>) -> TableStatistics {
     if let Some(before) = before.filter(|_| found.row_count > 0) {
         for (id, column) in &before.columns {
             found.columns.entry(*id).or_insert_with(|| column.clone());
+        }
+        let has_more = |sample: &&RowSample| {
+            let own = found.sample.as_ref().map(|own| own.columns());
+            sample.columns().keys().any(|id| own.is_none_or(|own| !own.contains_key(id)))
+        };
+        if let Some(sample) = before.sample.as_ref().filter(has_more) {
+            found.sample = Some(sample.clone());
         }
     }
     found

@@ -2,12 +2,15 @@
 //!
 //! Values are stored by kind, as bounds in a segment's directory are; what kind a column has follows from its type.
 //! Invariant: what decodes has finite fractions and values of the columns' types; a column that the table no longer has,
-//! or not with this type, is left out.
+//! or not with this type, is left out. The rows of a sample are whole.
 
 #![deny(clippy::indexing_slicing)]
 
-use cleave_plan::{ColumnStatistics, TableStatistics};
+use std::collections::BTreeMap;
+
+use cleave_plan::{ColumnStatistics, RowSample, TableStatistics};
 use cleave_store::{Format, FrameError, TableSchema};
+use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
 use prost::Message;
@@ -28,6 +31,27 @@ struct Table {
     page_bytes: u64,
     #[prost(message, repeated, tag = "5")]
     columns: Vec<Column>,
+    #[prost(message, optional, tag = "6")]
+    sample: Option<Sample>,
+}
+
+/// Some rows, column by column.
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    /// Rows of the table when they were drawn.
+    #[prost(uint64, tag = "1")]
+    row_count_then: u64,
+    #[prost(message, repeated, tag = "2")]
+    columns: Vec<SampleColumn>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SampleColumn {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    /// A row each; one of no kind is NULL.
+    #[prost(message, repeated, tag = "2")]
+    values: Vec<Value>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -110,8 +134,20 @@ pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
         page_count: statistics.page_count,
         page_bytes: statistics.page_bytes,
         columns: columns.collect(),
+        sample: statistics.sample.as_ref().map(sample_message),
     };
     FORMAT.seal(&table.encode_to_vec())
+}
+
+fn sample_message(sample: &RowSample) -> Sample {
+    let values = |column: &ArrayRef| {
+        let scalar = |row| ScalarValue::try_from_array(column, row).ok();
+        let rows = 0..column.len();
+        rows.map(|row| scalar(row).as_ref().and_then(value).unwrap_or_default()).collect()
+    };
+    let columns = sample.columns().iter();
+    let columns = columns.map(|(id, column)| SampleColumn { id: *id, values: values(column) });
+    Sample { row_count_then: sample.row_count_then(), columns: columns.collect() }
 }
 
 pub(super) fn decode(bytes: &[u8], schema: &TableSchema) -> Result<TableStatistics, FrameError> {
@@ -141,7 +177,35 @@ pub fn decode_message(message: &[u8], schema: &TableSchema) -> Result<TableStati
             statistics.columns.insert(id, column);
         }
     }
+    if let Some(sample) = table.sample {
+        statistics.sample = decoded_sample(sample, schema)?;
+    }
     Ok(statistics)
+}
+
+/// None: no column of it is left.
+fn decoded_sample(sample: Sample, schema: &TableSchema) -> Result<Option<RowSample>, FrameError> {
+    let mut columns = BTreeMap::new();
+    for SampleColumn { id, values } in sample.columns {
+        let Some(known) = schema.column_by_id(id) else { continue };
+        let data_type = known.column_type.arrow();
+        let Ok(null) = ScalarValue::try_new_null(&data_type) else { continue };
+        let scalar = |value: Value| match value.kind {
+            None => Some(null.clone()),
+            Some(_) => scalar(value, &data_type),
+        };
+        let Some(values) = values.into_iter().map(scalar).collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        if let Ok(values) = ScalarValue::iter_to_array(values) {
+            columns.insert(id, values);
+        }
+    }
+    if columns.is_empty() {
+        return Ok(None);
+    }
+    let sample = RowSample::new(sample.row_count_then, columns);
+    sample.map(Some).map_err(|error| FORMAT.malformed(error.to_string()))
 }
 
 /// None: the values are of another type.

@@ -1,22 +1,38 @@
-//! Estimates of how many rows a leaf keeps: table sizes and the shape of the predicate in, rows out.
+//! Estimates of rows: table sizes and the shape of predicates in, rows out.
+//!
+//! 1. [`selectivity_of_all`]: of the rows of a table, the share that conditions leave.
+//! 2. [`estimate_leaf`]: the rows of a leaf of a join tree.
+//! 3. [`PlanEstimates`]: what was expected of leaves and of joins of them, by what they are, so that whoever sees the same
+//!    part of another plan expects the same of it.
+//! 4. [`estimate_rows`]: the rows of every node of a physical plan.
 //!
 //! What is known of a column's values is used: what ANALYZE found ([`ColumnStatistics`](crate::ColumnStatistics)), its
-//! number of distinct values, its least and greatest for [`range`]s, its NULLs. A condition of any shape on one column
-//! is tried on the values that ANALYZE kept ([`on_values`]). Otherwise each kind of comparison has a fixed selectivity
+//! number of distinct values, its least and greatest for [`range`]s, its NULLs. A condition of any shape is tried on the
+//! rows ([`on_rows`]) or the values ([`on_values`]) that ANALYZE kept. Otherwise each kind of comparison has a fixed selectivity
 //! (System R's approach; the constants for equality and patterns are PostgreSQL's defaults).
 //!
-//! Conditions count as independent of each other, but for the two ends of one range.
+//! Conditions that all hold are tried together on the rows that ANALYZE kept. Without these they count as independent of each
+//! other, but for the two ends of one range.
 
 use datafusion_expr::utils::split_conjunction;
-use datafusion_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion_expr::{Between, BinaryExpr, Expr, Operator};
 
 use crate::TableFacts;
 
+mod estimates;
+mod leaf;
+mod on_rows;
 mod on_values;
+mod physical;
 mod range;
 #[cfg(test)]
 mod tests;
 
+pub use estimates::{LeafKey, PlanEstimates};
+pub use leaf::{LeafEstimate, estimate_leaf};
+pub use physical::{Below, estimate_rows, estimate_rows_with};
+
+pub(crate) use on_rows::matching_rows;
 pub(crate) use range::place;
 
 /// Rows of a table that nothing is known about.
@@ -26,51 +42,6 @@ const RANGE: f64 = 1.0 / 3.0;
 const PATTERN: f64 = 0.02;
 const IS_NULL: f64 = 0.1;
 const UNKNOWN: f64 = 0.5;
-
-/// A leaf of a join tree: where its rows come from and how many it keeps.
-#[derive(Debug, Clone)]
-pub struct LeafEstimate {
-    /// The table, where the leaf is one.
-    pub table: Option<String>,
-    /// Rows before the predicate.
-    pub row_count_base: f64,
-    /// Rows after it, at least one.
-    pub row_count: f64,
-}
-
-/// Estimates the rows that come out of `leaf`: a table scan with its filters, or any other plan.
-pub fn estimate_leaf(leaf: &LogicalPlan, facts: &dyn TableFacts) -> LeafEstimate {
-    let mut predicates = Vec::new();
-    let mut node = leaf;
-    loop {
-        match node {
-            LogicalPlan::Filter(filter) => {
-                predicates.push(filter.predicate.clone());
-                node = &filter.input;
-            }
-            LogicalPlan::SubqueryAlias(alias) => node = &alias.input,
-            LogicalPlan::Projection(projection) => node = &projection.input,
-            LogicalPlan::TableScan(scan) => {
-                predicates.extend(scan.filters.iter().cloned());
-                let table = scan.table_name.table().to_owned();
-                let base = facts.row_count(&table).unwrap_or(ROW_COUNT_UNKNOWN).max(1.0);
-                let kept = selectivity_of_all(&predicates, &table, base, facts);
-                let row_count = (base * kept).max(1.0);
-                return LeafEstimate { table: Some(table), row_count_base: base, row_count };
-            }
-            LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
-                return LeafEstimate { table: None, row_count_base: 1.0, row_count: 1.0 };
-            }
-            _ => {
-                return LeafEstimate {
-                    table: None,
-                    row_count_base: ROW_COUNT_UNKNOWN,
-                    row_count: ROW_COUNT_UNKNOWN,
-                };
-            }
-        }
-    }
-}
 
 /// Share of a table's rows for which all of `predicates` are true, in 0..=1.
 pub fn selectivity_of_all(
@@ -86,13 +57,21 @@ pub fn selectivity_of_all(
         let of = |end: &Expr| selectivity(end, table, row_count, facts);
         range::within(of(low), of(high), range::column_of(low), table, facts)
     });
-    shares.chain(within).product()
+    let shares: Vec<f64> = shares.chain(within).collect();
+    let independent = shares.iter().product();
+    if shares.len() < 2 {
+        return independent;
+    }
+    on_rows::share_of_all(&conditions, shares, table, facts).unwrap_or(independent)
 }
 
 /// Share of a table's rows for which `predicate` is true, in 0..=1.
 pub fn selectivity(predicate: &Expr, table: &str, row_count: f64, facts: &dyn TableFacts) -> f64 {
     let of = |expr: &Expr| selectivity(expr, table, row_count, facts);
-    let tried = |otherwise: f64| on_values::share(predicate, table, facts).unwrap_or(otherwise);
+    let tried = |otherwise: f64| {
+        let on_values = || on_values::share(predicate, table, facts).unwrap_or(otherwise);
+        on_rows::share(predicate, table, facts, on_values)
+    };
     let share = match predicate {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
             Operator::And => {
@@ -104,7 +83,7 @@ pub fn selectivity(predicate: &Expr, table: &str, row_count: f64, facts: &dyn Ta
                 // Two values of one column exclude each other.
                 let excluding = range::equal_column(left).is_some()
                     && range::equal_column(left) == range::equal_column(right);
-                if excluding { a + b } else { a + b - a * b }
+                if excluding { a + b } else { tried(a + b - a * b) }
             }
             Operator::Eq | Operator::IsNotDistinctFrom => {
                 known_frequency(left, right, table, row_count, facts)

@@ -48,29 +48,41 @@ pub(super) fn share(predicate: &Expr, table: &str, facts: &dyn TableFacts) -> Op
 
 /// Whether `predicate` is true of each common value, of each bound of the histogram, and of NULL.
 fn evaluate(predicate: &Expr, column: &str, known: &ColumnStatistics) -> Option<BooleanBuffer> {
-    if predicate.is_volatile() {
-        return None;
-    }
     let values = known.common.iter().map(|(value, _)| value).chain(&known.histogram);
     let data_type = values.clone().next()?.data_type();
     let null = ScalarValue::try_new_null(&data_type).ok()?;
     let values: ArrayRef = ScalarValue::iter_to_array(values.cloned().chain([null])).ok()?;
     let schema = Schema::new(vec![Field::new(column, data_type, true)]);
-    let plain = predicate.clone().transform(|expr| {
-        Ok(match expr {
-            Expr::Column(_) => Transformed::yes(Expr::Column(Column::new_unqualified(column))),
-            other => Transformed::no(other),
-        })
-    });
-    let df_schema = DFSchema::try_from(schema.clone()).ok()?;
+    let rows = RecordBatch::try_new(Arc::new(schema), vec![values]).ok()?;
+    truth(predicate, &rows)
+}
+
+/// Of which `rows` `predicate` is true, its columns taken by their names alone; None: it cannot be tried.
+pub(super) fn truth(predicate: &Expr, rows: &RecordBatch) -> Option<BooleanBuffer> {
+    if predicate.is_volatile() {
+        return None;
+    }
+    let schema = DFSchema::try_from(rows.schema()).ok()?;
     let (props, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
-    let physical = create_physical_expr(&plain.data().ok()?, &df_schema, &props, &planning).ok()?;
-    let length = values.len();
-    let batch = RecordBatch::try_new(Arc::new(schema), vec![values]).ok()?;
-    let found = physical.evaluate(&batch).ok()?.into_array(length).ok()?;
+    let plain = without_qualifiers(predicate);
+    let physical = create_physical_expr(&plain, &schema, &props, &planning).ok()?;
+    let found = physical.evaluate(rows).ok()?.into_array(rows.num_rows()).ok()?;
     let found = found.as_boolean_opt()?;
     Some(match found.nulls() {
         Some(nulls) => found.values() & nulls.inner(),
         None => found.values().clone(),
     })
+}
+
+/// `expr` with columns that name no table.
+pub(super) fn without_qualifiers(expr: &Expr) -> Expr {
+    let plain = expr.clone().transform(|expr| {
+        Ok(match expr {
+            Expr::Column(column) if column.relation.is_some() => {
+                Transformed::yes(Expr::Column(Column::new_unqualified(column.name)))
+            }
+            other => Transformed::no(other),
+        })
+    });
+    plain.data().unwrap_or_else(|_| expr.clone())
 }

@@ -1,16 +1,22 @@
-//! The order of inner joins: a logical plan in, the same plan with its joins in a better order out.
+//! The order of inner joins: a logical plan in, the same plan with its joins in a better order out, and what it expects.
 //!
 //! 1. [`reorder_joins`] finds each largest tree of inner joins and takes it apart into leaves,
 //!    equality edges and other conditions.
-//! 2. [`greedy_order`] starts at the smallest leaf and goes along edges to what keeps the result
-//!    smallest; a cross product comes only where no edge is left.
-//! 3. The tree is put together again: the smaller input of each join on the left, which is the side
-//!    that a hash join builds; conditions as low as their columns allow.
-//!
-//! The real optimizer (dynamic programming over sampled sizes) replaces step 2.
+//! 2. [`JoinGraph`] says how many rows a join of any of the leaves has. Columns that equalities make equal, also by way of a
+//!    third, are a [`KeyClass`]: any two leaves of it may be joined, and each equality counts once.
+//! 3. [`samples`](mod@samples) tells it what is known of joins with tables whose rows ANALYZE has kept all.
+//! 4. [`cheapest_order`] finds the order with the least work, by dynamic programming over connected parts, bushy trees among
+//!    them; where these are too many, over the intervals of several linear orders. A cross product comes only where no edge
+//!    is left.
+//! 5. The tree is put together again: the smaller input of each join on the left, which is the side
+//!    that a hash join builds; conditions as low as their columns allow. What was expected of its joins is told as
+//!    [`PlanEstimates`](crate::PlanEstimates).
 
-mod greedy;
+mod enumerate;
+mod graph;
 mod reorder;
+mod samples;
 
-pub use greedy::{Edge, JoinTree, greedy_order};
-pub use reorder::reorder_joins;
+pub use enumerate::{JoinTree, PAIR_COUNT_MAX, cheapest_order};
+pub use graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
+pub use reorder::{Reordered, reorder_joins};

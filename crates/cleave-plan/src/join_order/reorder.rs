@@ -8,17 +8,38 @@ use datafusion_common::{Column, NullEquality, Result};
 use datafusion_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion_expr::{Expr, Join, JoinConstraint, JoinType, LogicalPlan, LogicalPlanBuilder};
 
-use super::greedy::{Edge, JoinTree, greedy_order};
+use super::enumerate::{JoinTree, PAIR_COUNT_MAX, cheapest_order};
+use super::graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
+use super::samples::{KeyColumns, expect_samples};
 use crate::TableFacts;
-use crate::cardinality::{LeafEstimate, estimate_leaf};
+use crate::cardinality::{LeafEstimate, LeafKey, PlanEstimates, estimate_leaf, selectivity};
 
-/// Reorders every tree of inner joins in `plan`; the result has the same columns in the same order.
-pub fn reorder_joins(plan: LogicalPlan, facts: &dyn TableFacts) -> Result<LogicalPlan> {
+/// A plan whose inner joins have been ordered.
+#[derive(Debug, Clone)]
+pub struct Reordered {
+    /// The same columns in the same order as before.
+    pub plan: LogicalPlan,
+    /// What is expected of its leaves and joins.
+    pub estimates: PlanEstimates,
+}
+
+/// Reorders every tree of inner joins in `plan`.
+pub fn reorder_joins(plan: LogicalPlan, facts: &dyn TableFacts) -> Result<Reordered> {
+    let mut estimates = PlanEstimates::default();
+    let plan = reorder(plan, facts, &mut estimates)?;
+    Ok(Reordered { plan, estimates })
+}
+
+fn reorder(
+    plan: LogicalPlan,
+    facts: &dyn TableFacts,
+    estimates: &mut PlanEstimates,
+) -> Result<LogicalPlan> {
     let reordered = plan.transform_down(|node| {
         if !is_inner_join(&node) {
             return Ok(Transformed::no(node));
         }
-        let tree = reorder_tree(node, facts)?;
+        let tree = reorder_tree(node, facts, estimates)?;
         // The leaves are done already; going on into the new tree would not end.
         Ok(Transformed::new(tree, true, TreeNodeRecursion::Jump))
     })?;
@@ -40,58 +61,159 @@ fn joins_freely(join: &Join) -> bool {
 #[derive(Default)]
 struct Parts {
     leaves: Vec<LogicalPlan>,
-    /// Equalities between an expression of one leaf and one of another.
-    equalities: Vec<Equality>,
+    /// Expressions of one leaf each that are all equal.
+    classes: Vec<EqualExprs>,
     /// Everything else that joins or filters.
     conditions: Vec<Expr>,
 }
 
-struct Equality {
-    sides: [Expr; 2],
-    /// The leaf of each side.
-    leaves: [usize; 2],
+/// What equalities make equal.
+#[derive(Default)]
+struct EqualExprs {
+    /// Each expression once, with its leaf.
+    members: Vec<(usize, Expr)>,
+    /// The equalities as they were written, by members.
+    written: Vec<(usize, usize)>,
 }
 
-fn reorder_tree(root: LogicalPlan, facts: &dyn TableFacts) -> Result<LogicalPlan> {
+fn reorder_tree(
+    root: LogicalPlan,
+    facts: &dyn TableFacts,
+    estimates: &mut PlanEstimates,
+) -> Result<LogicalPlan> {
     let columns: Vec<Expr> = root.schema().columns().into_iter().map(Expr::Column).collect();
     let mut parts = Parts::default();
     let mut pairs = Vec::new();
     take_apart(root.clone(), &mut parts, &mut pairs)?;
-    if shares_columns(&parts.leaves) {
+    if shares_columns(&parts.leaves) || parts.leaves.len() > LEAF_COUNT_MAX {
         // A derived table hid one of two columns of one name; in one join they would meet.
-        return root
-            .map_children(|child| Ok(Transformed::yes(reorder_joins(child, facts)?)))
-            .data();
+        let below = |child| Ok(Transformed::yes(reorder(child, facts, estimates)?));
+        return root.map_children(below).data();
     }
-    parts.leaves = parts
-        .leaves
-        .into_iter()
-        .map(|leaf| leaf.map_children(|child| Ok(Transformed::yes(reorder_joins(child, facts)?))))
-        .map(|leaf| leaf.map(|leaf| leaf.data))
-        .collect::<Result<_>>()?;
+    let mut below = |leaf: LogicalPlan| {
+        let child = |child| Ok(Transformed::yes(reorder(child, facts, estimates)?));
+        leaf.map_children(child).data()
+    };
+    parts.leaves = parts.leaves.into_iter().map(&mut below).collect::<Result<_>>()?;
     for (left, right) in pairs {
         match (leaf_of(&left, &parts.leaves), leaf_of(&right, &parts.leaves)) {
-            (Some(a), Some(b)) if a != b => {
-                parts.equalities.push(Equality { sides: [left, right], leaves: [a, b] });
-            }
+            (Some(a), Some(b)) if a != b => make_equal(&mut parts.classes, (a, left), (b, right)),
             _ => parts.conditions.push(left.eq(right)),
         }
     }
-    let estimates: Vec<LeafEstimate> =
+    let leaves: Vec<LeafEstimate> =
         parts.leaves.iter().map(|leaf| estimate_leaf(leaf, facts)).collect();
-    let sizes: Vec<f64> = estimates.iter().map(|estimate| estimate.row_count).collect();
-    let edges: Vec<Edge> =
-        parts.equalities.iter().map(|equality| edge(equality, &estimates, facts)).collect();
-    let Some(order) = greedy_order(&sizes, &edges) else {
+    let graph = graph(&parts, &leaves, facts);
+    let Some(order) = cheapest_order(&graph, PAIR_COUNT_MAX) else {
         return datafusion_common::internal_err!("a join tree without inputs");
     };
-    let mut conditions = parts.conditions;
-    let (joined, _) = put_together(&order, &parts.leaves, &parts.equalities, &mut conditions)?;
+    remember(&order, &graph, &leaves, estimates);
+    let mut conditions = std::mem::take(&mut parts.conditions);
+    let (joined, _) = put_together(&order, &parts, &graph, &mut conditions)?;
     let mut builder = LogicalPlanBuilder::from(joined);
     if let Some(rest) = conjunction(conditions) {
         builder = builder.filter(rest)?;
     }
     builder.project(columns)?.build()
+}
+
+/// Puts two expressions, with their leaves, into one class.
+fn make_equal(classes: &mut Vec<EqualExprs>, left: (usize, Expr), right: (usize, Expr)) {
+    let take_class = |classes: &mut Vec<EqualExprs>, member: (usize, Expr)| match classes
+        .iter()
+        .position(|class| class.members.contains(&member))
+    {
+        Some(place) => classes.remove(place),
+        None => EqualExprs { members: vec![member], written: Vec::new() },
+    };
+    let mut class = take_class(classes, left.clone());
+    if !class.members.contains(&right) {
+        let other = take_class(classes, right.clone());
+        let first = class.members.len();
+        class.members.extend(other.members);
+        class.written.extend(other.written.iter().map(|(a, b)| (a + first, b + first)));
+    }
+    let place = |member| class.members.iter().position(|known| known == member);
+    if let (Some(left), Some(right)) = (place(&left), place(&right)) {
+        class.written.push((left, right));
+    }
+    classes.push(class);
+}
+
+fn graph(parts: &Parts, leaves: &[LeafEstimate], facts: &dyn TableFacts) -> JoinGraph {
+    let of_leaf = |condition: &Expr| {
+        condition.column_refs().into_iter().fold(0, |set: LeafSet, column| {
+            let leaf = parts.leaves.iter().position(|leaf| has_column(leaf, column));
+            set | leaf.map_or(0, |leaf| 1 << leaf)
+        })
+    };
+    let conditions = parts.conditions.iter().map(|condition| {
+        (of_leaf(condition), selectivity(condition, "", 1.0 / f64::EPSILON, facts))
+    });
+    let conditions = conditions.filter(|(set, _)| *set != 0).collect();
+    let row_counts = leaves.iter().map(|leaf| leaf.row_count).collect();
+    let classes = parts.classes.iter().map(|class| key_class(class, leaves, facts)).collect();
+    let mut graph = JoinGraph::new(row_counts, classes, conditions);
+    let keys: Vec<KeyColumns> = parts.classes.iter().map(key_columns).collect();
+    expect_samples(&mut graph, leaves, &keys);
+    graph
+}
+
+/// Of each leaf, the expression that tells most of its rows apart.
+fn key_class(class: &EqualExprs, leaves: &[LeafEstimate], facts: &dyn TableFacts) -> KeyClass {
+    let sides: Vec<(usize, Side)> = class
+        .members
+        .iter()
+        .filter_map(|(leaf, expr)| Some((*leaf, side(expr, leaves.get(*leaf)?, facts))))
+        .collect();
+    // The row count stands in for what is not known, and what is known of another bounds it.
+    let known = sides.iter().filter_map(|(_, side)| side.distinct_count);
+    let most = known.fold(f64::NEG_INFINITY, f64::max);
+    let fewest = sides.iter().map(|(_, side)| side.row_count).fold(f64::INFINITY, f64::min);
+    let bound = if most > 0.0 { most } else { fewest };
+    let mut members: Vec<Member> = Vec::new();
+    for (leaf, side) in sides {
+        let distinct_count = side.distinct_count.unwrap_or(side.row_count.min(bound));
+        let member = Member { leaf, distinct_count, value_fraction: side.value_fraction };
+        match members.iter_mut().find(|known| known.leaf == leaf) {
+            Some(known) if known.distinct_count < distinct_count => *known = member,
+            Some(_) => {}
+            None => members.push(member),
+        }
+    }
+    members.sort_by_key(|member| member.leaf);
+    KeyClass { members }
+}
+
+/// The columns of `class`, of the leaves that have one expression in it.
+fn key_columns(class: &EqualExprs) -> KeyColumns {
+    let is_alone = |leaf: usize| class.members.iter().filter(|other| other.0 == leaf).count() == 1;
+    let columns = class.members.iter().filter_map(|(leaf, expr)| match expr {
+        Expr::Column(column) if is_alone(*leaf) => Some((*leaf, column.name.clone())),
+        _ => None,
+    });
+    columns.collect()
+}
+
+/// Tells what is expected of the leaves and of every part of `order`.
+fn remember(
+    order: &JoinTree,
+    graph: &JoinGraph,
+    leaves: &[LeafEstimate],
+    estimates: &mut PlanEstimates,
+) {
+    for leaf in leaves {
+        if let Some(key) = &leaf.key {
+            estimates.expect_leaf(key.clone(), leaf.row_count);
+        }
+    }
+    for part in order.parts().into_iter().filter(|part| part.count_ones() > 1) {
+        let inside = leaves.iter().enumerate().filter(|(leaf, _)| part & (1 << leaf) != 0);
+        let keys: Option<Vec<LeafKey>> = inside.map(|(_, leaf)| leaf.key.clone()).collect();
+        if let Some(keys) = keys {
+            estimates.expect_join(keys, graph.row_count(part));
+        }
+    }
 }
 
 /// Collects the leaves below `node`, the equality pairs and the other conditions.
@@ -158,21 +280,6 @@ fn has_column(plan: &LogicalPlan, column: &Column) -> bool {
     plan.schema().has_column(column)
 }
 
-fn edge(equality: &Equality, estimates: &[LeafEstimate], facts: &dyn TableFacts) -> Edge {
-    let [left, right] = equality.leaves;
-    let (one, other) = (side(equality, 0, estimates, facts), side(equality, 1, estimates, facts));
-    let distinct_count = match (one.distinct_count, other.distinct_count) {
-        (Some(one), Some(other)) => one.max(other),
-        // The row count stands in for what is not known; a key of the other side bounds it.
-        (Some(known), None) => known.min(other.row_count),
-        (None, Some(known)) => known.min(one.row_count),
-        (None, None) => one.row_count.min(other.row_count),
-    };
-    // NULL equals nothing.
-    let joining = (one.value_fraction * other.value_fraction).max(f64::MIN_POSITIVE);
-    Edge { left, right, distinct_count: (distinct_count / joining).max(1.0) }
-}
-
 /// What is known of one side of an equality.
 struct Side {
     row_count: f64,
@@ -181,21 +288,14 @@ struct Side {
     value_fraction: f64,
 }
 
-fn side(
-    equality: &Equality,
-    place: usize,
-    estimates: &[LeafEstimate],
-    facts: &dyn TableFacts,
-) -> Side {
-    let estimate = estimates.get(equality.leaves[place]);
-    let row_count = estimate.map_or(1.0, |estimate| estimate.row_count_base);
-    let column = match (&equality.sides[place], estimate.and_then(|e| e.table.as_deref())) {
+fn side(expr: &Expr, leaf: &LeafEstimate, facts: &dyn TableFacts) -> Side {
+    let column = match (expr, leaf.table.as_deref()) {
         (Expr::Column(column), Some(table)) => Some((table, &column.name)),
         _ => None,
     };
     let null = column.and_then(|(table, column)| facts.column(table, column).null_fraction);
     Side {
-        row_count,
+        row_count: leaf.row_count_base,
         distinct_count: column.and_then(|(table, column)| facts.distinct_count(table, column)),
         value_fraction: 1.0 - null.unwrap_or(0.0),
     }
@@ -205,29 +305,26 @@ fn side(
 /// out of `conditions`.
 fn put_together(
     tree: &JoinTree,
-    leaves: &[LogicalPlan],
-    equalities: &[Equality],
+    parts: &Parts,
+    graph: &JoinGraph,
     conditions: &mut Vec<Expr>,
-) -> Result<(LogicalPlan, BTreeSet<usize>)> {
+) -> Result<(LogicalPlan, LeafSet)> {
     let (left, right) = match tree {
         JoinTree::Leaf(leaf) => {
-            let plan = leaves.get(*leaf).cloned().ok_or_else(|| {
+            let plan = parts.leaves.get(*leaf).cloned().ok_or_else(|| {
                 datafusion_common::internal_datafusion_err!("join order names leaf {leaf}")
             })?;
-            return Ok((plan, BTreeSet::from([*leaf])));
+            return Ok((plan, 1 << leaf));
         }
         JoinTree::Join(left, right) => (left, right),
     };
-    let (left, left_leaves) = put_together(left, leaves, equalities, conditions)?;
-    let (right, right_leaves) = put_together(right, leaves, equalities, conditions)?;
-    let mut on = Vec::new();
-    for Equality { sides: [a, b], leaves: [leaf_a, leaf_b] } in equalities {
-        if left_leaves.contains(leaf_a) && right_leaves.contains(leaf_b) {
-            on.push((a.clone(), b.clone()));
-        } else if left_leaves.contains(leaf_b) && right_leaves.contains(leaf_a) {
-            on.push((b.clone(), a.clone()));
-        }
-    }
+    let (left, left_leaves) = put_together(left, parts, graph, conditions)?;
+    let (right, right_leaves) = put_together(right, parts, graph, conditions)?;
+    let on = parts
+        .classes
+        .iter()
+        .flat_map(|class| class.equalities(left_leaves, right_leaves, &graph.row_counts));
+    let on = on.collect();
     let applies = |condition: &Expr| {
         condition.column_refs().iter().all(|c| has_column(&left, c) || has_column(&right, c))
     };
@@ -243,8 +340,41 @@ fn put_together(
         NullEquality::NullEqualsNothing,
         false,
     )?;
-    let all = left_leaves.union(&right_leaves).copied().collect();
-    Ok((LogicalPlan::Join(join), all))
+    Ok((LogicalPlan::Join(join), left_leaves | right_leaves))
+}
+
+impl EqualExprs {
+    /// What makes the members in `left` equal to those in `right`, where those in each are equal already.
+    fn equalities(&self, left: LeafSet, right: LeafSet, row_counts: &[f64]) -> Vec<(Expr, Expr)> {
+        let within = |set: LeafSet| {
+            let inside = move |member: &&(usize, Expr)| set & (1 << member.0) != 0;
+            self.members.iter().filter(inside)
+        };
+        // The keys of the build side go down to one scan of the probe side: to its largest.
+        let rows = |member: &&(usize, Expr)| row_counts.get(member.0).copied().unwrap_or_default();
+        let largest = within(right).max_by(|a, b| rows(a).total_cmp(&rows(b)));
+        let (Some((_, one)), Some((_, other))) = (within(left).next(), largest) else {
+            return Vec::new();
+        };
+        let implied = vec![(one.clone(), other.clone())];
+        let leaves = self.members.iter().fold(0, |set: LeafSet, member| set | (1 << member.0));
+        if leaves.count_ones() as usize == self.members.len() {
+            return implied;
+        }
+        // A leaf with several of them makes them equal by its joins only: each that was written is needed.
+        let is_in = |set: LeafSet, place: usize| {
+            self.members.get(place).filter(|member| set & (1 << member.0) != 0)
+        };
+        let crossing = self.written.iter().filter_map(|(a, b)| {
+            let (a, b) = match (is_in(left, *a), is_in(right, *b)) {
+                (Some(a), Some(b)) => (a, b),
+                _ => (is_in(left, *b)?, is_in(right, *a)?),
+            };
+            Some((a.1.clone(), b.1.clone()))
+        });
+        let crossing: Vec<(Expr, Expr)> = crossing.collect();
+        if crossing.is_empty() { implied } else { crossing }
+    }
 }
 
 #[cfg(test)]

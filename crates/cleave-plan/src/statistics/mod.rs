@@ -5,9 +5,10 @@
 //!    ([`ColumnStatistics::histogram`]).
 //! 2. [`ColumnStatistics::frequency`] and [`ColumnStatistics::share_below`] answer for `=` and `<`.
 //! 3. [`ColumnStatistics::distinct_count_at`] scales to the rows that the table has by now.
+//! 4. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
 //!
 //! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest make one.
-//! Deliberately absent: samples of rows and counts over several columns, which conjunctions need.
+//! Deliberately absent: counts over several columns; the sample of rows stands in for them.
 //!
 //! Source: PostgreSQL's manual, "Row Estimation Examples", and its `analyze.c` for what is common.
 
@@ -22,8 +23,11 @@ use datafusion_common::arrow::row::{RowConverter, SortField};
 
 use crate::cardinality::place;
 
+mod row_sample;
 #[cfg(test)]
 mod tests;
+
+pub use row_sample::{RowSample, SAMPLE_ROWS_MAX, SampledRows};
 
 /// Most common values that are kept.
 pub const COMMON_MAX: usize = 100;
@@ -45,6 +49,8 @@ pub struct TableStatistics {
     pub page_bytes: u64,
     /// By column id.
     pub columns: BTreeMap<u32, ColumnStatistics>,
+    /// Some of its rows.
+    pub sample: Option<RowSample>,
 }
 
 /// What is known of a column.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use cleave_fragment::command::RunReport;
 use cleave_fragment::command::status::metrics_sets;
+use cleave_plan::PlanEstimates;
+use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::Prediction;
 use cleave_plan::split::PricedSplit;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 
@@ -34,7 +35,7 @@ struct PlanNode {
     detail: String,
     rows: Option<usize>,
     /// Rows that the planner expects.
-    estimate: Option<usize>,
+    estimate: Option<f64>,
     time: Option<Duration>,
 }
 
@@ -52,10 +53,12 @@ pub async fn explain(
         let mut running = planned.run(true).await?;
         while running.next().await?.is_some() {}
         let figures = running.figures().await?;
-        let nodes = plan_nodes(running.plan(), true);
+        let estimates = running.planned().context.estimates();
+        let nodes = plan_nodes(running.plan(), true, &estimates);
         (nodes, Tail::of(running.planned(), Some(&figures)))
     } else {
-        (plan_nodes(&planned.cuts.plan, false), Tail::of(&planned, None))
+        let nodes = plan_nodes(&planned.cuts.plan, false, &planned.context.estimates());
+        (nodes, Tail::of(&planned, None))
     };
     let lines = match format {
         ExplainFormat::Text => text_lines(&nodes, &tail),
@@ -308,9 +311,18 @@ fn report_lines(report: &RunReport) -> Vec<(String, String)> {
 }
 
 /// The operators in preorder, those of fragments beneath the node that runs them.
-fn plan_nodes(plan: &Arc<dyn ExecutionPlan>, analyzed: bool) -> Vec<PlanNode> {
+fn plan_nodes(
+    plan: &Arc<dyn ExecutionPlan>,
+    analyzed: bool,
+    known: &PlanEstimates,
+) -> Vec<PlanNode> {
     let mut nodes = Vec::new();
     collect_host(plan, 0, analyzed, &mut nodes);
+    let fragment = |node: &Arc<dyn ExecutionPlan>| {
+        Some(Arc::clone(node.downcast_ref::<FragmentExec>()?.device_plan()))
+    };
+    let rows = estimate_rows_with(plan, known, &fragment);
+    nodes.iter_mut().zip(rows).for_each(|(node, rows)| node.estimate = Some(rows));
     nodes
 }
 
@@ -379,8 +391,6 @@ fn node(
     let text = text.trim_end();
     let (name, detail) = text.split_once(": ").unwrap_or((text, ""));
     let metrics = metrics.map(|metrics| metrics.aggregate_by_name());
-    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
-    let estimate = statistics.ok().and_then(|known| known.num_rows.get_value().copied());
     let rows = metrics.as_ref().and_then(MetricsSet::output_rows);
     let nanos = metrics.as_ref().and_then(MetricsSet::elapsed_compute);
     PlanNode {
@@ -389,7 +399,7 @@ fn node(
         name: name.to_owned(),
         detail: detail.to_owned(),
         rows,
-        estimate,
+        estimate: None,
         time: nanos.map(|nanos| Duration::from_nanos(nanos as u64)),
     }
 }
@@ -413,7 +423,7 @@ fn text_lines(nodes: &[PlanNode], tail: &Tail) -> Vec<String> {
         }
         let said = [
             node.rows.map(|rows| format!("rows={rows}")),
-            node.estimate.map(|rows| format!("expected={rows}")),
+            node.estimate.map(|rows| format!("expected={rows:.0}")),
             node.time.filter(|_| node.rows.is_some()).map(|spent| format!("time={}", time(spent))),
         ];
         let said: Vec<String> = said.into_iter().flatten().collect();
@@ -446,7 +456,7 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
                 fields.push(format!("\"rows\":{rows}"));
             }
             if let Some(rows) = node.estimate {
-                fields.push(format!("\"rows_expected\":{rows}"));
+                fields.push(format!("\"rows_expected\":{rows:.0}"));
             }
             if let Some(spent) = node.time {
                 fields.push(format!("\"time_us\":{}", spent.as_micros()));

@@ -9,6 +9,7 @@ use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
+use cleave_plan::cardinality::estimate_rows;
 use cleave_plan::cost::{Conditions, Limits, ScanWork};
 use cleave_plan::profile::{LinkProfile, Profile};
 use cleave_plan::split::{
@@ -31,8 +32,6 @@ use crate::device::Device;
 use crate::engine;
 use crate::error::Error;
 
-/// Rows of an operator of which nothing is known.
-const UNKNOWN_ROW_COUNT: f64 = 1000.0;
 /// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
 /// many there are.
 const KEYS_KEEP: f64 = 0.25;
@@ -164,9 +163,7 @@ impl CutContext for HostCuts {
     }
 
     fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64> {
-        let mut rows = Vec::new();
-        self.add_rows(plan, &mut rows);
-        rows
+        estimate_rows(plan, &self.context.estimates())
     }
 
     fn profile(&self) -> Profile {
@@ -243,14 +240,6 @@ fn nowhere(reason: String) -> ScanShare {
 }
 
 impl HostCuts {
-    /// Rows expected of `plan` and of what is below it, in preorder.
-    fn add_rows(&self, plan: &Arc<dyn ExecutionPlan>, rows: &mut Vec<f64>) {
-        let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
-        let known = statistics.ok().and_then(|known| known.num_rows.get_value().copied());
-        rows.push(known.map_or(UNKNOWN_ROW_COUNT, |count| count as f64));
-        plan.children().into_iter().for_each(|input| self.add_rows(input, rows));
-    }
-
     /// Bytes of the chunks that `scan` reads of the pages of `input`, and of these, those in the buffer pool.
     fn chunk_bytes(&self, scan: &TableScanExec, input: &PlannedInput) -> (f64, f64) {
         let scan = scan.scan();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cleave_fragment::DenseAggregateExec;
 use cleave_media::clock::{Stopwatch, process_cpu_time};
-use cleave_plan::join_order::reorder_joins;
+use cleave_plan::join_order::{Reordered, reorder_joins};
 use cleave_plan::split::{PlaceCutsError, PlacedCuts, Split, place_cuts};
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -119,7 +119,8 @@ async fn plan(
     check_tables(&state, &context, &statement)?;
     let logical = state.statement_to_plan(statement).await?;
     let logical = state.optimize(&logical)?;
-    let logical = reorder_joins(logical, &*context)?;
+    let Reordered { plan: logical, estimates } = reorder_joins(logical, &*context)?;
+    context.expect(|known| known.extend(estimates));
     // The new joins need their conditions lowered and their columns narrowed again.
     let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
         vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];

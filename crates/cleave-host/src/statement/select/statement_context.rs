@@ -12,7 +12,8 @@ use cleave_fragment::{
     FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource, Narrowing, ReadAheadPages,
     narrowed_inputs,
 };
-use cleave_plan::{ColumnFacts, TableFacts, TableStatistics};
+use cleave_plan::cardinality::LeafKey;
+use cleave_plan::{ColumnFacts, PlanEstimates, SampledRows, TableFacts, TableStatistics};
 use cleave_store::{Column, PageSource};
 use datafusion::arrow::array::Array;
 use datafusion::common::ScalarValue;
@@ -38,6 +39,9 @@ pub struct StatementContext {
     figures: Arc<FigureLog>,
     /// What was looked up of columns, by table and column.
     column_facts: Mutex<BTreeMap<(u32, u32), ColumnFacts>>,
+    /// The rows that ANALYZE kept, by table.
+    samples: Mutex<BTreeMap<u32, Option<Arc<SampledRows>>>>,
+    estimates: Mutex<PlanEstimates>,
 }
 
 /// A scan's input and how many rows the planner expects of it.
@@ -59,6 +63,8 @@ impl StatementContext {
             inputs: Mutex::default(),
             figures: Arc::default(),
             column_facts: Mutex::default(),
+            samples: Mutex::default(),
+            estimates: Mutex::default(),
         })
     }
 
@@ -100,6 +106,21 @@ impl StatementContext {
     /// Where its fragments leave what they measured.
     pub fn figures(&self) -> &Arc<FigureLog> {
         &self.figures
+    }
+
+    /// What is expected of leaves, joins and scans, as far as it is known by now.
+    pub fn estimates(&self) -> PlanEstimates {
+        self.estimates.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Rows that are expected of a leaf, where that was asked before.
+    pub(super) fn expected_of(&self, leaf: &LeafKey) -> Option<f64> {
+        self.estimates.lock().unwrap_or_else(PoisonError::into_inner).leaf(leaf)
+    }
+
+    /// Adds to what is expected.
+    pub(super) fn expect(&self, add: impl FnOnce(&mut PlanEstimates)) {
+        add(&mut self.estimates.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Registers the input of one more scan and returns its number.
@@ -202,6 +223,17 @@ impl TableFacts for StatementContext {
             Some(facts.clone())
         };
         facts().unwrap_or_default()
+    }
+
+    fn sample(&self, table: &str) -> Option<Arc<SampledRows>> {
+        let schema = &self.state.table(table)?.schema;
+        let mut known = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let sample = known.entry(schema.table_id).or_insert_with(|| {
+            let statistics = self.statistics(self.state.table(table)?)?;
+            let name = |id| schema.column_by_id(id).map(|column| column.name.clone());
+            statistics.sample.as_ref()?.named(name).map(Arc::new)
+        });
+        sample.clone()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
-use cleave_plan::cardinality::selectivity_of_all;
+use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
 use cleave_store::{ColumnRef, Projection, TableSchema};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
@@ -147,16 +147,22 @@ impl TableProvider for CleaveTable {
             input = tablet_choice::choose(filters, input)?.pruned(&filter, predicate)?;
             input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
         }
-        let base = self.table.row_count() as f64;
-        let kept = selectivity_of_all(filters, &self.table.schema.name, base, &*self.context);
-        let estimate = (base * kept).min(input.row_count_max() as f64).max(1.0);
+        let key = LeafKey::new(&self.table.schema.name, filters);
+        let known = self.context.expected_of(&key);
+        let estimate = known.unwrap_or_else(|| {
+            let base = self.table.row_count() as f64;
+            base * selectivity_of_all(filters, &self.table.schema.name, base, &*self.context)
+        });
+        let estimate = estimate.min(input.row_count_max() as f64).max(1.0);
+        let input = self.context.add_input(input, estimate);
+        self.context.expect(|estimates| estimates.expect_scan(input, key, estimate));
         let scan = TableScan {
             table: self.table.schema.name.clone(),
             table_id: self.table.schema.table_id,
             output,
             filter,
             predicate,
-            input: self.context.add_input(input, estimate),
+            input,
             fetch: limit,
         };
         let statistics = self.statistics(&scan.output, estimate);

@@ -30,6 +30,36 @@ fn column(value: &ScalarValue) -> ColumnStatistics {
     }
 }
 
+/// A sample of the value and of NULL.
+fn rows_of(value: &ScalarValue) -> ArrayRef {
+    let null = ScalarValue::try_new_null(&value.data_type()).unwrap();
+    ScalarValue::iter_to_array([value.clone(), null]).unwrap()
+}
+
+#[test]
+fn a_sample_keeps_the_columns_that_are_left_and_has_whole_rows() {
+    let of = |lengths: [i32; 2], row_count_then| {
+        let values = |length| (0..length).filter_map(|n| value(&ScalarValue::from(n))).collect();
+        let columns = (1..).zip(lengths);
+        let columns = columns.map(|(id, length)| SampleColumn { id, values: values(length) });
+        let sample = Sample { row_count_then, columns: columns.collect() };
+        let table = Table { table_id: 9, sample: Some(sample), ..Table::default() };
+        FORMAT.seal(&table.encode_to_vec())
+    };
+    let two = schema(&[ColumnType::Int, ColumnType::Int]);
+    assert!(decode(&of([2, 3], 10), &two).is_err());
+    assert!(decode(&of([3, 3], 2), &two).is_err());
+    let ids = |types: &[ColumnType]| {
+        let found = decode(&of([3, 3], 10), &schema(types)).unwrap().sample;
+        found.map(|sample| (sample.len(), sample.columns().keys().copied().collect::<Vec<_>>()))
+    };
+    assert_eq!(ids(&[ColumnType::Int]), Some((3, vec![1])));
+    assert_eq!(ids(&[ColumnType::Text]), None);
+    // A file without a sample, as earlier builds wrote it.
+    let bytes = FORMAT.seal(&Table { table_id: 9, ..Table::default() }.encode_to_vec());
+    assert_eq!(decode(&bytes, &two).unwrap().sample, None);
+}
+
 #[test]
 fn values_of_every_type_come_back() {
     let interval = IntervalMonthDayNano::new(-1, 2, -3);
@@ -52,7 +82,10 @@ fn values_of_every_type_come_back() {
     ];
     let schema = schema(&values.each_ref().map(|(column_type, _)| *column_type));
     let columns = (1..).zip(&values).map(|(id, (_, value))| (id, column(value))).collect();
-    let statistics = TableStatistics { row_count: 10, page_count: 2, page_bytes: 8192, columns };
+    let sampled = (1..).zip(&values).map(|(id, (_, value))| (id, rows_of(value))).collect();
+    let sample = Some(RowSample::new(10, sampled).unwrap());
+    let statistics =
+        TableStatistics { row_count: 10, page_count: 2, page_bytes: 8192, columns, sample };
     let bytes = encode(9, &statistics);
     let decoded = decode(&bytes, &schema).unwrap();
     // NaN equals nothing, and prints alike.

@@ -367,7 +367,8 @@ fn a_cut_at_the_root_merges_no_devices() {
     };
     let placed = place_cuts(projected(scan("t", None, 1)), Split::Ndp, false, &told()).unwrap();
     assert_eq!(names(&placed.plan), ["EmptyExec"]);
-    let error = place_cuts(sorted(scan("t", None, 1), Some(5)), Split::Ndp, false, &told()).unwrap_err();
+    let error =
+        place_cuts(sorted(scan("t", None, 1), Some(5)), Split::Ndp, false, &told()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "split \"ndp\" cannot run this statement: SortExec(TopK): it needs all rows of \"t\", which lie on 2 devices (d0, d1)"

@@ -1,0 +1,142 @@
+//! Joins with tables whose rows ANALYZE has kept all: samples of leaves in, the sizes of their joins out.
+//!
+//! Which kind, role or country a row has is seldom drawn evenly: a condition on a small table keeps one of its hundred
+//! rows and half of the rows that refer to it. The sample of the larger table is joined with all rows of the small ones, each
+//! with its leaf's conditions; what is left of it is the share that the join leaves.
+
+use std::collections::{BTreeMap, HashMap};
+
+use datafusion_common::Result;
+use datafusion_common::arrow::array::{Array, ArrayRef};
+use datafusion_common::arrow::row::{OwnedRow, RowConverter, SortField};
+
+use super::graph::{JoinGraph, LeafSet};
+use crate::cardinality::LeafEstimate;
+
+/// Fewer rows of a leaf than this say nothing of its joins: then all rows of its table's sample count.
+const MATCHING_MIN: usize = 10;
+/// Small tables that are looked at together.
+const SMALL_COUNT_MAX: usize = 4;
+/// Fewer joined rows than this do not tell whether two joins go together.
+const TOGETHER_MIN: f64 = 5.0;
+/// Of rows none of which joins, those that are expected to: about half of one.
+const NO_MATCH: f64 = 0.5;
+
+/// The column of each leaf that is in a class, by leaf; without those that are no column of the table.
+pub(super) type KeyColumns = BTreeMap<usize, String>;
+
+/// Tells `graph` what the samples of `leaves` say; `keys` are the columns of each of its classes.
+pub(super) fn expect_samples(graph: &mut JoinGraph, leaves: &[LeafEstimate], keys: &[KeyColumns]) {
+    let is_whole = |leaf: usize| {
+        let sample = leaves.get(leaf).and_then(|leaf| leaf.sample.as_ref());
+        sample.is_some_and(|(sample, _)| sample.is_whole)
+    };
+    let sampled = |leaf: &usize| leaves.get(*leaf).is_some_and(|leaf| leaf.sample.is_some());
+    let mut done: Vec<LeafSet> = Vec::new();
+    let mut order: Vec<usize> = (0..leaves.len()).filter(sampled).collect();
+    // Of two whole tables, the larger is the one whose rows are looked at.
+    order.sort_by(|a, b| leaves[*b].row_count_base.total_cmp(&leaves[*a].row_count_base));
+    for large in order {
+        let mut small: Vec<(usize, Vec<f64>)> = Vec::new();
+        for leaf in (0..leaves.len()).filter(|leaf| *leaf != large && is_whole(*leaf)) {
+            let pair = (1 << large) | (1 << leaf);
+            if done.contains(&pair) || small.len() == SMALL_COUNT_MAX {
+                continue;
+            }
+            if let Some(Ok(matches)) = matches(large, leaf, leaves, keys) {
+                done.push(pair);
+                small.push((leaf, matches));
+            }
+        }
+        expect_joins(graph, large, &leaves[large], &small);
+    }
+}
+
+/// Tells of the joins of `large` with some of the `small` leaves, of which each has so many rows for each row of its sample.
+fn expect_joins(
+    graph: &mut JoinGraph,
+    large: usize,
+    leaf: &LeafEstimate,
+    small: &[(usize, Vec<f64>)],
+) {
+    let Some((sample, matching)) = &leaf.sample else { return };
+    let rows: Vec<usize> = if sample.is_whole || matching.count_set_bits() >= MATCHING_MIN {
+        (0..sample.rows.num_rows()).filter(|row| matching.value(*row)).collect()
+    } else {
+        (0..sample.rows.num_rows()).collect()
+    };
+    if rows.is_empty() {
+        return;
+    }
+    let mut choices: Vec<u32> = (1..1_u32 << small.len()).collect();
+    choices.sort_by_key(|choice| choice.count_ones());
+    for choice in choices {
+        let chosen = || (0..).zip(small).filter(|(place, _)| choice & (1 << place) != 0);
+        let set = chosen().fold(1 << large, |set: LeafSet, (_, (leaf, _))| set | (1 << leaf));
+        let of_row = |row: &usize| -> f64 {
+            chosen().filter_map(|(_, (_, matches))| matches.get(*row)).product()
+        };
+        let joined: f64 = rows.iter().map(of_row).sum();
+        let count = rows.len() as f64;
+        if choice.count_ones() > 1 && joined < TOGETHER_MIN && !sample.is_whole {
+            continue;
+        }
+        let expected = if joined > 0.0 || sample.is_whole {
+            leaf.row_count * joined / count
+        } else {
+            graph.row_count(set).min(leaf.row_count * NO_MATCH / count)
+        };
+        graph.expect(set, expected);
+    }
+}
+
+/// For each row of the sample of `large`, how many rows of `small` join it; None: nothing joins them, or not columns alone.
+fn matches(
+    large: usize,
+    small: usize,
+    leaves: &[LeafEstimate],
+    keys: &[KeyColumns],
+) -> Option<Result<Vec<f64>>> {
+    let (large_rows, _) = leaves.get(large)?.sample.as_ref()?;
+    let (small_rows, matching) = leaves.get(small)?.sample.as_ref()?;
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    for columns in keys {
+        if let (Some(a), Some(b)) = (columns.get(&large), columns.get(&small)) {
+            one.push(large_rows.rows.column_by_name(a)?);
+            other.push(small_rows.rows.column_by_name(b)?);
+        }
+    }
+    let have_one_type = one.iter().zip(&other).all(|(a, b)| a.data_type() == b.data_type());
+    if one.is_empty() || !have_one_type {
+        return None;
+    }
+    let is_in = |row: usize| matching.value(row);
+    Some(count_matches(&one, &other, &is_in))
+}
+
+fn count_matches(
+    rows: &[&ArrayRef],
+    among: &[&ArrayRef],
+    is_in: &dyn Fn(usize) -> bool,
+) -> Result<Vec<f64>> {
+    let fields = among.iter().map(|column| SortField::new(column.data_type().clone()));
+    let converter = RowConverter::new(fields.collect())?;
+    let converted = |columns: &[&ArrayRef]| {
+        let columns: Vec<ArrayRef> = columns.iter().map(|column| ArrayRef::clone(column)).collect();
+        converter.convert_columns(&columns)
+    };
+    let has_null = |columns: &[&ArrayRef], row| columns.iter().any(|column| column.is_null(row));
+    let (rows_keys, among_keys) = (converted(rows)?, converted(among)?);
+    let mut counts: HashMap<OwnedRow, f64> = HashMap::new();
+    for row in (0..among_keys.num_rows()).filter(|row| is_in(*row) && !has_null(among, *row)) {
+        *counts.entry(among_keys.row(row).owned()).or_default() += 1.0;
+    }
+    let count = |row| match has_null(rows, row) {
+        true => 0.0,
+        false => counts.get(&rows_keys.row(row).owned()).copied().unwrap_or_default(),
+    };
+    Ok((0..rows_keys.num_rows()).map(count).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Whole rows of a table: what tells which conditions of several columns go together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion_common::arrow::array::{
+    Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array,
+};
+use datafusion_common::arrow::compute::take;
+use datafusion_common::arrow::datatypes::{Field, Schema};
+use datafusion_common::{Result, internal_err};
+
+/// Most rows of a sample.
+pub const SAMPLE_ROWS_MAX: usize = 2000;
+
+/// Rows of a table, drawn with equal chances; long texts and byte strings are cut.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RowSample {
+    row_count_then: u64,
+    length: usize,
+    columns: BTreeMap<u32, ArrayRef>,
+}
+
+impl RowSample {
+    /// The sample with these columns, by id, of a table that had `row_count_then` rows.
+    ///
+    /// # Errors
+    /// Columns of different lengths, or more rows than the table had.
+    pub fn new(row_count_then: u64, columns: BTreeMap<u32, ArrayRef>) -> Result<Self> {
+        let length = columns.values().next().map_or(0, |column| column.len());
+        if columns.values().any(|column| column.len() != length) || length as u64 > row_count_then {
+            return internal_err!("a sample of {length} rows of {row_count_then} is not whole");
+        }
+        Ok(Self { row_count_then, length, columns })
+    }
+
+    /// Of a larger sample as many rows as are kept, evenly spread over it.
+    ///
+    /// # Errors
+    /// As [`RowSample::new`].
+    pub fn of_larger(row_count_then: u64, columns: BTreeMap<u32, ArrayRef>) -> Result<Self> {
+        let all = Self::new(row_count_then, columns)?;
+        if all.length <= SAMPLE_ROWS_MAX {
+            return Ok(all);
+        }
+        let places = (0..SAMPLE_ROWS_MAX).map(|n| (n * all.length / SAMPLE_ROWS_MAX) as u64);
+        let places: UInt64Array = places.map(Some).collect();
+        let mut columns = BTreeMap::new();
+        for (id, column) in &all.columns {
+            columns.insert(*id, take(column, &places, None)?);
+        }
+        Self::new(row_count_then, columns)
+    }
+
+    /// Rows of the table when it was drawn.
+    pub fn row_count_then(&self) -> u64 {
+        self.row_count_then
+    }
+
+    /// Rows.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Its values, by column id.
+    pub fn columns(&self) -> &BTreeMap<u32, ArrayRef> {
+        &self.columns
+    }
+
+    /// The rows with the columns that `name` still has a name for; None: that is none.
+    pub fn named(&self, name: impl Fn(u32) -> Option<String>) -> Option<SampledRows> {
+        let known = self.columns.iter().filter_map(|(id, column)| Some((name(*id)?, column)));
+        let (fields, columns): (Vec<Field>, Vec<ArrayRef>) = known
+            .map(|(name, column)| {
+                (Field::new(name, column.data_type().clone(), true), Arc::clone(column))
+            })
+            .unzip();
+        let options = RecordBatchOptions::new().with_row_count(Some(self.length));
+        let schema = Arc::new(Schema::new(fields));
+        let rows = RecordBatch::try_new_with_options(schema, columns, &options).ok()?;
+        let is_whole = self.length as u64 == self.row_count_then;
+        (rows.num_columns() > 0 && self.length > 0).then_some(SampledRows { rows, is_whole })
+    }
+}
+
+/// Rows of a table as a planner looks at them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledRows {
+    /// The rows, columns by their names.
+    pub rows: RecordBatch,
+    /// Whether these were all rows that there were.
+    pub is_whole: bool,
+}
