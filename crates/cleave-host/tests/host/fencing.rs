@@ -52,6 +52,7 @@ async fn a_copy_that_is_opened_takes_the_device_and_the_original_has_lost_it() {
 
     original.buffer_pool().clear();
     let mut other = second.session();
+    run(&mut session, "SET split = h0").await;
     is_superseded(&refused(&mut session, FAR).await);
     // From here on it has looked again, and knows by whom.
     for stack in ["blk", "native", "ndp"] {
@@ -290,6 +291,7 @@ async fn a_copy_of_the_same_epoch_is_not_let_in_after_a_hand_over() {
     run(&mut other, "INSERT INTO far VALUES (-1, 'of the copy')").await;
 
     original.buffer_pool().clear();
+    run(&mut session, "SET split = h0").await;
     is_superseded(&refused(&mut session, FAR).await);
     for stack in ["blk", "native", "ndp"] {
         run(&mut session, &format!("SET stack = {stack}")).await;

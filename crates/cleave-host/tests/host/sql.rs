@@ -60,7 +60,7 @@ async fn settings_are_set_shown_and_checked() {
     assert_eq!(row(&mut session, "SHOW split").await, "h0");
     run(&mut session, "RESET ALL").await;
     assert_eq!(row(&mut session, "SHOW split").await, "auto");
-    assert_eq!(refused(&mut session, "SET split = h7").await.sqlstate(), "22023");
+    assert_eq!(refused(&mut session, "SET split = h77").await.sqlstate(), "22023");
     let error = refused(&mut session, "SHOW splt").await;
     assert!(error.to_string().contains("did you mean \"split\"?"), "{error}");
     assert!(rows(&mut session, "SHOW ALL").await.len() > 8);
