@@ -38,6 +38,7 @@ use crate::owner_record::{OwnerRecord, OwnerRecordError};
 
 mod execute;
 mod ownership;
+mod profile;
 
 use ownership::{Entry, Owner};
 
@@ -115,6 +116,7 @@ pub struct Runtime {
     /// Runs that were released and may still work: a higher epoch waits for these too.
     ending: Mutex<Vec<Weak<FragmentRun>>>,
     admission: Admission,
+    profiled: profile::Kept,
     threads: Threads,
 }
 
@@ -177,6 +179,7 @@ impl Runtime {
             owner: Arc::new(RwLock::new(owner)),
             runs: Mutex::default(),
             ending: Mutex::default(),
+            profiled: profile::Kept::default(),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
             threads: Threads { io, fragments },
             options,
@@ -350,6 +353,9 @@ impl DeviceService for Runtime {
             Request::Claim { after } => self.claim(&header, after).await,
             Request::GiveUp => self.give_up(&header).await,
             Request::Status => Ok(Reply::Status(self.status(&header).await?)),
+            Request::Profile { again, sample, scratch } => {
+                self.profile(&header, again, sample, scratch).await
+            }
             Request::Read(items) => {
                 let _entry = self.enter_to_read(&header).await?;
                 self.read(items).await

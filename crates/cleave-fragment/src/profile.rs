@@ -6,6 +6,11 @@
 //!
 //! Source: hybridNDP, section 3.1, which measures memcpy, arithmetic, flash and handshakes; the operators' rates are ours.
 
+mod measure;
+pub(crate) mod proto;
+
+pub use measure::measure;
+
 /// One thing that is measured of a side. The order is that of the messages and files, and is only ever added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
@@ -15,7 +20,7 @@ pub enum Figure {
     Arithmetic,
     /// Integers hashed.
     Hash,
-    /// Integers compared with a constant, and the rows chosen that pass.
+    /// Integers compared with a constant.
     Compare,
     /// Texts of about 40 bytes matched with `LIKE '%…%'`.
     Pattern,
@@ -41,7 +46,7 @@ pub enum Figure {
     MediaReadRandom,
     /// Bytes written to media in order, in large pieces, and made durable.
     MediaWriteSequential,
-    /// Single blocks written to media at random places, several at a time, and made durable.
+    /// Single blocks written to media at random places, one after the other, and then made durable.
     MediaWriteRandom,
 }
 

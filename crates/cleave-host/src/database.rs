@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
 use cleave_fragment::link::Link;
+use cleave_fragment::profile::SideProfile;
 use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
@@ -40,7 +41,7 @@ use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
 use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
-use crate::device::{self, Device, EmbeddedFactory};
+use crate::device::{self, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
@@ -136,6 +137,8 @@ pub struct Database {
     pool: Arc<BufferPool>,
     statistics: StatisticsStore,
     runtime: Arc<RuntimeEnv>,
+    /// What this process can do, once that was measured.
+    pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
     stopped: AtomicBool,
@@ -217,6 +220,7 @@ impl Database {
             devices: RwLock::new(devices),
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
+            host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
             stopped: AtomicBool::new(opening.is_none()),

@@ -26,7 +26,8 @@ use cleave_fragment::link::{
     AbandonedRuns, AttachMode, ConnectedLink, DeviceService, EmbeddedLink, Link, LinkError,
     RemoteAddress, Token, dial_simulated,
 };
-use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap};
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap, files};
+use cleave_plan::profile::Profile;
 
 use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 use crate::database::retry_while_in_use;
@@ -36,10 +37,12 @@ use crate::storage_error::StorageError;
 
 mod claim;
 mod openings;
+pub mod profile;
 mod writing_fragment;
 
 pub(crate) use claim::{Claim, DISK_FULL, PendingWrite};
 use openings::Openings;
+pub(crate) use profile::Known;
 pub(crate) use writing_fragment::Written;
 
 /// Makes the service of the embedded device over the media file at a path. The host never names the
@@ -74,6 +77,8 @@ pub struct Device {
     /// Outlives the links, which are given up where they are lost.
     abandoned: AbandonedRuns,
     openings: Openings,
+    /// Measured or read, for the host that this is.
+    profile: Known<Arc<Profile>>,
     media: PathBuf,
     embedded: EmbeddedFactory,
 }
@@ -142,6 +147,7 @@ impl Device {
             connecting: tokio::sync::Mutex::new(None),
             failures: AtomicU64::new(0),
             abandoned: AbandonedRuns::default(),
+            profile: Known::default(),
             embedded,
         })
     }
@@ -305,6 +311,8 @@ impl Device {
     pub(crate) async fn give_up(&self) -> Result<()> {
         let outcome = self.done("be given up", Request::GiveUp).await;
         self.openings.remove();
+        // As with the openings: its number is never another device's.
+        drop(files::remove(&self.media.with_extension("profile")));
         outcome
     }
 
@@ -686,6 +694,7 @@ fn strange(entry: &DeviceEntry, reply: &Reply, action: &str) -> Error {
         Reply::Read(_) => "pages, and not as many as were asked for,",
         Reply::Done => "no more than \"done\"",
         Reply::Status(_) => "its status",
+        Reply::Profile(_) => "its profile",
     };
     StorageError::Answer {
         device: entry.name.clone(),

@@ -4,6 +4,10 @@
 
 pub use cleave_fragment::profile::{Figure, LinkProfile, Origin, SideProfile};
 
+mod published;
+
+pub use published::{Accelerator, PUBLISHED, SideDescription};
+
 /// Two sides and what lies between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {

@@ -313,6 +313,7 @@ fn name_of(command: &Command) -> String {
         Request::Cancel => format!("cancel run {}", header.run),
         Request::Release => format!("release run {}", header.run),
         Request::Status => "status".to_owned(),
+        Request::Profile { again, .. } => format!("profile, again: {again}"),
     };
     format!("{}.{} {what}", header.epoch, header.sequence)
 }
@@ -325,6 +326,7 @@ fn outcome_of(outcome: &Result<Reply, DeviceError>) -> String {
             format!("{} payloads of {bytes} bytes", payloads.len())
         }
         Ok(Reply::Done) => "done".to_owned(),
+        Ok(Reply::Profile(side)) => format!("profile of {} cores", side.cores),
         Ok(Reply::Status(status)) => {
             format!("status, {} runs, {} blocks", status.runs.len(), status.block_count)
         }

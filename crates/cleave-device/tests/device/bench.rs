@@ -256,6 +256,7 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Cancel,
         Request::Release,
         Request::Status,
+        Request::Profile { again: true, sample: Vec::new(), scratch: Some(extent(0, 1)) },
         Request::GiveUp,
     ]
 }

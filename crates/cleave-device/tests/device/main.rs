@@ -10,5 +10,6 @@ mod fencing;
 mod local;
 mod merging;
 mod peers;
+mod profile;
 mod program;
 mod restart;

@@ -1,6 +1,7 @@
 //! Commands, replies and slots as both sides hold them in memory.
 //!
-//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a claim of
+//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros
+//! to reserved space at most; a claim of
 //! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
 //! carries is a total, of which the larger wins; cancel and release of what is gone succeed; a
 //! repeated execute attaches to the run that exists.
@@ -13,6 +14,7 @@ use super::status::{DeviceStatus, RunReport};
 use crate::index_input::IndexInput;
 use crate::morsel::Morsel;
 use crate::narrowing::Narrowing;
+use crate::profile::SideProfile;
 
 /// The epoch of a host that has not opened its database and only looks at what lies on a device: it may read and ask
 /// status, whoever owns the device, and changes nothing. Openings count from 1.
@@ -107,6 +109,16 @@ pub enum Request {
     Release,
     /// How are you? → [`Reply::Status`]. Without a database in the header anyone may ask.
     Status,
+    /// What can you do in a second? Measured once and remembered; those who ask meanwhile wait for the
+    /// same measurement. → [`Reply::Profile`]
+    Profile {
+        /// Measure, even if it was before.
+        again: bool,
+        /// Blocks that were written, to measure reads.
+        sample: Vec<Extent>,
+        /// Reserved space that may be overwritten, to measure writes; none: they are left out.
+        scratch: Option<Extent>,
+    },
 }
 
 /// One thing to read.
@@ -193,6 +205,8 @@ pub enum Reply {
     Done,
     /// To status.
     Status(DeviceStatus),
+    /// To profile.
+    Profile(Box<SideProfile>),
 }
 
 /// The opening of a database that claimed a device last, which is the one that it serves.

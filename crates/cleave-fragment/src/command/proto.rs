@@ -56,7 +56,7 @@ struct HeaderProto {
 struct CommandProto {
     #[prost(message, optional, tag = "1")]
     header: Option<HeaderProto>,
-    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     request: Option<RequestProto>,
 }
 
@@ -84,6 +84,18 @@ enum RequestProto {
     Claim(ClaimProto),
     #[prost(message, tag = "12")]
     GiveUp(EmptyProto),
+    #[prost(message, tag = "13")]
+    Profile(ProfileProto),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ProfileProto {
+    #[prost(bool, tag = "1")]
+    again: bool,
+    #[prost(message, optional, tag = "2")]
+    scratch: Option<ExtentProto>,
+    #[prost(message, repeated, tag = "3")]
+    sample: Vec<ExtentProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -294,6 +306,11 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
         Request::Status => RequestProto::Status(EmptyProto {}),
         Request::Claim { after } => RequestProto::Claim(ClaimProto { after }),
         Request::GiveUp => RequestProto::GiveUp(EmptyProto {}),
+        Request::Profile { again, sample, scratch } => RequestProto::Profile(ProfileProto {
+            again,
+            scratch: scratch.map(extent_to_proto),
+            sample: sample.into_iter().map(extent_to_proto).collect(),
+        }),
     };
     let header = Some(header_to_proto(command.header));
     let head = CommandProto { header, request: Some(body) }.encode_to_vec();
@@ -327,6 +344,11 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
         RequestProto::Status(_) => Request::Status,
         RequestProto::Claim(claim) => Request::Claim { after: claim.after },
         RequestProto::GiveUp(_) => Request::GiveUp,
+        RequestProto::Profile(profile) => Request::Profile {
+            again: profile.again,
+            sample: profile.sample.iter().map(extent_from_proto).collect(),
+            scratch: profile.scratch.as_ref().map(extent_from_proto),
+        },
     };
     no_more(parts)?;
     Ok(Command { header, request })

@@ -26,6 +26,7 @@ use cleave_fragment::command::{
     RunReport, RunState, RunStatus, Slot, SlotPayload, WriteItem,
 };
 use cleave_fragment::link::Token;
+use cleave_fragment::profile::SideProfile;
 use cleave_fragment::{IndexInput, IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing};
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
@@ -252,6 +253,8 @@ fn requests() -> Vec<Request> {
         Request::Status,
         Request::Claim { after: u64::MAX },
         Request::GiveUp,
+        Request::Profile { again: true, sample: vec![extent(7, 3)], scratch: Some(extent(7, 3)) },
+        Request::Profile { again: false, sample: Vec::new(), scratch: None },
     ]
 }
 
@@ -314,6 +317,7 @@ fn replies() -> Vec<Reply> {
             transfer_bytes_max: 9,
             owner: Some(Ownership { database: [1; 16], epoch: 2, opening: 3 }),
         }),
+        Reply::Profile(Box::new(SideProfile::assumed(3, 1 << 20))),
         Reply::Status(DeviceStatus {
             incarnation: 3,
             fragment_memory_bytes: 1,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use cleave_fragment::command::{Reply, Request};
 use cleave_fragment::link::{AttachMode, LinkError};
 use cleave_media::{BlockAddress, Extent};
 use tokio::sync::{oneshot, watch};
@@ -132,11 +133,34 @@ impl Claim {
     /// Begins to write `bytes` at `start`, inside of what was taken and reserved. The write goes on to
     /// its end even if nobody waits for it any more.
     pub(crate) fn begin_write(self: &Arc<Self>, start: BlockAddress, bytes: Bytes) -> PendingWrite {
+        let device = Arc::clone(&self.device);
+        PendingWrite { ended: self.begin(async move { device.write(start, bytes).await }) }
+    }
+
+    /// Sends a command that may write to what was taken and reserved, and waits for its answer. It goes on to its end
+    /// like a write.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        action: &'static str,
+        request: Request,
+    ) -> Result<Reply> {
+        let device = Arc::clone(&self.device);
+        ended(self.begin(async move { device.call(action, request).await })).await
+    }
+
+    /// Begins `writing`, which may write inside of what was taken.
+    fn begin<T: Send + 'static>(
+        self: &Arc<Self>,
+        writing: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> oneshot::Receiver<Result<T>> {
         let claim = Arc::clone(self);
         let (done, ended) = oneshot::channel();
         let under_way = self.enter_write();
         let write = async move {
-            let outcome = claim.device.write(start, bytes).await;
+            let outcome = writing.await;
             // Not reached by a task that dies, or that a runtime which ends drops: that write stays
             // unfinished.
             claim.finish_write(outcome.as_ref().is_err_and(may_have_happened));
@@ -152,7 +176,7 @@ impl Claim {
                       the statement must not cancel it; the claim that it holds is what owns it"
         )]
         drop(tokio::spawn(write));
-        PendingWrite { ended }
+        ended
     }
 
     /// Writes `bytes` at `start`, as [`Claim::begin_write`], and waits for it.
@@ -226,11 +250,15 @@ impl PendingWrite {
     /// # Errors
     /// As [`Device::call`].
     pub(crate) async fn ended(self) -> Result<()> {
-        self.ended.await.unwrap_or_else(|_| {
-            let error = std::io::Error::other("the program is shutting down");
-            Err(Error::io("write to", Path::new("a device"), error))
-        })
+        ended(self.ended).await
     }
+}
+
+async fn ended<T>(ended: oneshot::Receiver<Result<T>>) -> Result<T> {
+    ended.await.unwrap_or_else(|_| {
+        let error = std::io::Error::other("the program is shutting down");
+        Err(Error::io("write to", Path::new("a device"), error))
+    })
 }
 
 /// Whether a write that failed may still reach the media.

@@ -17,6 +17,7 @@ mod load;
 mod narrowing;
 mod open;
 mod pages;
+mod profile;
 mod side_by_side;
 mod space;
 mod sql;

@@ -86,6 +86,8 @@ struct Stream {
     link_bytes: f64,
     /// Requests for pages.
     requests: f64,
+    /// Pages that the host decodes, whether or not they cross.
+    pages: f64,
     /// Slots of fragments.
     slots: f64,
 }
@@ -101,6 +103,7 @@ impl Stream {
             media_s: self.media_s + other.media_s,
             link_bytes: self.link_bytes + other.link_bytes,
             requests: self.requests + other.requests,
+            pages: self.pages + other.pages,
             slots: self.slots + other.slots,
         }
     }
@@ -115,6 +118,7 @@ impl Stream {
             media_s: self.media_s * share,
             link_bytes: self.link_bytes * share,
             requests: self.requests * share,
+            pages: self.pages * share,
             slots: self.slots * share,
         }
     }
@@ -257,14 +261,15 @@ impl<'a> Walk<'a> {
 
     /// A scan on the host: chunks that it does not hold come over the link.
     fn read(&self, scan: &ScanWork, row_bytes: f64) -> Stream {
-        let bytes = (scan.chunk_bytes - scan.held_bytes).max(0.0);
-        let share = if scan.chunk_bytes > 0.0 { bytes / scan.chunk_bytes } else { 0.0 };
-        let requests = share * scan.pages.max(scan.looked_up.min(scan.rows));
+        let share = absent(scan);
+        let pages = scan.pages.max(scan.looked_up.min(scan.rows));
+        let bytes = scan.chunk_bytes * share;
         Stream {
             host_s: self.host.scan(scan, row_bytes),
             media_s: self.media(scan) * share,
             link_bytes: if self.profile.link.is_embedded { 0.0 } else { bytes },
-            requests,
+            requests: pages * share,
+            pages,
             ..Stream::default()
         }
     }
@@ -305,7 +310,9 @@ impl<'a> Walk<'a> {
     fn open_inside(&self, place: usize, node: &'a ShapeNode, inside: &mut Inside) {
         if let Work::Scan(scan) = &node.work {
             inside.core_s += self.device.scan(scan, node.row_bytes);
-            inside.media_s += self.media(scan);
+            // An embedded device reads through the host's pool.
+            let share = if self.profile.link.is_embedded { absent(scan) } else { 1.0 };
+            inside.media_s += self.media(scan) * share;
             inside.pages += scan.pages.max(1.0);
             return;
         }
@@ -359,7 +366,7 @@ impl<'a> Walk<'a> {
         let asking_s = stream.requests * link.round_trip_s / REQUESTS_AHEAD;
         let link_s = crossing_s.max(asking_s);
         let device_s = stream.device_s.max(stream.media_s);
-        let pieces = (stream.slots + stream.requests).max(1.0);
+        let pieces = (stream.slots + stream.pages).max(1.0);
         let passing_s = host_s + link_s + device_s;
         let slowest_s = host_s.max(link_s).max(device_s);
         // A slot comes back as a credit: with few of them, each waits for the ones before.
@@ -401,6 +408,11 @@ impl<'a> Walk<'a> {
         self.clock_s += spilling_s;
         self.so_far.host_busy += spilling_s;
     }
+}
+
+/// Share of a scan's chunks that the host does not hold.
+fn absent(scan: &ScanWork) -> f64 {
+    if scan.chunk_bytes > 0.0 { (1.0 - scan.held_bytes / scan.chunk_bytes).max(0.0) } else { 1.0 }
 }
 
 /// Slots that so many bytes take.

@@ -2,10 +2,12 @@
 //!
 //! 1. [`shape`]: what the models see of a plan. [`limits`]: what a statement may use, and what is predicted of it.
 //! 2. [`work`]: seconds of one core for each operator, from the profile of its side.
-//! 3. [`makespan`]: when host, link and device are done, working at the same time.
+//! 3. [`makespan`]: when host, link and device are done, working at the same time. [`paper`]: the costs that hybridNDP
+//!    published.
 
 mod limits;
 pub mod makespan;
+pub mod paper;
 mod shape;
 mod work;
 

@@ -1,4 +1,4 @@
-//! `cleave device`: attach a device that runs elsewhere, list those attached, and remove one.
+//! `cleave device`: attach a device that runs elsewhere, list those attached, say what one can do, and remove one.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,6 +9,8 @@ use cleave_host::{DeviceKind, LocalDevice, RemoteDevice};
 use crate::arguments::{Place, rate};
 use crate::failure::Failure;
 use crate::open::{self, Create};
+
+mod profile;
 
 /// `cleave device …`.
 #[derive(Debug, Clone, Args)]
@@ -23,6 +25,8 @@ enum Action {
     Add(AddOptions),
     /// List attached devices, and whether they answer
     List,
+    /// Show what a device, this host and the link between them can do in a second
+    Profile(profile::ProfileOptions),
     /// Remove a device on which no table lies, so that another database may have it
     Remove {
         /// The name by which this database calls the device
@@ -56,6 +60,7 @@ pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Fa
     match &options.action {
         Action::Add(options) => add(options, place).await,
         Action::List => list(place).await,
+        Action::Profile(options) => profile::run(options, place).await,
         Action::Remove { name } => remove(name, place).await,
     }
 }

@@ -136,3 +136,31 @@ fn hosts_and_devices_survive_each_other() {
     let sum = sql(&database, &["--format", "csv", "-c", "SELECT sum(id) AS s FROM t"]).ok();
     assert_eq!(sum, "s\n500500\n");
 }
+
+#[test]
+fn a_profile_is_printed_for_people_and_for_programs() {
+    let place = tempdir().unwrap();
+    let folder = place.path().join("db").to_str().unwrap().to_owned();
+    let socket = place.path().join("device.sock").to_str().unwrap().to_owned();
+    let _device = Process::device(place.path());
+    cleave(&["device", "add", "near", "--db", &folder, "--local", &socket]).ok();
+    let profile = |more: &[&str]| {
+        let arguments = [&["device", "profile", "near", "--db", &folder], more].concat();
+        cleave(&arguments).ok()
+    };
+    let table = profile(&[]);
+    for wanted in ["join, probe", "media, write in order", "round trip, 4096 bytes", "measured"] {
+        assert!(table.contains(wanted), "{wanted} in {table}");
+    }
+    let json = profile(&["--json"]);
+    let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rate = rows.as_array().unwrap().iter().find(|row| row["figure"] == "rate").unwrap();
+    assert!(rate["value"].as_f64().unwrap() > 1e5, "{rate}");
+    // Kept: the same to the last digit; measured again it is another.
+    assert_eq!(profile(&["--json"]), json);
+    assert_ne!(profile(&["--json", "--again"]), json);
+    let described = cleave(&["device", "profile", "cosmos-plus", "--published"]).ok();
+    assert!(described.contains("described") && described.contains("hybridNDP"), "{described}");
+    let refusal = cleave(&["device", "profile", "nothing", "--published"]).fails(1);
+    assert!(refusal.contains("cosmos-plus, alveo-u280, smartssd"), "{refusal}");
+}

@@ -15,10 +15,11 @@ use crate::command::status::{
 };
 use crate::command::wire::{Frame, FrameKind, PART_COUNT_MAX};
 use crate::field_count::count_fields;
+use crate::profile::proto::{SideProto, side_from_proto, side_to_proto};
 
 #[derive(Clone, PartialEq, Message)]
 struct ReplyProto {
-    #[prost(oneof = "AnswerProto", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "AnswerProto", tags = "1, 2, 3, 4, 5")]
     answer: Option<AnswerProto>,
 }
 
@@ -32,6 +33,8 @@ enum AnswerProto {
     Read(ReadAnswerProto),
     #[prost(message, tag = "4")]
     Status(StatusProto),
+    #[prost(message, tag = "5")]
+    Profile(SideProto),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -227,6 +230,7 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
             AnswerProto::Read(ReadAnswerProto { items })
         }
         Reply::Status(status) => AnswerProto::Status(status_to_proto(status)),
+        Reply::Profile(side) => AnswerProto::Profile(side_to_proto(*side)),
     };
     let head = ReplyProto { answer: Some(answer) }.encode_to_vec();
     Frame { kind: FrameKind::Reply, request, head: head.into(), parts }
@@ -287,6 +291,7 @@ pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
             Reply::Read(payloads)
         }
         AnswerProto::Status(status) => Reply::Status(status_from_proto(status)?),
+        AnswerProto::Profile(side) => Reply::Profile(Box::new(side_from_proto(side)?)),
     };
     no_more(parts)?;
     Ok(reply)

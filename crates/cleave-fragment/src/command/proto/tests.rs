@@ -14,6 +14,7 @@ use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
     RunStatus,
 };
+use crate::profile::SideProfile;
 
 fn header() -> CommandHeader {
     CommandHeader {
@@ -70,6 +71,12 @@ fn every_request() -> Vec<Request> {
         Request::Status,
         Request::Claim { after: u64::MAX },
         Request::GiveUp,
+        Request::Profile {
+            again: true,
+            sample: vec![page(0).extent],
+            scratch: Some(page(0).extent),
+        },
+        Request::Profile { again: false, sample: Vec::new(), scratch: None },
     ]
 }
 
@@ -164,6 +171,7 @@ fn every_reply() -> Vec<Reply> {
             transfer_bytes_max: 9,
             owner: Some(Ownership { database: [1; 16], epoch: 2, opening: u64::MAX }),
         }),
+        Reply::Profile(Box::new(SideProfile::assumed(3, 1 << 20))),
         Reply::Status(DeviceStatus {
             incarnation: u64::MAX,
             fragment_memory_bytes: 1,
