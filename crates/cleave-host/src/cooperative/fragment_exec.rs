@@ -293,19 +293,25 @@ impl FragmentExec {
         let identity = device.identity().await.map_err(external)?;
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
         let number = self.fragment.scan.scan().input;
+        let morsels = input.morsels();
+        let scan = prepared.scan.clone().unwrap_or_else(|| self.fragment.scan.with_copies(1));
+        let mut narrowings = Vec::new();
+        for narrowing in input.narrowings(number, true) {
+            narrowings.extend(narrowing.for_scan(&scan, &morsels)?);
+        }
         let request = Execute {
             header: device.next_run(),
             build: build_id(),
             fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
-            inputs: vec![(number, input.morsels())],
+            inputs: vec![(number, morsels)],
             copies: u32::from(!self.fragment.may_run_as_copies),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
             slot_bytes: settings.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
-            narrowings: input.narrowing(number).into_iter().collect(),
+            narrowings,
             indexes: Vec::new(),
             reserved: Vec::new(),
         };
