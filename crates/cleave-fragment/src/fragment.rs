@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 
 use crate::codec::FragmentFunctions;
 use crate::index_input::IndexInput;
-use crate::morsel::MorselSource;
+use crate::morsel::{Morsel, MorselSource};
 use crate::narrowing::{NarrowedInput, Narrowing};
 use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
@@ -128,16 +128,24 @@ pub fn index_inputs(inputs: &[IndexInput]) -> Result<BTreeMap<u32, Arc<IndexInpu
     Ok(by_number)
 }
 
-/// Narrowings by the morsel inputs that they are of, each of which may have one.
-pub fn narrowed_inputs(narrowings: &[Narrowing]) -> Result<BTreeMap<u32, Arc<NarrowedInput>>> {
-    let mut by_input = BTreeMap::new();
+/// `narrowings` by the inputs that they are of, with the morsels of each.
+///
+/// # Errors
+/// Those of [`NarrowedInput::new`].
+pub fn narrowed_inputs<'a>(
+    narrowings: &[Narrowing],
+    inputs: impl IntoIterator<Item = (u32, &'a [Morsel])>,
+) -> Result<BTreeMap<u32, Arc<NarrowedInput>>> {
+    let mut by_input: BTreeMap<u32, Vec<Narrowing>> = BTreeMap::new();
     for narrowing in narrowings {
-        if by_input.insert(narrowing.input, NarrowedInput::new(narrowing.clone())?).is_some() {
-            let input = narrowing.input;
-            return Err(DataFusionError::Plan(format!("input {input} is narrowed twice")));
-        }
+        by_input.entry(narrowing.input).or_default().push(narrowing.clone());
     }
-    Ok(by_input)
+    let morsels: BTreeMap<u32, &[Morsel]> = inputs.into_iter().collect();
+    let narrowed = by_input.into_iter().map(|(input, narrowings)| {
+        let morsels = morsels.get(&input).copied().unwrap_or_default();
+        Ok((input, NarrowedInput::new(narrowings, morsels)?))
+    });
+    narrowed.collect()
 }
 
 /// Most keys of a join's build side that go down to the probe side's scan as a list.

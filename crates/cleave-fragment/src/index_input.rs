@@ -1,9 +1,13 @@
 //! What a fragment reads of an index: which pages of which runs, by the input number that an operator names.
 //!
 //! Like morsels, these come beside the fragment and not in it (rule 1). Unlike morsels they are not shared out: whoever
-//! names them reads them all. Deliberately absent: fences, which the host has used to choose the pages.
+//! names them reads them all, but for a scan that learns only where it runs which keys it wants: it has fences, and reads
+//! the pages that may hold them ([`crate::narrowing`]). Otherwise fences are absent: the host has used them.
 
 use cleave_store::{PageRef, SegmentRef};
+
+/// Bytes of an entry in a fence: enough to tell integers apart, and most texts.
+pub const FENCE_BYTES_MAX: usize = 24;
 
 /// Pages of one sorted run, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +16,16 @@ pub struct IndexPages {
     pub segment: SegmentRef,
     /// Its pages.
     pub pages: Vec<PageRef>,
+    /// The first entry of each page and the last of all, of each the first [`FENCE_BYTES_MAX`] bytes; or none.
+    pub fences: Vec<Vec<u8>>,
+}
+
+impl IndexPages {
+    /// `pages` of the run `segment`, all of which are read.
+    #[must_use]
+    pub fn whole(segment: SegmentRef, pages: Vec<PageRef>) -> Self {
+        Self { segment, pages, fences: Vec::new() }
+    }
 }
 
 /// One index input of a fragment.

@@ -45,7 +45,7 @@ pub use fragment::{
 pub use hand_down::hand_down_filters;
 pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Morsel, MorselList, MorselPage, MorselSource, Passes};
-pub use narrowing::{NarrowedInput, NarrowedPart, Narrowing};
+pub use narrowing::{IndexFigures, NarrowedInput, NarrowedPart, Narrowing, ScanKeys, Thrift};
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::placed_run::PlacedRun;

@@ -1,41 +1,57 @@
-//! What an index leaves of a scan's input: ranges of keys and the pages that hold them in, the rows to look at out.
+//! What an index leaves of a scan's input: keys and the pages of an index in, the rows to look at out.
 //!
 //! ```text
-//!   ranges ─┐
-//!   pages of runs ─▶ entries ─▶ VIDs ─┐
-//!   VIDs that the host knows ─────────┴─▶ sorted ─▶ for each page of the scan: its rows, or leave it out
+//!   ranges, or ─────────┐
+//!   keys of a join ─────┤
+//!   pages of runs ──────┴─▶ entries ─▶ VIDs ─┐
+//!   VIDs that the host knows ────────────────┴─▶ sorted ─▶ for each page of the scan: its rows, or leave it out
 //! ```
 //!
-//! 1. The host sends a [`Narrowing`] beside the morsels: the pages of an index that fences say may hold the ranges, and the
-//!    rows that it found itself (those of the memtable, or all of them where it has asked the index).
-//! 2. The first copy of a scan that takes a morsel reads the entries, where it runs, and keeps the VIDs for all copies.
+//! 1. The host sends a [`Narrowing`] beside the morsels: pages of an index, and rows that it found itself. It gives the ranges of keys
+//!    that are asked for, and the pages that fences (and filters) say may hold them; or it names the index's first column
+//!    ([`ScanKeys`]), and gives all pages, with their fences. An input may have several of the second kind.
+//! 2. The first copy of a scan that takes a morsel reads the entries, where it runs, and keeps the VIDs for all copies. Where a column
+//!    was named, it makes ranges of the values that the scan's filters list by then: those of joins above have read their
+//!    build sides. Of several indexes it takes the one that saves most; where none pays ([`worth`]), the scan goes on
+//!    without. A scan that is run again (a pass) asks its filters again.
 //! 3. A page of a narrowed segment has the rows `vid_first..vid_first + row_count`, one behind the other. Pages without a
 //!    hit are not read; of the others, only hits are looked at.
 //!
 //! Invariants: a narrowing only leaves out, and the scan asks all its conditions again; so it may name too many rows,
-//! never too few. Segments that it does not name are read whole. Source: rule 16.
+//! never too few. Segments that it does not name are read whole, and so are pages with rows that the index does not have yet.
+//! Source: rule 16; the joins: hybridNDP's BNLIJ, whose look-ups are batched and sorted by page.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 use cleave_store::index::INDEX_KEY_BYTES_MAX;
-use cleave_store::{KeyRange, PageCursor, PageSource, SegmentId, StoreError};
+use cleave_store::{KeyRange, SegmentId};
 use datafusion_common::{DataFusionError, Result};
-use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use tokio::sync::OnceCell;
 
-use crate::index_input::IndexPages;
-use crate::morsel::MorselPage;
+use crate::index_input::{FENCE_BYTES_MAX, IndexPages};
+use crate::morsel::{Morsel, MorselPage};
+use crate::operators::table_scan_exec::TableScanExec;
+
+mod figures;
+mod look_up;
+mod scan_keys;
+mod worth;
+
+pub use figures::IndexFigures;
+pub(crate) use look_up::Asked;
+use look_up::Hits;
+pub use scan_keys::{ScanKeys, Thrift};
+use worth::InputSize;
 
 /// Most ranges of one narrowing.
 pub const RANGE_COUNT_MAX: usize = 4096;
-/// Pages of an index that are read at once.
-const PAGES_AT_ONCE: usize = 8;
-/// What a page takes while its entries are looked at, as so many times its size.
-const PAGE_EXPANSION: usize = 3;
+/// Longest name of an index that a narrowing tells.
+const NAME_BYTES_MAX: usize = 1024;
 
 /// What an index says of one morsel input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,6 +60,8 @@ pub struct Narrowing {
     pub input: u32,
     /// The ranges of keys that are asked for: ascending, and apart.
     pub ranges: Vec<KeyRange>,
+    /// In their place: the column whose keys the scan knows when it starts.
+    pub keys: Option<ScanKeys>,
     /// The parts of the input that are narrowed: one for each tablet.
     pub parts: Vec<NarrowedPart>,
 }
@@ -53,17 +71,27 @@ pub struct Narrowing {
 pub struct NarrowedPart {
     /// Its segments, whose pages hold consecutive VIDs.
     pub segments: Vec<SegmentId>,
-    /// The pages of the index that may hold the ranges.
+    /// The pages of the index that may hold what is asked for.
     pub runs: Vec<IndexPages>,
     /// VIDs that were found already.
     pub rows: Vec<u64>,
+    /// Of the segments, those of which the index has only the rows below `vid_covered`.
+    pub hot: Vec<SegmentId>,
+    /// A page of these with this row, or a later one, is looked at whole.
+    pub vid_covered: u64,
 }
 
 impl Narrowing {
-    /// Whether the scan learns which pages it reads only from an index.
-    #[must_use]
-    pub fn reads_an_index(&self) -> bool {
-        self.parts.iter().any(|part| !part.runs.is_empty())
+    /// The narrowing as `scan` needs it, whose morsels are `morsels`, before it is sent. Where the scan lists the keys by now, only
+    /// the pages of the index that may have them are left; None: it will not pay, or no more keys will come.
+    ///
+    /// # Errors
+    /// As [`NarrowedInput::new`].
+    pub fn for_scan(self, scan: &TableScanExec, morsels: &[Morsel]) -> Result<Option<Self>> {
+        if self.keys.is_none() {
+            return Ok(Some(self));
+        }
+        look_up::trimmed(&Choice::new(self, morsels)?, scan)
     }
 
     /// Refuses what no host asks for.
@@ -92,32 +120,124 @@ impl Narrowing {
             }
             end = range.below.as_deref();
         }
-        if self.ranges.is_empty() && self.parts.iter().any(|part| !part.runs.is_empty()) {
-            return refused("has pages of an index and no ranges".to_owned());
+        let mut runs = self.parts.iter().flat_map(|part| &part.runs);
+        let Some(keys) = &self.keys else {
+            if self.ranges.is_empty() && runs.next().is_some() {
+                return refused("has pages of an index and no ranges".to_owned());
+            }
+            return Ok(());
+        };
+        if !self.ranges.is_empty() {
+            return refused("has ranges beside the keys of a column".to_owned());
+        }
+        if keys.index.len() > NAME_BYTES_MAX {
+            let bytes = keys.index.len();
+            return refused(format!("names an index in {bytes} bytes, of {NAME_BYTES_MAX}"));
+        }
+        for run in runs {
+            let is_fenced = run.fences.len() == run.pages.len() + 1
+                && run.fences.is_sorted()
+                && run.fences.iter().all(|fence| fence.len() <= FENCE_BYTES_MAX);
+            if !is_fenced {
+                return refused("has pages of an index without their fences".to_owned());
+            }
         }
         Ok(())
     }
 }
 
-/// A narrowing where the fragment runs, shared by the copies of its scan.
+/// The narrowings of one input where the fragment runs, shared by the copies of its scan.
 pub struct NarrowedInput {
-    narrowing: Narrowing,
-    parts_by_segment: BTreeMap<SegmentId, usize>,
-    hits: OnceCell<Hits>,
+    number: u32,
+    /// One that is read in any case, or several of which the scan may read one.
+    choices: Vec<Arc<Choice>>,
+    by_keys: bool,
+    /// What was found, by pass of the scan.
+    passes: Mutex<BTreeMap<usize, Arc<Found>>>,
+    in_force: AtomicBool,
 }
 
-/// The VIDs of each part, ascending.
-struct Hits {
-    parts: Vec<Vec<u64>>,
-    _memory: MemoryReservation,
+/// What was found in one pass; None: all rows are to be looked at.
+type Found = OnceCell<Option<Hits>>;
+
+/// One narrowing, and what it is about here.
+struct Choice {
+    narrowing: Narrowing,
+    parts_by_segment: BTreeMap<SegmentId, usize>,
+    /// The pages that it may leave out.
+    size: InputSize,
+    /// The first VID of each of them, ascending, by part.
+    pages: Vec<Vec<u64>>,
+}
+
+/// What an index leaves of one pass over an input.
+pub(crate) struct NarrowedPass {
+    input: Arc<NarrowedInput>,
+    found: Arc<Found>,
 }
 
 impl NarrowedInput {
-    /// `narrowing`, not read yet.
+    /// `narrowings` of one input, whose morsels are `morsels`; not read yet.
     ///
     /// # Errors
-    /// As [`Narrowing::check`], and for a segment of two parts.
-    pub fn new(narrowing: Narrowing) -> Result<Arc<Self>> {
+    /// As [`Narrowing::check`]; for a segment of two parts, and for several of which not all are by keys.
+    pub fn new(narrowings: Vec<Narrowing>, morsels: &[Morsel]) -> Result<Arc<Self>> {
+        let number = narrowings.first().map_or(0, |narrowing| narrowing.input);
+        let by_keys = narrowings.iter().all(|narrowing| narrowing.keys.is_some());
+        if narrowings.len() > 1 && !by_keys {
+            return Err(DataFusionError::Plan(format!("input {number} is narrowed twice")));
+        }
+        let choices = narrowings.into_iter().map(|narrowing| Choice::new(narrowing, morsels));
+        Ok(Arc::new(Self {
+            number,
+            choices: choices.collect::<Result<_>>()?,
+            by_keys,
+            passes: Mutex::default(),
+            in_force: AtomicBool::new(false),
+        }))
+    }
+
+    /// What it leaves of the pass number `pass`.
+    pub(crate) fn of_pass(self: &Arc<Self>, pass: usize) -> NarrowedPass {
+        // Ranges are the same in each; keys are those of the join's build side by then.
+        let pass = if self.by_keys { pass } else { 0 };
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        // What nobody reads any more is forgotten: a recursive query has any number of them.
+        passes.retain(|number, found| *number == pass || Arc::strong_count(found) > 1);
+        let found = Arc::clone(passes.entry(pass).or_default());
+        NarrowedPass { input: Arc::clone(self), found }
+    }
+
+    /// Whether an index was read and leaves out pages by now, so that nothing tells which come next.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.in_force.load(Ordering::Relaxed)
+    }
+}
+
+impl NarrowedPass {
+    /// Reads the entries, unless a copy has before.
+    pub(crate) async fn resolve(&self, asked: &Asked<'_>) -> Result<()> {
+        self.found.get_or_try_init(|| self.look_up(asked)).await.map(|_| ())
+    }
+
+    async fn look_up(&self, asked: &Asked<'_>) -> Result<Option<Hits>> {
+        let hits = match self.input.choices.as_slice() {
+            [only] if !self.input.by_keys => Some(look_up::by_ranges(only, asked).await?),
+            choices => look_up::by_keys(choices, asked).await?,
+        };
+        let leaves_out = hits.as_ref().is_some_and(Hits::come_from_an_index);
+        self.input.in_force.fetch_or(leaves_out, Ordering::Relaxed);
+        Ok(hits)
+    }
+
+    /// The hits on `page` of `segment`, ascending; `None`: all its rows are to be looked at.
+    pub(crate) fn hits_on(&self, segment: SegmentId, page: &MorselPage) -> Option<&[u64]> {
+        self.found.get()?.as_ref()?.on(segment, page)
+    }
+}
+
+impl Choice {
+    fn new(narrowing: Narrowing, morsels: &[Morsel]) -> Result<Arc<Self>> {
         narrowing.check()?;
         let mut parts_by_segment = BTreeMap::new();
         for (place, part) in narrowing.parts.iter().enumerate() {
@@ -130,59 +250,38 @@ impl NarrowedInput {
                 }
             }
         }
-        Ok(Arc::new(Self { narrowing, parts_by_segment, hits: OnceCell::new() }))
-    }
-
-    /// Reads the entries, unless a copy has before.
-    pub(crate) async fn resolve(
-        &self,
-        pages: &dyn PageSource,
-        memory: &Arc<dyn MemoryPool>,
-    ) -> Result<()> {
-        self.hits.get_or_try_init(|| self.read(pages, memory)).await.map(|_| ())
-    }
-
-    async fn read(&self, pages: &dyn PageSource, memory: &Arc<dyn MemoryPool>) -> Result<Hits> {
-        let memory = MemoryConsumer::new("rows that an index found").register(memory);
-        let mut parts = Vec::with_capacity(self.narrowing.parts.len());
-        let mut held_bytes = 0;
-        for part in &self.narrowing.parts {
-            let mut vids = part.rows.clone();
-            for run in &part.runs {
-                let page_bytes =
-                    run.pages.iter().map(|page| page.extent.bytes()).max().unwrap_or(0);
-                let ahead_bytes = page_bytes * PAGE_EXPANSION * PAGES_AT_ONCE.min(run.pages.len());
-                let mut cursor = PageCursor::new(run.segment, run.pages.clone(), PAGES_AT_ONCE);
-                memory.try_resize(held_bytes + bytes_of(&vids) + ahead_bytes)?;
-                while let Some(block) = cursor.next(pages).await.map_err(external)? {
-                    for range in &self.narrowing.ranges {
-                        let mut hits = block.from_key(&range.from);
-                        if let Some(below) = &range.below {
-                            hits = hits.below_key(below);
-                        }
-                        vids.extend(hits.vids.values());
-                    }
-                    memory.try_resize(held_bytes + bytes_of(&vids) + ahead_bytes)?;
-                }
+        let pages = vec![Vec::new(); narrowing.parts.len()];
+        let mut choice = Self { narrowing, parts_by_segment, size: InputSize::default(), pages };
+        // Where there is no choice, nothing is weighed.
+        let weighed = morsels.iter().filter(|_| choice.narrowing.keys.is_some());
+        let pages = weighed.flat_map(|morsel| morsel.pages.iter().map(move |page| (morsel, page)));
+        let covered: Vec<(usize, &MorselPage)> = pages
+            .filter_map(|(morsel, page)| {
+                Some((choice.part_of(morsel.segment.segment, page)?, page))
+            })
+            .collect();
+        for (part, page) in covered {
+            choice.size.add(&page.page);
+            if let Some(pages) = choice.pages.get_mut(part) {
+                pages.push(page.vid_first);
             }
-            vids.sort_unstable();
-            vids.dedup();
-            held_bytes += bytes_of(&vids);
-            memory.try_resize(held_bytes)?;
-            parts.push(vids);
         }
-        Ok(Hits { parts, _memory: memory })
+        choice.pages.iter_mut().for_each(|pages| pages.sort_unstable());
+        Ok(Arc::new(choice))
     }
 
-    /// The hits on `page` of `segment`, ascending; `None`: all its rows are to be looked at.
-    pub(crate) fn hits_on(&self, segment: SegmentId, page: &MorselPage) -> Option<&[u64]> {
-        let part = self.parts_by_segment.get(&segment)?;
-        let vids = self.hits.get()?.parts.get(*part)?;
-        let end = page.vid_first.saturating_add(u64::from(page.page.row_count));
-        let from = vids.partition_point(|vid| *vid < page.vid_first);
-        let to = vids.partition_point(|vid| *vid < end);
-        vids.get(from..to)
+    /// The part that says which rows of a page are looked at; None: all are.
+    fn part_of(&self, segment: SegmentId, page: &MorselPage) -> Option<usize> {
+        let place = *self.parts_by_segment.get(&segment)?;
+        let part = self.narrowing.parts.get(place)?;
+        let is_covered = !part.hot.contains(&segment) || vid_end(page) <= part.vid_covered;
+        is_covered.then_some(place)
     }
+}
+
+/// The VID behind the last of a page.
+fn vid_end(page: &MorselPage) -> u64 {
+    page.vid_first.saturating_add(u64::from(page.page.row_count))
 }
 
 /// `hits` as rows of a page of `row_count` rows, the first of which is `vid_first`.
@@ -198,20 +297,11 @@ pub(crate) fn rows_of(hits: &[u64], vid_first: u64, row_count: usize) -> Boolean
     rows.finish()
 }
 
-fn bytes_of(vids: &[u64]) -> usize {
-    // Twice, for the room that a growing list has.
-    2 * size_of_val(vids)
-}
-
-fn external(error: StoreError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
-}
-
 impl fmt::Debug for NarrowedInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NarrowedInput")
-            .field("input", &self.narrowing.input)
-            .field("parts", &self.narrowing.parts.len())
+            .field("input", &self.number)
+            .field("choices", &self.choices.len())
             .finish_non_exhaustive()
     }
 }

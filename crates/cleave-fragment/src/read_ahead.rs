@@ -11,7 +11,8 @@
 //!    its own: twice as many as were read so far, so that a scan that ends early has read little in vain.
 //! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads.
 //!
-//! Other reads (the remaining columns of some pages, overflow pages) pass through.
+//! Where an index has left out rows of an input while the scan runs ([`crate::narrowing`]), nothing tells which pages come
+//! next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
 //!
 //! Invariants: what is ahead is charged to the memory of the run, of which it takes at most an eighth, and at most
 //! [`AHEAD_BYTES_MAX`]; where that is refused, nothing is read ahead. Dropping the source ends what it began. Pages
@@ -35,6 +36,7 @@ use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::morsel::Morsel;
+use crate::narrowing::NarrowedInput;
 
 /// Most bytes that are ahead: about what a fast disk brings in the time of a few requests.
 const AHEAD_BYTES_MAX: usize = 16 << 20;
@@ -49,6 +51,8 @@ const LAG_MAX: usize = 64;
 pub struct ReadAheadPages {
     source: Arc<dyn PageSource>,
     inputs: Vec<Vec<MorselPages>>,
+    /// What an index may leave of each.
+    narrowed: Vec<Option<Arc<NarrowedInput>>>,
     /// Which morsel of which input begins with a page.
     places: HashMap<PageName, (usize, usize)>,
     streams: Mutex<Vec<Stream>>,
@@ -91,16 +95,16 @@ struct Ahead {
 }
 
 impl ReadAheadPages {
-    /// `source`, read ahead in the order of `inputs`, with memory of `pool`.
+    /// `source`, read ahead in the order of `inputs`, each with what an index may leave of it, with memory of `pool`.
     pub fn new<'a>(
         source: Arc<dyn PageSource>,
-        inputs: impl IntoIterator<Item = &'a [Morsel]>,
+        inputs: impl IntoIterator<Item = (&'a [Morsel], Option<Arc<NarrowedInput>>)>,
         pool: &Arc<dyn MemoryPool>,
     ) -> Self {
-        let inputs: Vec<Vec<MorselPages>> = inputs
-            .into_iter()
-            .map(|morsels| morsels.iter().map(MorselPages::of).collect())
-            .collect();
+        let inputs = inputs.into_iter().map(|(morsels, narrowed)| {
+            (morsels.iter().map(MorselPages::of).collect::<Vec<_>>(), narrowed)
+        });
+        let (inputs, narrowed): (Vec<_>, Vec<_>) = inputs.unzip();
         let mut places = HashMap::new();
         for (input, morsels) in inputs.iter().enumerate() {
             for (index, morsel) in morsels.iter().enumerate() {
@@ -118,6 +122,7 @@ impl ReadAheadPages {
             source,
             streams: Mutex::new(inputs.iter().map(|_| Stream::default()).collect()),
             inputs,
+            narrowed,
             places,
             memory: MemoryConsumer::new("reading ahead").register(pool),
             bytes_max: limit.min(AHEAD_BYTES_MAX),
@@ -128,6 +133,9 @@ impl ReadAheadPages {
     fn place(&self, reads: &[PageRead]) -> Option<(usize, usize)> {
         let first = reads.first()?;
         let (input, index) = *self.places.get(&(first.segment.segment, first.page.page))?;
+        if self.narrowed.get(input)?.as_ref().is_some_and(|narrowed| narrowed.is_in_force()) {
+            return None;
+        }
         let pages = &self.inputs.get(input)?.get(index)?.pages;
         (pages.len() == reads.len()).then_some((input, index))
     }

@@ -19,6 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow::array::{BinaryArray, RecordBatch};
 use cleave_fragment::IndexPages;
+use cleave_fragment::index_input::FENCE_BYTES_MAX;
 use cleave_store::{
     INDEX_KEY_BYTES, IndexKey, KeyMerge, KeyRange, Memtable, MergeSource, PageClass, PageSource,
     Projection, Run, SegmentDirectory, StoreError, TableSchema,
@@ -320,12 +321,22 @@ impl TabletIndex {
             let memtable = read(self.memtable(tablet, pages).await?);
             ranges.iter().flat_map(|range| memtable.vids_in(range)).collect()
         };
-        let pages_of = |run: &Run| IndexPages {
-            segment: run.directory().segment_ref(),
-            pages: run.pages_in(ranges, search_keys),
+        let pages_of = |run: &Run| {
+            IndexPages::whole(run.directory().segment_ref(), run.pages_in(ranges, search_keys))
         };
         let runs = self.runs.iter().map(pages_of).filter(|run| !run.pages.is_empty());
         Ok((runs.collect(), rows))
+    }
+
+    /// All pages of its runs, with their fences, for a scan that learns later which keys it wants.
+    pub fn all_pages(&self) -> Vec<IndexPages> {
+        let runs = self.runs.iter().filter(|run| run.entry_count() > 0);
+        let pages_of = |run: &Run| IndexPages {
+            segment: run.directory().segment_ref(),
+            pages: run.directory().pages.iter().map(|entry| entry.page).collect(),
+            fences: run.fences(FENCE_BYTES_MAX),
+        };
+        runs.map(pages_of).collect()
     }
 
     /// Pages of runs that hold `ranges`, and how many entries certainly lie in them, as far as fences tell.

@@ -32,7 +32,7 @@ use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery};
-use crate::settings::Settings;
+use crate::settings::{IndexScan, Settings};
 use crate::statement::{ExplainFormat, ParsedStatement, Statement, parse_script, select};
 use crate::write::load;
 
@@ -147,7 +147,7 @@ impl Session {
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if !self.settings.index_scan {
+        if self.settings.index_scan == IndexScan::Never {
             return None;
         }
         let state = self.database.catalog();
@@ -211,7 +211,7 @@ impl Session {
 
     async fn query(&self, query: &ast::Query, text: &str) -> Result<Outcome> {
         let state = self.database.catalog();
-        if self.settings.index_scan
+        if self.settings.index_scan != IndexScan::Never
             && let Some(point) = self.point_queries.detect(query, text, &state)
             && let Some(outcome) = self.run_point_query(&state, &point).await?
         {
@@ -272,7 +272,8 @@ impl Session {
         query: &ast::Query,
     ) -> Result<Option<Outcome>> {
         let state = self.database.catalog();
-        let point = PointQuery::detect(query, &state).filter(|_| self.settings.index_scan);
+        let point = PointQuery::detect(query, &state)
+            .filter(|_| self.settings.index_scan != IndexScan::Never);
         let Some(point) = point else { return Ok(None) };
         let mut measured = None;
         if analyze {

@@ -29,6 +29,17 @@ pub enum Stack {
     Ndp,
 }
 
+/// Whether queries go through indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IndexScan {
+    /// Never, to compare.
+    Never,
+    /// Where figures say that it pays.
+    WherePays,
+    /// As that, and joins look their keys up wherever they can.
+    Always,
+}
+
 /// The values of one session's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -54,8 +65,8 @@ pub struct Settings {
     pub default_tablets: u32,
     /// `dense_aggregates`: aggregates may work on what pages store.
     pub dense_aggregates: bool,
-    /// `index_scan`: look-ups and scans may go through indexes.
-    pub index_scan: bool,
+    /// `index_scan`: whether look-ups and scans may go through indexes.
+    pub index_scan: IndexScan,
     /// `use_statistics`: plans are made with what ANALYZE found.
     pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
@@ -168,10 +179,21 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "index_scan",
-        description: "Whether queries look rows up in indexes where that pays: on, or off to compare",
-        values: Values::Words(&["on", "off"]),
-        get: |settings| if settings.index_scan { "on" } else { "off" }.to_owned(),
-        set: |settings, value| settings.index_scan = matches!(value, Value::Word(0)),
+        description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
+                      of joins also where it does not",
+        values: Values::Words(&["on", "off", "always"]),
+        get: |settings| match settings.index_scan {
+            IndexScan::WherePays => "on".to_owned(),
+            IndexScan::Never => "off".to_owned(),
+            IndexScan::Always => "always".to_owned(),
+        },
+        set: |settings, value| {
+            settings.index_scan = match value {
+                Value::Word(0) => IndexScan::WherePays,
+                Value::Word(1) => IndexScan::Never,
+                _ => IndexScan::Always,
+            }
+        },
     },
     fixed("IntervalStyle", "How intervals are written", "postgres"),
     Setting {
@@ -271,7 +293,7 @@ impl Default for Settings {
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             dense_aggregates: true,
-            index_scan: true,
+            index_scan: IndexScan::WherePays,
             use_statistics: true,
             application_name: String::new(),
         }

@@ -214,7 +214,7 @@ impl Workload {
         choose("slot_bytes", &["4096", "65536"]);
         choose("slot_count", &["1", "2", "16"]);
         choose("threads", &["1", "2"]);
-        choose("index_scan", &["on", "on", "off"]);
+        choose("index_scan", &["on", "always", "off"]);
         Step { settings, sql: query.sql(), kind: Kind::Query(query) }
     }
 

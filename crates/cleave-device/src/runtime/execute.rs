@@ -215,17 +215,16 @@ fn prepare(
     budget: Arc<MemoryBudget>,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
-    // Which pages of a narrowed input are read is known when its index is: nothing is read ahead of that.
-    let is_narrowed =
-        |input: u32| request.narrowings.iter().any(|n| n.input == input && n.reads_an_index());
-    let order = request.inputs.iter().filter(|(number, _)| !is_narrowed(*number));
-    let order = order.map(|(_, morsels)| morsels.as_slice());
+    let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
+    let narrowings = narrowed_inputs(&request.narrowings, inputs.clone())
+        .map_err(|error| of_decoding(&error))?;
+    let order = inputs.map(|(number, morsels)| (morsels, narrowings.get(&number).map(Arc::clone)));
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
     let context = FragmentContext {
         pages: Arc::new(ReadAheadPages::new(pages, order, &memory)),
         snapshot: Snapshot { commit: request.snapshot },
         inputs: morsel_sources(request)?,
-        narrowings: narrowed_inputs(&request.narrowings).map_err(|error| of_decoding(&error))?,
+        narrowings,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
         sink: written.map(|written| Arc::new(written) as Arc<dyn PageSink>),
         read_ahead: READ_AHEAD,

@@ -61,7 +61,7 @@ async fn write_run(
         placed.push(page.page_ref(BlockAddress(next)));
         next += u64::from(page.block_count());
     }
-    IndexPages { segment: segment(number), pages: placed }
+    IndexPages::whole(segment(number), placed)
 }
 
 fn merge(input: u32, table_id: u32) -> Arc<dyn ExecutionPlan> {
@@ -262,8 +262,7 @@ async fn runs_that_are_none_are_refused() {
         elsewhere.pages[0].extent.start = BlockAddress(1 << 40);
         assert_eq!(failure(vec![elsewhere], 4 << 20).await.0, DeviceErrorCause::Refused);
         let morsels = bench.load().await;
-        let heap =
-            IndexPages { segment: morsels[0].segment, pages: vec![morsels[0].pages[0].page] };
+        let heap = IndexPages::whole(morsels[0].segment, vec![morsels[0].pages[0].page]);
         let heap = failure(vec![heap], 4 << 20).await;
         assert!(heap.1.contains("is no index page"), "{heap:?}");
         assert_eq!(failure(vec![run; 40], 1 << 20).await.0, OutOfMemory);
@@ -295,10 +294,12 @@ async fn a_scan_looks_only_at_rows_that_an_index_has_found() {
             segments: vec![morsels[0].segment.segment],
             runs: vec![index],
             rows: vec![1, 19_001, 7],
+            ..NarrowedPart::default()
         };
         let narrowing = Narrowing {
             input: 0,
             ranges: vec![KeyRange { from: key(9_000), below: Some(key(9_003)) }],
+            keys: None,
             parts: vec![part],
         };
         let expected = vec![0, 6, 10_997, 10_998, 10_999];
@@ -342,7 +343,12 @@ async fn narrowings_that_no_host_sends_are_refused() {
         let with = |ranges: Vec<KeyRange>, runs: Vec<IndexPages>| Narrowing {
             input: 0,
             ranges,
-            parts: vec![NarrowedPart { segments: segments.clone(), runs, rows: Vec::new() }],
+            keys: None,
+            parts: vec![NarrowedPart {
+                segments: segments.clone(),
+                runs,
+                ..NarrowedPart::default()
+            }],
         };
         let unsorted =
             refusal(vec![with(vec![range("b", "c"), range("a", "b")], Vec::new())]).await;
@@ -356,8 +362,7 @@ async fn narrowings_that_no_host_sends_are_refused() {
         let twice = with(Vec::new(), Vec::new());
         let twice = refusal(vec![twice.clone(), twice]).await;
         assert!(twice.0 == Unsupported && twice.1.contains("narrowed twice"), "{twice:?}");
-        let heap =
-            IndexPages { segment: morsels[0].segment, pages: vec![morsels[0].pages[0].page] };
+        let heap = IndexPages::whole(morsels[0].segment, vec![morsels[0].pages[0].page]);
         let heap = refusal(vec![with(vec![range("a", "b")], vec![heap])]).await;
         assert!(heap.0 == Corrupt && heap.1.contains("is no index page"), "{heap:?}");
         bench.reach_idle().await;

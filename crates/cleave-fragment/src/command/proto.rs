@@ -13,7 +13,7 @@ use super::message::{Command, CommandHeader, Execute, Payload, ReadItem, Request
 use super::wire::{Frame, FrameKind};
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
-use crate::narrowing::{NarrowedPart, Narrowing};
+use crate::narrowing::{NarrowedPart, Narrowing, ScanKeys, Thrift};
 
 pub mod answer;
 
@@ -211,6 +211,24 @@ struct NarrowingProto {
     ranges: Vec<KeyRangeProto>,
     #[prost(message, repeated, tag = "3")]
     parts: Vec<NarrowedPartProto>,
+    #[prost(message, optional, tag = "4")]
+    keys: Option<ScanKeysProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScanKeysProto {
+    #[prost(string, tag = "1")]
+    index: String,
+    #[prost(uint32, tag = "2")]
+    column: u32,
+    #[prost(bool, tag = "3")]
+    descending: bool,
+    #[prost(bool, tag = "4")]
+    nulls_first: bool,
+    #[prost(uint64, tag = "5")]
+    rows_per_key: u64,
+    #[prost(uint32, tag = "6")]
+    thrift: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -229,6 +247,10 @@ struct NarrowedPartProto {
     runs: Vec<IndexPagesProto>,
     #[prost(uint64, repeated, tag = "3")]
     rows: Vec<u64>,
+    #[prost(uint32, repeated, tag = "4")]
+    hot: Vec<u32>,
+    #[prost(uint64, tag = "5")]
+    vid_covered: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -245,6 +267,8 @@ struct IndexPagesProto {
     segment: Option<SegmentProto>,
     #[prost(message, repeated, tag = "2")]
     pages: Vec<PageProto>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    fences: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -593,6 +617,7 @@ fn index_pages_to_proto(run: IndexPages) -> IndexPagesProto {
     IndexPagesProto {
         segment: Some(segment_to_proto(run.segment)),
         pages: run.pages.into_iter().map(page_to_proto).collect(),
+        fences: run.fences,
     }
 }
 
@@ -600,6 +625,7 @@ fn index_pages_from_proto(run: IndexPagesProto) -> Decoded<IndexPages> {
     Ok(IndexPages {
         segment: segment_from_proto(run.segment)?,
         pages: run.pages.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
+        fences: run.fences,
     })
 }
 
@@ -609,9 +635,20 @@ fn narrowing_to_proto(narrowing: Narrowing) -> NarrowingProto {
         segments: part.segments.into_iter().map(|segment| segment.0).collect(),
         runs: part.runs.into_iter().map(index_pages_to_proto).collect(),
         rows: part.rows,
+        hot: part.hot.into_iter().map(|segment| segment.0).collect(),
+        vid_covered: part.vid_covered,
     };
+    let keys = narrowing.keys.map(|keys| ScanKeysProto {
+        index: keys.index,
+        column: keys.column,
+        descending: keys.descending,
+        nulls_first: keys.nulls_first,
+        rows_per_key: keys.rows_per_key,
+        thrift: keys.thrift.code(),
+    });
     NarrowingProto {
         input: narrowing.input,
+        keys,
         ranges: narrowing.ranges.into_iter().map(range).collect(),
         parts: narrowing.parts.into_iter().map(part).collect(),
     }
@@ -624,10 +661,25 @@ fn narrowing_from_proto(narrowing: NarrowingProto) -> Decoded<Narrowing> {
             segments: part.segments.into_iter().map(SegmentId).collect(),
             runs: part.runs.into_iter().map(index_pages_from_proto).collect::<Decoded<_>>()?,
             rows: part.rows,
+            hot: part.hot.into_iter().map(SegmentId).collect(),
+            vid_covered: part.vid_covered,
+        })
+    };
+    let keys = |keys: ScanKeysProto| {
+        let thrift = Thrift::from_code(keys.thrift)
+            .ok_or(MalformedMessage::Field("thrift of a narrowing"))?;
+        Decoded::Ok(ScanKeys {
+            index: keys.index,
+            column: keys.column,
+            descending: keys.descending,
+            nulls_first: keys.nulls_first,
+            rows_per_key: keys.rows_per_key,
+            thrift,
         })
     };
     Ok(Narrowing {
         input: narrowing.input,
+        keys: narrowing.keys.map(keys).transpose()?,
         ranges: narrowing.ranges.into_iter().map(range).collect(),
         parts: narrowing.parts.into_iter().map(part).collect::<Decoded<_>>()?,
     })

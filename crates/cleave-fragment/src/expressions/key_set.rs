@@ -182,6 +182,16 @@ impl KeySetExpr {
         Ok(Arc::new(Self { expr: Arc::clone(expr), set: Arc::new(set) }))
     }
 
+    /// What is asked about.
+    pub(crate) fn operand(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.expr
+    }
+
+    /// The keys, ascending, each once.
+    pub(crate) fn keys(&self) -> &[i64] {
+        &self.set.keys
+    }
+
     fn contains(&self, key: i64) -> bool {
         match &self.set.bitmap {
             Some(bitmap) => bitmap.contains(key),

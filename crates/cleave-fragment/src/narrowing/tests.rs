@@ -1,21 +1,68 @@
 //! Which rows a narrowing leaves, against a plain filter, and which narrowings are refused.
 
+mod by_keys;
+
+use arrow::datatypes::{DataType, Field, Schema};
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent, Media, Memory};
-use cleave_store::{MediaPages, PageColumns, PageRead, PageRef, RunWriter, SegmentRef};
-use datafusion_execution::memory_pool::{GreedyMemoryPool, UnboundedMemoryPool};
+use cleave_store::{
+    ColumnRef, MediaPages, PageColumns, PageRead, PageRef, PageSource, Projection, RunWriter,
+    SegmentRef, StoreError,
+};
+use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
+use datafusion_physical_expr::PhysicalExpr;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 
 use super::*;
+use crate::operators::table_scan_exec::TableScan;
+
+/// A scan of column 1, a bigint `k`, and column 2, a text `t`, which keeps rows that satisfy `predicate`, over both.
+fn scan(predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
+    let fields =
+        vec![Field::new("k", DataType::Int64, true), Field::new("t", DataType::Utf8, true)];
+    let both = Projection {
+        schema: Arc::new(Schema::new(fields)),
+        columns: vec![ColumnRef::User(1), ColumnRef::User(2)],
+    };
+    TableScan {
+        table: "t".into(),
+        table_id: 1,
+        output: both.clone(),
+        filter: both,
+        predicate,
+        input: 3,
+        fetch: None,
+    }
+}
+
+async fn resolve(
+    pass: &NarrowedPass,
+    scan: &TableScan,
+    pages: &dyn PageSource,
+    memory: &Arc<dyn MemoryPool>,
+) -> Result<Vec<IndexFigures>> {
+    let recorded = Mutex::new(Vec::new());
+    let own = scan.predicate.iter().map(|predicate| (Arc::clone(predicate), &scan.filter));
+    let record = |figures: &IndexFigures| recorded.lock().unwrap().push(figures.clone());
+    let asked = Asked { filters: own.collect(), scan, pages, memory, record: Box::new(&record) };
+    pass.resolve(&asked).await?;
+    drop(asked);
+    Ok(recorded.into_inner().unwrap())
+}
+
+/// One narrowing of no morsels, in its first pass.
+fn narrowed(narrowing: Narrowing) -> NarrowedPass {
+    NarrowedInput::new(vec![narrowing], &[]).unwrap().of_pass(0)
+}
 
 fn range(from: &str, below: Option<&str>) -> KeyRange {
     KeyRange { from: from.into(), below: below.map(Into::into) }
 }
 
 fn narrowing(ranges: Vec<KeyRange>) -> Narrowing {
-    Narrowing { input: 3, ranges, parts: Vec::new() }
+    Narrowing { input: 3, ranges, ..Narrowing::default() }
 }
 
 /// A run of 10,000 keys `00000`, `00001`, …, whose rows are `vid_of` them, on media.
@@ -34,13 +81,18 @@ fn run(vid_of: impl Fn(u64) -> u64) -> (Arc<Memory>, IndexPages) {
         media.write(BlockAddress(start), &page.bytes).unwrap();
         placed.push(page.page_ref(BlockAddress(start)));
     }
-    (media, IndexPages { segment, pages: placed })
+    (media, IndexPages::whole(segment, placed))
 }
 
 fn page(vid_first: u64, row_count: u32) -> MorselPage {
     let extent = Extent { start: BlockAddress(0), block_count: 1 };
     let page = PageRef { page: 0, extent, row_count, checksum: 0 };
     MorselPage { page, vid_first, overflow: Vec::new() }
+}
+
+/// All of segment 1, with the index `pages`.
+fn part(pages: IndexPages) -> NarrowedPart {
+    NarrowedPart { segments: vec![SegmentId(1)], runs: vec![pages], ..NarrowedPart::default() }
 }
 
 fn unbounded() -> Arc<dyn MemoryPool> {
@@ -58,13 +110,14 @@ fn entries_in_the_ranges_and_rows_that_were_given_are_hits() {
                 segments: vec![SegmentId(1), SegmentId(2)],
                 runs: vec![pages],
                 rows: vec![77, 19_990],
+                ..NarrowedPart::default()
             },
-            NarrowedPart { segments: vec![SegmentId(3)], runs: Vec::new(), rows: vec![5] },
+            NarrowedPart { segments: vec![SegmentId(3)], rows: vec![5], ..NarrowedPart::default() },
         ],
         ..narrowing(Vec::new())
     };
-    let narrowed = NarrowedInput::new(narrowing).unwrap();
-    block_on(narrowed.resolve(&source, &unbounded())).unwrap();
+    let narrowed = narrowed(narrowing);
+    block_on(resolve(&narrowed, &scan(None), &source, &unbounded())).unwrap();
     let hits = |segment, page| narrowed.hits_on(SegmentId(segment), &page).map(<[u64]>::to_vec);
     let all = vec![77, 10_001, 10_002, 19_988, 19_989, 19_990];
     assert_eq!(hits(1, page(0, 30_000)), Some(all));
@@ -79,11 +132,12 @@ fn entries_in_the_ranges_and_rows_that_were_given_are_hits() {
 #[test]
 fn a_budget_that_does_not_do_is_told() {
     let (media, pages) = run(|number| number);
-    let part = NarrowedPart { segments: vec![SegmentId(1)], runs: vec![pages], rows: Vec::new() };
+    let part = part(pages);
     let narrowing = Narrowing { parts: vec![part], ..narrowing(vec![range("", None)]) };
-    let narrowed = NarrowedInput::new(narrowing).unwrap();
+    let narrowed = narrowed(narrowing);
     let small: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(100_000));
-    let error = block_on(narrowed.resolve(&MediaPages::new(media), &small)).unwrap_err();
+    let source = MediaPages::new(media);
+    let error = block_on(resolve(&narrowed, &scan(None), &source, &small)).unwrap_err();
     assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
     assert_eq!(small.reserved(), 0);
 }
@@ -94,7 +148,7 @@ struct ReadOnce(MediaPages, std::sync::atomic::AtomicUsize);
 
 impl PageSource for ReadOnce {
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        self.1.fetch_add(reads.len(), std::sync::atomic::Ordering::Relaxed);
+        self.1.fetch_add(reads.len(), Ordering::Relaxed);
         self.0.read(reads)
     }
 
@@ -111,12 +165,15 @@ impl PageSource for ReadOnce {
 fn copies_read_the_index_once() {
     let (media, pages) = run(|number| number);
     let page_count = pages.pages.len();
-    let part = NarrowedPart { segments: vec![SegmentId(1)], runs: vec![pages], rows: Vec::new() };
+    let part = part(pages);
     let narrowing = Narrowing { parts: vec![part], ..narrowing(vec![range("0", Some("1"))]) };
-    let narrowed = NarrowedInput::new(narrowing).unwrap();
+    let narrowed = NarrowedInput::new(vec![narrowing], &[]).unwrap();
     let source = ReadOnce(MediaPages::new(media), 0.into());
-    let copies = (0..4).map(|_| async { narrowed.resolve(&source, &unbounded()).await });
-    block_on(futures::future::join_all(copies)).into_iter().for_each(|done| done.unwrap());
+    let passes: Vec<NarrowedPass> = (0..4).map(|pass| narrowed.of_pass(pass)).collect();
+    let (scan, memory) = (scan(None), unbounded());
+    let copies = passes.iter().map(|pass| resolve(pass, &scan, &source, &memory));
+    let done = block_on(futures::future::join_all(copies));
+    assert!(done.into_iter().all(|done| done.is_ok()));
     assert_eq!(source.1.into_inner(), page_count);
 }
 
@@ -138,12 +195,12 @@ fn ranges_that_no_host_sends_are_refused_by_name() {
         (0..5000_u32).map(|n| range(&format!("{n:05}"), Some(&format!("{n:05}x")))).collect();
     assert!(refusal(many).contains("5000 ranges"));
     let (_, pages) = run(|number| number);
-    let part = NarrowedPart { segments: vec![SegmentId(1)], runs: vec![pages], rows: Vec::new() };
+    let part = part(pages);
     let without = Narrowing { parts: vec![part], ..narrowing(Vec::new()) };
     assert!(without.check().unwrap_err().to_string().contains("no ranges"));
     let part = NarrowedPart { segments: vec![SegmentId(1)], ..NarrowedPart::default() };
     let twice = Narrowing { parts: vec![part.clone(), part], ..narrowing(Vec::new()) };
-    assert!(NarrowedInput::new(twice).unwrap_err().to_string().contains("twice"));
+    assert!(NarrowedInput::new(vec![twice], &[]).unwrap_err().to_string().contains("twice"));
 }
 
 proptest! {
@@ -170,10 +227,11 @@ proptest! {
             .collect();
         expected.sort_unstable();
         expected.dedup();
-        let part = NarrowedPart { segments: vec![SegmentId(1)], runs, rows };
-        let narrowed =
-            NarrowedInput::new(Narrowing { parts: vec![part], ..narrowing(ranges) }).unwrap();
-        block_on(narrowed.resolve(&MediaPages::new(media), &unbounded())).unwrap();
+        let part =
+            NarrowedPart { segments: vec![SegmentId(1)], runs, rows, ..NarrowedPart::default() };
+        let narrowed = narrowed(Narrowing { parts: vec![part], ..narrowing(ranges) });
+        let source = MediaPages::new(media);
+        block_on(resolve(&narrowed, &scan(None), &source, &unbounded())).unwrap();
         let found = narrowed.hits_on(SegmentId(1), &page(first, count)).unwrap();
         prop_assert_eq!(found, &expected);
         let bits = rows_of(found, first, count as usize);

@@ -241,6 +241,7 @@ impl ExecutionPlan for TableScanExec {
     ) -> Result<SendableRecordBatchStream> {
         let context = FragmentContext::of(&task)?;
         let input = context.input(self.scan.input)?;
+        let pass = self.passes.begin(partition);
         let stream = read::scan_stream(
             read::ScanRun::new(
                 Arc::clone(&self.scan),
@@ -248,11 +249,11 @@ impl ExecutionPlan for TableScanExec {
                 context,
                 &task,
                 &self.metrics,
-                partition,
+                (partition, pass),
                 self.takers().remove(&partition),
             )?,
             input,
-            self.passes.begin(partition),
+            pass,
         );
         let schema = Arc::clone(&self.scan.output.schema);
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, stream))))

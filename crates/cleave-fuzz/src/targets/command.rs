@@ -27,7 +27,9 @@ use cleave_fragment::command::{
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
-use cleave_fragment::{IndexInput, IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing};
+use cleave_fragment::{
+    IndexInput, IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift,
+};
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
 use futures::executor::block_on;
@@ -279,18 +281,45 @@ fn execute() -> Execute {
         slot_bytes: 4096,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
-        narrowings: vec![Narrowing {
-            input: 3,
-            ranges: vec![KeyRange { from: vec![2], below: Some(vec![3]) }],
-            parts: vec![NarrowedPart {
-                segments: vec![SegmentId(4)],
-                runs: vec![IndexPages { segment: segment(), pages: vec![page(3)] }],
-                rows: vec![0, 9],
-            }],
-        }],
+        narrowings: vec![
+            Narrowing {
+                input: 3,
+                ranges: vec![KeyRange { from: vec![2], below: Some(vec![3]) }],
+                keys: None,
+                parts: vec![NarrowedPart {
+                    segments: vec![SegmentId(4)],
+                    runs: vec![IndexPages::whole(segment(), vec![page(3)])],
+                    rows: vec![0, 9],
+                    ..NarrowedPart::default()
+                }],
+            },
+            Narrowing {
+                input: 0,
+                ranges: Vec::new(),
+                keys: Some(ScanKeys {
+                    index: "t_k".into(),
+                    column: 2,
+                    descending: true,
+                    nulls_first: false,
+                    rows_per_key: 7,
+                    thrift: Thrift::Work,
+                }),
+                parts: vec![NarrowedPart {
+                    segments: vec![SegmentId(4), SegmentId(6)],
+                    runs: vec![IndexPages {
+                        segment: segment(),
+                        pages: vec![page(3)],
+                        fences: vec![vec![1, 2], vec![1, 5]],
+                    }],
+                    rows: Vec::new(),
+                    hot: vec![SegmentId(6)],
+                    vid_covered: 70,
+                }],
+            },
+        ],
         indexes: vec![IndexInput {
             number: 5,
-            runs: vec![IndexPages { segment: segment(), pages: vec![page(1), page(2)] }],
+            runs: vec![IndexPages::whole(segment(), vec![page(1), page(2)])],
         }],
         reserved: vec![extent(9, 4), extent(0, 1)],
     }

@@ -30,7 +30,9 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport
 use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::fragment::{travelling_settings, with_copies};
 use cleave_fragment::link::{Link, LinkError, RunStream};
-use cleave_fragment::{Passes, TableScanExec, build_id, encode_fragment, hand_down_filters};
+use cleave_fragment::{
+    Morsel, Passes, TableScanExec, build_id, encode_fragment, hand_down_filters,
+};
 use cleave_plan::split::{FragmentPlan, FragmentScan};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -294,20 +296,34 @@ impl FragmentExec {
         let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
         let identity = device.identity().await.map_err(external)?;
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
-        let narrowings = inputs.iter().filter_map(|(number, input)| input.narrowing(*number));
+        let inputs: Vec<(u32, Arc<PlannedInput>, Vec<Morsel>)> = inputs
+            .into_iter()
+            .map(|(number, input)| {
+                let morsels = input.morsels();
+                (number, input, morsels)
+            })
+            .collect();
+        let mut narrowings = Vec::new();
+        for ((number, input, morsels), planned) in inputs.iter().zip(&self.fragment.scans) {
+            let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_copies(1);
+            let scan = scan.with_dynamic_filters(planned.inner_filters());
+            for narrowing in input.narrowings(*number, true) {
+                narrowings.extend(narrowing.for_scan(&scan, morsels)?);
+            }
+        }
         let request = Execute {
             header: device.next_run(),
             build: build_id(),
             fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
-            inputs: inputs.iter().map(|(number, input)| (*number, input.morsels())).collect(),
+            inputs: inputs.into_iter().map(|(number, _, morsels)| (number, morsels)).collect(),
             copies: u32::from(!self.fragment.may_run_as_copies),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
             slot_bytes: settings.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
-            narrowings: narrowings.collect(),
+            narrowings,
             indexes: Vec::new(),
             reserved: Vec::new(),
         };

@@ -272,7 +272,7 @@ fn plan(new: NewRun<'_>) -> Result<Arc<dyn ExecutionPlan>> {
 
 fn pages(run: &SegmentDirectory) -> IndexPages {
     let pages = run.pages.iter().map(|entry| entry.page).collect();
-    IndexPages { segment: run.segment_ref(), pages }
+    IndexPages::whole(run.segment_ref(), pages)
 }
 
 /// Compares what a device says it wrote with what it was asked for: the end of its last page.

@@ -11,6 +11,7 @@ mod devices;
 mod durability;
 mod fencing;
 mod index_builds;
+mod index_joins;
 mod indexes;
 mod insert;
 mod load;

@@ -72,6 +72,16 @@ pub struct FragmentScan {
     pub filters_keep: Option<f64>,
 }
 
+impl FragmentScan {
+    /// Filters over the scan's output that joins below the cut tighten.
+    pub fn inner_filters(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let is_outer = |filter: &Arc<dyn PhysicalExpr>| {
+            self.dynamic_filters.iter().any(|outer| Arc::ptr_eq(outer, filter))
+        };
+        self.scan.dynamic_filters().iter().filter(|filter| !is_outer(filter)).cloned().collect()
+    }
+}
+
 impl FragmentPlan {
     /// Names of the tables that it reads, in the order of the scans.
     pub fn tables(&self) -> String {

@@ -339,6 +339,17 @@ impl Run {
         indices.into_iter().filter_map(entry).collect()
     }
 
+    /// What bounds each page's entries: the first entry of every page, and the last of the run, of each the first
+    /// `bytes_max` bytes.
+    #[must_use]
+    pub fn fences(&self, bytes_max: usize) -> Vec<Vec<u8>> {
+        let cut = |key: &[u8]| key.get(..bytes_max).unwrap_or(key).to_vec();
+        let pages = &self.directory.pages;
+        let firsts = pages.iter().filter_map(|entry| Some(cut(fences(entry)?.0)));
+        let last = pages.last().and_then(|entry| Some(cut(fences(entry)?.1)));
+        firsts.chain(last).collect()
+    }
+
     /// The row of `key`, the search key of a unique index, by reading at most one page.
     ///
     /// # Errors

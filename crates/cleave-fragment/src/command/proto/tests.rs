@@ -88,6 +88,30 @@ fn commands_come_back_as_they_were() {
     }
 }
 
+fn by_keys(thrift: Thrift) -> Narrowing {
+    let keys = ScanKeys {
+        index: "an index".into(),
+        column: 8,
+        descending: thrift == Thrift::Work,
+        nulls_first: thrift == Thrift::None,
+        rows_per_key: u64::MAX,
+        thrift,
+    };
+    let run = IndexPages {
+        segment: segment(),
+        pages: vec![page(3)],
+        fences: vec![Vec::new(), vec![7, 0, 255]],
+    };
+    let part = NarrowedPart {
+        segments: vec![SegmentId(4), SegmentId(5)],
+        runs: vec![run],
+        hot: vec![SegmentId(5)],
+        vid_covered: 99,
+        ..NarrowedPart::default()
+    };
+    Narrowing { input: 1, ranges: Vec::new(), keys: Some(keys), parts: vec![part] }
+}
+
 #[test]
 fn execute_comes_back_as_it_was() {
     let morsel = |number: u32| Morsel {
@@ -116,15 +140,20 @@ fn execute_comes_back_as_it_was() {
                 KeyRange { from: Vec::new(), below: Some(vec![1]) },
                 KeyRange { from: vec![2], below: None },
             ],
+            keys: None,
             parts: vec![NarrowedPart {
                 segments: vec![SegmentId(4), SegmentId(5)],
-                runs: vec![IndexPages { segment: segment(), pages: vec![page(3)] }],
+                runs: vec![IndexPages::whole(segment(), vec![page(3)])],
                 rows: vec![0, u64::MAX],
+                ..NarrowedPart::default()
             }],
-        }],
+        }]
+        .into_iter()
+        .chain([Thrift::Reads, Thrift::Work, Thrift::None].map(by_keys))
+        .collect(),
         indexes: vec![IndexInput {
             number: 5,
-            runs: vec![IndexPages { segment: segment(), pages: vec![page(1), page(2)] }],
+            runs: vec![IndexPages::whole(segment(), vec![page(1), page(2)])],
         }],
         reserved: vec![page(0).extent, Extent { start: BlockAddress(0), block_count: 1 }],
     };

@@ -21,7 +21,7 @@ use super::scan_page::{ScanPage, external};
 use super::{TableScan, VERSION_COLUMNS};
 use crate::fragment::FragmentContext;
 use crate::morsel::{Morsel, MorselSource};
-use crate::narrowing::{NarrowedInput, rows_of};
+use crate::narrowing::{Asked, IndexFigures, NarrowedPass, rows_of};
 use crate::operators::dense_aggregate_exec::SharedGroups;
 
 /// What one copy of a scan carries through its stream.
@@ -32,7 +32,11 @@ pub(super) struct ScanRun {
     dynamic_filters: Vec<Condition>,
     context: Arc<FragmentContext>,
     /// What an index leaves of the input.
-    narrowed: Option<Arc<NarrowedInput>>,
+    narrowed: Option<NarrowedPass>,
+    /// The filters from above as they were given, for what they say of keys.
+    filters_above: Vec<Arc<dyn PhysicalExpr>>,
+    metrics: ExecutionPlanMetricsSet,
+    partition: usize,
     memory: Arc<dyn MemoryPool>,
     batch_size: usize,
     baseline: BaselineMetrics,
@@ -51,17 +55,21 @@ impl ScanRun {
         context: Arc<FragmentContext>,
         task: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
-        partition: usize,
+        (partition, pass): (usize, usize),
         taker: Option<SharedGroups>,
     ) -> Result<Self> {
         let conditions = scan.predicate.iter().flat_map(split_conjunction);
         let conditions = conditions.map(|expr| Condition::new(expr, &scan.filter));
+        let filters_above = dynamic_filters.to_vec();
         let dynamic_filters = dynamic_filters.iter();
         let dynamic_filters = dynamic_filters.map(|expr| Condition::new(expr, &scan.output));
         Ok(Self {
             conditions: conditions.collect::<Result<_>>()?,
             dynamic_filters: dynamic_filters.collect::<Result<_>>()?,
-            narrowed: context.narrowings.get(&scan.input).map(Arc::clone),
+            narrowed: context.narrowings.get(&scan.input).map(|input| input.of_pass(pass)),
+            filters_above,
+            metrics: metrics.clone(),
+            partition,
             memory: Arc::clone(task.memory_pool()),
             scan,
             context,
@@ -133,7 +141,7 @@ fn read_morsel(
 ) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
     Box::pin(async move {
         if let Some(narrowed) = &run.narrowed {
-            narrowed.resolve(&*run.context.pages, &run.memory).await?;
+            narrowed.resolve(&run.asked()).await?;
             let segment = morsel.segment.segment;
             morsel.pages.retain(|page| narrowed.hits_on(segment, page) != Some(&[]));
             if morsel.pages.is_empty() {
@@ -145,6 +153,27 @@ fn read_morsel(
 }
 
 impl ScanRun {
+    /// What an index is asked with.
+    fn asked(&self) -> Asked<'_> {
+        let scan = &*self.scan;
+        let own = scan.predicate.iter().map(|predicate| (Arc::clone(predicate), &scan.filter));
+        let above = self.filters_above.iter().map(|filter| (Arc::clone(filter), &scan.output));
+        Asked {
+            filters: own.chain(above).collect(),
+            scan,
+            pages: &*self.context.pages,
+            memory: &self.memory,
+            record: Box::new(|figures| self.record(figures)),
+        }
+    }
+
+    fn record(&self, figures: &IndexFigures) {
+        for (name, count) in figures.counts() {
+            let counter = MetricBuilder::new(&self.metrics).counter(name, self.partition);
+            counter.add(usize::try_from(count).unwrap_or(usize::MAX));
+        }
+    }
+
     async fn read_morsel(&self, morsel: &Morsel) -> Result<Vec<RecordBatch>> {
         use std::sync::atomic::Ordering::Relaxed;
         if morsel.segment.table_id != self.scan.table_id {

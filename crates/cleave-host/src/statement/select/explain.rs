@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cleave_fragment::command::RunReport;
 use cleave_fragment::command::status::metrics_sets;
+use cleave_fragment::{IndexFigures, TableScanExec};
 use cleave_plan::PlanEstimates;
 use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::Prediction;
@@ -157,6 +158,14 @@ impl Tail {
                         index.entry_count
                     ),
                 };
+                let offered = input.offered().iter().map(|index| index.definition.name.as_str());
+                let offered = offered.collect::<Vec<_>>().join(" or ");
+                let text = match offered.is_empty() {
+                    true => text,
+                    false => format!(
+                        "{text}; the scan may go through index {offered} by the keys of the join above"
+                    ),
+                };
                 let text = match input.tablet_count {
                     Some(count) => format!(
                         "{text}; in {count} of {} tablets by {}",
@@ -177,6 +186,9 @@ impl Tail {
         ];
         if let Some(figures) = figures {
             groups.push(("Measured", measured(figures)));
+            let mut looked_up = Vec::new();
+            host_look_ups(&query.cuts.plan, &mut looked_up);
+            groups.push(("Indexes", looked_up));
             for fragment in &figures.fragments {
                 groups.push(("Fragment", fragment_lines(fragment)));
             }
@@ -205,6 +217,20 @@ fn split_line(priced: &PricedSplit) -> (String, String) {
 
 fn seconds(seconds: f64) -> String {
     time(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
+}
+
+/// What came of looking keys up for the scans that ran on the host, by table.
+fn host_look_ups(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<(String, String)>) {
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        let metrics = scan.metrics().unwrap_or_default().aggregate_by_name();
+        let counts = metrics.iter().map(|metric| {
+            let value = metric.value();
+            (value.name(), value.as_usize() as u64)
+        });
+        let found = IndexFigures::of_metrics(counts).into_iter();
+        lines.extend(found.map(|figures| (scan.scan().table.clone(), figures.to_string())));
+    }
+    plan.children().into_iter().for_each(|child| host_look_ups(child, lines));
 }
 
 /// For each table, what the estimates come from.
@@ -292,8 +318,12 @@ fn fragment_lines(
 
 fn report_lines(report: &RunReport) -> Vec<(String, String)> {
     let line = |name: &str, value: String| (name.to_owned(), value);
-    vec![
+    let operators = report.operators.iter().map(|metric| (metric.name.as_str(), metric.value));
+    let indexes = IndexFigures::of_metrics(operators).into_iter();
+    let mut lines: Vec<_> = indexes.map(|figures| line("index", figures.to_string())).collect();
+    lines.extend([
         line("rows scanned", report.rows_scanned.to_string()),
+        line("page reads", report.pages_read.to_string()),
         line("bytes at media", bytes(report.media_bytes)),
         line("slots", format!("{} with {}", report.slots, bytes(report.slot_bytes))),
         line(
@@ -307,7 +337,8 @@ fn report_lines(report: &RunReport) -> Vec<(String, String)> {
             ),
         ),
         line("device memory", format!("{} at most", bytes(report.peak_memory_bytes))),
-    ]
+    ]);
+    lines
 }
 
 /// The operators in preorder, those of fragments beneath the node that runs them.

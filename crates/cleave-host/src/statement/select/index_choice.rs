@@ -20,7 +20,7 @@
 //! of a row that this statement does not see costs nothing but its page.
 //!
 //! Deliberately absent: ranges over floats, whose order in the engine (−0.0 below 0.0, NaNs by sign) is not that of the
-//! keys; intervals; indexes for joins.
+//! keys; intervals. What joins look up is known only while they run: [`super::index_offers`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ use crate::catalog::index_definition::IndexColumn;
 use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
-use crate::settings::{Split, Stack};
+use crate::settings::{IndexScan, Split, Stack};
 
 /// Most ranges of one scan, of lists of values over several columns.
 const RANGE_COUNT_MAX: usize = 256;
@@ -98,7 +98,7 @@ pub(super) async fn choose(
     input: PlannedInput,
 ) -> Result<PlannedInput> {
     let table = Arc::clone(&input.table);
-    if !context.settings().index_scan || table.indexes.is_empty() {
+    if context.settings().index_scan == IndexScan::Never || table.indexes.is_empty() {
         return Ok(input);
     }
     let bounds = bounds(&table.schema, filters);

@@ -4,7 +4,8 @@
 //! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
 //!    tablets and zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
 //! 3. [`reorder_joins`] orders the inner joins;
-//! 4. the engine makes a physical plan; [`place_cuts`] divides it;
+//! 4. the engine makes a physical plan, the scans of which are offered indexes for the keys of joins
+//!    ([`index_offers`]); [`place_cuts`] divides it;
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
 //!
 //! [`explain`] shows all of it, and what it cost.
@@ -33,6 +34,7 @@ use futures::StreamExt;
 mod explain;
 mod host_cuts;
 mod index_choice;
+mod index_offers;
 mod pack_group_keys;
 mod planned_input;
 mod result_names;
@@ -131,6 +133,7 @@ async fn plan(
     } else {
         physical
     };
+    index_offers::offer_indexes(&physical, &context)?;
     let cuts = HostCuts::new(Arc::clone(&context)).await?;
     let cuts = place_cuts(physical, split, price_all, &cuts).map_err(|error| match error {
         PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),

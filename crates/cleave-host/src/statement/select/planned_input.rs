@@ -2,14 +2,15 @@
 //!
 //! Pages whose zones rule out every row are left out before anything is read or sent. Where an index was asked, all
 //! pages but those of the rows that it found are left out too, and the scan looks at these rows alone; where the scan asks
-//! the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants.
+//! the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants; and by
+//! an index that was offered ([`OfferedIndex`]), which the scan may ask by these keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
-use cleave_fragment::{IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing};
+use cleave_fragment::{IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift};
 use cleave_store::{
-    ColumnRef, KeyRange, Projection, SegmentDirectory, SegmentId, ZoneEntry, zone_arrays,
+    ColumnRef, KeyRange, PageClass, Projection, SegmentDirectory, SegmentId, ZoneEntry, zone_arrays,
 };
 use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::pruning::PruningStatistics;
@@ -19,7 +20,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 
 use super::index_choice::IndexChoice;
-use crate::catalog::{DeviceId, TableState};
+use crate::catalog::index_definition::IndexDefinition;
+use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::point_path::newest;
 
 /// Bytes of small pages that are worth one morsel.
@@ -38,6 +40,8 @@ pub struct PlannedInput {
     pub index: Option<(IndexChoice, usize)>,
     /// What that index leaves of them when they are read.
     narrowing: Option<Arc<PlannedNarrowing>>,
+    /// Indexes that the scan may ask by the keys of joins above it, where no other one was chosen.
+    offered: Vec<OfferedIndex>,
     /// Of how many tablets, where the division says that matches lie in no others.
     pub tablet_count: Option<usize>,
 }
@@ -48,6 +52,17 @@ struct PlannedNarrowing {
     ranges: Vec<KeyRange>,
     /// Tablets, by place, with what is known of them.
     tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
+}
+
+/// An index whose first column gets its keys from a join above the scan.
+#[derive(Debug, Clone)]
+pub struct OfferedIndex {
+    /// The index.
+    pub definition: Arc<IndexDefinition>,
+    /// Rows that a value of its first column is expected to have; 0: nothing tells.
+    pub rows_per_key: u64,
+    /// It is asked wherever it can be, as the settings want it.
+    pub always: bool,
 }
 
 /// One page of the input.
@@ -77,6 +92,7 @@ impl PlannedInput {
             pages,
             index: None,
             narrowing: None,
+            offered: Vec::new(),
             tablet_count: None,
         }
     }
@@ -168,35 +184,88 @@ impl PlannedInput {
         Self { index: Some((choice, before)), narrowing, ..self }
     }
 
-    /// What an index leaves of the morsels, for the input `number`.
-    pub fn narrowing(&self, number: u32) -> Option<Narrowing> {
-        let planned = self.narrowing.as_ref()?;
+    /// Lets the scan ask `index` by the keys of joins above it, unless conditions have chosen an index.
+    pub fn offer(&mut self, index: OfferedIndex) {
+        if self.index.is_none() {
+            self.offered.push(index);
+        }
+    }
+
+    /// The indexes that the scan may ask by the keys of joins above it.
+    pub fn offered(&self) -> &[OfferedIndex] {
+        &self.offered
+    }
+
+    /// What indexes leave of the morsels, for the input `number`. `is_near`: where the scan runs, pages come from local media.
+    pub fn narrowings(&self, number: u32, is_near: bool) -> Vec<Narrowing> {
+        let Some(planned) = &self.narrowing else {
+            return self.offered.iter().map(|index| self.by_keys(number, index, is_near)).collect();
+        };
         let left = self.tablets();
         let part = |(place, runs, rows): &(usize, Vec<IndexPages>, Vec<u64>)| {
-            let tablet = self.table.tablets.get(*place)?;
-            // Where a row has a later version, its pages do not say where.
-            let is_in_order = tablet.version_map.overlay_count() == 0;
-            is_in_order.then(|| NarrowedPart {
+            let tablet = self.table.tablets.get(*place).filter(|tablet| is_in_order(tablet))?;
+            Some(NarrowedPart {
                 segments: tablet.heap.iter().map(|segment| segment.segment).collect(),
                 runs: runs.clone(),
                 rows: rows.clone(),
+                ..NarrowedPart::default()
             })
         };
         // Of tablets without pages here, whose index may lie on another device, nothing is asked.
         let tablets = planned.tablets.iter().filter(|(place, ..)| left.contains(place));
         let parts = tablets.filter_map(part).collect();
-        Some(Narrowing { input: number, ranges: planned.ranges.clone(), parts })
+        vec![Narrowing { input: number, ranges: planned.ranges.clone(), keys: None, parts }]
+    }
+
+    fn by_keys(&self, input: u32, index: &OfferedIndex, is_near: bool) -> Narrowing {
+        let OfferedIndex { definition, rows_per_key, always } = index;
+        let part = |place: usize| {
+            let tablet = self.table.tablets.get(place).filter(|tablet| is_in_order(tablet))?;
+            let index = tablet.index(definition.id)?;
+            let hot = tablet.heap.iter().filter(|segment| segment.class == PageClass::HOT);
+            Some(NarrowedPart {
+                segments: tablet.heap.iter().map(|segment| segment.segment).collect(),
+                runs: index.all_pages(),
+                rows: Vec::new(),
+                hot: hot.map(|segment| segment.segment).collect(),
+                vid_covered: index.vid_covered,
+            })
+        };
+        let keys = definition.columns.first().map(|column| ScanKeys {
+            index: definition.name.clone(),
+            column: column.column,
+            descending: column.descending,
+            nulls_first: column.nulls_first,
+            rows_per_key: *rows_per_key,
+            thrift: match (always, is_near) {
+                (true, _) => Thrift::None,
+                (false, true) => Thrift::Work,
+                (false, false) => Thrift::Reads,
+            },
+        });
+        let parts = self.tablets().into_iter().filter_map(part).collect();
+        Narrowing { input, ranges: Vec::new(), keys, parts }
     }
 
     /// The segments of an index that the scan reads, with the device of each.
     pub fn index_segments(&self) -> impl Iterator<Item = (DeviceId, SegmentId)> {
         let left = self.tablets();
         let tablets = self.narrowing.iter().flat_map(|narrowing| &narrowing.tablets);
-        let tablets = tablets.filter(move |(place, ..)| left.contains(place));
-        tablets.flat_map(|(place, runs, _)| {
+        let of_ranges = tablets.filter({
+            let left = left.clone();
+            move |(place, ..)| left.contains(place)
+        });
+        let of_ranges = of_ranges.flat_map(|(place, runs, _)| {
             let device = self.table.tablets.get(*place).map(|tablet| tablet.device);
             runs.iter().filter_map(move |run| Some((device?, run.segment.segment)))
-        })
+        });
+        let of_keys = left.into_iter().filter_map(|place| self.table.tablets.get(place));
+        let of_keys = of_keys.flat_map(|tablet| {
+            let indexes = self.offered.iter().filter_map(|o| tablet.index(o.definition.id));
+            let runs = indexes.flat_map(|index| index.runs());
+            runs.map(|run| (tablet.device, run.segment))
+        });
+        of_ranges.chain(of_keys)
     }
 
     /// Of the pages left, the part that is read if no more rows match than an index may have found.
@@ -297,6 +366,11 @@ impl PlannedInput {
         let segment = self.table.tablets.get(page.tablet)?.heap.get(page.segment)?;
         Some((segment, segment.pages.get(page.page)?))
     }
+}
+
+/// Whether the pages of a tablet say where its rows are: where a row has a later version, they do not.
+fn is_in_order(tablet: &TabletState) -> bool {
+    tablet.version_map.overlay_count() == 0
 }
 
 /// Zone maps as the engine's pruning asks for them: one container a page.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
     FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource, Narrowing, ReadAheadPages,
     narrowed_inputs,
@@ -19,7 +20,7 @@ use datafusion::arrow::array::Array;
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 
-use super::planned_input::PlannedInput;
+use super::planned_input::{OfferedIndex, PlannedInput};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::cooperative::figures::FigureLog;
@@ -131,6 +132,23 @@ impl StatementContext {
         number
     }
 
+    /// Offers the scan of input `number` an index, by which joins above may narrow it.
+    pub(super) fn offer_index(&self, number: u32, index: OfferedIndex) {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        if let Some(input) = inputs.get_mut(place) {
+            Arc::make_mut(&mut input.input).offer(index);
+        }
+    }
+
+    /// Whether no page of `input` crosses a link on its way to the host.
+    fn reads_locally(&self, input: &PlannedInput) -> bool {
+        input.devices().into_iter().all(|id| {
+            let device = self.database.attached(id);
+            device.is_ok_and(|device| device.mode() == AttachMode::Embedded)
+        })
+    }
+
     /// The input `number`.
     pub fn input(&self, number: u32) -> Result<StatementInput> {
         let inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,8 +175,13 @@ impl StatementContext {
     ) -> Result<Arc<FragmentContext>> {
         let morsels: BTreeMap<u32, Vec<Morsel>> =
             inputs.iter().map(|(number, input)| (*number, input.input.morsels())).collect();
-        let narrowings: Vec<Narrowing> =
-            inputs.iter().filter_map(|(number, input)| input.input.narrowing(*number)).collect();
+        let narrowings = inputs.iter().flat_map(|(number, input)| {
+            let is_near = self.reads_locally(&input.input);
+            input.input.narrowings(*number, is_near)
+        });
+        let narrowings: Vec<Narrowing> = narrowings.collect();
+        let lists = morsels.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
+        let narrowings = narrowed_inputs(&narrowings, lists.clone())?;
         let segments = inputs.iter().flat_map(|(_, input)| {
             let heap = input.input.segments().map(|(device, segment)| (device, segment.segment));
             heap.chain(input.input.index_segments())
@@ -167,10 +190,8 @@ impl StatementContext {
         let mut pages: Arc<dyn PageSource> = Arc::new(routed);
         // Stack `blk` reads blocks ahead, as an operating system does.
         if self.settings.stack != Stack::Blk {
-            let order = morsels.iter().filter(|(number, _)| {
-                !narrowings.iter().any(|n| n.input == **number && n.reads_an_index())
-            });
-            let order = order.map(|(_, morsels)| morsels.as_slice());
+            let order =
+                lists.map(|(number, morsels)| (morsels, narrowings.get(&number).map(Arc::clone)));
             let runtime = self.database.query_runtime();
             pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
         }
@@ -179,7 +200,7 @@ impl StatementContext {
             pages,
             snapshot: self.state.snapshot(),
             inputs: morsels.into_iter().map(|(number, list)| (number, source(list))).collect(),
-            narrowings: narrowed_inputs(&narrowings)?,
+            narrowings,
             indexes: BTreeMap::new(),
             sink: None,
             read_ahead: READ_AHEAD,
