@@ -40,6 +40,8 @@ use crate::write::load;
 pub struct Session {
     database: Arc<Database>,
     settings: Settings,
+    /// Those of a statement with hints, while it runs, or until the next one if it was given up.
+    hinted: Option<Settings>,
     point_queries: PointQueries,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
@@ -74,6 +76,7 @@ impl Session {
         Self {
             database,
             settings: Settings::default(),
+            hinted: None,
             point_queries: PointQueries::default(),
             client: Mutex::default(),
         }
@@ -102,9 +105,14 @@ impl Session {
         self.client = Mutex::new(client);
     }
 
+    /// The settings of the statement that runs.
+    fn in_force(&self) -> &Settings {
+        self.hinted.as_ref().unwrap_or(&self.settings)
+    }
+
     /// The settings of a statement that begins now.
     fn shared_settings(&self) -> Arc<Settings> {
-        Arc::new(self.settings.clone())
+        Arc::new(self.in_force().clone())
     }
 
     fn client(&mut self) -> &mut ClientStreams {
@@ -122,7 +130,7 @@ impl Session {
         let mut outcomes = Vec::new();
         for parsed in parse_script(sql)? {
             let position = parsed.position;
-            let outcome = Box::pin(self.run_statement(parsed)).await;
+            let outcome = Box::pin(self.run_hinted(parsed)).await;
             outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
         }
         Ok(outcomes)
@@ -140,6 +148,7 @@ impl Session {
         batches: BoxStream<'_, Result<RecordBatch>>,
         progress: Option<&(dyn Fn(u64) + Send + Sync)>,
     ) -> Result<u64> {
+        self.hinted = None;
         let settings = self.shared_settings();
         load::load(&self.database, &settings, table, batches, progress, now_us()).await
     }
@@ -147,12 +156,27 @@ impl Session {
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if self.settings.index_scan == IndexScan::Never {
+        if self.in_force().index_scan == IndexScan::Never {
             return None;
         }
         let state = self.database.catalog();
         let query = self.point_queries.seen(sql, &state)?;
         self.run_point_query(&state, &query).await.ok()?
+    }
+
+    /// Runs a statement under the settings of its hints.
+    async fn run_hinted(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
+        self.hinted = match parsed.hints.as_slice() {
+            [] => None,
+            hints => {
+                let mut hinted = self.settings.clone();
+                hints.iter().try_for_each(|hint| hinted.set(&hint.name, &hint.value))?;
+                Some(hinted)
+            }
+        };
+        let outcome = self.run_statement(parsed).await;
+        self.hinted = None;
+        outcome
     }
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
@@ -211,14 +235,14 @@ impl Session {
 
     async fn query(&self, query: &ast::Query, text: &str) -> Result<Outcome> {
         let state = self.database.catalog();
-        if self.settings.index_scan != IndexScan::Never
+        if self.in_force().index_scan != IndexScan::Never
             && let Some(point) = self.point_queries.detect(query, text, &state)
             && let Some(outcome) = self.run_point_query(&state, &point).await?
         {
             return Ok(outcome);
         }
         drop(state);
-        let running = Box::pin(select::run_query(&self.database, &self.settings, query)).await?;
+        let running = Box::pin(select::run_query(&self.database, self.in_force(), query)).await?;
         let (schema, batches, _) = Box::pin(running.collect()).await?;
         Ok(Outcome::Rows { schema, batches })
     }
@@ -228,7 +252,7 @@ impl Session {
         state: &Arc<CatalogState>,
         query: &PointQuery,
     ) -> Result<Option<Outcome>> {
-        let rows = point_path::run(&self.database, state, query, self.settings.stack).await?;
+        let rows = point_path::run(&self.database, state, query, self.in_force().stack).await?;
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 
@@ -259,7 +283,7 @@ impl Session {
                 return Ok(explained);
             }
         }
-        let explained = select::explain(&self.database, &self.settings, &query, analyze, format);
+        let explained = select::explain(&self.database, self.in_force(), &query, analyze, format);
         let (schema, batches) = Box::pin(explained).await?;
         Ok(Outcome::Rows { schema, batches })
     }
@@ -273,7 +297,7 @@ impl Session {
     ) -> Result<Option<Outcome>> {
         let state = self.database.catalog();
         let point = PointQuery::detect(query, &state)
-            .filter(|_| self.settings.index_scan != IndexScan::Never);
+            .filter(|_| self.in_force().index_scan != IndexScan::Never);
         let Some(point) = point else { return Ok(None) };
         let mut measured = None;
         if analyze {
@@ -290,11 +314,11 @@ impl Session {
     }
 
     fn show(&self, name: &str) -> Result<Outcome> {
-        text_rows(&name.to_lowercase(), vec![self.settings.show(name)?])
+        text_rows(&name.to_lowercase(), vec![self.in_force().show(name)?])
     }
 
     fn show_all(&self) -> Result<Outcome> {
-        let rows = self.settings.show_all();
+        let rows = self.in_force().show_all();
         let column = |name: &str| Field::new(name, DataType::Utf8, false);
         let schema =
             Arc::new(Schema::new(vec![column("name"), column("setting"), column("description")]));

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::Split;
 
@@ -40,6 +41,15 @@ pub enum IndexScan {
     Always,
 }
 
+/// In which order inner joins are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JoinOrder {
+    /// By what they are expected to cost.
+    Auto,
+    /// As the statement has them.
+    Written,
+}
+
 /// The values of one session's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -49,6 +59,10 @@ pub struct Settings {
     pub ndp: bool,
     /// `split`, as set; what holds is [`Settings::split_in_force`].
     pub split: Split,
+    /// `join_order`: whether inner joins are ordered anew.
+    pub join_order: JoinOrder,
+    /// `cost_strategy`: how splits are compared under `auto`.
+    pub cost_strategy: CostStrategy,
     /// `threads`: partitions of the host's half of a plan; 0: one a core.
     pub threads: u32,
     /// `slot_bytes`: size of one slot of the result ring, in bytes.
@@ -144,6 +158,19 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.batch_size = value.number_u32(),
     },
     fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
+    Setting {
+        name: "cost_strategy",
+        description: "How splits are compared under split = auto: makespan (when each is expected to be done) or paper \
+                      (hybridNDP's equations)",
+        values: Values::Words(&["makespan", "paper"]),
+        get: |settings| settings.cost_strategy.to_string(),
+        set: |settings, value| {
+            settings.cost_strategy = match value {
+                Value::Word(1) => CostStrategy::Paper,
+                _ => CostStrategy::Makespan,
+            }
+        },
+    },
     fixed("DateStyle", "How dates are written and read", "ISO, MDY"),
     Setting {
         name: "default_device",
@@ -196,6 +223,21 @@ pub const LIST: &[Setting] = &[
         },
     },
     fixed("IntervalStyle", "How intervals are written", "postgres"),
+    Setting {
+        name: "join_order",
+        description: "In which order inner joins are made: auto (by expected cost) or written (as the statement has them)",
+        values: Values::Words(&["auto", "written"]),
+        get: |settings| match settings.join_order {
+            JoinOrder::Auto => "auto".to_owned(),
+            JoinOrder::Written => "written".to_owned(),
+        },
+        set: |settings, value| {
+            settings.join_order = match value {
+                Value::Word(1) => JoinOrder::Written,
+                _ => JoinOrder::Auto,
+            }
+        },
+    },
     Setting {
         name: "ndp",
         description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
@@ -285,6 +327,8 @@ impl Default for Settings {
             stack: Stack::Ndp,
             ndp: true,
             split: Split::Auto,
+            join_order: JoinOrder::Auto,
+            cost_strategy: CostStrategy::default(),
             threads: 0,
             slot_bytes: 256 * 1024,
             slot_count: 16,

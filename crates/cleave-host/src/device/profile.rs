@@ -73,30 +73,44 @@ impl Database {
     /// # Errors
     /// Those of [`Device::call`].
     pub async fn profile(&self, id: DeviceId, again: bool) -> Result<Arc<Profile>> {
-        let device = self.attached(id)?;
-        if simulation::is_active() {
-            return Ok(Arc::new(of_mode(Profile::assumed(), device.mode())));
+        if let Some(profile) = self.known_profile(id).await?.filter(|_| !again) {
+            return Ok(profile);
         }
+        let device = self.attached(id)?;
         let mut known = device.profile.lock().await;
+        // Another statement may have measured meanwhile.
         if let Some(profile) = known.as_ref().filter(|_| !again) {
             return Ok(Arc::clone(profile));
         }
-        let identity = device.identity().await?;
-        let key = key_of(&device, &identity);
-        let path = self.directory().join(format!("device-{id}.profile"));
-        let stored = if again { None } else { read(&path, &key) };
-        let profile = match stored {
-            Some(profile) => profile,
-            None => {
-                let profile = self.measure(&device, again).await?;
-                // Who cannot write it measures again next time.
-                drop(write(&path, &key, &profile));
-                profile
-            }
-        };
+        let profile = self.measure(&device, again).await?;
+        let key = key_of(&device, &device.identity().await?);
+        // Who cannot write it measures again next time.
+        drop(write(&self.profile_path(id), &key, &profile));
         let profile = Arc::new(of_mode(profile, device.mode()));
         *known = Some(Arc::clone(&profile));
         Ok(profile)
+    }
+
+    /// What is known of the device `id` by now: nothing is measured. In a simulation, what is assumed.
+    ///
+    /// # Errors
+    /// As [`Database::profile`].
+    pub async fn known_profile(&self, id: DeviceId) -> Result<Option<Arc<Profile>>> {
+        let device = self.attached(id)?;
+        if simulation::is_active() {
+            return Ok(Some(Arc::new(of_mode(Profile::assumed(), device.mode()))));
+        }
+        let mut known = device.profile.lock().await;
+        if known.is_none() {
+            let key = key_of(&device, &device.identity().await?);
+            let stored = read(&self.profile_path(id), &key);
+            *known = stored.map(|profile| Arc::new(of_mode(profile, device.mode())));
+        }
+        Ok(known.clone())
+    }
+
+    fn profile_path(&self, id: DeviceId) -> PathBuf {
+        self.directory().join(format!("device-{id}.profile"))
     }
 
     async fn measure(&self, device: &Arc<Device>, again: bool) -> Result<Profile> {

@@ -41,7 +41,7 @@ impl Session {
     fn tablets(&self, create: &CreateTable) -> Result<Vec<DeviceId>> {
         let placement = &create.placement;
         let names = match placement.devices.as_slice() {
-            [] => device_list(&self.settings.default_device)?,
+            [] => device_list(&self.in_force().default_device)?,
             names => names.to_vec(),
         };
         let devices: Vec<DeviceId> = names
@@ -49,7 +49,7 @@ impl Session {
             .map(|name| Ok(self.database.device_named(name)?.id()))
             .collect::<Result<_>>()?;
         let one_each = u32::try_from(devices.len()).unwrap_or(u32::MAX);
-        let count = match (placement.tablet_count, self.settings.default_tablets) {
+        let count = match (placement.tablet_count, self.in_force().default_tablets) {
             (Some(count), _) => count,
             (None, 0) => one_each,
             (None, count) => count,

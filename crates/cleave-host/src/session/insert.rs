@@ -66,7 +66,7 @@ impl Session {
             return Ok(stream::iter([conform.rows(&rows)]).boxed());
         }
         let defaults = Defaults::take(&mut query)?;
-        let running = Box::pin(select::run_query(&self.database, &self.settings, &query)).await?;
+        let running = Box::pin(select::run_query(&self.database, self.in_force(), &query)).await?;
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);

@@ -19,7 +19,7 @@ impl Session {
         self.check_targets(&tables)?;
         let mut analyzed = Vec::with_capacity(tables.len());
         for AnalyzeTable { name, columns, position } in tables {
-            match Box::pin(analyze(&self.database, &self.settings, &name, &columns)).await {
+            match Box::pin(analyze(&self.database, self.in_force(), &name, &columns)).await {
                 Ok(found) => analyzed.push(found),
                 // Dropped meanwhile.
                 Err(Error::UnknownName { kind: NameKind::Table, .. }) if names_all => {}

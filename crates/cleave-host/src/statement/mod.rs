@@ -3,13 +3,15 @@
 //! 1. [`parse_script`] cuts a script into statements and reads each in PostgreSQL's dialect.
 //! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
 //!    lie, [`copy`] makes options of COPY.
-//! 3. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
+//! 3. [`hint`]: settings for one statement, in a comment.
+//! 4. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
 
 pub mod copy;
 pub mod ddl;
 pub mod defaults;
+pub mod hint;
 pub mod names;
 pub mod parse;
 pub mod placement;

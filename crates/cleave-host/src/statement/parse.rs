@@ -14,11 +14,14 @@ use datafusion::sql::sqlparser::ast::{self, Spanned};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{
+    Location, Token, TokenWithSpan, Tokenizer, Whitespace,
+};
 
 use crate::error::{Error, Fault, Position, Result};
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
+use crate::statement::hint::{Hint, hints_in};
 use crate::statement::names::{fold, position_of, table_name};
 
 mod refuse;
@@ -40,6 +43,8 @@ pub struct ParsedStatement {
     pub text: String,
     /// Where it starts in the script.
     pub position: Position,
+    /// Settings that hold for it alone.
+    pub hints: Vec<Hint>,
 }
 
 /// A statement that this version knows.
@@ -173,6 +178,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         }
     })?;
     check_chains(&tokens)?;
+    let mut hints = hints(&tokens)?;
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
@@ -199,8 +205,30 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             }
         };
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
-        statements.push(ParsedStatement { statement, text, position });
+        // A comment before the first word is the statement's too.
+        let own = match after.token {
+            Token::EOF => hints.len(),
+            _ => hints.partition_point(|(place, _)| is_before(*place, after.span.start)),
+        };
+        let hints = hints.drain(..own).flat_map(|(_, hints)| hints).collect();
+        statements.push(ParsedStatement { statement, text, position, hints });
     }
+}
+
+/// The hints of a script, each list with where its comment stands.
+fn hints(tokens: &[TokenWithSpan]) -> Result<Vec<(Location, Vec<Hint>)>> {
+    let mut found = Vec::new();
+    for token in tokens {
+        if let Token::Whitespace(Whitespace::MultiLineComment(comment)) = &token.token {
+            let place = token.span.start;
+            found.push((place, hints_in(comment, position_of(place))?));
+        }
+    }
+    Ok(found)
+}
+
+fn is_before(one: Location, other: Location) -> bool {
+    (one.line, one.column) < (other.line, other.column)
 }
 
 /// Refuses chains of operators so long that their tree could not even be dropped: dropping calls itself once

@@ -13,3 +13,22 @@ mod work;
 
 pub use limits::{Limits, Prediction};
 pub use shape::{Conditions, Placement, PlanShape, ScanWork, ShapeNode, Work};
+
+/// How candidates are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CostStrategy {
+    /// By when they are done: [`makespan`].
+    #[default]
+    Makespan,
+    /// By the published equations: [`paper`].
+    Paper,
+}
+
+impl std::fmt::Display for CostStrategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Makespan => "makespan",
+            Self::Paper => "paper",
+        })
+    }
+}

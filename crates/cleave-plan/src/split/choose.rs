@@ -8,7 +8,8 @@
 //!    is a little faster at best is not worth one that may be slower.
 
 use crate::cost::makespan::predict;
-use crate::cost::{Limits, PlanShape, Prediction};
+use crate::cost::paper::{self, HardwareModel};
+use crate::cost::{CostStrategy, Limits, PlanShape, Prediction};
 use crate::profile::Profile;
 
 use super::build_keys::{BuildKeys, filters_keep};
@@ -57,12 +58,12 @@ pub(super) fn choose(plan: &NumberedPlan, keys: &[BuildKeys], context: &dyn CutC
             priced.push(better);
         }
     }
-    let finish = |place: &usize| priced[*place].prediction.finish;
-    let best = (0..priced.len())
-        .filter(|place| priced[*place].prediction.fits)
-        .min_by(|a, b| finish(a).total_cmp(&finish(b)));
-    // The host's own split is the first.
-    let chosen = best.filter(|best| finish(best) < MARGIN * finish(&0)).unwrap_or(0);
+    let chosen = match context.cost_strategy() {
+        // Nothing crosses anything there, and nobody else computes.
+        _ if context.shares_host() => 0,
+        CostStrategy::Makespan => soonest(&priced),
+        CostStrategy::Paper => by_the_paper(&priced, &pricing),
+    };
     let list = priced.iter().enumerate().map(|(place, one)| PricedSplit {
         split: one.candidate.split,
         prediction: one.prediction.clone(),
@@ -70,6 +71,39 @@ pub(super) fn choose(plan: &NumberedPlan, keys: &[BuildKeys], context: &dyn CutC
     });
     let list = list.collect();
     Choice { candidate: priced.swap_remove(chosen).candidate, priced: list }
+}
+
+/// The place of the candidate that is done first, or of the host where none is clearly sooner.
+fn soonest(priced: &[Priced]) -> usize {
+    let finish = |place: &usize| priced[*place].prediction.finish;
+    let best = (0..priced.len())
+        .filter(|place| priced[*place].prediction.fits)
+        .min_by(|a, b| finish(a).total_cmp(&finish(b)));
+    // The host's own split is the first.
+    best.filter(|best| finish(best) < MARGIN * finish(&0)).unwrap_or(0)
+}
+
+/// The place of the candidate that the published equations take: they know the host's scans as pages only.
+fn by_the_paper(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
+    let is_published = |one: &Priced| match one.candidate.split {
+        Split::Hybrid { joins, leaves } => {
+            joins == 0 && leaves == Leaves::All || leaves == Leaves::None
+        }
+        _ => false,
+    };
+    let splits: Vec<usize> =
+        (0..priced.len()).filter(|place| is_published(&priced[*place])).collect();
+    let placements: Vec<_> =
+        splits.iter().map(|place| priced[*place].candidate.placement(pricing.plan)).collect();
+    let hardware = HardwareModel::of(&pricing.profile, &pricing.limits);
+    let costs = paper::plan_costs(&pricing.shape, &placements, &hardware);
+    let named = |split: Split| priced.iter().position(|one| one.candidate.split == split);
+    match paper::choose(&costs, &hardware) {
+        paper::Choice::Host => 0,
+        paper::Choice::Split(place) => splits.get(place).copied().unwrap_or(0),
+        // Where the last cut is at the root, that is the whole plan.
+        paper::Choice::Ndp => named(Split::Ndp).or(splits.last().copied()).unwrap_or(0),
+    }
 }
 
 /// What is predicted of all candidates of `plan`, of which `chosen` is forced.

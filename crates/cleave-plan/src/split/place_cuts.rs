@@ -38,8 +38,7 @@ use super::candidate::{Candidate, candidate};
 use super::choose::{PricedSplit, choose, price};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
 use super::{CutDecision, CutWeight, Split, weigh_cut};
-use crate::cost::Limits as CostLimits;
-use crate::cost::ScanWork;
+use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork};
 use crate::profile::Profile;
 
 /// A piece of the plan that is to run on a device.
@@ -124,6 +123,14 @@ pub trait CutContext {
     fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64>;
     /// The figures of host, device and link.
     fn profile(&self) -> Profile;
+    /// Whether all that the statement reads lies on a device in the host's own process, with its cores and memory.
+    fn shares_host(&self) -> bool {
+        false
+    }
+    /// How candidates are compared.
+    fn cost_strategy(&self) -> CostStrategy {
+        CostStrategy::default()
+    }
     /// What both sides have for this statement.
     fn limits(&self) -> CostLimits;
     /// The plan node that runs `fragment` on its devices.
@@ -188,6 +195,9 @@ pub fn place_cuts(
     let keys: Vec<BuildKeys> =
         plan.nodes.iter().filter_map(|node| BuildKeys::of(&node.plan)).collect();
     let (chosen, priced) = match split {
+        Split::Auto if context.shares_host() && !price_all => {
+            (Candidate { split: Split::Host, roots: BTreeSet::new() }, Vec::new())
+        }
         Split::Auto => {
             let choice = choose(&plan, &keys, context);
             (choice.candidate, choice.priced)
@@ -204,7 +214,10 @@ pub fn place_cuts(
         }
     };
     let reason = match split {
-        Split::Auto => comparison(&priced),
+        Split::Auto if context.shares_host() => {
+            "the device shares the host's memory: no bytes to save".to_owned()
+        }
+        Split::Auto => comparison(&priced, context.cost_strategy()),
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
@@ -223,31 +236,24 @@ pub fn place_cuts(
 }
 
 /// What was chosen against what else there was, in words.
-fn comparison(priced: &[PricedSplit]) -> String {
+fn comparison(priced: &[PricedSplit], strategy: CostStrategy) -> String {
     let finish = |one: &PricedSplit| one.prediction.finish;
     let chosen = priced.iter().find(|one| one.is_chosen);
-    match (chosen, priced.first()) {
-        (Some(chosen), Some(host)) if chosen.split != host.split => format!(
-            "split {} is expected to take {}, {} {}",
-            chosen.split,
-            time(finish(chosen)),
-            host.split,
-            time(finish(host))
-        ),
-        (Some(host), _) => {
-            let others = priced.iter().filter(|one| !one.is_chosen);
-            match others.min_by(|one, other| finish(one).total_cmp(&finish(other))) {
-                Some(best) => format!(
-                    "no split is expected to be clearly sooner: {} would take {}, {} {}",
-                    best.split,
-                    time(finish(best)),
-                    host.split,
-                    time(finish(host))
-                ),
-                None => "nothing of it can run on a device".to_owned(),
-            }
+    let (Some(chosen), Some(host)) = (chosen, priced.first()) else {
+        return "as the settings ask".to_owned();
+    };
+    if strategy == CostStrategy::Paper {
+        return format!("the paper's equations take split {}", chosen.split);
+    }
+    let others = priced.iter().filter(|one| one.split != host.split);
+    let best = others.min_by(|one, other| finish(one).total_cmp(&finish(other)));
+    let took = |one: &PricedSplit| format!("{} {}", one.split, time(finish(one)));
+    match best {
+        None => "nothing of it can run on a device".to_owned(),
+        Some(best) if chosen.split == host.split => {
+            format!("no split is expected to be clearly sooner: {}, {}", took(best), took(host))
         }
-        _ => "as the settings ask".to_owned(),
+        Some(_) => format!("expected to be sooner: {}, {}", took(chosen), took(host)),
     }
 }
 

@@ -10,7 +10,7 @@ use cleave_fragment::link::AttachMode;
 use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
 use cleave_plan::cardinality::estimate_rows;
-use cleave_plan::cost::{Conditions, Limits, ScanWork};
+use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork};
 use cleave_plan::profile::{LinkProfile, Profile};
 use cleave_plan::split::{
     CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, row_bytes, type_bytes,
@@ -35,6 +35,8 @@ use crate::error::Error;
 /// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
 /// many there are.
 const KEYS_KEEP: f64 = 0.25;
+/// A statement that reads at least so many bytes is worth the half second that measuring a device takes, once.
+const MEASURED_FROM_BYTES: u64 = 8 << 20;
 /// Groups that an aggregate with keys is taken to make, at most, where nothing tells how many there are.
 const GROUP_COUNT: f64 = 10_000.0;
 
@@ -57,8 +59,11 @@ struct DeviceFacts {
 }
 
 impl HostCuts {
-    /// Asks every device that the statement reads who it is.
-    pub(super) async fn new(context: Arc<StatementContext>) -> Result<Self, Error> {
+    /// Asks every device that the statement reads who it is, and, if splits are to be priced, what it can do.
+    pub(super) async fn new(
+        context: Arc<StatementContext>,
+        prices_splits: bool,
+    ) -> Result<Self, Error> {
         let mut devices = BTreeMap::new();
         for input in context.inputs() {
             for id in input.input.devices() {
@@ -67,8 +72,13 @@ impl HostCuts {
                 }
             }
         }
+        let far = devices.iter().find(|(_, facts)| facts.mode != AttachMode::Embedded);
+        let profile = match far {
+            Some((id, _)) if prices_splits => profile(&context, *id).await?,
+            Some(_) => Profile::assumed(),
+            None => Profile { link: LinkProfile::embedded(), ..Profile::assumed() },
+        };
         let limits = limits(&context, devices.values());
-        let profile = profile(devices.values());
         Ok(Self { context, devices, limits, profile, fragment_count: AtomicUsize::new(0) })
     }
 
@@ -170,6 +180,14 @@ impl CutContext for HostCuts {
         self.profile.clone()
     }
 
+    fn shares_host(&self) -> bool {
+        self.devices.values().all(|facts| facts.mode == AttachMode::Embedded)
+    }
+
+    fn cost_strategy(&self) -> CostStrategy {
+        self.context.settings().cost_strategy
+    }
+
     fn limits(&self) -> Limits {
         self.limits.clone()
     }
@@ -225,13 +243,17 @@ fn limits<'a>(
     }
 }
 
-/// The figures of host, device and link: of several devices, those of one behind a link.
-fn profile<'a>(mut devices: impl Iterator<Item = &'a DeviceFacts>) -> Profile {
-    let assumed = Profile::assumed();
-    if devices.any(|facts| facts.mode != AttachMode::Embedded) {
-        return assumed;
-    }
-    Profile { link: LinkProfile::embedded(), ..assumed }
+/// The figures of host, the device `id` and the link between them. They are measured where the statement reads enough for
+/// the choice to matter; else what is not known is assumed.
+async fn profile(context: &StatementContext, id: DeviceId) -> Result<Profile, Error> {
+    let database = context.database();
+    let bytes: u64 = context.inputs().iter().map(|input| input.input.bytes_left()).sum();
+    let known = if bytes >= MEASURED_FROM_BYTES {
+        Some(database.profile(id, false).await?)
+    } else {
+        database.known_profile(id).await?
+    };
+    Ok(known.map_or_else(Profile::assumed, |known| Profile::clone(&known)))
 }
 
 /// The share of a scan that cannot be cut.

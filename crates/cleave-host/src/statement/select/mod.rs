@@ -54,7 +54,7 @@ use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
-use crate::settings::Settings;
+use crate::settings::{JoinOrder, Settings};
 use host_cuts::HostCuts;
 use result_names::ResultNames;
 
@@ -121,8 +121,14 @@ async fn plan(
     check_tables(&state, &context, &statement)?;
     let logical = state.statement_to_plan(statement).await?;
     let logical = state.optimize(&logical)?;
-    let Reordered { plan: logical, estimates } = reorder_joins(logical, &*context)?;
-    context.expect(|known| known.extend(estimates));
+    let logical = match settings.join_order {
+        JoinOrder::Written => logical,
+        JoinOrder::Auto => {
+            let Reordered { plan, estimates } = reorder_joins(logical, &*context)?;
+            context.expect(|known| known.extend(estimates));
+            plan
+        }
+    };
     // The new joins need their conditions lowered and their columns narrowed again.
     let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
         vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
@@ -134,7 +140,8 @@ async fn plan(
         physical
     };
     index_offers::offer_indexes(&physical, &context)?;
-    let cuts = HostCuts::new(Arc::clone(&context)).await?;
+    let prices_splits = price_all || split == Split::Auto;
+    let cuts = HostCuts::new(Arc::clone(&context), prices_splits).await?;
     let cuts = place_cuts(physical, split, price_all, &cuts).map_err(|error| match error {
         PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
         PlaceCutsError::Plan(error) => Error::from(error),

@@ -322,7 +322,7 @@ fn auto_cuts_where_fewer_bytes_cross() {
     let told = Told { result_bytes: vec![2e7], ..Told::default() };
     let placed = place_cuts(scan("t", None, 1), Split::Auto, false, &told).unwrap();
     assert_eq!(names(&placed.plan), ["TableScanExec"]);
-    assert!(placed.decisions[0].reason.contains("h0 would take"), "{}", placed.decisions[0]);
+    assert!(placed.decisions[0].reason.contains("clearly sooner: h0 "), "{}", placed.decisions[0]);
     assert!(placed.priced[0].is_chosen);
 }
 
