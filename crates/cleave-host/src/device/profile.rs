@@ -83,7 +83,7 @@ impl Database {
             return Ok(Arc::clone(profile));
         }
         let profile = self.measure(&device, again).await?;
-        let key = key_of(&device, &device.identity().await?);
+        let key = key_of(&device, device.identity().await?.as_ref());
         // Who cannot write it measures again next time.
         drop(write(&self.profile_path(id), &key, &profile));
         let profile = Arc::new(of_mode(profile, device.mode()));
@@ -102,7 +102,7 @@ impl Database {
         }
         let mut known = device.profile.lock().await;
         if known.is_none() {
-            let key = key_of(&device, &device.identity().await?);
+            let key = key_of(&device, device.identity().await?.as_ref());
             let stored = read(&self.profile_path(id), &key);
             *known = stored.map(|profile| Arc::new(of_mode(profile, device.mode())));
         }
