@@ -50,7 +50,7 @@ const TABLES: &str = "
     INSERT INTO keyword VALUES (1, 1, 'murder', 0.5), (2, 2, NULL, NULL);";
 
 /// Statements whose leaves, filters, projections, aggregates and orders are of many kinds.
-const QUERIES: [&str; 18] = [
+const QUERIES: [&str; 21] = [
     "SELECT * FROM title",
     "SELECT title FROM title WHERE year BETWEEN 1990 AND 2000 AND title LIKE '%one%'",
     "SELECT id FROM title WHERE note IS NULL OR note NOT IN ('a', 'b', 'c')",
@@ -68,6 +68,9 @@ const QUERIES: [&str; 18] = [
     "SELECT t.id FROM title t, keyword k WHERE t.id = k.movie_id AND k.word = 'murder'",
     "SELECT t.year, count(*) FROM title t JOIN keyword k ON t.id = k.movie_id GROUP BY t.year",
     "SELECT id FROM title WHERE id IN (SELECT movie_id FROM keyword WHERE weight > 0.1)",
+    "SELECT t.id, k.word FROM title t LEFT JOIN keyword k ON t.id = k.movie_id AND length(k.word) < t.year",
+    "SELECT count(*) FROM title t JOIN keyword k ON t.rating > k.weight",
+    "SELECT t.id FROM title t, keyword k WHERE NOT EXISTS (SELECT 1 FROM keyword o WHERE o.movie_id = t.id)",
     "SELECT id FROM title WHERE year IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)",
 ];
 

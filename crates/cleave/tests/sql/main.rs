@@ -1,7 +1,7 @@
 //! SQL in, rows out: every file of `cases/` runs under every stack and split, embedded and across a link.
 //!
-//! One script, one expected result: a cut may change where work is done, never what comes out. Configurations
-//! `every_split` and `remote_every_split` run each query again under every split that it has. Files
+//! One script, one expected result: a cut may change where work is done, never what comes out. Configuration
+//! `remote_every_split` runs each query again under every split that it has. Files
 //! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -41,7 +41,7 @@ const EVERY: &str = "every";
 const JOIN_COUNT_MAX: usize = 8;
 
 /// Name, settings, and on what kind of device the tables lie.
-const CONFIGURATIONS: [(&str, SettingList, On); 14] = [
+const CONFIGURATIONS: [(&str, SettingList, On); 13] = [
     ("blk", &[("stack", "blk")], On::Embedded),
     ("native", &[("stack", "native")], On::Embedded),
     ("host", &[("split", "host")], On::Embedded),
@@ -56,7 +56,6 @@ const CONFIGURATIONS: [(&str, SettingList, On); 14] = [
     ("remote_blk", &[("stack", "blk")], On::Remote),
     ("remote_native", &[("stack", "native"), ("threads", "1")], On::Remote),
     ("remote_h0", &[("split", "h0")], On::Remote),
-    ("every_split", &[("split", EVERY)], On::Embedded),
     ("remote_every_split", &[("split", EVERY)], On::Remote),
     ("divided", &[("default_tablets", "5")], On::Divided),
     ("divided_h0", &[("default_tablets", "5"), ("split", "h0"), ("threads", "1")], On::Divided),
