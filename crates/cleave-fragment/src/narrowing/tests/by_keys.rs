@@ -178,6 +178,23 @@ fn what_does_not_pay_or_fit_is_gone_without() {
 }
 
 #[test]
+fn a_key_of_many_rows_is_known_by_the_fences_alone() {
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..50_000).map(|n| n / 40_000)));
+    let key = IndexKey::new(vec![KeyColumn::ascending(DataType::Int64)], false).unwrap();
+    let (media, run) = index(&[values], &key);
+    let source = MediaPages::new(media);
+    for (thrift, reads) in [(Thrift::Reads, false), (Thrift::None, true)] {
+        let narrowing = by_keys(keys(1, thrift), run.clone());
+        let pass = NarrowedInput::new(vec![narrowing], &morsels(50)).unwrap().of_pass(0);
+        let equal: Arc<dyn PhysicalExpr> =
+            Arc::new(BinaryExpr::new(column("k", 0), Operator::Eq, lit(0_i64)));
+        let figures = block_on(resolve(&pass, &scan(Some(equal)), &source, &unbounded())).unwrap();
+        assert!(figures.len() == 1 && (figures[0].pages_read > 0) == reads, "{figures:?}");
+        assert_eq!(found(&pass, 50).map(|hits| hits.len()), reads.then_some(40_000));
+    }
+}
+
+#[test]
 fn what_is_sent_has_only_the_pages_that_may_have_the_keys() {
     let (media, run) = spread();
     let source = MediaPages::new(media);
