@@ -223,12 +223,11 @@ impl<'a> LookUp<'a> {
 
     /// As long as nothing was read.
     fn figures(&self) -> IndexFigures {
-        let narrowing = &self.choice.narrowing;
-        let runs = narrowing.parts.iter().flat_map(|part| &part.runs);
+        let keys = self.choice.narrowing.keys.as_ref();
         IndexFigures {
-            index: narrowing.keys.as_ref().map(|keys| keys.index.clone()).unwrap_or_default(),
+            index: keys.map(|keys| keys.index.clone()).unwrap_or_default(),
             keys: self.ranges.len() as u64,
-            pages: runs.map(|run| run.pages.len() as u64).sum(),
+            pages: keys.map_or(0, |keys| keys.page_count),
             ..IndexFigures::default()
         }
     }

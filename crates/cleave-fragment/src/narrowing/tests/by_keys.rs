@@ -57,6 +57,7 @@ fn keys(column: u32, thrift: Thrift) -> ScanKeys {
         descending: false,
         nulls_first: false,
         rows_per_key: 1,
+        page_count: 77,
         thrift,
     }
 }
@@ -95,8 +96,7 @@ fn found(pass: &NarrowedPass, page_count: u32) -> Option<Vec<u64>> {
 #[test]
 fn keys_of_a_filter_find_its_rows_on_few_pages_of_the_index() {
     let (media, run) = spread();
-    let page_count = run.pages.len() as u64;
-    assert!(page_count > 8, "{page_count}");
+    assert!(run.pages.len() > 8, "{run:?}");
     let input =
         NarrowedInput::new(vec![by_keys(keys(1, Thrift::None), run)], &morsels(50)).unwrap();
     let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(17), None, Some(4_000), Some(17)]));
@@ -109,7 +109,7 @@ fn keys_of_a_filter_find_its_rows_on_few_pages_of_the_index() {
     assert_eq!(found(&pass, 50), Some(expected));
     let [figures] = figures.as_slice() else { panic!("{figures:?}") };
     assert_eq!((figures.used, figures.keys, figures.entries), (1, 2, 10));
-    assert!(figures.pages_read <= 3 && figures.pages == page_count, "{figures:?}");
+    assert!(figures.pages_read <= 3 && figures.pages == 77, "{figures:?}");
     assert!(input.is_in_force());
 }
 
