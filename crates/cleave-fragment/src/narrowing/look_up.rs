@@ -240,6 +240,7 @@ impl<'a> LookUp<'a> {
     ) -> Result<(Option<Hits>, IndexFigures)> {
         let memory = MemoryConsumer::new("rows that an index found").register(asked.memory);
         let mut figures = self.figures();
+        let wanted_count = self.pages().count() as u64;
         let mut parts = Vec::with_capacity(self.wanted.len());
         let range_bytes = |range: &KeyRange| {
             RANGE_BYTES + range.from.len() + range.below.as_ref().map_or(0, Vec::len)
@@ -270,8 +271,10 @@ impl<'a> LookUp<'a> {
                     figures.pages_read += 1;
                     let found = vids.get(before..).unwrap_or_default();
                     figures.entries += found.len() as u64;
+                    // What was read to its end is used, whatever it cost.
                     if let Some(meter) = &mut meter
                         && !meter.goes_on(place, found)
+                        && figures.pages_read < wanted_count
                     {
                         figures.given_up = 1;
                         return Ok((None, figures));
