@@ -4,6 +4,8 @@ A time-out is `factor` times what host-only took, at least a second, and a kille
 way once, each round beginning with another way, so that what drifts over time falls on all of them.
 """
 
+import time
+
 from . import figures, ways
 
 STACK_QUERIES = ["8c", "17b", "32b"]
@@ -25,7 +27,8 @@ class Bench:
         """The record of one run: from the results, if it is there, or made now."""
         name, sql = query
         head = {"build": self.build, "commit": self.commit, "experiment": experiment, **self.place.figures(),
-                "data_bytes": self.place.data.bytes(), "query": name, "way": way.name, "settings": way.settings, "run": run}
+                "data_bytes": self.place.data.bytes(), "query": name, "way": way.name, "settings": way.settings, "run": run,
+                "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         if found := self.results.find(head):
             return found
         record, rows = self.place.run(way, sql, with_rows, limit_seconds, analyze)

@@ -25,6 +25,7 @@ from . import figures
 
 csv.field_size_limit(1 << 26)  # a plan is one field, and longer than what csv takes unasked
 
+
 class Data:
     """An IMDb-like database of some scale, whose tables lie on the testbed's device."""
 
