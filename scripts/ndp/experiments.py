@@ -111,7 +111,7 @@ def quality(bench, queries):
             record = bench.measure("quality", query, way, 1, bench.host_limit_seconds, analyze=False)
             if record["error_kind"] == "not there":
                 # A version with one strategy has no setting for it.
-                way = ways.Way("explain-only", {"split": "auto"})
+                way = ways.Way("explain-auto", {"split": "auto"})
                 bench.measure("quality", query, way, 1, bench.host_limit_seconds, analyze=False)
                 break
 

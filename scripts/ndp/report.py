@@ -17,7 +17,7 @@ from . import figures, results, svg, ways
 FIELDS = ["build", "commit", "at", "timing", "experiment", "scale", "link", "device_share", "host_share", "pool_bytes",
           "data_bytes", "query", "way", "run", "planning_ms", "execution_ms", "total_ms", "wall_ms", "rows", "rows_checksum",
           "rows_equal", "media_bytes", "to_host_bytes", "to_device_bytes", "host_memory_bytes", "host_cpu_ms", "device_cpu_ms",
-          "host_waited_ms", "devices_stalled_ms", "chosen", "predicted_ms", "error_kind", "error"]
+          "host_process_cpu_ms", "device_process_cpu_ms", "host_waited_ms", "devices_stalled_ms", "chosen", "predicted_ms", "error_kind", "error"]
 FAILURES = {"time-out": "T", "cannot": "–", "error": "!", "not there": "–"}
 COMPARED = ["host", "equal", "free-disk", "blk", "native", "ndp", "auto"]
 HEAT = [("better3", "3x and more"), ("better2", "1.5x"), ("better1", "faster"), ("par", "on par, 5 %"),
@@ -189,7 +189,7 @@ def chosen_rows(view):
                 if record["error_kind"]:
                     continue
                 time = forced.get(record["chosen"])
-                columns[way.removeprefix("explain-")] = (record["chosen"] or "?", time and time / min(forced.values()))
+                columns[way.removeprefix("explain-") + ", plan"] = (record["chosen"] or "?", time and time / min(forced.values()))
         found[query] = columns
     return found
 
@@ -367,7 +367,7 @@ def compared_picture(view, experiment, head, title):
 
 
 def timeline_pictures(view, title):
-    """Where the time of the median run goes, split by split."""
+    """Where the time of the median run goes, split by split. The first run is left out, whose process made rows too, to compare."""
     host, device = [], []
     for query in view.queries("timeline"):
         for way in sorted(view.ways("timeline"), key=ways.split_order):
@@ -376,16 +376,21 @@ def timeline_pictures(view, title):
                 if failed := view.runs("timeline", query, way):
                     host.append((way, {"planning": failed[0]["error_kind"]}))
                 continue
+            runs = [run for run in runs if run["run"] > 1] or runs
             run = sorted(runs, key=lambda run: run["total_ms"])[(len(runs) - 1) // 2]
             # Waits are summed over fragments, which may wait at the same time.
             waits = min(run["host_waited_ms"], run["execution_ms"])
             host.append((way, parts(planning=run["planning_ms"], works=run["execution_ms"] - waits, waits=waits)))
-            device.append((way, parts(CPU=run["device_cpu_ms"], stalled=run["devices_stalled_ms"])))
+            fragments = run["device_cpu_ms"]
+            # The whole process has served pages too.
+            serving = max(run["device_process_cpu_ms"] - fragments, 0.0) if "device_process_cpu_ms" in run else 0.0
+            device.append((way, parts(fragments=fragments, serving=serving, stalled=run["devices_stalled_ms"])))
     return {"host": svg.bars("The host's time, split by split", host, ["planning", "works", "waits"], stacked=True, notes=[
                 title, "The median run. waits: for rows of fragments, summed over fragments, at most the whole execution; reading "
                 "pages counts as work."]),
-            "device": svg.bars("The device's time, split by split", device, ["CPU", "stalled"], stacked=True, notes=[
-                title, "The median run. CPU: seconds of all its threads; stalled: all slots of the ring were full."])}
+            "device": svg.bars("The device's time, split by split", device, ["fragments", "serving", "stalled"], stacked=True, notes=[
+                title, "The median run. fragments: CPU time of fragments; serving: all else that the device's process used of the "
+                "processor, pages and TLS above all;", "stalled: all slots of the ring were full."])}
 
 
 def parts(**values):

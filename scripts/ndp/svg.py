@@ -27,7 +27,7 @@ def heat_map(title, rows, columns, cell, legend, notes=()):
     """A cell for each row and column. `cell(row, column)` gives (class, text, whether it is framed, what hovering shows),
     or None where there is nothing."""
     left = 12 + 7 * max([len(row) for row in rows] + [4])
-    width, height, top = 46, 20, 64
+    width, height, top = 54, 20, 64
     body = []
     for x, column in enumerate(columns):
         body.append(text(left + x * width + width / 2, top - 6, column, anchor="middle"))
