@@ -117,9 +117,13 @@ def matrix_rows(view):
                "other_rows": [record["way"] for record in checked if not record["rows_equal"]],
                "failed": {record["way"]: record["error_kind"] for record in view.records if record["experiment"] == "matrix"
                           and record["query"] == query and record["error_kind"]}}
+        # A run of `auto` that failed counts against it, or its worst queries would be its best.
+        attempts = view.runs("matrix", query, "auto")
+        row["auto_failed"] = next((record["error_kind"] for record in attempts if record["error_kind"]), None)
+        row["auto_tried"] = bool(attempts)
         if auto:
             row |= {"auto_ms": figures.median(auto), "auto_interval": figures.interval(auto),
-                    "auto_chose": view.runs("matrix", query, "auto")[0].get("chosen"),
+                    "auto_chose": attempts[0].get("chosen"),
                     "auto_over_best": figures.median(auto) / best_of, "speed_up": host_ms / figures.median(auto),
                     "regression": figures.is_regression(auto, host)}
         for way, name in (("equal", "equal"), ("free-disk", "free_disk")):
@@ -145,21 +149,25 @@ def forced_times(view, query):
 def judge(view, rows):
     """The figures that the matrix is judged by."""
     judged = [row for row in rows if "auto_ms" in row]
+    of_auto = [row for row in rows if row["auto_tried"]]
     good = [figures.verdict(row["host_ms"] / time) in ("par", "better") for row in rows
             for split, time in forced_times(view, row["query"]).items() if split != "host"]
     # A split that failed, or gave other rows, is no success; one that the statement does not have is no split.
     tried = sum(1 for row in rows for (experiment, query, way), runs in view.by.items() if (experiment, query) ==
                 ("matrix", row["query"]) and way != "host" and 0 in runs and runs[0]["error_kind"] not in ("cannot", "not there"))
     failed = sum(1 for row in rows for way, kind in row["failed"].items() if kind in ("time-out", "error"))
-    verdicts = [figures.verdict(row["speed_up"]) for row in judged]
     missed = [max(record["prediction"]["finish_ms"] / record["total_ms"], record["total_ms"] / record["prediction"]["finish_ms"])
               for record in view.records if record["experiment"] == "matrix" and record["run"] == 0 and not record["error_kind"]
               and (record.get("prediction") or {}).get("finish_ms") and record["total_ms"]]
     return {
-        "queries": len(rows), "queries_with_auto": len(judged), "runs_min": min([row["runs"] for row in rows] or [0]),
-        "auto_near_best_share": share(row["auto_over_best"] <= figures.AUTO_SHARE_MAX for row in judged),
-        "regressions": [row["query"] for row in judged if row["regression"]],
-        "auto_par_or_better_share": share(kind in ("par", "better") for kind in verdicts),
+        "queries": len(rows), "queries_with_auto": len(of_auto), "runs_min": min([row["runs"] for row in judged] or [0]),
+        "auto_failed": {row["query"]: row["auto_failed"] for row in rows if row["auto_failed"]},
+        "host_failed": [query for query in view.queries("matrix") if view.once(query, "host").get("error_kind")],
+        "auto_near_best_share": share(not row["auto_failed"] and row["auto_over_best"] <= figures.AUTO_SHARE_MAX
+                                      for row in of_auto),
+        "regressions": [row["query"] for row in of_auto if row["auto_failed"] or row["regression"]],
+        "auto_par_or_better_share": share(not row["auto_failed"] and figures.verdict(row["speed_up"]) in ("par", "better")
+                                          for row in of_auto),
         "cells_par_or_better_share": sum(good) / tried if tried else None,
         "speed_up_mean": figures.geometric_mean(row["speed_up"] for row in judged),
         "over_best_mean": figures.geometric_mean(row["auto_over_best"] for row in judged),
@@ -231,6 +239,10 @@ def as_markdown(view, found):
                  f"forced split: {percent(judged['auto_near_best_share'])}; on par with host-only or better: "
                  f"{percent(judged['auto_par_or_better_share'])} (of all forced splits {percent(judged['cells_par_or_better_share'])})",
                  f"- slower than host-only beyond max(5 %, 5 ms) with its whole interval: {', '.join(judged['regressions']) or 'none'}",
+                 *([f"- `auto` failed, which counts against it above and is in no mean: {json.dumps(judged['auto_failed'])}"]
+                   if judged["auto_failed"] else []),
+                 *([f"- host-only failed, so there is nothing to compare: {', '.join(judged['host_failed'])}"]
+                   if judged["host_failed"] else []),
                  f"- geometric means of `auto`: {times(judged['speed_up_mean'])} over host-only, **at equal silicon "
                  f"{times(judged['speed_up_equal_mean'])}**, with a disk that costs nothing {times(judged['speed_up_free_disk_mean'])}; "
                  f"{times(judged['over_best_mean'])} the best forced split's time",

@@ -204,6 +204,16 @@ def a_report_says_what_was_measured(folder):
     equal(round(judged["cells_par_or_better_share"], 3), 0.333)
     equal({path.name.split("-0.1-")[0] for path in folder.glob("*.svg")},
           {"matrix", "quality", "stacks", "two-tables", "timeline-host", "timeline-device"})
+    # Where `auto` was ended by its time-out, it is neither near the best nor on par, and it is a regression.
+    store = results.Results(folder)
+    for record in [record for record in store.records.values() if record["experiment"] == "matrix" and record["run"] == 3]:
+        if record["way"] == "auto":
+            store.add(record | {"error_kind": "time-out", "error": "killed"})
+    with contextlib.redirect_stdout(io.StringIO()):
+        report.write(folder)
+    judged = json.loads((folder / "summary.json").read_text())[0]["judged"]
+    equal([judged[name] for name in ("auto_near_best_share", "auto_par_or_better_share", "regressions", "auto_failed")],
+          [0.0, 0.0, ["1a"], {"1a": "time-out"}])
     for path in folder.glob("*.svg"):
         xml.fromstring(path.read_text())
     with open(folder / "measurements.csv") as file:
