@@ -139,4 +139,7 @@ def timeline(bench, queries):
 
 
 def chosen(queries, names):
+    """Those of an experiment's own queries that are there; it is said which are not."""
+    if missing := [name for name in names if name not in dict(queries)]:
+        print(f"  not among the queries, and so not measured: {', '.join(missing)}", flush=True)
     return [query for query in queries if query[0] in names]
