@@ -90,6 +90,7 @@ class Place:
             if self.verify:
                 self.bed.verify()
             self.bed.start_device()
+            self.profile()
             # The program's own pages come into memory here, in no measurement.
             testbed.output(self.bed.host, self.command(["-c", "SELECT 1"]))
             start = time.monotonic()
@@ -103,6 +104,13 @@ class Place:
 
     def __exit__(self, *_):
         self.bed.__exit__()
+
+    def profile(self):
+        """Has both sides measured under the limits of this place: those that are known may be of another."""
+        command = [bench.CLEAVE, "device", "profile", "far", "--again", "--db", self.data.database]
+        groups = self.bed.host_cgroups
+        subprocess.run(testbed.as_text(testbed.in_namespace(self.bed.host, command)), check=True,
+                       stdout=subprocess.DEVNULL, preexec_fn=lambda: testbed.enter_cgroups(groups))
 
     def figures(self):
         """What names this place in a record."""

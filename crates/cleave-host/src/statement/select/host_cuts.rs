@@ -36,7 +36,7 @@ use crate::error::Error;
 /// many there are.
 const KEYS_KEEP: f64 = 0.25;
 /// A statement that reads at least so many bytes is worth the half second that measuring a device takes, once.
-const MEASURED_FROM_BYTES: u64 = 8 << 20;
+const MEASURED_FROM_BYTES: u64 = 256 << 10;
 /// Groups that an aggregate with keys is taken to make, at most, where nothing tells how many there are.
 const GROUP_COUNT: f64 = 10_000.0;
 
