@@ -55,12 +55,12 @@ pub struct FragmentCounters {
     pub morsels: AtomicU64,
     /// Pages decoded.
     pub pages: AtomicU64,
-    /// Rows decoded, before any predicate.
+    /// Rows looked at, before any predicate: those that an index found, or all of a page.
     pub rows: AtomicU64,
 }
 
 impl FragmentCounters {
-    /// Records a morsel of `pages` pages with `rows` rows.
+    /// Records a morsel of `pages` pages, of which `rows` rows are looked at.
     pub(crate) fn add_morsel(&self, pages: u64, rows: u64) {
         self.morsels.fetch_add(1, Ordering::Relaxed);
         self.pages.fetch_add(pages, Ordering::Relaxed);

@@ -34,13 +34,6 @@ pub struct Morsel {
     pub pages: Vec<MorselPage>,
 }
 
-impl Morsel {
-    /// Rows on all pages, dead versions included.
-    pub fn row_count(&self) -> u64 {
-        self.pages.iter().map(|page| u64::from(page.page.row_count)).sum()
-    }
-}
-
 /// Hands out morsels, each exactly once a pass.
 ///
 /// An engine may read an input again: a recursive query once a round, a join whose build side outgrew its

@@ -486,7 +486,7 @@ impl fmt::Display for Values {
             Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
             Self::Split => write!(
                 formatter,
-                "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, each of these with a + behind it, ndp, auto"
+                "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"
             ),
             Self::Only(only) => write!(formatter, "allowed is only {only} in this version"),
             Self::ReadOnly(value) => write!(formatter, "it is {value} and cannot be changed"),

@@ -227,7 +227,9 @@ struct ScanKeysProto {
     nulls_first: bool,
     #[prost(uint64, tag = "5")]
     rows_per_key: u64,
-    #[prost(uint32, tag = "6")]
+    #[prost(uint64, tag = "6")]
+    page_count: u64,
+    #[prost(uint32, tag = "7")]
     thrift: u32,
 }
 
@@ -644,6 +646,7 @@ fn narrowing_to_proto(narrowing: Narrowing) -> NarrowingProto {
         descending: keys.descending,
         nulls_first: keys.nulls_first,
         rows_per_key: keys.rows_per_key,
+        page_count: keys.page_count,
         thrift: keys.thrift.code(),
     });
     NarrowingProto {
@@ -674,6 +677,7 @@ fn narrowing_from_proto(narrowing: NarrowingProto) -> Decoded<Narrowing> {
             descending: keys.descending,
             nulls_first: keys.nulls_first,
             rows_per_key: keys.rows_per_key,
+            page_count: keys.page_count,
             thrift,
         })
     };

@@ -134,7 +134,7 @@ pub struct RunReport {
     pub pages_read: u64,
     /// Morsels that it took.
     pub morsels: u64,
-    /// Rows that it decoded, before any predicate.
+    /// Rows that it looked at, before any predicate: those that an index found, or all of a page.
     pub rows_scanned: u64,
     /// CPU time of the threads that worked for it, summed over copies and page reads.
     pub cpu: Duration,

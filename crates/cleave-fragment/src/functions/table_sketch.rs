@@ -28,12 +28,17 @@ use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
 use prost::Message;
 
 mod distinct;
+mod key_counts;
 mod sample;
 #[cfg(test)]
 mod tests;
 
 use distinct::Registers;
+use key_counts::KeyCounts;
 use sample::{RowSample, cut_long_values};
+
+/// Bytes that the counts of a column's values take, about.
+const KEY_BYTES: usize = 2 * key_counts::KEY_COUNT * 24;
 
 /// Bytes to which texts and byte strings are cut in the sample and in the ends.
 pub const VALUE_BYTES_MAX: usize = sample::VALUE_BYTES_MAX;
@@ -58,6 +63,11 @@ pub struct ColumnSketch {
     pub distinct_count: f64,
     /// The least and the greatest value; empty where there is none or its type has no order.
     pub ends: ArrayRef,
+    /// Hashes of some of its values, ascending, and how many rows have each: of all values whose hash lies below
+    /// `key_threshold`.
+    pub key_counts: Vec<(u64, u64)>,
+    /// Above all hashes in `key_counts`.
+    pub key_threshold: u64,
     /// The column's values, NULLs too, of rows drawn with equal chances. The rows are the same for all columns.
     pub sample: ArrayRef,
 }
@@ -78,6 +88,8 @@ impl TableSketch {
             value_bytes: column.value_bytes,
             distinct_count: column.registers.estimate(),
             ends: column.ends,
+            key_threshold: column.keys.threshold(),
+            key_counts: column.keys.counts().iter().map(|(hash, count)| (*hash, *count)).collect(),
             sample,
         });
         Ok(Self { row_count: state.row_count, columns: columns.collect() })
@@ -164,6 +176,7 @@ struct ColumnState {
     null_count: u64,
     value_bytes: u64,
     registers: Registers,
+    keys: KeyCounts,
     ends: ArrayRef,
 }
 
@@ -187,6 +200,12 @@ struct ColumnSummary {
     value_bytes: u64,
     #[prost(bytes = "vec", tag = "3")]
     registers: Vec<u8>,
+    #[prost(fixed64, tag = "4")]
+    key_threshold: u64,
+    #[prost(fixed64, repeated, tag = "5")]
+    key_hashes: Vec<u64>,
+    #[prost(uint64, repeated, tag = "6")]
+    key_counts: Vec<u64>,
 }
 
 impl State {
@@ -195,6 +214,7 @@ impl State {
             null_count: 0,
             value_bytes: 0,
             registers: Registers::new(),
+            keys: KeyCounts::new(),
             ends: arrow::array::new_empty_array(data_type),
         });
         Self { row_count: 0, columns: columns.collect(), sample: RowSample::new(types) }
@@ -214,6 +234,7 @@ impl State {
             own.null_count = own.null_count.saturating_add(other.null_count);
             own.value_bytes = own.value_bytes.saturating_add(other.value_bytes);
             own.registers.merge(&other.registers);
+            own.keys.merge(&other.keys);
             own.widen(&other.ends)?;
         }
         self.sample.merge(other.sample)
@@ -222,6 +243,7 @@ impl State {
     /// The parts, in the order of [`state_fields`].
     fn parts(&mut self) -> Result<Vec<ScalarValue>> {
         self.sample.settle()?;
+        self.columns.iter_mut().for_each(|column| column.keys.settle());
         let summary = Summary {
             row_count: self.row_count,
             threshold: self.sample.threshold(),
@@ -232,6 +254,9 @@ impl State {
                     null_count: column.null_count,
                     value_bytes: column.value_bytes,
                     registers: column.registers.bytes().to_vec(),
+                    key_threshold: column.keys.threshold(),
+                    key_hashes: column.keys.counts().keys().copied().collect(),
+                    key_counts: column.keys.counts().values().copied().collect(),
                 })
                 .collect(),
         };
@@ -275,6 +300,14 @@ impl State {
             let Some(registers) = Registers::of_bytes(&column.registers) else {
                 return exec_err!("a sketch has {} registers", column.registers.len());
             };
+            let keys =
+                KeyCounts::of_parts(column.key_threshold, &column.key_hashes, &column.key_counts);
+            let Some(keys) = keys else {
+                return exec_err!(
+                    "a sketch's {} counted values make no sense",
+                    column.key_hashes.len()
+                );
+            };
             let ends = list_at(ends, row)?;
             if !matches!(ends.len(), 0 | 2) || ends.null_count() > 0 {
                 return exec_err!("a sketch has {} ends", ends.len());
@@ -284,6 +317,7 @@ impl State {
                 null_count: column.null_count,
                 value_bytes: column.value_bytes,
                 registers,
+                keys,
                 ends,
             });
         }
@@ -297,7 +331,7 @@ impl ColumnState {
         let null_count = values.logical_null_count();
         self.null_count += null_count as u64;
         self.value_bytes += value_bytes(values, values.len() - null_count);
-        self.registers.add(values)?;
+        self.registers.add(values, &mut self.keys)?;
         if null_count < values.len() {
             self.widen(values)?;
         }
@@ -392,7 +426,7 @@ impl Accumulator for State {
     fn size(&self) -> usize {
         let ends = self.columns.iter().map(|column| column.ends.get_array_memory_size());
         size_of_val(self)
-            + self.columns.len() * (size_of::<ColumnState>() + distinct::REGISTER_COUNT)
+            + self.columns.len() * (size_of::<ColumnState>() + distinct::REGISTER_COUNT + KEY_BYTES)
             + ends.sum::<usize>()
             + self.sample.bytes()
     }

@@ -62,7 +62,16 @@ struct LookUp<'a> {
     wanted: Vec<Vec<Wanted>>,
 }
 
-type Wanted = Vec<(PageRef, Range<usize>)>;
+/// The pages of a run that may hold some of the ranges.
+type Wanted = Vec<WantedPage>;
+
+/// A page, and which of the ranges it may hold.
+struct WantedPage {
+    page: PageRef,
+    ranges: Range<usize>,
+    /// All of its entries lie in them, as its fences tell.
+    is_whole: bool,
+}
 
 /// Counts what a look-up by keys finds.
 struct Meter<'a> {
@@ -142,7 +151,7 @@ fn only(run: &IndexPages, wanted: &Wanted) -> IndexPages {
     let mut kept = IndexPages::whole(run.segment, Vec::with_capacity(wanted.len()));
     let mut end = None;
     for (page, fences) in run.pages.iter().zip(run.fences.windows(2)) {
-        if wanted.get(kept.pages.len()).is_some_and(|(wanted, _)| wanted == page) {
+        if wanted.get(kept.pages.len()).is_some_and(|wanted| wanted.page == *page) {
             kept.pages.push(*page);
             kept.fences.extend(fences.first().cloned());
             end = fences.get(1).cloned();
@@ -192,7 +201,7 @@ impl<'a> LookUp<'a> {
     }
 
     fn pages(&self) -> impl Iterator<Item = &PageRef> {
-        self.wanted.iter().flatten().flatten().map(|(page, _)| page)
+        self.wanted.iter().flatten().flatten().map(|wanted| &wanted.page)
     }
 
     /// Whether it pays as far as can be told before anything is read, and how much is saved.
@@ -204,19 +213,21 @@ impl<'a> LookUp<'a> {
             index_page_count: self.pages().count(),
             index_bytes: self.pages().map(|page| page.extent.bytes() as u64).sum(),
         };
-        let hits = self.ranges.len() as f64 * keys.rows_per_key.max(1) as f64;
+        let expected = self.ranges.len() as f64 * keys.rows_per_key.max(1) as f64;
+        let whole = self.wanted.iter().flatten().flatten().filter(|wanted| wanted.is_whole);
+        let certain: f64 = whole.map(|wanted| f64::from(wanted.page.row_count)).sum();
+        let hits = expected.max(certain);
         let touched = worth.pages_touched(hits);
         (worth.pays(hits, touched), worth.saving(hits, touched), worth)
     }
 
     /// As long as nothing was read.
     fn figures(&self) -> IndexFigures {
-        let narrowing = &self.choice.narrowing;
-        let runs = narrowing.parts.iter().flat_map(|part| &part.runs);
+        let keys = self.choice.narrowing.keys.as_ref();
         IndexFigures {
-            index: narrowing.keys.as_ref().map(|keys| keys.index.clone()).unwrap_or_default(),
+            index: keys.map(|keys| keys.index.clone()).unwrap_or_default(),
             keys: self.ranges.len() as u64,
-            pages: runs.map(|run| run.pages.len() as u64).sum(),
+            pages: keys.map_or(0, |keys| keys.page_count),
             ..IndexFigures::default()
         }
     }
@@ -229,6 +240,7 @@ impl<'a> LookUp<'a> {
     ) -> Result<(Option<Hits>, IndexFigures)> {
         let memory = MemoryConsumer::new("rows that an index found").register(asked.memory);
         let mut figures = self.figures();
+        let wanted_count = self.pages().count() as u64;
         let mut parts = Vec::with_capacity(self.wanted.len());
         let range_bytes = |range: &KeyRange| {
             RANGE_BYTES + range.from.len() + range.below.as_ref().map_or(0, Vec::len)
@@ -239,13 +251,12 @@ impl<'a> LookUp<'a> {
         {
             let mut vids = part.rows.clone();
             for (run, wanted) in part.runs.iter().zip(runs) {
-                let page_bytes =
-                    wanted.iter().map(|(page, _)| page.extent.bytes()).max().unwrap_or(0);
+                let page_bytes = wanted.iter().map(|w| w.page.extent.bytes()).max().unwrap_or(0);
                 let ahead_bytes = page_bytes * PAGE_EXPANSION * PAGES_AT_ONCE.min(wanted.len());
-                let pages = wanted.iter().map(|(page, _)| *page).collect();
+                let pages = wanted.iter().map(|wanted| wanted.page).collect();
                 let mut cursor = PageCursor::new(run.segment, pages, PAGES_AT_ONCE);
                 memory.try_resize(held_bytes + bytes_of(&vids) + ahead_bytes)?;
-                for (_, ranges) in wanted {
+                for WantedPage { ranges, .. } in wanted {
                     let Some(block) = cursor.next(asked.pages).await.map_err(external)? else {
                         break;
                     };
@@ -260,8 +271,10 @@ impl<'a> LookUp<'a> {
                     figures.pages_read += 1;
                     let found = vids.get(before..).unwrap_or_default();
                     figures.entries += found.len() as u64;
+                    // What was read to its end is used, whatever it cost.
                     if let Some(meter) = &mut meter
                         && !meter.goes_on(place, found)
+                        && figures.pages_read < wanted_count
                     {
                         figures.given_up = 1;
                         return Ok((None, figures));
@@ -311,7 +324,9 @@ impl<'a> Meter<'a> {
 /// The pages of `run` that may hold some of `ranges`, which ascend and are apart, and which; without fences, all may hold all.
 fn pages_wanted(run: &IndexPages, ranges: &[KeyRange]) -> Wanted {
     if run.fences.is_empty() {
-        return run.pages.iter().map(|page| (*page, 0..ranges.len())).collect();
+        let all =
+            |page: &PageRef| WantedPage { page: *page, ranges: 0..ranges.len(), is_whole: false };
+        return run.pages.iter().map(all).collect();
     }
     let between = run.fences.windows(2).filter_map(|ends| match ends {
         [first, last] => Some((first.as_slice(), last.as_slice())),
@@ -328,7 +343,13 @@ fn pages_wanted(run: &IndexPages, ranges: &[KeyRange]) -> Wanted {
         let start = ranges.partition_point(ends_before);
         let end = ranges.partition_point(begins_by);
         if start < end {
-            wanted.push((*page, start..end));
+            let only = ranges.get(start).filter(|_| start + 1 == end);
+            let is_whole = only.is_some_and(|range| {
+                let ends_behind =
+                    |below: &Vec<u8>| last < below.as_slice() && !below.starts_with(last);
+                range.from.as_slice() <= first && range.below.as_ref().is_none_or(ends_behind)
+            });
+            wanted.push(WantedPage { page: *page, ranges: start..end, is_whole });
         }
     }
     wanted

@@ -33,6 +33,8 @@ pub struct ScanKeys {
     pub nulls_first: bool,
     /// Rows that a key is expected to have; 0: nothing tells.
     pub rows_per_key: u64,
+    /// Pages that the index has, for people; those that cannot have the keys may not be among the narrowing's.
+    pub page_count: u64,
     /// When keys are looked up.
     pub thrift: Thrift,
 }

@@ -44,12 +44,12 @@ use crate::waiting::spawn_blocking_on;
 
 /// Time for one kernel, which runs at least once in it.
 const SLICE: Duration = Duration::from_millis(12);
-/// Time for which all cores work at once.
+/// Time for which one core works, and then all of them at once.
 const TOGETHER: Duration = Duration::from_millis(30);
 /// Rows that kernels work on: few enough for a slow core to be through in time.
 const ROWS: usize = 8192;
 /// Groups, and rows in a join's smaller side.
-const KEYS: i64 = 1024;
+const KEYS: usize = 1024;
 /// Bytes that are copied: more than the nearest caches hold.
 const COPY_BYTES: usize = 4 << 20;
 const SEGMENT: SegmentRef =
@@ -72,17 +72,22 @@ pub async fn measure(threads: &Handle, cores: u32, memory_bytes: u64) -> SidePro
         }
         Err(error) => side.remarks.push(format!("nothing of its cores was measured: {error}")),
     }
-    let working: Vec<_> = (0..cores).map(|_| spawn_blocking_on(threads, spin)).collect();
+    // One after the other, so that others on the machine weigh on both alike.
+    let (alone, together) = (spin_on(threads, 1).await, spin_on(threads, cores).await);
+    if alone > 0.0 && together > 0.0 {
+        side.cores_together = (together / alone).clamp(1.0, cores.max(1).into());
+    }
+    side
+}
+
+/// Operations a second of `count` threads at once.
+async fn spin_on(threads: &Handle, count: u32) -> f64 {
+    let working: Vec<_> = (0..count).map(|_| spawn_blocking_on(threads, spin)).collect();
     let mut rate = 0.0;
     for spun in working {
         rate += spun.await.unwrap_or(0.0);
     }
-    if let Some(alone) = side.figure(Figure::Arithmetic)
-        && rate > 0.0
-    {
-        side.cores_together = (rate / alone).clamp(f64::min(1.0, f64::from(cores)), cores.into());
-    }
-    side
+    rate
 }
 
 /// One thing that is repeated and timed.
@@ -158,7 +163,7 @@ impl Rows {
         // Spread over the range without order, the same everywhere.
         let spread = |row: usize| (row as i64).wrapping_mul(0x9E37_79B9) & 0xF_FFFF;
         let numbers: Int64Array = (0..ROWS).map(|row| Some(spread(row))).collect();
-        let keys: Int64Array = (0..ROWS).map(|row| Some(row as i64 % KEYS)).collect();
+        let keys: Int64Array = (0..ROWS).map(|row| Some((row % KEYS) as i64)).collect();
         let text = |row| format!("entry {} of a table of {} words", spread(row), row % 97);
         let texts: StringArray = (0..ROWS).map(|row| Some(text(row))).collect();
         let text_bytes = texts.values().len();
@@ -170,7 +175,7 @@ impl Rows {
         let columns: Vec<ArrayRef> = vec![Arc::new(numbers), Arc::new(keys), Arc::new(texts)];
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
             .unwrap_or_else(|_| RecordBatch::new_empty(schema));
-        let few = batch.slice(0, batch.num_rows().min(KEYS as usize));
+        let few = batch.slice(0, batch.num_rows().min(KEYS));
         Self { batch, few, text_bytes }
     }
 }

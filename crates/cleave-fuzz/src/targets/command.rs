@@ -302,6 +302,7 @@ fn execute() -> Execute {
                     descending: true,
                     nulls_first: false,
                     rows_per_key: 7,
+                    page_count: 9,
                     thrift: Thrift::Work,
                 }),
                 parts: vec![NarrowedPart {

@@ -13,7 +13,7 @@
 //! Profiles are no part of a commit: a file that is lost or damaged is measured again. In a simulation nothing is measured,
 //! asked or written.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use cleave_fragment::command::{Identity, ReadItem, Reply, Request};
@@ -175,7 +175,7 @@ fn key_of(device: &Device, identity: &Identity) -> String {
     };
     format!(
         "{:032x} {} {} {} {} {:?} host {cores} {}",
-        u128::from_be_bytes(identity.device),
+        u128::from_le_bytes(identity.device),
         identity.build,
         identity.cores,
         identity.fragment_memory_bytes,
@@ -186,7 +186,7 @@ fn key_of(device: &Device, identity: &Identity) -> String {
 }
 
 /// The profile in the file at `path`, if there is one, it is sound, and of `key`.
-fn read(path: &PathBuf, key: &str) -> Option<Profile> {
+fn read(path: &Path, key: &str) -> Option<Profile> {
     let bytes = std::fs::read(path).ok()?;
     let (_, message) = FORMAT.open(&bytes).ok()?;
     let stored = Stored::decode(message).ok().filter(|stored| stored.key == key)?;
@@ -197,7 +197,7 @@ fn read(path: &PathBuf, key: &str) -> Option<Profile> {
     })
 }
 
-fn write(path: &PathBuf, key: &str, profile: &Profile) -> std::io::Result<()> {
+fn write(path: &Path, key: &str, profile: &Profile) -> std::io::Result<()> {
     let stored = Stored {
         key: key.to_owned(),
         host: profile.host.to_bytes(),

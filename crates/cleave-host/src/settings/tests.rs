@@ -68,11 +68,11 @@ fn sizes_take_units() {
 #[test]
 fn a_wrong_value_lists_what_is_allowed() {
     let mut settings = Settings::default();
-    let error = settings.set("split", "h9").unwrap_err();
+    let error = settings.set("split", "h64").unwrap_err();
     assert_eq!(error.sqlstate(), "22023");
     assert_eq!(
         error.to_string(),
-        "setting \"split\" cannot be \"h9\": allowed are host, h0, ndp, auto"
+        "setting \"split\" cannot be \"h64\": allowed are host, h0, h1 to h63, h1+ to h63+, ndp, auto"
     );
     for (name, value, part) in [
         ("threads", "-1", "from 0 to 1024"),

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use arrow::array::AsArray;
+use arrow::datatypes::DataType;
 use cleave_fragment::functions::table_sketch::TableSketch;
 use cleave_fragment::waiting;
-use cleave_plan::statistics::ColumnCounts;
+use cleave_plan::statistics::{ColumnCounts, KeySample};
 use cleave_plan::{ColumnStatistics, RowSample, TableStatistics};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
@@ -94,10 +95,19 @@ fn summarize(
             value_bytes: column.value_bytes,
             distinct_count: column.distinct_count,
         };
-        let statistics = ColumnStatistics::summarize(counts, &column.ends, &column.sample)?;
+        let mut statistics = ColumnStatistics::summarize(counts, &column.ends, &column.sample)?;
+        if joins_by(column.sample.data_type()) {
+            let keys = KeySample::new(column.key_threshold, column.key_counts.clone())?;
+            statistics.keys = Some(Arc::new(keys));
+        }
         columns.insert(*id, statistics);
     }
     Ok(columns)
+}
+
+/// Whether a column of this type is one that tables are joined by: others are, seldom, and their counts take space.
+fn joins_by(data_type: &DataType) -> bool {
+    data_type.is_integer() || matches!(data_type, DataType::FixedSizeBinary(_))
 }
 
 /// `found` with the columns that were analysed before and not now. Of a table without rows, nothing before holds. Rows are

@@ -7,7 +7,9 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use cleave_plan::statistics::KeySample;
 use cleave_plan::{ColumnStatistics, RowSample, TableStatistics};
 use cleave_store::{Format, FrameError, TableSchema};
 use datafusion::arrow::array::{Array, ArrayRef};
@@ -78,6 +80,13 @@ struct Column {
     frequencies: Vec<f64>,
     #[prost(message, repeated, tag = "11")]
     histogram: Vec<Value>,
+    /// Absent where values were not counted.
+    #[prost(fixed64, optional, tag = "12")]
+    key_threshold: Option<u64>,
+    #[prost(fixed64, repeated, tag = "13")]
+    key_hashes: Vec<u64>,
+    #[prost(uint64, repeated, tag = "14")]
+    key_counts: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -127,6 +136,9 @@ pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
         common: column.common.iter().filter_map(|(common, _)| value(common)).collect(),
         frequencies: column.common.iter().map(|(_, frequency)| *frequency).collect(),
         histogram: column.histogram.iter().filter_map(value).collect(),
+        key_threshold: column.keys.as_ref().map(|keys| keys.threshold()),
+        key_hashes: counted(column).map(|(hash, _)| *hash).collect(),
+        key_counts: counted(column).map(|(_, count)| *count).collect(),
     });
     let table = Table {
         table_id,
@@ -137,6 +149,10 @@ pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
         sample: statistics.sample.as_ref().map(sample_message),
     };
     FORMAT.seal(&table.encode_to_vec())
+}
+
+fn counted(column: &ColumnStatistics) -> impl Iterator<Item = &(u64, u64)> {
+    column.keys.iter().flat_map(|keys| keys.counts())
 }
 
 fn sample_message(sample: &RowSample) -> Sample {
@@ -220,6 +236,14 @@ fn decoded(column: Column, data_type: &DataType) -> Result<Option<ColumnStatisti
     {
         return Err(FORMAT.malformed(format!("the fractions of column {}", column.id)));
     }
+    let keys = match column.key_threshold {
+        Some(threshold) if column.key_hashes.len() == column.key_counts.len() => {
+            let counts = column.key_hashes.into_iter().zip(column.key_counts).collect();
+            let keys = KeySample::new(threshold, counts);
+            Some(Arc::new(keys.map_err(|error| FORMAT.malformed(error.to_string()))?))
+        }
+        _ => None,
+    };
     let end = |end: Option<Value>| match end {
         None => Some(None),
         Some(end) => scalar(end, data_type).map(Some),
@@ -242,6 +266,7 @@ fn decoded(column: Column, data_type: &DataType) -> Result<Option<ColumnStatisti
         max,
         common: common.into_iter().zip(column.frequencies).collect(),
         histogram,
+        keys,
     }))
 }
 

@@ -267,3 +267,6 @@ fn of_aggregate(
     output.distinct_counts.resize(plan.schema().fields().len(), None);
     output
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion_common::ScalarValue;
 use datafusion_expr::{col, lit};
 
 use super::*;
-use crate::{ColumnFacts, ColumnStatistics};
+use crate::{ColumnFacts, ColumnStatistics, SampledRows};
 
 struct Facts;
 
@@ -203,4 +204,44 @@ fn negation_complements() {
 fn long_in_list_stays_a_share() {
     let list = (0..1000).map(lit).collect();
     assert!(share(&col("x").in_list(list, false)) <= 1.0);
+}
+
+/// A thousand of 10,000 rows: `a` and `b` are the same in all of them, one of ten values.
+struct Sampled;
+
+impl TableFacts for Sampled {
+    fn row_count(&self, _table: &str) -> Option<f64> {
+        Some(10_000.0)
+    }
+
+    fn distinct_count(&self, _table: &str, _column: &str) -> Option<f64> {
+        Some(10.0)
+    }
+
+    fn sample(&self, table: &str) -> Option<Arc<SampledRows>> {
+        let values: ArrayRef = Arc::new(Int32Array::from_iter_values((0..1000).map(|n| n % 10)));
+        let rows = [("a", Arc::clone(&values)), ("b", values)];
+        let rows = RecordBatch::try_from_iter(rows).unwrap();
+        Some(Arc::new(SampledRows { rows, is_whole: table == "whole" }))
+    }
+}
+
+#[test]
+fn conditions_that_go_together_are_seen_to() {
+    let share = |table: &str, predicates: &[Expr]| {
+        selectivity_of_all(predicates, table, 10_000.0, &Sampled)
+    };
+    let both = |a: i32, b: i32| vec![col("t.a").eq(lit(a)), col("t.b").eq(lit(b))];
+    assert!((share("t", &both(1, 1)) - 0.1).abs() < 1e-9);
+    // Never seen together: fewer than one in a thousand, in a table that is known whole none.
+    let none = share("t", &both(1, 2));
+    assert!(none > 0.0 && none <= 0.5 / 1000.0, "{none}");
+    assert_eq!(share("whole", &both(1, 2)), 0.0);
+    let either = col("a").eq(lit(1)).or(col("b").eq(lit(2)));
+    assert!((share("t", &[either]) - 0.2).abs() < 1e-9);
+    assert!((share("t", &[col("a").lt(col("b") + lit(1))]) - 1.0).abs() < 1e-9);
+    // One that cannot be tried: as if they had nothing in common.
+    let mut unknown = both(1, 1);
+    unknown.push(col("absent").eq(lit(1)));
+    assert!((share("t", &unknown) - 0.001).abs() < 1e-9);
 }

@@ -74,6 +74,13 @@ impl JoinGraph {
         self.factors.push((set, factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX)));
     }
 
+    /// From now on the join of `set` is expected to have so many times as many rows as its sizes and distinct counts say.
+    pub fn scale(&mut self, set: LeafSet, factor: f64) {
+        let known = self.factors.iter().filter(|part| part.0 & !set == 0);
+        let known: f64 = known.map(|(_, factor)| factor).product();
+        self.factors.push((set, (factor / known).clamp(1.0 / FACTOR_MAX, FACTOR_MAX)));
+    }
+
     /// Rows of the join of `set`, at least one.
     pub fn row_count(&self, set: LeafSet) -> f64 {
         self.row_count_raw(set).max(1.0)
@@ -180,5 +187,7 @@ mod tests {
         near(graph.row_count(0b110), 1e3);
         graph.expect(0b111, 7.0);
         near(graph.row_count(0b111), 7.0);
+        graph.scale(0b110, 3.0);
+        near(graph.row_count(0b110), 3e3);
     }
 }

@@ -1,6 +1,6 @@
 //! Takes inner-join trees of a logical plan apart, orders them, and puts them together again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -10,9 +10,10 @@ use datafusion_expr::{Expr, Join, JoinConstraint, JoinType, LogicalPlan, Logical
 
 use super::enumerate::{JoinTree, PAIR_COUNT_MAX, cheapest_order};
 use super::graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
-use super::samples::{KeyColumns, expect_samples};
+use super::samples::{KeyColumns, expect_keys, expect_samples};
 use crate::TableFacts;
 use crate::cardinality::{LeafEstimate, LeafKey, PlanEstimates, estimate_leaf, selectivity};
+use crate::statistics::KeySample;
 
 /// A plan whose inner joins have been ordered.
 #[derive(Debug, Clone)]
@@ -155,6 +156,11 @@ fn graph(parts: &Parts, leaves: &[LeafEstimate], facts: &dyn TableFacts) -> Join
     let classes = parts.classes.iter().map(|class| key_class(class, leaves, facts)).collect();
     let mut graph = JoinGraph::new(row_counts, classes, conditions);
     let keys: Vec<KeyColumns> = parts.classes.iter().map(key_columns).collect();
+    for columns in &keys {
+        let known = counted_keys(columns, leaves, facts);
+        let known = known.iter().map(|(leaf, column)| (*leaf, column.as_ref())).collect();
+        expect_keys(&mut graph, &known);
+    }
     expect_samples(&mut graph, leaves, &keys);
     graph
 }
@@ -193,6 +199,19 @@ fn key_columns(class: &EqualExprs) -> KeyColumns {
         _ => None,
     });
     columns.collect()
+}
+
+/// What was counted of the values of `columns`.
+fn counted_keys(
+    columns: &KeyColumns,
+    leaves: &[LeafEstimate],
+    facts: &dyn TableFacts,
+) -> BTreeMap<usize, Arc<KeySample>> {
+    let of = |(leaf, column): (&usize, &String)| {
+        let table = leaves.get(*leaf)?.table.as_ref()?;
+        Some((*leaf, facts.column(table, column).statistics?.keys.as_ref().map(Arc::clone)?))
+    };
+    columns.iter().filter_map(of).collect()
 }
 
 /// Tells what is expected of the leaves and of every part of `order`.

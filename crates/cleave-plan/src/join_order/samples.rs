@@ -1,5 +1,9 @@
-//! Joins with tables whose rows ANALYZE has kept all: samples of leaves in, the sizes of their joins out.
+//! What samples say of joins: what ANALYZE kept of tables and columns in, sizes of joins out.
 //!
+//! [`expect_keys`]: columns of one class have values that come together. Films with many keywords have many roles too; a
+//! table has some of the films only. The rows of some values were counted, of the same ones in every column.
+//!
+//! [`expect_samples`]: tables whose rows ANALYZE has kept all.
 //! Which kind, role or country a row has is seldom drawn evenly: a condition on a small table keeps one of its hundred
 //! rows and half of the rows that refer to it. The sample of the larger table is joined with all rows of the small ones, each
 //! with its leaf's conditions; what is left of it is the share that the join leaves.
@@ -12,11 +16,14 @@ use datafusion_common::arrow::row::{OwnedRow, RowConverter, SortField};
 
 use super::graph::{JoinGraph, LeafSet};
 use crate::cardinality::LeafEstimate;
+use crate::statistics::{KeySample, together};
 
 /// Fewer rows of a leaf than this say nothing of its joins: then all rows of its table's sample count.
 const MATCHING_MIN: usize = 10;
 /// Small tables that are looked at together.
 const SMALL_COUNT_MAX: usize = 4;
+/// Columns of one class that are looked at together.
+const COLUMN_COUNT_MAX: usize = 7;
 /// Fewer joined rows than this do not tell whether two joins go together.
 const TOGETHER_MIN: f64 = 5.0;
 /// Of rows none of which joins, those that are expected to: about half of one.
@@ -24,6 +31,23 @@ const NO_MATCH: f64 = 0.5;
 
 /// The column of each leaf that is in a class, by leaf; without those that are no column of the table.
 pub(super) type KeyColumns = BTreeMap<usize, String>;
+
+/// Tells `graph` what the counted values of the columns of one class, by leaf, say of their joins.
+pub(super) fn expect_keys(graph: &mut JoinGraph, columns: &BTreeMap<usize, &KeySample>) {
+    let columns: Vec<(usize, &KeySample)> =
+        columns.iter().map(|(leaf, keys)| (*leaf, *keys)).collect();
+    let columns = columns.get(..COLUMN_COUNT_MAX).unwrap_or(&columns);
+    let mut choices: Vec<u32> = (1..1_u32 << columns.len()).collect();
+    choices.sort_by_key(|choice| choice.count_ones());
+    for choice in choices.into_iter().filter(|choice| choice.count_ones() > 1) {
+        let chosen = || (0..).zip(columns).filter(|(place, _)| choice & (1 << place) != 0);
+        let keys: Vec<&KeySample> = chosen().map(|(_, (_, keys))| *keys).collect();
+        if let Some(factor) = together(&keys) {
+            let set = chosen().fold(0, |set: LeafSet, (_, (leaf, _))| set | (1 << leaf));
+            graph.scale(set, factor);
+        }
+    }
+}
 
 /// Tells `graph` what the samples of `leaves` say; `keys` are the columns of each of its classes.
 pub(super) fn expect_samples(graph: &mut JoinGraph, leaves: &[LeafEstimate], keys: &[KeyColumns]) {

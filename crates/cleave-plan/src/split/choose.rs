@@ -54,7 +54,11 @@ pub(super) fn choose(plan: &NumberedPlan, keys: &[BuildKeys], context: &dyn CutC
     let mut order: Vec<usize> = (0..priced.len()).collect();
     order.sort_by(|a, b| priced[*a].prediction.finish.total_cmp(&priced[*b].prediction.finish));
     for place in order.into_iter().take(BETTERED_COUNT) {
-        if let Some(better) = pricing.better(&priced[place]) {
+        let better = pricing.better(&priced[place]);
+        let is_new = |better: &Priced| {
+            !priced.iter().any(|known| known.candidate.roots == better.candidate.roots)
+        };
+        if let Some(better) = better.filter(is_new) {
             priced.push(better);
         }
     }
@@ -161,6 +165,9 @@ impl<'a> Pricing<'a> {
                     continue;
                 }
                 roots.insert(leaf);
+            }
+            if roots.is_empty() {
+                continue;
             }
             let split = Split::Hybrid { joins, leaves: Leaves::Some };
             let changed = self.price(Candidate { split, roots });

@@ -5,7 +5,8 @@
 //!    ([`ColumnStatistics::histogram`]).
 //! 2. [`ColumnStatistics::frequency`] and [`ColumnStatistics::share_below`] answer for `=` and `<`.
 //! 3. [`ColumnStatistics::distinct_count_at`] scales to the rows that the table has by now.
-//! 4. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
+//! 4. [`KeySample`] tells how often values that join come together.
+//! 5. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
 //!
 //! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest make one.
 //! Deliberately absent: counts over several columns; the sample of rows stands in for them.
@@ -14,6 +15,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use datafusion_common::Result;
 use datafusion_common::ScalarValue;
@@ -23,10 +25,14 @@ use datafusion_common::arrow::row::{RowConverter, SortField};
 
 use crate::cardinality::place;
 
+mod key_sample;
 mod row_sample;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use key_sample::together;
+
+pub use key_sample::KeySample;
 pub use row_sample::{RowSample, SAMPLE_ROWS_MAX, SampledRows};
 
 /// Most common values that are kept.
@@ -75,6 +81,8 @@ pub struct ColumnStatistics {
     /// Bounds of parts of the other values, all of equally many rows, ascending; empty: nothing is left, or its type has
     /// no order.
     pub histogram: Vec<ScalarValue>,
+    /// Rows of some of its values; None: they were not counted.
+    pub keys: Option<Arc<KeySample>>,
 }
 
 /// What was counted of a column over all rows.

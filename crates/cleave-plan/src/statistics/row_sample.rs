@@ -12,6 +12,8 @@ use datafusion_common::{Result, internal_err};
 
 /// Most rows of a sample.
 pub const SAMPLE_ROWS_MAX: usize = 2000;
+/// A table that has grown by more than this factor is another one.
+const GROWN_MAX: u64 = 2;
 
 /// Rows of a table, drawn with equal chances; long texts and byte strings are cut.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,8 +74,16 @@ impl RowSample {
         &self.columns
     }
 
-    /// The rows with the columns that `name` still has a name for; None: that is none.
-    pub fn named(&self, name: impl Fn(u32) -> Option<String>) -> Option<SampledRows> {
+    /// The rows with the columns that `name` still has a name for, of a table that has `row_count` rows by now; None: no
+    /// column is left, or most rows came since.
+    pub fn named(
+        &self,
+        row_count: u64,
+        name: impl Fn(u32) -> Option<String>,
+    ) -> Option<SampledRows> {
+        if row_count > self.row_count_then.saturating_mul(GROWN_MAX) {
+            return None;
+        }
         let known = self.columns.iter().filter_map(|(id, column)| Some((name(*id)?, column)));
         let (fields, columns): (Vec<Field>, Vec<ArrayRef>) = known
             .map(|(name, column)| {
@@ -83,7 +93,7 @@ impl RowSample {
         let options = RecordBatchOptions::new().with_row_count(Some(self.length));
         let schema = Arc::new(Schema::new(fields));
         let rows = RecordBatch::try_new_with_options(schema, columns, &options).ok()?;
-        let is_whole = self.length as u64 == self.row_count_then;
+        let is_whole = self.length as u64 == row_count.max(self.row_count_then);
         (rows.num_columns() > 0 && self.length > 0).then_some(SampledRows { rows, is_whole })
     }
 }
@@ -93,6 +103,44 @@ impl RowSample {
 pub struct SampledRows {
     /// The rows, columns by their names.
     pub rows: RecordBatch,
-    /// Whether these were all rows that there were.
+    /// Whether these are all rows that there are.
     pub is_whole: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is left of a sample, and of which table.
+
+    use datafusion_common::arrow::array::Int32Array;
+
+    use super::*;
+
+    fn numbers(count: i32) -> ArrayRef {
+        Arc::new(Int32Array::from_iter_values(0..count))
+    }
+
+    #[test]
+    fn a_larger_sample_is_thinned_evenly() {
+        let of = |count| RowSample::of_larger(1_000_000, [(1, numbers(count))].into()).unwrap();
+        assert_eq!(of(10).len(), 10);
+        let thinned = of(9000);
+        assert_eq!(thinned.len(), SAMPLE_ROWS_MAX);
+        let rows = thinned.named(1_000_000, |_| Some("n".to_owned())).unwrap().rows;
+        let found = rows.column(0).as_any().downcast_ref::<Int32Array>().unwrap();
+        let below = found.values().iter().filter(|value| **value < 4500).count();
+        assert_eq!(below, SAMPLE_ROWS_MAX / 2);
+    }
+
+    #[test]
+    fn a_table_is_whole_while_it_has_no_other_rows_and_another_one_when_it_has_many() {
+        let sample = RowSample::new(10, [(1, numbers(10)), (2, numbers(10))].into()).unwrap();
+        let of = |row_count| sample.named(row_count, |id| (id == 1).then(|| "n".to_owned()));
+        assert!(of(10).unwrap().is_whole && of(10).unwrap().rows.num_columns() == 1);
+        assert!(!of(11).unwrap().is_whole);
+        assert_eq!(of(21), None);
+        assert_eq!(sample.named(10, |_| None), None);
+        let uneven = [(1, numbers(10)), (2, numbers(9))].into();
+        assert!(RowSample::new(10, uneven).is_err());
+        assert!(RowSample::new(9, [(1, numbers(10))].into()).is_err());
+    }
 }

@@ -95,6 +95,7 @@ fn by_keys(thrift: Thrift) -> Narrowing {
         descending: thrift == Thrift::Work,
         nulls_first: thrift == Thrift::None,
         rows_per_key: u64::MAX,
+        page_count: 12,
         thrift,
     };
     let run = IndexPages {

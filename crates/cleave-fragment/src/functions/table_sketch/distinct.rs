@@ -1,4 +1,5 @@
-//! How many different values a column has: a HyperLogLog sketch of 4096 registers, within 1.6 % (one standard error).
+//! How many different values a column has: a HyperLogLog sketch of 4096 registers, within 1.6 % (one standard error). With it go
+//! the [`KeyCounts`] of the same hashes.
 //!
 //! Invariant: a value's hash is the same on every machine, so registers of different devices can be merged.
 //!
@@ -12,6 +13,8 @@ use arrow::datatypes::{
 };
 use arrow::row::{RowConverter, SortField};
 use datafusion_common::Result;
+
+use super::key_counts::KeyCounts;
 
 /// Bits of a hash that choose a register.
 const INDEX_BITS: u32 = 12;
@@ -47,27 +50,27 @@ impl Registers {
         }
     }
 
-    /// Adds the values of `array` that are not NULL.
-    pub(super) fn add(&mut self, array: &ArrayRef) -> Result<()> {
+    /// Adds the values of `array` that are not NULL, here and to `keys`.
+    pub(super) fn add(&mut self, array: &ArrayRef, keys: &mut KeyCounts) -> Result<()> {
         match array.data_type() {
-            DataType::Int16 => self.add_integers::<Int16Type>(array),
-            DataType::Int32 => self.add_integers::<Int32Type>(array),
-            DataType::Int64 => self.add_integers::<Int64Type>(array),
-            DataType::Date32 => self.add_integers::<Date32Type>(array),
+            DataType::Int16 => self.add_integers::<Int16Type>(array, keys),
+            DataType::Int32 => self.add_integers::<Int32Type>(array, keys),
+            DataType::Int64 => self.add_integers::<Int64Type>(array, keys),
+            DataType::Date32 => self.add_integers::<Date32Type>(array, keys),
             DataType::Time64(TimeUnit::Microsecond) => {
-                self.add_integers::<Time64MicrosecondType>(array);
+                self.add_integers::<Time64MicrosecondType>(array, keys);
             }
             DataType::Timestamp(TimeUnit::Microsecond, _) => {
-                self.add_integers::<TimestampMicrosecondType>(array);
+                self.add_integers::<TimestampMicrosecondType>(array, keys);
             }
             DataType::Decimal128(..) => {
                 for value in array.as_primitive::<Decimal128Type>().iter().flatten() {
-                    self.add_hash(hash(&value.to_le_bytes()));
+                    self.add_hash(hash(&value.to_le_bytes()), keys);
                 }
             }
             DataType::Utf8 => {
                 for value in array.as_string::<i32>().iter().flatten() {
-                    self.add_hash(hash(value.as_bytes()));
+                    self.add_hash(hash(value.as_bytes()), keys);
                 }
             }
             other => {
@@ -76,7 +79,7 @@ impl Registers {
                 let nulls = array.logical_nulls();
                 for (place, row) in rows.iter().enumerate() {
                     if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(place)) {
-                        self.add_hash(hash(row.data()));
+                        self.add_hash(hash(row.data()), keys);
                     }
                 }
             }
@@ -84,17 +87,18 @@ impl Registers {
         Ok(())
     }
 
-    fn add_integers<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef)
+    fn add_integers<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef, keys: &mut KeyCounts)
     where
         T::Native: Into<i64>,
     {
         for value in array.as_primitive::<T>().iter().flatten() {
             let value: i64 = value.into();
-            self.add_hash(mixed(value.cast_unsigned().wrapping_add(SEED)));
+            self.add_hash(mixed(value.cast_unsigned().wrapping_add(SEED)), keys);
         }
     }
 
-    fn add_hash(&mut self, hash: u64) {
+    fn add_hash(&mut self, hash: u64, keys: &mut KeyCounts) {
+        keys.add(hash);
         let rank = (hash << INDEX_BITS).leading_zeros().min(RANK_BITS) + 1;
         let index = usize::try_from(hash >> RANK_BITS).unwrap_or_default();
         if let (Some(register), Ok(rank)) = (self.0.get_mut(index), u8::try_from(rank)) {

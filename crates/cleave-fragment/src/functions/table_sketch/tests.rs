@@ -57,15 +57,15 @@ fn distinct_counts_are_close_at_every_size() {
     for count in [1, 10, 100, 1000, 5000, 10_000, 20_000, 100_000, 1_000_000] {
         let mut registers = Registers::new();
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..count).map(|n| n * 7)));
-        registers.add(&values).unwrap();
-        registers.add(&values).unwrap();
+        registers.add(&values, &mut KeyCounts::new()).unwrap();
+        registers.add(&values, &mut KeyCounts::new()).unwrap();
         let error = registers.estimate() / count as f64 - 1.0;
         assert!(error.abs() < 0.05, "{count}: {error}");
         let texts: ArrayRef = Arc::new(
             (0..count.min(100_000)).map(|n| Some(format!("value {n}"))).collect::<StringArray>(),
         );
         let mut registers = Registers::new();
-        registers.add(&texts).unwrap();
+        registers.add(&texts, &mut KeyCounts::new()).unwrap();
         let error = registers.estimate() / texts.len() as f64 - 1.0;
         assert!(error.abs() < 0.05, "{count} texts: {error}");
     }
@@ -184,7 +184,7 @@ fn states_that_make_no_sense_are_refused() {
     assert!(refused(0, binary(b"\xff\xff")).contains("cannot be read"));
     let summary = Summary { row_count: 1, threshold: 5, columns: Vec::new() };
     assert!(refused(0, binary(&summary.encode_to_vec())).contains("columns"));
-    let column = ColumnSummary { null_count: 0, value_bytes: 0, registers: vec![77; 4096] };
+    let column = ColumnSummary { registers: vec![77; 4096], ..ColumnSummary::default() };
     let summary = Summary { columns: vec![column], ..summary };
     assert!(refused(0, binary(&summary.encode_to_vec())).contains("registers"));
     let list = |values: ArrayRef| list_of(values).unwrap().to_array().unwrap();
@@ -195,4 +195,37 @@ fn states_that_make_no_sense_are_refused() {
     let mut other = state(&[DataType::Int64]);
     assert!(other.merge_batch(&sound).unwrap_err().to_string().contains("types"));
     assert!(State::of_row(&sound[..1], 0).is_err());
+}
+
+#[test]
+fn values_are_counted_alike_in_columns_that_are_joined() {
+    // Every film once; every second of them in another table, so often as its number says.
+    let (mut films, mut parts) = (state(&[DataType::Int32]), state(&[DataType::Int32]));
+    films.update_batch(&[numbers(0..100_000)]).unwrap();
+    let rows = (0..100_000).filter(|n| n % 2 == 0).flat_map(|n| (0..=n % 5).map(move |_| n));
+    parts.update_batch(&[numbers(rows)]).unwrap();
+    let (films, parts) = (sketch(&mut films), sketch(&mut parts));
+    let (films, parts) = (&films.columns[0], &parts.columns[0]);
+    assert_eq!((films.key_counts.len(), parts.key_counts.len()), (1024, 1024));
+    let below = films.key_threshold.min(parts.key_threshold);
+    let known = |hash: &u64| films.key_counts.binary_search_by_key(hash, |(hash, _)| *hash).is_ok();
+    let common: Vec<_> = parts.key_counts.iter().filter(|(hash, _)| *hash < below).collect();
+    assert!(common.iter().all(|(hash, _)| known(hash)));
+    // Half of the films below the lower threshold, with 3 rows each in the mean.
+    assert!((450..570).contains(&common.len()), "{}", common.len());
+    let rows: u64 = common.iter().map(|(_, count)| count).sum();
+    assert!((2.7..3.3).contains(&(rows as f64 / common.len() as f64)));
+}
+
+#[test]
+fn counted_values_of_parts_are_those_of_the_whole() {
+    let (mut one, mut other, mut all) =
+        (state(&[DataType::Int32]), state(&[DataType::Int32]), state(&[DataType::Int32]));
+    one.update_batch(&[numbers(0..3000)]).unwrap();
+    other.update_batch(&[numbers(1000..9000)]).unwrap();
+    all.update_batch(&[numbers((0..3000).chain(1000..9000))]).unwrap();
+    one.merge_batch(&arrays(&mut other)).unwrap();
+    let (merged, all) = (sketch(&mut one), sketch(&mut all));
+    assert_eq!(merged.columns[0].key_counts, all.columns[0].key_counts);
+    assert_eq!(merged.columns[0].key_threshold, all.columns[0].key_threshold);
 }

@@ -42,6 +42,7 @@ fn count(column: u32, filter: &Arc<dyn PhysicalExpr>) -> Option<usize> {
         descending: false,
         nulls_first: false,
         rows_per_key: 0,
+        page_count: 0,
         thrift: Thrift::None,
     };
     let columns = columns();

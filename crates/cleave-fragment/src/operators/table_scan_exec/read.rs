@@ -20,7 +20,7 @@ use super::condition::Condition;
 use super::scan_page::{ScanPage, external};
 use super::{TableScan, VERSION_COLUMNS};
 use crate::fragment::FragmentContext;
-use crate::morsel::{Morsel, MorselSource};
+use crate::morsel::{Morsel, MorselPage, MorselSource};
 use crate::narrowing::{Asked, IndexFigures, NarrowedPass, rows_of};
 use crate::operators::dense_aggregate_exec::SharedGroups;
 
@@ -182,7 +182,8 @@ impl ScanRun {
                 morsel.number, morsel.segment.table_id, self.scan.table_id
             )));
         }
-        let row_count = morsel.row_count();
+        let row_count: u64 =
+            morsel.pages.iter().map(|page| self.rows_looked_at(morsel, page)).sum();
         self.context.counters.add_morsel(morsel.pages.len() as u64, row_count);
         self.rows_read.add(usize::try_from(row_count).unwrap_or(usize::MAX));
         self.pages_read.add(morsel.pages.len());
@@ -225,6 +226,13 @@ impl ScanRun {
             tokio::task::yield_now().await;
         }
         Ok(batches)
+    }
+
+    /// Rows of `page` on which conditions are evaluated.
+    fn rows_looked_at(&self, morsel: &Morsel, page: &MorselPage) -> u64 {
+        let hits = self.narrowed.as_ref();
+        let hits = hits.and_then(|narrowed| narrowed.hits_on(morsel.segment.segment, page));
+        hits.map_or(u64::from(page.page.row_count), |hits| hits.len() as u64)
     }
 
     /// Output columns that the predicate does not read anyway.

@@ -231,19 +231,22 @@ impl PlannedInput {
                 vid_covered: index.vid_covered,
             })
         };
+        let parts: Vec<NarrowedPart> = self.tablets().into_iter().filter_map(part).collect();
+        let runs = parts.iter().flat_map(|part| &part.runs);
+        let page_count = runs.map(|run| run.pages.len() as u64).sum();
         let keys = definition.columns.first().map(|column| ScanKeys {
             index: definition.name.clone(),
             column: column.column,
             descending: column.descending,
             nulls_first: column.nulls_first,
             rows_per_key: *rows_per_key,
+            page_count,
             thrift: match (always, is_near) {
                 (true, _) => Thrift::None,
                 (false, true) => Thrift::Work,
                 (false, false) => Thrift::Reads,
             },
         });
-        let parts = self.tablets().into_iter().filter_map(part).collect();
         Narrowing { input, ranges: Vec::new(), keys, parts }
     }
 

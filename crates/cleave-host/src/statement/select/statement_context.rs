@@ -247,12 +247,13 @@ impl TableFacts for StatementContext {
     }
 
     fn sample(&self, table: &str) -> Option<Arc<SampledRows>> {
-        let schema = &self.state.table(table)?.schema;
+        let table = self.state.table(table)?;
+        let schema = &table.schema;
         let mut known = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let sample = known.entry(schema.table_id).or_insert_with(|| {
-            let statistics = self.statistics(self.state.table(table)?)?;
+            let statistics = self.statistics(table)?;
             let name = |id| schema.column_by_id(id).map(|column| column.name.clone());
-            statistics.sample.as_ref()?.named(name).map(Arc::new)
+            statistics.sample.as_ref()?.named(table.row_count(), name).map(Arc::new)
         });
         sample.clone()
     }

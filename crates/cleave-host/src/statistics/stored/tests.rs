@@ -27,6 +27,7 @@ fn column(value: &ScalarValue) -> ColumnStatistics {
         max: None,
         common: vec![(value.clone(), 0.5)],
         histogram: vec![value.clone(), value.clone()],
+        keys: Some(Arc::new(KeySample::new(9, vec![(3, 2), (5, 8)]).unwrap())),
     }
 }
 

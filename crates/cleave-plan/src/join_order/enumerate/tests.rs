@@ -41,15 +41,16 @@ fn least_work(set: LeafSet, graph: &JoinGraph) -> f64 {
 #[test]
 fn no_tree_is_cheaper() {
     let mut state = 7_u64;
-    let mut random = move |below: u64| {
+    let mut random = move |below: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) % below
+        usize::try_from(state >> 33).unwrap() % below
     };
     for _ in 0..50 {
-        let count = 3 + random(4) as usize;
-        let rows: Vec<f64> = (0..count).map(|_| 10_f64.powi(1 + random(6) as i32)).collect();
+        let count = 3 + random(4);
+        let rows: Vec<f64> =
+            (0..count).map(|_| [1e1, 1e2, 1e3, 1e4, 1e5, 1e6][random(6)]).collect();
         let mut edges: Vec<(usize, usize, f64)> = (1..count)
-            .map(|leaf| (random(leaf as u64) as usize, leaf, 10_f64.powi(random(5) as i32)))
+            .map(|leaf| (random(leaf), leaf, [1.0, 10.0, 1e2, 1e3, 1e4][random(5)]))
             .collect();
         if count > 3 {
             edges.push((0, count - 1, 100.0));
