@@ -8,7 +8,7 @@ use crate::program::{cleave, sql};
 
 const MAKE: &str =
     "CREATE TABLE t (id integer PRIMARY KEY, n integer, note text) WITH (device = near);
-    INSERT INTO t SELECT v, v % 7, repeat('note ' || v, 20) FROM generate_series(1, 40000) AS s(v)";
+    INSERT INTO t SELECT v, v % 7, repeat('note ' || v, 20) FROM generate_series(1, 15000) AS s(v)";
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -21,7 +21,9 @@ fn queries_are_priced_and_what_cannot_be_planned_is_named() {
     let folder = database.to_str().unwrap().to_owned();
     let socket = place.path().join("device.sock").to_str().unwrap().to_owned();
     let _device = Process::device(place.path());
-    cleave(&["device", "add", "near", "--db", &folder, "--local", &socket]).ok();
+    // As slow as a network, so that bytes count.
+    let link = ["--local", &socket, "--rate-cap", "100mbit"];
+    cleave(&[&["device", "add", "near", "--db", &folder], &link[..]].concat()).ok();
     sql(&database, &["-c", MAKE]).ok();
     let queries = place.path().join("queries");
     std::fs::create_dir(&queries).unwrap();
@@ -86,7 +88,7 @@ fn queries_are_priced_and_what_cannot_be_planned_is_named() {
         "{said}"
     );
     let count = sql(&database, &["--format", "csv", "-c", "SELECT count(*) AS n FROM t"]).ok();
-    assert_eq!(count, "n\n40000\n");
+    assert_eq!(count, "n\n15000\n");
 }
 
 #[test]
