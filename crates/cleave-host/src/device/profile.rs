@@ -109,7 +109,7 @@ impl Database {
         Ok(known.clone())
     }
 
-    fn profile_path(&self, id: DeviceId) -> PathBuf {
+    fn profile_path(&self, id: DeviceId) -> std::path::PathBuf {
         self.directory().join(format!("device-{id}.profile"))
     }
 
