@@ -64,8 +64,8 @@ struct Advice {
     split: String,
     /// The split that the session's settings take.
     taken: String,
-    /// Where the figures come from.
-    profile: String,
+    /// Where the figures come from; `None`: nothing was priced.
+    profile: Option<String>,
 }
 
 /// Runs `cleave advise …`.
@@ -190,12 +190,11 @@ async fn advice(session: &mut Session, text: &str) -> Result<Advice, Error> {
     let explained = explained.unwrap_or_default();
     let candidates = explained["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |value: &Value, otherwise: &str| value.as_str().unwrap_or(otherwise).to_owned();
-    let profile = text(&explained["profile"], "assumed");
     let Some(host) = candidates.iter().find(|one| one["split"] == "host") else {
         // A look-up has no plan, and nothing to split.
         let (host, best) = (Way::default(), Way::default());
         let split = "look-up".to_owned();
-        return Ok(Advice { host, best, taken: split.clone(), split, profile });
+        return Ok(Advice { host, best, taken: split.clone(), split, profile: None });
     };
     let fitting = candidates.iter().filter(|one| one["fits"] == true);
     let best =
@@ -206,7 +205,7 @@ async fn advice(session: &mut Session, text: &str) -> Result<Advice, Error> {
         best: Way::of(best),
         split: text(&best["split"], "host"),
         taken: text(&taken.unwrap_or(host)["split"], "host"),
-        profile,
+        profile: explained["profile"].as_str().map(str::to_owned),
     })
 }
 
@@ -291,14 +290,20 @@ impl Output {
             Err(error) => {
                 self.failed_count += 1;
                 let state = error.sqlstate();
+                let message = error.to_string();
+                // It counts from the EXPLAIN that stands before the statement.
+                let position = error.position().map(|position| format!("{position}: "));
+                let message = position
+                    .and_then(|position| message.strip_prefix(&position).map(str::to_owned))
+                    .unwrap_or(message);
                 if self.table.is_none() {
-                    let said = json!({ "sqlstate": state, "message": error.to_string() });
+                    let said = json!({ "sqlstate": state, "message": message });
                     print(
                         &json!({ "place": place, "statement": listed.text, "error": said })
                             .to_string(),
                     )?;
                 }
-                drop(writeln!(std::io::stderr(), "{place}: ERROR {state}: {error}"));
+                drop(writeln!(std::io::stderr(), "{place}: ERROR {state}: {message}"));
                 return Ok(());
             }
         };
@@ -317,7 +322,7 @@ impl Output {
                 .to_string(),
             )?,
         }
-        if !self.profiles.contains(&profile) {
+        if let Some(profile) = profile.filter(|profile| !self.profiles.contains(profile)) {
             self.profiles.push(profile);
         }
         Ok(())
@@ -352,7 +357,11 @@ impl Output {
                     moved(host.link_bytes - best.link_bytes),
                     time(host.host_cpu_s - best.host_cpu_s),
                 ))?;
-                print(&format!("Figures of host, devices and links: {}.", profiles.join(" or ")))?;
+                let origins = match profiles.as_slice() {
+                    [] => "none were needed".to_owned(),
+                    some => some.join(" or "),
+                };
+                print(&format!("Figures of host, devices and links: {origins}."))?;
             }
         }
         if failed_count == 0 {
