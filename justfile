@@ -26,6 +26,10 @@ demo *args:
 peers scale="0.002":
     scripts/compare_peers.sh {{scale}}
 
+# The hybridNDP paper's experiments, as root: just experiments matrix --only 8c
+experiments *args:
+    scripts/bench_ndp.py {{args}}
+
 # Everything that a change must pass.
 ci:
     .ci/run

@@ -77,6 +77,7 @@ def main():
     parser.add_argument("--rate", type=rate_bits, help="what the link carries in each direction, as in 1gbit")
     parser.add_argument("--delay-ms", type=float, help="added to each direction, by a proxy in user space")
     parser.add_argument("--cpu", type=cpu_share, help="the device's share of a core, as in 25%% or 150%%")
+    parser.add_argument("--host-cpu", type=cpu_share, help="the command's share of a core, with all that it starts")
     parser.add_argument("--read-mbps", type=float, help="million bytes a second that the device may read")
     parser.add_argument("--write-mbps", type=float, help="million bytes a second that the device may write")
     parser.add_argument("--cores", type=int, help="threads that run fragments (cleaved --cores)")
@@ -123,7 +124,8 @@ def run_in_testbed(options, command):
         environment = dict(os.environ)
         if not options.no_device:
             environment |= testbed.start_device()
-        done = subprocess.run(in_namespace(testbed.host, command), env=environment)
+        done = subprocess.run(in_namespace(testbed.host, command), env=environment,
+                              preexec_fn=lambda: enter_cgroups(testbed.host_cgroups, dies_with_parent=False))
         if options.keep:
             testbed.keep()
         return done.returncode if done.returncode >= 0 else 128 - done.returncode
@@ -140,7 +142,7 @@ class Testbed:
         self.host, self.device = f"{NAME}{self.id}-host", f"{NAME}{self.id}-device"
         self.kept = False
         self.processes = []
-        self.cgroups = []
+        self.cgroups, self.host_cgroups = [], []
 
     def __enter__(self):
         RUNS.mkdir(parents=True, exist_ok=True)
@@ -154,6 +156,8 @@ class Testbed:
                 print(self.state, file=self.lock, flush=True)
             self.make_network()
             self.cgroups = Cgroups(self.id, self.options, self.state).make()
+            host = argparse.Namespace(cpu=self.options.host_cpu, read_mbps=None, write_mbps=None)
+            self.host_cgroups = Cgroups(f"{self.id}-host", host, self.state).make()
         except BaseException:
             self.remove()
             raise
@@ -216,7 +220,9 @@ class Testbed:
         checks = [("link, host to device", lambda: self.link_holds(self.host, self.device)),
                   ("link, device to host", lambda: self.link_holds(self.device, self.host))]
         if self.options.cpu:
-            checks.append(("CPU", self.cpu_holds))
+            checks.append(("CPU", lambda: cpu_holds(self.cgroups, self.options.cpu)))
+        if self.options.host_cpu:
+            checks.append(("CPU of the host", lambda: cpu_holds(self.host_cgroups, self.options.host_cpu)))
         if self.options.read_mbps:
             checks.append(("reading", lambda: self.disk_holds("read", self.options.read_mbps)))
         if self.options.write_mbps:
@@ -235,16 +241,6 @@ class Testbed:
         if not wanted:
             return True, text + ", not limited"
         return within(bits, wanted, LINK_TOLERANCE), text + asked(wanted / 1e6, "Mbit/s", LINK_TOLERANCE)
-
-    def cpu_holds(self):
-        share = measure_cpu(self.cgroups)
-        period, quota = cpu_quota(self.options.cpu)
-        text = f"{share:.1%} of a core in periods of {period / 1000:g} ms"
-        if period > CPU_PERIOD_US:
-            text += (f" (the kernel takes no quota below {CPU_QUOTA_MIN_US / 1000:g} ms, so a share this small "
-                     "comes late as well as slow)")
-        return (within(share, self.options.cpu, CPU_TOLERANCE),
-                text + asked(self.options.cpu * 100, "%", CPU_TOLERANCE))
 
     def disk_holds(self, direction, wanted_mbps):
         rate = measure_disk(self.cgroups, self.state, direction, wanted_mbps)
@@ -302,6 +298,16 @@ def shape(namespace, interface, rate, verb="add"):
          "burst", burst, "latency", "50ms")
 
 
+def cpu_holds(groups, wanted):
+    share = measure_cpu(groups)
+    period, _ = cpu_quota(wanted)
+    text = f"{share:.1%} of a core in periods of {period / 1000:g} ms"
+    if period > CPU_PERIOD_US:
+        text += (f" (the kernel takes no quota below {CPU_QUOTA_MIN_US / 1000:g} ms, so a share this small "
+                 "comes late as well as slow)")
+    return within(share, wanted, CPU_TOLERANCE), text + asked(wanted * 100, "%", CPU_TOLERANCE)
+
+
 def within(measured, wanted, tolerance):
     below, above = tolerance
     return wanted * (1 - below) <= measured <= wanted * (1 + above)
@@ -315,7 +321,7 @@ def asked(wanted, unit, tolerance):
 # --- control groups ------------------------------------------------------------------------------
 
 class Cgroups:
-    """The groups that hold the device: one for each controller in version 1, one for all in version 2."""
+    """The groups that hold one side: one for each controller in version 1, one for all in version 2."""
 
     def __init__(self, run_id, options, state):
         self.name, self.options, self.state = NAME + run_id, options, state
@@ -324,11 +330,12 @@ class Cgroups:
     def make(self):
         groups = []
         if self.options.cpu:
-            period, quota = cpu_quota(self.options.cpu)
-            if self.unified:
-                groups.append(self.group("cpu", {"cpu.max": f"{quota} {period}"}))
-            else:
-                groups.append(self.group("cpu", {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": quota}))
+            group = self.group("cpu", {})
+            try:
+                set_cpu(group, self.options.cpu)
+            except OSError as error:
+                raise NotPermitted(f"the control group for cpu: {error}") from error
+            groups.append(group)
         limits = [("r", "read", self.options.read_mbps), ("w", "write", self.options.write_mbps)]
         for letter, word, mbps in limits:
             if not mbps:
@@ -352,6 +359,19 @@ class Cgroups:
         except OSError as error:
             raise NotPermitted(f"the control group for {controller}: {error}") from error
         return group
+
+
+def set_cpu(group, share):
+    """Holds a group to a share of a core from now on; None: to nothing."""
+    period, quota = cpu_quota(share) if share else (CPU_PERIOD_US, None)
+    if (group / "cpu.max").exists():
+        (group / "cpu.max").write_text(f"{quota or 'max'} {period}")
+        return
+    # Without a quota any period is taken.
+    (group / "cpu.cfs_quota_us").write_text("-1")
+    (group / "cpu.cfs_period_us").write_text(str(period))
+    if quota:
+        (group / "cpu.cfs_quota_us").write_text(str(quota))
 
 
 def cpu_quota(share):
@@ -622,7 +642,8 @@ def remove_leftovers(kept_too=False):
 def remove_run(run_id):
     """Ends the processes inside a run's namespaces and groups, which only that run made, and removes both."""
     namespaces = [f"{NAME}{run_id}-host", f"{NAME}{run_id}-device"]
-    groups = [path / (NAME + run_id) for path in (CGROUPS, CGROUPS / "cpu", CGROUPS / "blkio")]
+    groups = [path / (NAME + run_id + side) for path in (CGROUPS, CGROUPS / "cpu", CGROUPS / "blkio")
+              for side in ("", "-host")]
     standing = [name for name in namespaces if Path("/run/netns", name).exists()]
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
@@ -661,8 +682,9 @@ def check_permitted(options):
         ip("netns", "delete", trial)
     except Failed as error:
         raise NotPermitted(str(error)) from error
-    if options.cpu and options.cpu >= os.cpu_count():
-        raise Failed(f"--cpu {options.cpu:.0%} is no limit: there are {os.cpu_count()} cores")
+    for name, share in (("--cpu", options.cpu), ("--host-cpu", options.host_cpu)):
+        if share and share >= os.cpu_count():
+            raise Failed(f"{name} {share:.0%} is no limit: there are {os.cpu_count()} cores")
 
 
 def device_program(given):
@@ -728,7 +750,7 @@ def cpu_share(text):
 
 # --- the testbed's own test ----------------------------------------------------------------------
 
-SELF_TEST = ["--rate", "200mbit", "--cpu", "25%", "--read-mbps", "50", "--write-mbps", "40"]
+SELF_TEST = ["--rate", "200mbit", "--cpu", "25%", "--host-cpu", "20%", "--read-mbps", "50", "--write-mbps", "40"]
 
 
 def self_test(options):
@@ -751,8 +773,8 @@ def self_test(options):
                   "&& exit 7")
         expect(again(SELF_TEST + device + ["--delay-ms", "5", "--", "sh", "-c", script]), 7, "a run with a device")
     # 2. A limit that does not bite is found: the link is made faster behind the testbed's back.
-    parsed = argparse.Namespace(rate=rate_bits("100mbit"), cpu=None, read_mbps=None, write_mbps=None, delay_ms=None,
-                                state=None)
+    parsed = argparse.Namespace(rate=rate_bits("100mbit"), cpu=None, host_cpu=None, read_mbps=None, write_mbps=None,
+                                delay_ms=None, state=None)
     with Testbed(parsed) as testbed:
         shape(testbed.host, f"cleave{testbed.id}h", 2 * parsed.rate, "change")
         try:

@@ -89,7 +89,7 @@ impl TableSketch {
             distinct_count: column.registers.estimate(),
             ends: column.ends,
             key_threshold: column.keys.threshold(),
-            key_counts: column.keys.counts().iter().map(|(hash, count)| (*hash, *count)).collect(),
+            key_counts: column.keys.counts(),
             sample,
         });
         Ok(Self { row_count: state.row_count, columns: columns.collect() })
@@ -250,13 +250,16 @@ impl State {
             columns: self
                 .columns
                 .iter()
-                .map(|column| ColumnSummary {
-                    null_count: column.null_count,
-                    value_bytes: column.value_bytes,
-                    registers: column.registers.bytes().to_vec(),
-                    key_threshold: column.keys.threshold(),
-                    key_hashes: column.keys.counts().keys().copied().collect(),
-                    key_counts: column.keys.counts().values().copied().collect(),
+                .map(|column| {
+                    let (key_hashes, key_counts) = column.keys.counts().into_iter().unzip();
+                    ColumnSummary {
+                        null_count: column.null_count,
+                        value_bytes: column.value_bytes,
+                        registers: column.registers.bytes().to_vec(),
+                        key_threshold: column.keys.threshold(),
+                        key_hashes,
+                        key_counts,
+                    }
                 })
                 .collect(),
         };

@@ -50,8 +50,15 @@ impl Registers {
         }
     }
 
-    /// Adds the values of `array` that are not NULL, here and to `keys`.
+    /// Adds the values of `array` that are not NULL here, and those of a type that others refer to also to `keys`.
     pub(super) fn add(&mut self, array: &ArrayRef, keys: &mut KeyCounts) -> Result<()> {
+        let mut no_keys = KeyCounts::none();
+        let keys = match array.data_type() {
+            DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::FixedSizeBinary(_) => {
+                keys
+            }
+            _ => &mut no_keys,
+        };
         match array.data_type() {
             DataType::Int16 => self.add_integers::<Int16Type>(array, keys),
             DataType::Int32 => self.add_integers::<Int32Type>(array, keys),

@@ -9,7 +9,8 @@
 //! Source: Estan and Naughton, "End-biased samples for join cardinality estimation", ICDE 2006, without the bias: the sample is
 //! by hash alone.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Values that are kept when there were too many; at most twice as many before.
 pub(super) const KEY_COUNT: usize = 1024;
@@ -18,13 +19,38 @@ pub(super) const KEY_COUNT: usize = 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KeyCounts {
     threshold: u64,
-    counts: BTreeMap<u64, u64>,
+    counts: HashMap<u64, u64, BuildHasherDefault<IsHash>>,
+}
+
+/// The hasher of what is a hash already.
+#[derive(Debug, Clone, Default)]
+struct IsHash(u64);
+
+impl Hasher for IsHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Never asked: keys are numbers.
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        // All that are kept begin alike, the table looks at both ends.
+        self.0 = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
 }
 
 impl KeyCounts {
     /// Of no value.
     pub(super) fn new() -> Self {
-        Self { threshold: u64::MAX, counts: BTreeMap::new() }
+        Self { threshold: u64::MAX, counts: HashMap::default() }
+    }
+
+    /// Of values that are not kept.
+    pub(super) fn none() -> Self {
+        Self { threshold: 0, counts: HashMap::default() }
     }
 
     /// None: these are no counts.
@@ -49,24 +75,28 @@ impl KeyCounts {
     /// Adds the values of other rows.
     pub(super) fn merge(&mut self, other: &Self) {
         self.lower_to(self.threshold.min(other.threshold));
-        for (hash, count) in other.counts.range(..self.threshold) {
-            let own = self.counts.entry(*hash).or_default();
-            *own = own.saturating_add(*count);
+        for (hash, count) in other.counts() {
+            if hash < self.threshold {
+                let own = self.counts.entry(hash).or_default();
+                *own = own.saturating_add(count);
+            }
         }
         self.settle();
     }
 
     /// Makes it as small as it shall be.
     pub(super) fn settle(&mut self) {
-        if let Some(first) = self.counts.keys().nth(KEY_COUNT).copied() {
-            self.lower_to(first);
+        let mut hashes: Vec<u64> = self.counts.keys().copied().collect();
+        if hashes.len() > KEY_COUNT {
+            let (_, first, _) = hashes.select_nth_unstable(KEY_COUNT);
+            self.lower_to(*first);
         }
     }
 
     fn lower_to(&mut self, threshold: u64) {
         if threshold < self.threshold {
             self.threshold = threshold;
-            self.counts.split_off(&threshold);
+            self.counts.retain(|hash, _| *hash < threshold);
         }
     }
 
@@ -76,7 +106,10 @@ impl KeyCounts {
     }
 
     /// Hashes with their rows, ascending.
-    pub(super) fn counts(&self) -> &BTreeMap<u64, u64> {
-        &self.counts
+    pub(super) fn counts(&self) -> Vec<(u64, u64)> {
+        let mut counts: Vec<(u64, u64)> =
+            self.counts.iter().map(|(hash, count)| (*hash, *count)).collect();
+        counts.sort_unstable();
+        counts
     }
 }

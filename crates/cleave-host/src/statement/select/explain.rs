@@ -205,9 +205,9 @@ fn split_line(priced: &PricedSplit) -> (String, String) {
     let Prediction { finish, first_result, link_bytes, device_memory_bytes, why, .. } =
         &priced.prediction;
     let mut text = format!("{}, first row {}", seconds(*finish), seconds(*first_result));
-    let _ = write!(text, ", {} over the link", bytes(*link_bytes as u64));
+    let _ = write!(text, ", {} over the link", about_bytes(*link_bytes));
     if *device_memory_bytes > 0.0 {
-        let _ = write!(text, ", {} of device memory", bytes(*device_memory_bytes as u64));
+        let _ = write!(text, ", {} of device memory", about_bytes(*device_memory_bytes));
     }
     if let Some(why) = why {
         let _ = write!(text, "; {why}");
@@ -573,9 +573,15 @@ fn time(duration: Duration) -> String {
 }
 
 fn bytes(count: u64) -> String {
-    match count {
-        0..10_000 => format!("{count} B"),
-        10_000..10_000_000 => format!("{:.1} kB", count as f64 / 1e3),
-        _ => format!("{:.1} MB", count as f64 / 1e6),
+    about_bytes(count as f64)
+}
+
+fn about_bytes(count: f64) -> String {
+    if count < 10_000.0 {
+        format!("{count:.0} B")
+    } else if count < 10_000_000.0 {
+        format!("{:.1} kB", count / 1e3)
+    } else {
+        format!("{:.1} MB", count / 1e6)
     }
 }
