@@ -45,6 +45,7 @@ use crate::device::{self, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
+use crate::query_log::QueryLog;
 use crate::session::Session;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
@@ -136,6 +137,7 @@ pub struct Database {
     devices: RwLock<BTreeMap<DeviceId, Arc<Device>>>,
     pool: Arc<BufferPool>,
     statistics: StatisticsStore,
+    query_log: Arc<QueryLog>,
     runtime: Arc<RuntimeEnv>,
     /// What this process can do, once that was measured.
     pub(crate) host_profile: Known<SideProfile>,
@@ -215,6 +217,7 @@ impl Database {
             directory: directory.to_owned(),
             embedded,
             statistics: StatisticsStore::open(directory, &state),
+            query_log: Arc::default(),
             published: Mutex::default(),
             state: RwLock::new(Arc::new(state)),
             devices: RwLock::new(devices),
@@ -270,6 +273,11 @@ impl Database {
     /// What ANALYZE found.
     pub(crate) fn statistics(&self) -> &StatisticsStore {
         &self.statistics
+    }
+
+    /// The last queries, what was predicted of them and what they cost.
+    pub fn query_log(&self) -> &Arc<QueryLog> {
+        &self.query_log
     }
 
     /// Memory and spill space of all queries.

@@ -211,7 +211,7 @@ impl Device {
     }
 
     /// Bytes and commands that crossed the link so far; nothing while it was never connected.
-    pub async fn traffic(&self) -> cleave_fragment::link::Traffic {
+    pub fn traffic(&self) -> cleave_fragment::link::Traffic {
         match &*self.connected() {
             Some(connection) => connection.link.traffic(),
             None => cleave_fragment::link::Traffic::default(),

@@ -12,8 +12,9 @@
 //! 7. [`mod@write`]: rows in: INSERT, bulk loads, index builds. [`index`]: indexes.
 //! 8. [`database`]: one directory, open: all of the above together.
 //! 9. [`statistics`]: what ANALYZE found, for the planner.
-//! 10. [`value`] and [`copy`]: values to and from text, COPY's files.
-//! 11. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
+//! 10. [`query_log`]: the last queries, with what was predicted of them and what they cost.
+//! 11. [`value`] and [`copy`]: values to and from text, COPY's files.
+//! 12. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
 //!
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
 //! whoever builds a program hands one in ([`OpenOptions::embedded`]).
@@ -32,6 +33,7 @@ pub mod host_pages;
 pub mod index;
 pub mod inspect;
 pub mod point_path;
+pub mod query_log;
 pub mod session;
 pub mod settings;
 pub mod statement;

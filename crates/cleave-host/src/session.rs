@@ -242,7 +242,8 @@ impl Session {
             return Ok(outcome);
         }
         drop(state);
-        let running = Box::pin(select::run_query(&self.database, self.in_force(), query)).await?;
+        let running = select::run_logged(&self.database, self.in_force(), query, text);
+        let running = Box::pin(running).await?;
         let (schema, batches, _) = Box::pin(running.collect()).await?;
         Ok(Outcome::Rows { schema, batches })
     }

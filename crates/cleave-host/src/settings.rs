@@ -81,6 +81,8 @@ pub struct Settings {
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: IndexScan,
+    /// `query_log`: queries are entered in the query log.
+    pub query_log: bool,
     /// `use_statistics`: plans are made with what ANALYZE found.
     pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
@@ -247,6 +249,13 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
     Setting {
+        name: "query_log",
+        description: "Whether queries are entered in the table cleave.query_log: on or off",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
+    },
+    Setting {
         name: "server_version",
         description: "Version of Cleave",
         values: Values::ReadOnly(env!("CARGO_PKG_VERSION")),
@@ -338,6 +347,7 @@ impl Default for Settings {
             default_tablets: 0,
             dense_aggregates: true,
             index_scan: IndexScan::WherePays,
+            query_log: true,
             use_statistics: true,
             application_name: String::new(),
         }

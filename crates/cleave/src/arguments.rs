@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::advise::AdviseOptions;
 use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
 use crate::commands::generate::GenerateOptions;
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     Generate(GenerateOptions),
     /// `cleave load`.
     Load(LoadOptions),
+    /// `cleave advise`.
+    Advise(AdviseOptions),
     /// `cleave check`.
     Check(CheckCommand),
     /// `cleave inspect`.
@@ -102,6 +105,7 @@ pub(crate) fn parse(
         }
         Subcommands::Generate(options) => Command::Generate(options),
         Subcommands::Load(options) => Command::Load(options),
+        Subcommands::Advise(options) => Command::Advise(options),
         Subcommands::Check(options) => Command::Check(options),
         Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
@@ -135,6 +139,8 @@ enum Subcommands {
     Generate(GenerateOptions),
     /// Load CSV or Parquet files into a table
     Load(LoadOptions),
+    /// Say what splitting would save a list of queries
+    Advise(AdviseOptions),
     /// Verify every page, map and index entry of a database
     Check(CheckCommand),
     /// Print a page, a segment, a map, a fragment or the catalog

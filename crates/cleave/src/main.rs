@@ -5,7 +5,7 @@
 //!
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database: the only place where host and device meet.
-//! 3. [`shell`] is `cleave sql`; [`commands`] are `generate`, `load`, `check`, `inspect` and `device`; [`demo`] is `cleave demo`.
+//! 3. [`shell`] is `cleave sql`; [`commands`] are `generate`, `load`, `advise`, `check`, `inspect` and `device`; [`demo`] is `cleave demo`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`failure`] is why a command ended early.
 
@@ -83,6 +83,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         }
         Command::Generate(options) => commands::generate::run(&options, &place).await,
         Command::Load(options) => commands::load::run(&options, &place).await,
+        Command::Advise(options) => commands::advise::run(&options, &place).await,
         Command::Check(options) => commands::check::run(&options, &place).await,
         Command::Inspect(options) => commands::inspect::run(&options, &place).await,
         Command::Device(options) => commands::device::run(&options, &place).await,

@@ -1,7 +1,8 @@
 //! Names in SQL: identifiers of the parser in, names as the catalog stores them out.
 //!
 //! Unquoted identifiers are folded to lower case, quoted ones stay as they are. Only ASCII letters fold, as in
-//! PostgreSQL with UTF-8 and in the engine. There is one schema, `public`; a name may say so.
+//! PostgreSQL with UTF-8 and in the engine. There is one schema, `public`, for all that
+//! can be defined or written; a name may say so.
 //! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
 use datafusion::sql::sqlparser::ast;

@@ -75,10 +75,10 @@ async fn the_pages_of_merged_runs_do_not_cross_the_link() {
         };
         let device = database.device_named("nas").unwrap();
         run(&mut session, &format!("SET ndp = {ndp}")).await;
-        let before = device.traffic().await;
+        let before = device.traffic();
         database.buffer_pool().clear();
         load(&mut session, 8).await.unwrap();
-        let crossed = device.traffic().await.since(before);
+        let crossed = device.traffic().since(before);
         assert_eq!(run_counts(&database), [1, 1]);
         assert_no_leak(&database);
         received.push((crossed.received_bytes, crossed.sent_bytes, u64::from(blocks) * 4096));

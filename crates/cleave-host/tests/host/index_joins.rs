@@ -141,9 +141,9 @@ async fn keys_that_lie_on_few_pages_leave_the_others_out_where_the_scan_runs() {
         run(&mut session, &format!("SET split = {split}; SET index_scan = {setting}")).await;
         let device = database.device_named("other").unwrap();
         database.buffer_pool().clear();
-        let before = device.traffic().await;
+        let before = device.traffic();
         assert_eq!(row(&mut session, sql).await, "3,24078", "{split}, {setting}");
-        link_bytes.push(device.traffic().await.since(before).received_bytes);
+        link_bytes.push(device.traffic().since(before).received_bytes);
         database.buffer_pool().clear();
         let analyzed = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await;
         let (name, scanned) = if split == "h0" { ("index", ": 3") } else { ("t", "") };

@@ -64,10 +64,10 @@ async fn a_load_reads_of_an_index_what_its_keys_lie_among() {
     };
     database.buffer_pool().clear();
     let device = database.devices().remove(0);
-    let before = device.traffic().await;
+    let before = device.traffic();
     let odd = numbered((1..2_000).step_by(2));
     session.load("t", batches(vec![odd]), None).await.unwrap();
-    let read = device.traffic().await.since(before).received_bytes;
+    let read = device.traffic().since(before).received_bytes;
     assert!(read > 0 && read < index_bytes as u64 / 4, "{read} of {index_bytes} bytes");
     let error = load(&mut session, vec![(1_999, 2_001)]).await.unwrap_err();
     assert_eq!(error.sqlstate(), "23505", "the greatest key is compared too");

@@ -19,6 +19,7 @@ mod narrowing;
 mod open;
 mod pages;
 mod profile;
+mod query_log;
 mod side_by_side;
 mod space;
 mod sql;

@@ -126,9 +126,9 @@ async fn pages_of_an_index_that_a_device_reads_do_not_cross_the_link() {
     for split in ["h0", "host"] {
         run(&mut session, &format!("SET split = {split}")).await;
         database.buffer_pool().clear();
-        let before = device.traffic().await;
+        let before = device.traffic();
         assert_eq!(row(&mut session, sql).await, "2,1077777", "{split}");
-        received.push(device.traffic().await.since(before).received_bytes);
+        received.push(device.traffic().since(before).received_bytes);
     }
     let [there, here] = received[..] else { panic!() };
     assert!(here > 64 << 10, "index and table cross: {received:?}");

@@ -253,9 +253,9 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
     for split in ["h0", "host", "auto"] {
         run(&mut session, &format!("SET split = {split}")).await;
         database.buffer_pool().clear();
-        let before = device.traffic().await.received_bytes;
+        let before = device.traffic().received_bytes;
         run(&mut session, "ANALYZE t").await;
-        let bytes = device.traffic().await.received_bytes - before;
+        let bytes = device.traffic().received_bytes - before;
         found.push((split, bytes, listed(&mut session, "t", 6).await));
     }
     let [(_, sketches, there), (_, pages, here), (_, auto, _)] = found.as_slice() else { panic!() };

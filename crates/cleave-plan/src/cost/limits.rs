@@ -30,6 +30,8 @@ pub struct Prediction {
     pub device_busy: f64,
     /// The host computes.
     pub host_busy: f64,
+    /// CPU seconds of the host, on all its cores together.
+    pub host_cpu: f64,
     /// Bytes cross.
     pub link_busy: f64,
     /// The device has rows, and all slots are full.

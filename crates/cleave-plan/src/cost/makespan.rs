@@ -388,6 +388,7 @@ impl<'a> Walk<'a> {
         self.clock_s += elapsed_s;
         let total = &mut self.so_far;
         total.host_busy += host_s;
+        total.host_cpu += stream.host_s;
         total.link_busy += link_s;
         total.device_busy += device_s;
         total.link_bytes += stream.link_bytes;

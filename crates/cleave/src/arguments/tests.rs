@@ -63,6 +63,7 @@ fn misuse_is_refused() {
         "cleave demo --rate fast",
         "cleave generate imdb",
         "cleave load",
+        "cleave advise",
     ] {
         let error = parsed(line).unwrap_err();
         assert!(error.use_stderr(), "{line}");

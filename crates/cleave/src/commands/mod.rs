@@ -1,5 +1,6 @@
 //! The commands that are not the shell and not the demo, one file each.
 
+pub(crate) mod advise;
 pub(crate) mod check;
 pub(crate) mod device;
 pub(crate) mod generate;

@@ -8,7 +8,7 @@
 //! 4. [`report`] prints times, bytes and what they mean.
 
 mod device_process;
-mod report;
+pub(crate) mod report;
 mod rows;
 
 use std::io::Write;
@@ -143,7 +143,7 @@ async fn measure(
                 session.set(name, value).map_err(Failure::Sql)?;
             }
             database.buffer_pool().clear();
-            let before = device.traffic().await;
+            let before = device.traffic();
             let stopwatch = Stopwatch::start();
             let outcomes = Box::pin(session.run(&query.text)).await.map_err(|error| {
                 let settings = settings.map(|(name, value)| format!("{name}={value}")).join(", ");
@@ -151,7 +151,7 @@ async fn measure(
                 Failure::Sql(error)
             })?;
             let time = stopwatch.elapsed();
-            let after = device.traffic().await;
+            let after = device.traffic();
             let link_bytes = (after.sent_bytes + after.received_bytes)
                 .saturating_sub(before.sent_bytes + before.received_bytes);
             runs.push(Run { time, link_bytes });

@@ -14,7 +14,7 @@ mod describe;
 pub(crate) mod format;
 mod line_editor;
 mod meta_command;
-mod statements;
+pub(crate) mod statements;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Cursor, IsTerminal, Read, Write};

@@ -3,6 +3,7 @@
 //! One integration binary for the crate: [`tidy`] reads the source tree, the other modules run the program.
 #![expect(clippy::unwrap_used, reason = "in a test, a broken expectation is the failure")]
 
+mod advise;
 mod agreement;
 mod killed;
 mod local_device;

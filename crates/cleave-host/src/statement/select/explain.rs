@@ -10,6 +10,7 @@ use cleave_fragment::{IndexFigures, TableScanExec};
 use cleave_plan::PlanEstimates;
 use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::Prediction;
+use cleave_plan::profile::Origin;
 use cleave_plan::split::PricedSplit;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -88,7 +89,7 @@ pub fn explain_look_up(
         vec![line("rows", rows.to_string()), line("execution time", time(elapsed))]
     });
     let groups = vec![("Measured", lines.unwrap_or_default())];
-    let tail = Tail { groups, priced: Vec::new() };
+    let tail = Tail { groups, priced: Vec::new(), profile: None };
     shown(match format {
         ExplainFormat::Text => text_lines(&nodes, &tail),
         ExplainFormat::Json => vec![json(&nodes, &tail)],
@@ -117,6 +118,8 @@ struct Tail {
     groups: Vec<(&'static str, Vec<(String, String)>)>,
     /// What is predicted of each split.
     priced: Vec<PricedSplit>,
+    /// By which figures; `None`: nothing was to be priced.
+    profile: Option<Origin>,
 }
 
 impl Tail {
@@ -193,7 +196,7 @@ impl Tail {
                 groups.push(("Fragment", fragment_lines(fragment)));
             }
         }
-        Self { groups, priced }
+        Self { groups, priced, profile: Some(query.profile) }
     }
 }
 
@@ -509,8 +512,9 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
         })
         .collect();
     let candidates: Vec<String> = tail.priced.iter().map(candidate_json).collect();
+    let profile = tail.profile.map_or_else(|| "null".to_owned(), |origin| quoted(origin.name()));
     format!(
-        "{{\"plan\":[{}],\"candidates\":[{}],\"notes\":[{}]}}",
+        "{{\"plan\":[{}],\"profile\":{profile},\"candidates\":[{}],\"notes\":[{}]}}",
         plan.join(","),
         candidates.join(","),
         groups.join(",")
@@ -520,13 +524,14 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
 fn candidate_json(priced: &PricedSplit) -> String {
     let it = &priced.prediction;
     format!(
-        "{{\"split\":{},\"finish_ms\":{:.3},\"first_result_ms\":{:.3},\"host_ms\":{:.3},\"device_ms\":{:.3},\
-         \"link_ms\":{:.3},\"host_wait_ms\":{:.3},\"device_stall_ms\":{:.3},\"link_bytes\":{:.0},\
+        "{{\"split\":{},\"finish_ms\":{:.3},\"first_result_ms\":{:.3},\"host_ms\":{:.3},\
+         \"host_cpu_ms\":{:.3},\"device_ms\":{:.3},\"link_ms\":{:.3},\"host_wait_ms\":{:.3},\"device_stall_ms\":{:.3},\"link_bytes\":{:.0},\
          \"device_memory_bytes\":{:.0},\"fits\":{},\"chosen\":{}}}",
         quoted(&priced.split.to_string()),
         it.finish * 1e3,
         it.first_result * 1e3,
         it.host_busy * 1e3,
+        it.host_cpu * 1e3,
         it.device_busy * 1e3,
         it.link_busy * 1e3,
         it.host_wait * 1e3,

@@ -11,7 +11,7 @@ use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
 use cleave_plan::cardinality::estimate_rows;
 use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork};
-use cleave_plan::profile::{LinkProfile, Profile};
+use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
     CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, row_bytes, type_bytes,
 };
@@ -80,6 +80,16 @@ impl HostCuts {
         };
         let limits = limits(&context, devices.values());
         Ok(Self { context, devices, limits, profile, fragment_count: AtomicUsize::new(0) })
+    }
+
+    /// Where the figures of the statement come from: measured only if those of both sides and of the link were.
+    pub(super) fn profile_origin(&self) -> Origin {
+        let Profile { host, device, link } = &self.profile;
+        let mut origins = vec![host.origin, device.origin];
+        if !link.is_embedded {
+            origins.push(link.origin);
+        }
+        origins.into_iter().find(|origin| *origin != Origin::Measured).unwrap_or(Origin::Measured)
     }
 
     /// The parts of the input of `scan`, each with the device that it lies on.

@@ -16,7 +16,8 @@ use std::time::Duration;
 use cleave_fragment::DenseAggregateExec;
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::join_order::{Reordered, reorder_joins};
-use cleave_plan::split::{PlaceCutsError, PlacedCuts, Split, place_cuts};
+use cleave_plan::profile::Origin;
+use cleave_plan::split::{CutDecision, PlaceCutsError, PlacedCuts, Split, place_cuts};
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
@@ -35,6 +36,7 @@ mod explain;
 mod host_cuts;
 mod index_choice;
 mod index_offers;
+mod own_tables;
 mod pack_group_keys;
 mod planned_input;
 mod result_names;
@@ -54,6 +56,7 @@ use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
+use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::{JoinOrder, Settings};
 use host_cuts::HostCuts;
 use result_names::ResultNames;
@@ -69,6 +72,8 @@ pub struct PlannedQuery {
     pub split: Split,
     /// Time that planning took.
     pub planning: Duration,
+    /// Where the figures come from by which splits were priced.
+    pub profile: Origin,
     names: ResultNames,
     state: SessionState,
 }
@@ -80,6 +85,8 @@ pub struct RunningQuery {
     schema: SchemaRef,
     meter: Meter,
     row_count: u64,
+    /// What the query log is to have, until the query has ended.
+    record: Option<OpenRecord>,
 }
 
 /// Plans `query` on the database's present state.
@@ -142,11 +149,13 @@ async fn plan(
     index_offers::offer_indexes(&physical, &context)?;
     let prices_splits = price_all || split == Split::Auto;
     let cuts = HostCuts::new(Arc::clone(&context), prices_splits).await?;
+    let profile = cuts.profile_origin();
     let cuts = place_cuts(physical, split, price_all, &cuts).map_err(|error| match error {
         PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
         PlaceCutsError::Plan(error) => Error::from(error),
     })?;
-    Ok(PlannedQuery { context, cuts, split, planning: stopwatch.elapsed(), names, state })
+    let planning = stopwatch.elapsed();
+    Ok(PlannedQuery { context, cuts, split, planning, profile, names, state })
 }
 
 /// Plans `query` and starts it.
@@ -156,6 +165,35 @@ pub async fn run_query(
     query: &ast::Query,
 ) -> Result<RunningQuery> {
     plan_query(database, settings, query).await?.run(false).await
+}
+
+/// As [`run_query`], and enters the query, whatever becomes of it, in the query log as `text`.
+pub async fn run_logged(
+    database: &Arc<Database>,
+    settings: &Settings,
+    query: &ast::Query,
+    text: &str,
+) -> Result<RunningQuery> {
+    let mut record = database.query_log().begin(settings, text);
+    let run = async {
+        let planned = plan_query(database, settings, query).await?;
+        if let Some(record) = &mut record {
+            record.planned(&planned);
+        }
+        planned.run(false).await
+    };
+    match run.await {
+        Ok(mut running) => {
+            running.record = record;
+            Ok(running)
+        }
+        Err(error) => {
+            if let Some(record) = record {
+                record.fail(error.sqlstate());
+            }
+            Err(error)
+        }
+    }
 }
 
 /// `SELECT columns FROM table`, or `SELECT function(columns) FROM table`.
@@ -188,17 +226,31 @@ fn check_tables(
         if state.table_functions().contains_key(reference.table()) {
             continue;
         }
-        if let Some(schema) = reference.schema()
-            && schema != table_provider::SCHEMA
-        {
-            return Err(Error::unknown(NameKind::Schema, schema, [table_provider::SCHEMA]));
+        match reference.schema() {
+            None | Some(table_provider::SCHEMA) => {
+                context.state().find_table(reference.table())?;
+            }
+            Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
+            Some(schema) => {
+                let schemas = [table_provider::SCHEMA, own_tables::SCHEMA];
+                return Err(Error::unknown(NameKind::Schema, schema, schemas));
+            }
         }
-        context.state().find_table(reference.table())?;
     }
     Ok(())
 }
 
 impl PlannedQuery {
+    /// The split of the plan, which is `host` where nothing of it is cut.
+    pub fn split_taken(&self) -> Split {
+        let chosen = self.cuts.priced.iter().find(|priced| priced.is_chosen);
+        let is_cut = |decision: &CutDecision| !decision.device_operators.is_empty();
+        match self.cuts.decisions.iter().any(is_cut) {
+            true => chosen.map_or(self.split, |priced| priced.split),
+            false => Split::Host,
+        }
+    }
+
     /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
     pub async fn run(self, measure_media: bool) -> Result<RunningQuery> {
         let meter = Meter::start(&self.context, measure_media).await?;
@@ -208,7 +260,7 @@ impl PlannedQuery {
         let task = Arc::new(task.with_session_config(config));
         let stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
         let schema = self.names.apply(&stream.schema());
-        Ok(RunningQuery { query: self, stream, schema, meter, row_count: 0 })
+        Ok(RunningQuery { query: self, stream, schema, meter, row_count: 0, record: None })
     }
 }
 
@@ -220,7 +272,18 @@ impl RunningQuery {
 
     /// The next rows, `None` after the last.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(batch) = self.stream.next().await.transpose()? else { return Ok(None) };
+        let batch = match self.stream.next().await {
+            Some(Ok(batch)) => batch,
+            Some(Err(error)) => {
+                let error = Error::from(error);
+                self.enter(QueryEnd::Failed(error.sqlstate().to_owned()));
+                return Err(error);
+            }
+            None => {
+                self.enter(QueryEnd::Done);
+                return Ok(None);
+            }
+        };
         self.row_count += batch.num_rows() as u64;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let columns = batch.columns().to_vec();
@@ -241,7 +304,17 @@ impl RunningQuery {
 
     /// What the query has cost until now.
     pub async fn figures(&mut self) -> Result<QueryFigures> {
-        self.meter.stop(&self.query, self.row_count).await
+        let figures = self.meter.read(&self.query, self.row_count);
+        let Some(before) = self.meter.media_bytes else { return Ok(figures) };
+        let media_bytes = media_bytes(&self.query.context).await?.saturating_sub(before);
+        Ok(QueryFigures { media_bytes, ..figures })
+    }
+
+    /// Enters the query in the log, once.
+    fn enter(&mut self, end: QueryEnd) {
+        if let Some(record) = self.record.take() {
+            record.end(&self.meter.read(&self.query, self.row_count), end);
+        }
     }
 
     /// The plan that runs, its nodes with their metrics.
@@ -252,6 +325,12 @@ impl RunningQuery {
     /// The query as it was planned.
     pub fn planned(&self) -> &PlannedQuery {
         &self.query
+    }
+}
+
+impl Drop for RunningQuery {
+    fn drop(&mut self) {
+        self.enter(QueryEnd::Dropped);
     }
 }
 
@@ -268,7 +347,7 @@ struct Meter {
 impl Meter {
     async fn start(context: &StatementContext, measure_media: bool) -> Result<Self> {
         let media_bytes = if measure_media { Some(media_bytes(context).await?) } else { None };
-        let (traffic_received, traffic_sent) = traffic(context).await?;
+        let (traffic_received, traffic_sent) = traffic(context);
         Ok(Self {
             stopwatch: Stopwatch::start(),
             process_cpu: process_cpu_time(),
@@ -279,11 +358,12 @@ impl Meter {
         })
     }
 
-    async fn stop(&self, query: &PlannedQuery, rows: u64) -> Result<QueryFigures> {
+    /// What can be told without asking a device.
+    fn read(&self, query: &PlannedQuery, rows: u64) -> QueryFigures {
         let elapsed = self.stopwatch.elapsed();
         let process_cpu = process_cpu_time().saturating_sub(self.process_cpu);
         let context = &query.context;
-        let (received, sent) = traffic(context).await?;
+        let (received, sent) = traffic(context);
         let fragments = context.figures().fragments();
         let reports = || fragments.iter().filter_map(|fragment| fragment.report.as_ref());
         let device_cpu: Duration = reports().map(|report| report.cpu).sum();
@@ -296,14 +376,11 @@ impl Meter {
         let slot_bytes: u64 = reports().map(|report| report.slot_bytes).sum();
         let fragment_media: u64 = reports().map(|report| report.media_bytes).sum();
         let pool = context.database().buffer_pool().status().since(&self.pool);
-        Ok(QueryFigures {
+        QueryFigures {
             elapsed,
             planning: query.planning,
             rows,
-            media_bytes: match self.media_bytes {
-                Some(before) => media_bytes(context).await?.saturating_sub(before),
-                None => fragment_media,
-            },
+            media_bytes: fragment_media,
             link_bytes_received: received.saturating_sub(self.traffic_received),
             link_bytes_sent: sent.saturating_sub(self.traffic_sent),
             host_bytes: slot_bytes + pool.loaded_bytes,
@@ -313,7 +390,7 @@ impl Meter {
             host_waited: fragments.iter().map(|fragment| fragment.waited).sum(),
             device_stalled: reports().map(|report| report.stall).sum(),
             fragments,
-        })
+        }
     }
 }
 
@@ -330,14 +407,16 @@ fn statement_devices(context: &StatementContext) -> Result<Vec<Arc<crate::device
     ids.into_iter().map(|id| context.database().attached(id)).collect()
 }
 
-async fn traffic(context: &StatementContext) -> Result<(u64, u64)> {
+/// Bytes that came and went so far over the links of the statement's devices.
+fn traffic(context: &StatementContext) -> (u64, u64) {
     let mut totals = (0, 0);
-    for device in statement_devices(context)? {
-        let traffic = device.traffic().await;
+    // A state never names a device that is not attached.
+    for device in statement_devices(context).unwrap_or_default() {
+        let traffic = device.traffic();
         totals.0 += traffic.received_bytes;
         totals.1 += traffic.sent_bytes;
     }
-    Ok(totals)
+    totals
 }
 
 async fn media_bytes(context: &StatementContext) -> Result<u64> {

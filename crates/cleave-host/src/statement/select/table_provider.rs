@@ -20,12 +20,13 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::own_tables::{self, OwnTables};
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice};
 use crate::catalog::TableState;
 
-/// Name of the only catalog, and of its only schema.
+/// Name of the only catalog, and of the schema of its tables.
 pub(super) const CATALOG: &str = "cleave";
 pub(super) const SCHEMA: &str = "public";
 
@@ -228,13 +229,16 @@ impl CatalogProviderList for StatementCatalog {
 
 impl CatalogProvider for StatementCatalog {
     fn schema_names(&self) -> Vec<String> {
-        vec![SCHEMA.to_owned()]
+        vec![SCHEMA.to_owned(), own_tables::SCHEMA.to_owned()]
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        (name == SCHEMA).then(|| {
-            Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn SchemaProvider>
-        })
+        let context = Arc::clone(&self.context);
+        match name {
+            SCHEMA => Some(Arc::new(Self { context })),
+            own_tables::SCHEMA => Some(OwnTables::new(context)),
+            _ => None,
+        }
     }
 }
 
