@@ -229,14 +229,12 @@ async fn rows_lie_where_the_statement_put_them() {
             "{device}: {plan}"
         );
     }
-    // Where only some pay, the host reads the others.
-    run(&mut session, "SET split = auto").await;
-    rows(&mut session, "SELECT count(note) FROM filled").await;
-    let plan =
-        rows(&mut session, "EXPLAIN SELECT count(*) FROM filled WHERE note LIKE '%77'").await;
-    let plan = plan.join("\n");
-    for device in ["embedded", "nas", "san"] {
-        assert!(plan.contains(&format!("{device}: ")), "{device}: {plan}");
+    // Whatever is chosen for each of them, the rows are the same.
+    let query = "SELECT count(*) FROM filled WHERE note LIKE '%77'";
+    let expected = rows(&mut session, query).await;
+    for split in ["auto", "host"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        assert_eq!(rows(&mut session, query).await, expected, "{split}");
     }
 }
 
