@@ -14,6 +14,7 @@ mod index_builds;
 mod index_joins;
 mod indexes;
 mod insert;
+mod joins_below_cuts;
 mod load;
 mod narrowing;
 mod open;
