@@ -89,6 +89,8 @@ pub struct Conditions {
     pub comparisons: f64,
     /// LIKE and other patterns, which walk a text.
     pub patterns: f64,
+    /// Sets of keys that joins above hand down: each row is looked for in them.
+    pub key_sets: f64,
 }
 
 /// Which operators run on the device, by place in [`PlanShape::nodes`]; the inputs of such an operator do too.

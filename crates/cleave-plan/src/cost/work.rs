@@ -72,7 +72,11 @@ impl Seconds {
     }
 
     fn conditions(&self, rows: f64, conditions: &Conditions) -> f64 {
-        rows * (conditions.comparisons * self.compare + conditions.patterns * self.pattern)
+        // A key is decoded, hashed and looked for, as a join does it.
+        let key_set = self.integer + self.probe;
+        rows * (conditions.comparisons * self.compare
+            + conditions.patterns * self.pattern
+            + conditions.key_sets * key_set)
     }
 
     /// What a node does to the rows of its last input, which stream through it.
@@ -83,10 +87,8 @@ impl Seconds {
         match &node.work {
             Work::Scan(scan) => self.scan(scan, node.row_bytes),
             Work::Filter(conditions) => {
-                let conditions = Conditions {
-                    comparisons: conditions.comparisons.max(1.0),
-                    patterns: conditions.patterns,
-                };
+                let conditions =
+                    Conditions { comparisons: conditions.comparisons.max(1.0), ..*conditions };
                 self.conditions(rows, &conditions) + made
             }
             Work::Projection { expressions } => rows * expressions * self.compare,

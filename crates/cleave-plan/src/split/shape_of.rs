@@ -41,8 +41,7 @@ fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutContext) -> W
         if let Some(predicate) = &scan.scan().predicate {
             count_conditions(predicate, &mut conditions);
         }
-        // The keys of a join are one more comparison.
-        conditions.comparisons += scan.dynamic_filters().len() as f64;
+        conditions.key_sets = scan.dynamic_filters().len() as f64;
         return Work::Scan(crate::cost::ScanWork { rows_kept: rows, conditions, ..scan_work });
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {

@@ -27,6 +27,9 @@ use crate::error::Result;
 use crate::settings::Settings;
 use crate::statement::ExplainFormat;
 
+/// Characters of an operator's arguments that are shown.
+const DETAIL_CHARACTERS_MAX: usize = 1000;
+
 /// One line of the plan: an operator and where it runs.
 struct PlanNode {
     depth: usize,
@@ -431,10 +434,21 @@ fn node(
         depth,
         device,
         name: name.to_owned(),
-        detail: detail.to_owned(),
+        detail: shortened(detail),
         rows,
         estimate: None,
         time: nanos.map(|nanos| Duration::from_nanos(nanos as u64)),
+    }
+}
+
+/// Cut where it is long, as the keys are that a join has handed down.
+fn shortened(detail: &str) -> String {
+    match detail.char_indices().nth(DETAIL_CHARACTERS_MAX) {
+        Some((end, _)) => {
+            let (kept, cut) = detail.split_at(end);
+            format!("{kept}… ({} bytes more)", cut.len())
+        }
+        None => detail.to_owned(),
     }
 }
 
