@@ -25,6 +25,8 @@ import sys
 import time
 from pathlib import Path
 
+from conjuncts import split_conjuncts
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 CLEAVE = Path(os.environ.get("CLEAVE_BINARY", TARGET / "release" / "cleave"))
@@ -140,7 +142,7 @@ def subplans(text, options):
         words = item.split()
         tables[words[-1]] = words[0]
     conditions = []
-    for condition in conjuncts(match.group(2)):
+    for condition in split_conjuncts(match.group(2)):
         plain = re.sub(r"'(?:[^']|'')*'", "''", condition)
         used = {alias for alias in tables if re.search(rf"\b{alias}\.", plain)}
         if not used:
@@ -172,25 +174,6 @@ def subplans(text, options):
             names = ", ".join(f"{tables[alias]} AS {alias}" for alias in part)
             chosen.append((joins, f"SELECT count(*) FROM {names} WHERE {inside}"))
     return chosen
-
-
-def conjuncts(text):
-    """The conditions of a conjunction; the AND of BETWEEN and those in parentheses are theirs."""
-    parts, depth, between, current = [], 0, False, []
-    for token in re.findall(r"'(?:[^']|'')*'|\(|\)|\s+|[^\s()']+", text):
-        word = token.upper()
-        depth += (token == "(") - (token == ")")
-        if depth == 0 and word == "BETWEEN":
-            between = True
-        if depth == 0 and word == "AND":
-            if between:
-                between = False
-            else:
-                parts.append("".join(current).strip())
-                current = []
-                continue
-        current.append(token)
-    return parts + ["".join(current).strip()]
 
 
 def top_of(nodes):
