@@ -4,8 +4,7 @@
 use cleave_host::Session;
 use cleave_media::SplitMix64;
 
-use crate::indexes::{INDEXES, numbers};
-use crate::narrowing::attached;
+use crate::narrowing::{attached, filled};
 use crate::support::{batches, numbered, row, rows, run};
 
 /// Joins of all the kinds that hand keys down, with numbers that change.
@@ -51,17 +50,6 @@ fn joins(random: &mut SplitMix64) -> Vec<String> {
              r.id WHERE n < 20) SELECT count(*), sum(id), max(n), 0 FROM r"
         ),
     ]
-}
-
-/// The table of [`numbers`] with its indexes; rows in bulk pages and in hot ones, keys in runs and in memtables.
-async fn filled(session: &mut Session) {
-    numbers(session).await;
-    for sql in INDEXES {
-        run(session, sql).await;
-    }
-    run(session, "INSERT INTO t SELECT id + 100000, few, many, word, f FROM t").await;
-    let few = "INSERT INTO t VALUES (50001, 1, 17, 'w17', 17), (50002, 1, NULL, NULL, NULL), (50003, 4, 8005, 'w9', 3)";
-    run(session, few).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -68,7 +68,7 @@ pub(crate) async fn attached(
 }
 
 /// The table of [`numbers`] with its indexes; most rows in bulk pages, some in hot ones, some keys in memtables.
-async fn filled(session: &mut Session) {
+pub(crate) async fn filled(session: &mut Session) {
     numbers(session).await;
     for sql in INDEXES {
         run(session, sql).await;
