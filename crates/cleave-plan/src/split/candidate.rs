@@ -38,7 +38,7 @@ impl Candidate {
 
     /// Whether the operator `number` runs on the device.
     pub(super) fn has(&self, number: usize, plan: &NumberedPlan) -> bool {
-        self.roots.iter().any(|root| plan.subtree(*root).contains(&number))
+        lies_below(plan, &self.roots, number)
     }
 }
 
@@ -180,6 +180,10 @@ fn roots_of(plan: &NumberedPlan, joins: &[usize]) -> BTreeSet<usize> {
 
 /// Of `leaves`, those that do not lie below one of `roots`.
 fn own_leaves(plan: &NumberedPlan, leaves: &[usize], roots: &BTreeSet<usize>) -> BTreeSet<usize> {
-    let is_below = |leaf: &usize| roots.iter().any(|root| plan.subtree(*root).contains(leaf));
-    leaves.iter().copied().filter(|leaf| !is_below(leaf)).collect()
+    leaves.iter().copied().filter(|leaf| !lies_below(plan, roots, *leaf)).collect()
+}
+
+/// Whether the operator `number` is one of `roots`, or below one.
+fn lies_below(plan: &NumberedPlan, roots: &BTreeSet<usize>, number: usize) -> bool {
+    roots.iter().any(|root| plan.subtree(*root).contains(&number))
 }

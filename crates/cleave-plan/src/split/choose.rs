@@ -12,14 +12,14 @@ use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction};
 use crate::profile::Profile;
 
-use super::build_keys::{BuildKeys, filters_keep};
+use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidates, leaves_below};
 use super::numbered_plan::NumberedPlan;
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
 
 /// A split must be predicted to take at most this share of the host's time. Of 100 runs of six JOB queries the median
-/// prediction was off by 1.7 times, mostly on both sides alike.
+/// prediction was off by 1.7 times.
 const MARGIN: f64 = 0.8;
 /// Candidates that are bettered scan by scan.
 const BETTERED_COUNT: usize = 3;
@@ -48,9 +48,9 @@ struct Priced {
 }
 
 /// Chooses among all candidates of `plan`.
-pub(super) fn choose(plan: &NumberedPlan, keys: &[BuildKeys], context: &dyn CutContext) -> Choice {
+pub(super) fn choose(plan: &NumberedPlan, context: &dyn CutContext) -> Choice {
     let found = candidates(plan, context);
-    let pricing = Pricing::new(plan, keys, context);
+    let pricing = Pricing::new(plan, context);
     let mut priced: Vec<Priced> = found.into_iter().map(|c| pricing.price(c)).collect();
     let mut order: Vec<usize> = (0..priced.len()).collect();
     order.sort_by(|a, b| priced[*a].prediction.finish.total_cmp(&priced[*b].prediction.finish));
@@ -115,10 +115,9 @@ fn by_the_paper(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
 pub(super) fn price(
     plan: &NumberedPlan,
     chosen: Split,
-    keys: &[BuildKeys],
     context: &dyn CutContext,
 ) -> Vec<PricedSplit> {
-    let pricing = Pricing::new(plan, keys, context);
+    let pricing = Pricing::new(plan, context);
     let priced = candidates(plan, context).into_iter().map(|candidate| {
         let Priced { candidate, prediction } = pricing.price(candidate);
         PricedSplit { split: candidate.split, prediction, is_chosen: candidate.split == chosen }
@@ -134,11 +133,12 @@ struct Pricing<'a> {
 }
 
 impl<'a> Pricing<'a> {
-    fn new(plan: &'a NumberedPlan, keys: &[BuildKeys], context: &dyn CutContext) -> Self {
+    fn new(plan: &'a NumberedPlan, context: &dyn CutContext) -> Self {
         let mut rows = context.rows(&plan.nodes[0].plan);
         for place in plan.scans() {
             let Some((scan, rows)) = plan.scan(place).zip(rows.get_mut(place)) else { continue };
-            *rows *= filters_keep(scan, scan.dynamic_filters(), keys, context).unwrap_or(1.0);
+            *rows *=
+                filters_keep(scan, scan.dynamic_filters(), plan.keys(), context).unwrap_or(1.0);
         }
         let shape = shape_of(plan, &rows, context);
         Self { plan, shape, profile: context.profile(), limits: context.limits() }

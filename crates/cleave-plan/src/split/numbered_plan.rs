@@ -13,6 +13,7 @@
 //!
 //! The operators of a subtree are consecutive numbers, so that a set of cuts is a set of numbers.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,11 +26,14 @@ use datafusion_physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoi
 use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
+use super::build_keys::BuildKeys;
 use super::{CutContext, ScanShare};
 
 /// The plan.
 pub(super) struct NumberedPlan {
     pub(super) nodes: Vec<NumberedNode>,
+    /// See [`NumberedPlan::keys`].
+    keys: OnceCell<Vec<BuildKeys>>,
 }
 
 /// One operator.
@@ -56,7 +60,7 @@ pub(super) struct Obstacle {
 
 impl NumberedPlan {
     pub(super) fn new(plan: &Arc<dyn ExecutionPlan>, context: &dyn CutContext) -> Self {
-        let mut numbered = Self { nodes: Vec::new() };
+        let mut numbered = Self { nodes: Vec::new(), keys: OnceCell::new() };
         numbered.add(plan, None, context);
         numbered
     }
@@ -124,6 +128,12 @@ impl NumberedPlan {
             return obstacle(format!("its inputs lie on several devices ({})", names.join(", ")));
         }
         None
+    }
+
+    /// What its joins hand down. It takes the statistics of every build side, and is not asked where nothing is cut.
+    pub(super) fn keys(&self) -> &[BuildKeys] {
+        let all = || self.nodes.iter().filter_map(|node| BuildKeys::of(&node.plan)).collect();
+        self.keys.get_or_init(all)
     }
 
     /// The operators of the subtree of `number`.

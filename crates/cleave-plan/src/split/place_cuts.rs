@@ -33,7 +33,7 @@ use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::build_keys::{BuildKeys, filters_keep};
+use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate};
 use super::choose::{PricedSplit, choose, price};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
@@ -192,14 +192,12 @@ pub fn place_cuts(
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
     let plan = NumberedPlan::new(&plan, context);
-    let keys: Vec<BuildKeys> =
-        plan.nodes.iter().filter_map(|node| BuildKeys::of(&node.plan)).collect();
     let (chosen, priced) = match split {
         Split::Auto if context.shares_host() && !price_all => {
             (Candidate { split: Split::Host, roots: BTreeSet::new() }, Vec::new())
         }
         Split::Auto => {
-            let choice = choose(&plan, &keys, context);
+            let choice = choose(&plan, context);
             (choice.candidate, choice.priced)
         }
         forced => {
@@ -209,7 +207,7 @@ pub fn place_cuts(
                 operator,
                 reason,
             };
-            let priced = if price_all { price(&plan, forced, &keys, context) } else { Vec::new() };
+            let priced = if price_all { price(&plan, forced, context) } else { Vec::new() };
             (found.map_err(refused)?, priced)
         }
     };
@@ -221,15 +219,8 @@ pub fn place_cuts(
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
-    let mut placing = Placing {
-        plan: &plan,
-        split,
-        chosen: &chosen,
-        keys,
-        context,
-        reason,
-        decisions: Vec::new(),
-    };
+    let mut placing =
+        Placing { plan: &plan, split, chosen: &chosen, context, reason, decisions: Vec::new() };
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
     Ok(PlacedCuts { plan: placed, decisions, priced })
@@ -258,7 +249,7 @@ fn comparison(priced: &[PricedSplit], strategy: CostStrategy) -> String {
 }
 
 /// Seconds, for people.
-pub fn time(seconds: f64) -> String {
+fn time(seconds: f64) -> String {
     if seconds < 10.0 { format!("{:.2} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
@@ -267,8 +258,6 @@ struct Placing<'a> {
     plan: &'a NumberedPlan,
     split: Split,
     chosen: &'a Candidate,
-    /// Of every join.
-    keys: Vec<BuildKeys>,
     context: &'a dyn CutContext,
     /// Why it is this one.
     reason: String,
@@ -325,7 +314,7 @@ impl Placing<'_> {
             };
             let dynamic_filters: Vec<_> =
                 scan.dynamic_filters().iter().filter(is_outer).cloned().collect();
-            let filters_keep = filters_keep(scan, &dynamic_filters, &self.keys, self.context);
+            let filters_keep = filters_keep(scan, &dynamic_filters, self.plan.keys(), self.context);
             FragmentScan { scan: scan.clone(), dynamic_filters, filters_keep }
         });
         let scans: Vec<FragmentScan> = scans.collect();
