@@ -11,14 +11,15 @@
 //! goes beyond what the run was admitted with; after the outcome nothing is offered.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
+use cleave_fragment::MorselList;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{
-    CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport, RunState, RunStatus, Slot,
-    SlotPayload,
+    CommandHeader, DeviceError, DeviceErrorCause, Execute, Kept, RunReport, RunState, RunStatus,
+    Slot, SlotPayload,
 };
 use cleave_fragment::link::{SlotForm, SlotSender};
 use cleave_media::{Extent, Stopwatch};
@@ -36,6 +37,8 @@ pub(crate) struct FragmentRun {
     form: SlotForm,
     /// Where it may write.
     reserved: Vec<Extent>,
+    /// The morsels that stream through it, by the number of their input.
+    streamed: OnceLock<(u32, Arc<MorselList>)>,
     ring: Mutex<Ring>,
     credit: Notify,
     accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
@@ -84,6 +87,7 @@ impl FragmentRun {
             memory_bytes,
             form: sink.form(),
             reserved: request.reserved.clone(),
+            streamed: OnceLock::new(),
             ring: Mutex::new(Ring { sink: Some(sink), ..Ring::default() }),
             credit: Notify::new(),
             accepted: watch::Sender::new(None),
@@ -116,6 +120,12 @@ impl FragmentRun {
     /// Gives the ring its memory.
     pub(crate) fn hold(&self, memory: Option<Admitted>) {
         self.lock().memory = memory;
+    }
+
+    /// Says which morsels stream through it, once.
+    pub(crate) fn streams(&self, input: u32, morsels: Arc<MorselList>) {
+        // A second time would be the same ones.
+        drop(self.streamed.set((input, morsels)));
     }
 
     /// Says that the run was admitted, or why it was not.
@@ -253,6 +263,23 @@ impl FragmentRun {
             }
         }
         self.credit.notify_waiters();
+    }
+
+    /// Gives back the morsels of `input` behind the first `keep` that were not begun.
+    pub(crate) fn revoke(&self, input: u32, keep: u32) -> Result<Kept, DeviceError> {
+        let Some((_, morsels)) = self.streamed.get().filter(|(streamed, _)| *streamed == input)
+        else {
+            return Err(self.refused(format!("has no input {input} that streams")));
+        };
+        let lease = morsels.keep(keep);
+        let ring = self.lock();
+        let now = ring.stall_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
+        Ok(Kept { lease, stall: ring.stall + now })
+    }
+
+    /// Morsels that it keeps of what streams; all where nothing does.
+    pub(crate) fn kept(&self) -> u32 {
+        self.streamed.get().map_or(u32::MAX, |(_, morsels)| morsels.lease().kept)
     }
 
     /// Tells the run to stop, without waiting until it has.

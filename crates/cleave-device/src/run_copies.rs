@@ -101,6 +101,7 @@ fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
         wall: began.elapsed(),
         peak_memory_bytes: work.budget.peak_bytes() as u64,
         copies: work.copies,
+        kept: work.run.kept(),
         operators: operator_metrics(&work.plan),
     }
 }

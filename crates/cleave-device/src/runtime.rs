@@ -379,6 +379,11 @@ impl DeviceService for Runtime {
                 run.consumed(consumed);
                 Ok(Reply::Done)
             }
+            Request::Revoke { input, keep } => {
+                drop(self.enter(&header).await?);
+                let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
+                Ok(Reply::Kept(run.revoke(input, keep)?))
+            }
             Request::Cancel => {
                 // Not held while it waits, so that a claim need not wait for the run twice.
                 drop(self.enter(&header).await?);

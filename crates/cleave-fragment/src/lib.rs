@@ -44,7 +44,7 @@ pub use fragment::{
 };
 pub use hand_down::hand_down_filters;
 pub use index_input::{IndexInput, IndexPages};
-pub use morsel::{Morsel, MorselList, MorselPage, MorselSource, Passes};
+pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use narrowing::{IndexFigures, NarrowedInput, NarrowedPart, Narrowing, ScanKeys, Thrift};
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::merge_runs_exec::MergeRunsExec;

@@ -3,10 +3,14 @@
 //! A [`Morsel`] names pages and where they lie; whoever takes it reads them through its own
 //! [`PageSource`](cleave_store::PageSource). Copies of one pipeline share one [`MorselSource`], so
 //! that a fragment needs no exchange (rule 3) and an idle copy takes what is next.
+//!
+//! A [`MorselList`] is also what a device holds of a host's morsels, from the front, while the host takes them back from
+//! the end ([`MorselList::keep`]): where the list ends is a [`Lease`]. Invariant (rule 11): what was said to be given back is
+//! never handed out, whatever is said twice, late or out of order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_store::{PageRef, SegmentRef};
 use futures::FutureExt;
@@ -43,27 +47,79 @@ pub trait MorselSource: Send + Sync {
     fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>>;
 }
 
-/// A fixed list of morsels, taken from the front.
+/// How much of a list of morsels its holder still has, and how much of that it has begun: from the front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lease {
+    /// Morsels that were begun, in whichever pass came furthest.
+    pub begun: u32,
+    /// Morsels before the end of what the holder has; it never grows.
+    pub kept: u32,
+}
+
+impl Lease {
+    /// The place of the next morsel of a pass that has taken `taken`, which counts as begun then.
+    pub fn take(&mut self, taken: u32) -> Option<u32> {
+        if taken >= self.kept {
+            return None;
+        }
+        self.begun = self.begun.max(taken + 1);
+        Some(taken)
+    }
+
+    /// Gives back all behind the first `count`, as far as it was not begun.
+    pub fn keep(&mut self, count: u32) {
+        self.kept = self.kept.min(count.max(self.begun));
+    }
+}
+
+/// A list of morsels, taken from the front.
 #[derive(Debug)]
 pub struct MorselList {
     morsels: Vec<Morsel>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    lease: Lease,
     /// For each pass that has begun, how many were taken.
-    taken: Mutex<BTreeMap<usize, usize>>,
+    by_pass: BTreeMap<usize, u32>,
 }
 
 impl MorselList {
     /// A source over `morsels`, in their order.
     pub fn new(morsels: impl IntoIterator<Item = Morsel>) -> Arc<Self> {
-        Arc::new(Self { morsels: morsels.into_iter().collect(), taken: Mutex::default() })
+        let morsels: Vec<Morsel> = morsels.into_iter().collect();
+        let kept = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
+        let lease = Lease { begun: 0, kept };
+        Arc::new(Self { morsels, taken: Mutex::new(Taken { lease, by_pass: BTreeMap::new() }) })
+    }
+
+    /// Hands out none behind the first `count` any more, but for those that were begun; what is left of the list.
+    pub fn keep(&self, count: u32) -> Lease {
+        let mut taken = self.lock();
+        taken.lease.keep(count);
+        taken.lease
+    }
+
+    /// What is left of the list.
+    pub fn lease(&self) -> Lease {
+        self.lock().lease
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MorselSource for MorselList {
     fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = taken.entry(pass).or_default();
-        let morsel = self.morsels.get(*place).cloned();
-        *place += usize::from(morsel.is_some());
+        let mut taken = self.lock();
+        let Taken { lease, by_pass } = &mut *taken;
+        let count = by_pass.entry(pass).or_default();
+        let place = lease.take(*count).and_then(|place| usize::try_from(place).ok());
+        let morsel = place.and_then(|place| self.morsels.get(place)).cloned();
+        *count += u32::from(morsel.is_some());
         futures::future::ready(morsel).boxed()
     }
 }
@@ -120,6 +176,17 @@ mod tests {
             [next(0), next(1), next(0), next(0), next(1), next(1)],
             [Some(0), Some(0), Some(1), None, Some(1), None]
         );
+    }
+
+    #[test]
+    fn what_was_given_back_is_not_handed_out() {
+        let list = MorselList::new((0..6).map(morsel));
+        let next = |pass| block_on(list.next(pass)).map(|morsel| morsel.number);
+        assert_eq!([next(0), next(0)], [Some(0), Some(1)]);
+        assert_eq!(list.keep(4), Lease { begun: 2, kept: 4 });
+        assert_eq!(list.keep(5), Lease { begun: 2, kept: 4 }, "it never grows");
+        assert_eq!(list.keep(0), Lease { begun: 2, kept: 2 }, "what was begun stays");
+        assert_eq!([next(0), next(1), next(1), next(1)], [None, Some(0), Some(1), None]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
-use crate::morsel::Morsel;
+use crate::morsel::{Morsel, MorselList};
 use crate::narrowing::NarrowedInput;
 
 /// Most bytes that are ahead: about what a fast disk brings in the time of a few requests.
@@ -53,6 +53,8 @@ pub struct ReadAheadPages {
     inputs: Vec<Vec<MorselPages>>,
     /// What an index may leave of each.
     narrowed: Vec<Option<Arc<NarrowedInput>>>,
+    /// Where each is handed out: not all of it, where somebody else takes its end.
+    lists: Vec<Option<Arc<MorselList>>>,
     /// Which morsel of which input begins with a page.
     places: HashMap<PageName, (usize, usize)>,
     streams: Mutex<Vec<Stream>>,
@@ -95,16 +97,20 @@ struct Ahead {
 }
 
 impl ReadAheadPages {
-    /// `source`, read ahead in the order of `inputs`, each with what an index may leave of it, with memory of `pool`.
+    /// `source`, read ahead in the order of `inputs`, each with what an index may leave of it and the list that hands it
+    /// out, if its end may go to somebody else; with memory of `pool`.
     pub fn new<'a>(
         source: Arc<dyn PageSource>,
-        inputs: impl IntoIterator<Item = (&'a [Morsel], Option<Arc<NarrowedInput>>)>,
+        inputs: impl IntoIterator<
+            Item = (&'a [Morsel], Option<Arc<NarrowedInput>>, Option<Arc<MorselList>>),
+        >,
         pool: &Arc<dyn MemoryPool>,
     ) -> Self {
-        let inputs = inputs.into_iter().map(|(morsels, narrowed)| {
-            (morsels.iter().map(MorselPages::of).collect::<Vec<_>>(), narrowed)
+        let inputs = inputs.into_iter().map(|(morsels, narrowed, list)| {
+            (morsels.iter().map(MorselPages::of).collect::<Vec<_>>(), (narrowed, list))
         });
-        let (inputs, narrowed): (Vec<_>, Vec<_>) = inputs.unzip();
+        let (inputs, about): (Vec<_>, Vec<_>) = inputs.unzip();
+        let (narrowed, lists) = about.into_iter().unzip();
         let mut places = HashMap::new();
         for (input, morsels) in inputs.iter().enumerate() {
             for (index, morsel) in morsels.iter().enumerate() {
@@ -123,6 +129,7 @@ impl ReadAheadPages {
             streams: Mutex::new(inputs.iter().map(|_| Stream::default()).collect()),
             inputs,
             narrowed,
+            lists,
             places,
             memory: MemoryConsumer::new("reading ahead").register(pool),
             bytes_max: limit.min(AHEAD_BYTES_MAX),
@@ -184,6 +191,9 @@ impl ReadAheadPages {
         stream.ahead.retain(|ahead| ahead.morsel >= oldest);
         stream.next = stream.next.max(stream.last + 1);
         let morsels = self.inputs.get(input).map_or(&[][..], Vec::as_slice);
+        let list = self.lists.get(input).and_then(Option::as_ref);
+        let kept = list.and_then(|list| usize::try_from(list.lease().kept).ok());
+        let morsels = morsels.get(..kept.unwrap_or(morsels.len())).unwrap_or(morsels);
         while stream.waits
             && stream.ahead.len() < AHEAD_COUNT_MAX.min(2 * stream.read_count)
             && (stream.ahead.len() + 1) * stream.morsel_bytes <= self.bytes_max

@@ -695,6 +695,7 @@ fn strange(entry: &DeviceEntry, reply: &Reply, action: &str) -> Error {
         Reply::Done => "no more than \"done\"",
         Reply::Status(_) => "its status",
         Reply::Profile(_) => "its profile",
+        Reply::Kept(_) => "the morsels that it keeps",
     };
     StorageError::Answer {
         device: entry.name.clone(),

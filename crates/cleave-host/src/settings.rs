@@ -41,6 +41,17 @@ pub enum IndexScan {
     Always,
 }
 
+/// Whether the host takes morsels of fragments that run on devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stealing {
+    /// Never, to compare.
+    Never,
+    /// Where it is idle and both sides are expected to be done sooner.
+    WherePays,
+    /// Whatever there is, at once.
+    Always,
+}
+
 /// In which order inner joins are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JoinOrder {
@@ -81,6 +92,8 @@ pub struct Settings {
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: IndexScan,
+    /// `stealing`: whether the host takes morsels of fragments that run on devices.
+    pub stealing: Stealing,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
     /// `use_statistics`: plans are made with what ANALYZE found.
@@ -302,6 +315,24 @@ pub const LIST: &[Setting] = &[
             }
         },
     },
+    Setting {
+        name: "stealing",
+        description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \
+                      sooner: on, or off to compare; always: whatever there is, at once",
+        values: Values::Words(&["on", "off", "always"]),
+        get: |settings| match settings.stealing {
+            Stealing::WherePays => "on".to_owned(),
+            Stealing::Never => "off".to_owned(),
+            Stealing::Always => "always".to_owned(),
+        },
+        set: |settings, value| {
+            settings.stealing = match value {
+                Value::Word(0) => Stealing::WherePays,
+                Value::Word(1) => Stealing::Never,
+                _ => Stealing::Always,
+            }
+        },
+    },
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     Setting {
         name: "threads",
@@ -347,6 +378,7 @@ impl Default for Settings {
             default_tablets: 0,
             dense_aggregates: true,
             index_scan: IndexScan::WherePays,
+            stealing: Stealing::WherePays,
             query_log: true,
             use_statistics: true,
             application_name: String::new(),

@@ -310,6 +310,9 @@ fn name_of(command: &Command) -> String {
         Request::Sync => "sync".to_owned(),
         Request::Reserve { extents } => format!("reserve {extents:?}"),
         Request::Fetch { consumed } => format!("fetch {consumed} of run {}", header.run),
+        Request::Revoke { input, keep } => {
+            format!("revoke all but {keep} of input {input} of run {}", header.run)
+        }
         Request::Cancel => format!("cancel run {}", header.run),
         Request::Release => format!("release run {}", header.run),
         Request::Status => "status".to_owned(),
@@ -326,6 +329,9 @@ fn outcome_of(outcome: &Result<Reply, DeviceError>) -> String {
             format!("{} payloads of {bytes} bytes", payloads.len())
         }
         Ok(Reply::Done) => "done".to_owned(),
+        Ok(Reply::Kept(kept)) => {
+            format!("{} kept, of which {} were begun", kept.lease.kept, kept.lease.begun)
+        }
         Ok(Reply::Profile(side)) => format!("profile of {} cores", side.cores),
         Ok(Reply::Status(status)) => {
             format!("status, {} runs, {} blocks", status.runs.len(), status.block_count)

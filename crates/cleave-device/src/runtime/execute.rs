@@ -173,8 +173,11 @@ impl Runtime {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, plan_memory, schema, copies, task } =
+        let Prepared { plan, plan_memory, schema, copies, task, streamed } =
             threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
+        if let Some((input, morsels)) = streamed {
+            run.streams(input, morsels);
+        }
         run.hold(admitted.split(ring_bytes(request)));
         let work = RunWork {
             run: Arc::clone(run),
@@ -204,6 +207,8 @@ struct Prepared {
     schema: SchemaRef,
     copies: u32,
     task: Arc<TaskContext>,
+    /// The input that streams, which the host may take from.
+    streamed: Option<(u32, Arc<MorselList>)>,
 }
 
 /// Decodes the fragment of `request` and gives it what it needs here.
@@ -218,12 +223,19 @@ fn prepare(
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let narrowings = narrowed_inputs(&request.narrowings, inputs.clone())
         .map_err(|error| of_decoding(&error))?;
-    let order = inputs.map(|(number, morsels)| (morsels, narrowings.get(&number).map(Arc::clone)));
+    let lists = morsel_lists(request)?;
+    let order = inputs.map(|(number, morsels)| {
+        let narrowed = narrowings.get(&number).map(Arc::clone);
+        (morsels, narrowed, lists.get(&number).map(Arc::clone))
+    });
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
     let context = FragmentContext {
         pages: Arc::new(ReadAheadPages::new(pages, order, &memory)),
         snapshot: Snapshot { commit: request.snapshot },
-        inputs: morsel_sources(request)?,
+        inputs: lists
+            .iter()
+            .map(|(number, list)| (*number, Arc::clone(list) as Arc<dyn MorselSource>))
+            .collect(),
         narrowings,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
         sink: written.map(|written| Arc::new(written) as Arc<dyn PageSink>),
@@ -248,13 +260,15 @@ fn prepare(
         return Err(refused(format!("the fragment has {partitions} partitions and not one")));
     }
     let schema = plan.schema();
+    let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
+    let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
     let copies = copies_of(request, cores, &plan);
     let copied = with_copies(Arc::clone(&plan), copies).map_err(of_engine)?;
     // An operator that merges its inputs has one partition, whatever lies below it.
     let can_copy = copied.output_partitioning().partition_count() == copies as usize;
     let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
     let plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
-    Ok(Prepared { plan, plan_memory, schema, copies, task })
+    Ok(Prepared { plan, plan_memory, schema, copies, task, streamed })
 }
 
 /// A run that was entered and not yet accepted; if its maker goes away, it goes too.
@@ -342,15 +356,14 @@ fn ring_bytes(request: &Execute) -> u64 {
     u64::from(request.slot_count) * u64::from(request.slot_bytes)
 }
 
-fn morsel_sources(request: &Execute) -> Result<BTreeMap<u32, Arc<dyn MorselSource>>, DeviceError> {
-    let mut sources = BTreeMap::new();
+fn morsel_lists(request: &Execute) -> Result<BTreeMap<u32, Arc<MorselList>>, DeviceError> {
+    let mut lists = BTreeMap::new();
     for (number, morsels) in &request.inputs {
-        let source: Arc<dyn MorselSource> = MorselList::new(morsels.clone());
-        if sources.insert(*number, source).is_some() {
+        if lists.insert(*number, MorselList::new(morsels.clone())).is_some() {
             return Err(refused(format!("morsel input {number} is given twice")));
         }
     }
-    Ok(sources)
+    Ok(lists)
 }
 
 /// Copies to run: as many as asked for, of which more than morsels or one of a pipeline that must see

@@ -3,8 +3,10 @@
 //! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros
 //! to reserved space at most; a claim of
 //! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
-//! carries is a total, of which the larger wins; cancel and release of what is gone succeed; a
-//! repeated execute attaches to the run that exists.
+//! carries is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; cancel and
+//! release of what is gone succeed; a repeated execute attaches to the run that exists.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
@@ -12,7 +14,7 @@ use cleave_store::{ColumnRef, PageRef, SegmentRef};
 
 use super::status::{DeviceStatus, RunReport};
 use crate::index_input::IndexInput;
-use crate::morsel::Morsel;
+use crate::morsel::{Lease, Morsel};
 use crate::narrowing::Narrowing;
 use crate::profile::SideProfile;
 
@@ -102,6 +104,14 @@ pub enum Request {
     Fetch {
         /// Slots consumed since the run began.
         consumed: u64,
+    },
+    /// Give back the morsels of an input of the header's run behind the first `keep`, as far as they were not begun; the
+    /// host takes them, so they are never begun afterwards (rule 11). → [`Reply::Kept`]
+    Revoke {
+        /// The input, which streams through the fragment.
+        input: u32,
+        /// Morsels to keep, from the front of its list; more than there are only asks how far the run is.
+        keep: u32,
     },
     /// Stop the header's run; its outcome stays until released. → [`Reply::Done`], once it stands still
     Cancel,
@@ -207,6 +217,17 @@ pub enum Reply {
     Status(DeviceStatus),
     /// To profile.
     Profile(Box<SideProfile>),
+    /// To revoke.
+    Kept(Kept),
+}
+
+/// How far a run is with an input, and what it keeps of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// The morsels.
+    pub lease: Lease,
+    /// Time during which copies of the run have waited for the host to consume a slot, until now.
+    pub stall: Duration,
 }
 
 /// The opening of a database that claimed a device last, which is the one that it serves.

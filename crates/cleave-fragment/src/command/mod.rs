@@ -21,7 +21,7 @@ pub mod status;
 pub mod wire;
 
 pub use message::{
-    Command, CommandHeader, Execute, Identity, LOOKING_EPOCH, Ownership, Payload, ReadItem,
+    Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
     ReadPayload, Reply, Request, RunKey, Slot, SlotPayload, WriteItem,
 };
 pub use status::{

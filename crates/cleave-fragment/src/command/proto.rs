@@ -56,7 +56,7 @@ struct HeaderProto {
 struct CommandProto {
     #[prost(message, optional, tag = "1")]
     header: Option<HeaderProto>,
-    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     request: Option<RequestProto>,
 }
 
@@ -86,6 +86,16 @@ enum RequestProto {
     GiveUp(EmptyProto),
     #[prost(message, tag = "13")]
     Profile(ProfileProto),
+    #[prost(message, tag = "14")]
+    Revoke(RevokeProto),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RevokeProto {
+    #[prost(uint32, tag = "1")]
+    input: u32,
+    #[prost(uint32, tag = "2")]
+    keep: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -327,6 +337,7 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
             extents: extents.into_iter().map(extent_to_proto).collect(),
         }),
         Request::Fetch { consumed } => RequestProto::Fetch(consumed),
+        Request::Revoke { input, keep } => RequestProto::Revoke(RevokeProto { input, keep }),
         Request::Cancel => RequestProto::Cancel(EmptyProto {}),
         Request::Release => RequestProto::Release(EmptyProto {}),
         Request::Status => RequestProto::Status(EmptyProto {}),
@@ -365,6 +376,7 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
             Request::Reserve { extents: reserve.extents.iter().map(extent_from_proto).collect() }
         }
         RequestProto::Fetch(consumed) => Request::Fetch { consumed },
+        RequestProto::Revoke(RevokeProto { input, keep }) => Request::Revoke { input, keep },
         RequestProto::Cancel(_) => Request::Cancel,
         RequestProto::Release(_) => Request::Release,
         RequestProto::Status(_) => Request::Status,

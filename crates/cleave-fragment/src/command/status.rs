@@ -146,6 +146,8 @@ pub struct RunReport {
     pub peak_memory_bytes: u64,
     /// Copies of the pipeline that ran.
     pub copies: u32,
+    /// Morsels that it kept of the input that streams, from the front: the last answer to revoke (rule 11).
+    pub kept: u32,
     /// Metrics of its operators.
     pub operators: Vec<OperatorMetric>,
 }

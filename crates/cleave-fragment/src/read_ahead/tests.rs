@@ -50,7 +50,7 @@ impl Source {
     fn ahead(self: &Arc<Self>, count: u32, memory_bytes: usize) -> ReadAheadPages {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory_bytes));
         let source = Arc::clone(self) as Arc<dyn PageSource>;
-        ReadAheadPages::new(source, [(morsels(count).as_slice(), None)], &pool)
+        ReadAheadPages::new(source, [(morsels(count).as_slice(), None, None)], &pool)
     }
 }
 
@@ -221,7 +221,7 @@ async fn a_failure_ahead_is_the_failure_of_the_read_that_wanted_it() {
     }
     let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
     let source: Arc<dyn PageSource> = Arc::new(Failing(Source::new(true)));
-    let pages = ReadAheadPages::new(source, [(morsels(9).as_slice(), None)], &pool);
+    let pages = ReadAheadPages::new(source, [(morsels(9).as_slice(), None, None)], &pool);
     for number in 0..3 {
         check(&pages, number, &[A]).await;
     }

@@ -21,14 +21,14 @@ use cleave_fragment::command::wire::{
     Frame, FrameKind, read_frame, read_hello, read_welcome, write_frame, write_hello,
 };
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
     MetricKind, OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request,
     RunReport, RunState, RunStatus, Slot, SlotPayload, WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
 use cleave_fragment::{
-    IndexInput, IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift,
+    IndexInput, IndexPages, Lease, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift,
 };
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
@@ -250,6 +250,7 @@ fn requests() -> Vec<Request> {
         Request::Sync,
         Request::Reserve { extents: vec![extent(0, 4), extent(9, u32::MAX)] },
         Request::Fetch { consumed: 12 },
+        Request::Revoke { input: 2, keep: u32::MAX },
         Request::Cancel,
         Request::Release,
         Request::Status,
@@ -330,6 +331,10 @@ fn replies() -> Vec<Reply> {
     let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
     vec![
         Reply::Done,
+        Reply::Kept(Kept {
+            lease: Lease { begun: 3, kept: u32::MAX },
+            stall: Duration::from_millis(4),
+        }),
         Reply::Read(vec![
             ReadPayload::Blocks(bytes("blocks")),
             ReadPayload::Columns { header: bytes("header"), chunks: vec![Some(bytes("1")), None] },
@@ -381,6 +386,7 @@ fn report() -> RunReport {
         wall: Duration::from_secs(10),
         peak_memory_bytes: 11,
         copies: 12,
+        kept: 13,
         operators: vec![OperatorMetric {
             node: 0,
             name: "output_rows".into(),

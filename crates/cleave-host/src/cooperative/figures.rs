@@ -31,8 +31,14 @@ pub struct FragmentFigures {
     pub pages: (usize, usize),
     /// Bytes of the serialised fragment.
     pub fragment_bytes: usize,
-    /// Rows that came over the cut.
+    /// Rows that came over the cut, or from the host's own part.
     pub rows: u64,
+    /// Morsels of the device's that the host took, and of how many.
+    pub stolen: (usize, usize),
+    /// Rows that the host made of them.
+    pub stolen_rows: u64,
+    /// Why the host, having begun to take part, left everything to the device.
+    pub left_alone: Option<String>,
     /// Time that the host waited for slots.
     pub waited: Duration,
 }

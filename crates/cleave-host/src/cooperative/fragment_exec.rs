@@ -14,7 +14,9 @@
 //!    every scan; the device admits it.
 //! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
 //!    slots they take batches as they come.
-//! 4. A device that refuses the fragment before the first row is no error: the host runs the same
+//! 4. Where both sides may work on it, the host takes morsels of the device's while it has nothing else to do
+//!    ([`stealing`](super::stealing)).
+//! 5. A device that refuses the fragment, or loses it, before its first row is no error: the host runs the same
 //!    operators over its own page source (rule 13), and the figures say so.
 //!
 //! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
@@ -24,27 +26,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
-use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
-use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport};
-use cleave_fragment::expressions::key_set::compact_keys;
-use cleave_fragment::fragment::{travelling_settings, with_copies};
-use cleave_fragment::link::{Link, LinkError, RunStream};
-use cleave_fragment::{
-    Morsel, Passes, TableScanExec, build_id, encode_fragment, hand_down_filters,
-};
-use cleave_plan::split::{FragmentPlan, FragmentScan};
+use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
+use cleave_fragment::fragment::travelling_settings;
+use cleave_fragment::link::{AttachMode, Link, LinkError};
+use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
+use cleave_plan::split::FragmentPlan;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{ScalarValue, Statistics};
+use datafusion::common::Statistics;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -56,9 +50,13 @@ use futures::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::figures::FragmentFigures;
+use super::prepared_fragment::PreparedFragment;
+use super::shared_run::{Begin, Failure, SharedRun};
+use super::stealing::Stealing as MorselStealing;
 use crate::device::Device;
 use crate::error::Error;
-use crate::statement::select::{PlannedInput, StatementContext, StatementInput};
+use crate::settings::Stealing;
+use crate::statement::select::{StatementContext, StatementInput};
 
 /// Runs a fragment on its devices; see the [module](self).
 #[derive(Clone)]
@@ -89,27 +87,19 @@ pub struct FragmentPart {
 /// One reading of the node's rows.
 struct Pass {
     /// Made when the first part starts.
-    prepared: OnceCell<Prepared>,
+    prepared: OnceCell<Arc<PreparedFragment>>,
     /// One for each part.
     runs: Vec<tokio::sync::Mutex<Run>>,
     /// Rows given out.
     given: Mutex<usize>,
 }
 
-/// The fragment with what the operators above have learnt by now.
-struct Prepared {
-    plan: Arc<dyn ExecutionPlan>,
-    bytes: Bytes,
-    /// By morsel input, its scans that ask for more than was planned.
-    tightened: BTreeMap<u32, TableScanExec>,
-}
-
 /// Where the rows of one part come from.
 enum Run {
     /// Nobody has asked yet.
     Waiting,
-    /// The device sends them, over this link.
-    OnDevice { link: Arc<dyn Link>, stream: Box<RunStream>, figures: FragmentFigures },
+    /// The device sends them, over this link, and the host may make some itself.
+    OnDevice { link: Arc<dyn Link>, run: Box<SharedRun>, figures: FragmentFigures },
     /// The device would not, or should not, and the host makes them.
     OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
     /// All were given out, or the run failed.
@@ -184,7 +174,8 @@ impl FragmentExec {
         };
         let mut run = run.lock().await;
         if matches!(*run, Run::Waiting) {
-            let prepared = pass.prepared.get_or_try_init(|| async { self.prepare() }).await?;
+            let prepare = || async { PreparedFragment::new(&self.fragment).map(Arc::new) };
+            let prepared = pass.prepared.get_or_try_init(prepare).await?;
             *run = self.start(prepared, part, place, task).await?;
         }
         let outcome = self.advance(pass, part, &mut run, task).await;
@@ -205,22 +196,25 @@ impl FragmentExec {
             let (batch, figures) = match run {
                 Run::Waiting | Run::Over => return Ok(None),
                 Run::OnHost { stream, figures } => (stream.next().await.transpose()?, figures),
-                Run::OnDevice { link, stream, figures } => match stream.next().await {
+                Run::OnDevice { link, run: shared, figures } => match shared.next().await {
                     Ok(batch) => {
-                        figures.waited = stream.waited();
-                        if batch.is_none() {
-                            figures.report = stream.report().cloned();
-                        }
+                        shared.tell(figures);
                         (batch, figures)
                     }
-                    Err(error) if figures.rows == 0 && is_refusal(&error) => {
-                        let figures =
-                            FragmentFigures { refused: Some(error.to_string()), ..figures.clone() };
+                    Err(Failure::Host(error)) => return Err(error),
+                    Err(Failure::Device(error))
+                        if !shared.has_device_rows() && may_be_redone(&error) =>
+                    {
+                        figures.refused = Some(error.to_string());
+                        part.device.forget_if_useless(link, &error).await;
+                        if shared.goes_on_without_device() {
+                            continue;
+                        }
                         let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
-                        *run = self.run_on_host(prepared, part, task, figures)?;
+                        *run = self.run_on_host(prepared, part, task, figures.clone())?;
                         continue;
                     }
-                    Err(error) => return Err(self.fault(part, link, error).await),
+                    Err(Failure::Device(error)) => return Err(self.fault(part, link, error).await),
                 },
             };
             return Ok(self.count(pass, batch, figures));
@@ -255,8 +249,13 @@ impl FragmentExec {
     async fn stop(&self, pass: &Pass, places: &[usize]) {
         for run in places.iter().filter_map(|place| pass.runs.get(*place)) {
             let mut run = run.lock().await;
-            if let Run::OnDevice { figures, .. } | Run::OnHost { figures, .. } = &*run {
-                self.file(figures);
+            match &mut *run {
+                Run::OnDevice { run, figures, .. } => {
+                    run.tell(figures);
+                    self.file(figures);
+                }
+                Run::OnHost { figures, .. } => self.file(figures),
+                Run::Waiting | Run::Over => {}
             }
             *run = Run::Over;
         }
@@ -265,13 +264,13 @@ impl FragmentExec {
     /// Starts the part at `place`.
     async fn start(
         &self,
-        prepared: &Prepared,
+        prepared: &Arc<PreparedFragment>,
         part: &FragmentPart,
         place: usize,
         task: &Arc<TaskContext>,
     ) -> Result<Run> {
         let inputs = prepared.inputs(part)?;
-        let pages_left: usize = inputs.iter().map(|(_, input)| input.pages_left()).sum();
+        let pages_left: usize = inputs.iter().map(|(_, input)| input.input.pages_left()).sum();
         if pages_left == 0 && place > 0 {
             // One part is enough to say what there is of nothing.
             return Ok(Run::Over);
@@ -284,9 +283,12 @@ impl FragmentExec {
             mode: device.mode(),
             report: None,
             refused: (!part.on_device).then(|| "as the cuts have it".to_owned()),
-            pages: (inputs.iter().map(|(_, input)| input.page_count).sum(), pages_left),
+            pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
             fragment_bytes: prepared.bytes.len(),
             rows: 0,
+            stolen: (0, 0),
+            stolen_rows: 0,
+            left_alone: None,
             waited: std::time::Duration::ZERO,
         };
         if !part.on_device {
@@ -296,27 +298,31 @@ impl FragmentExec {
         let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
         let identity = device.identity().await.map_err(external)?;
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
-        let inputs: Vec<(u32, Arc<PlannedInput>, Vec<Morsel>)> = inputs
-            .into_iter()
-            .map(|(number, input)| {
-                let morsels = input.morsels();
-                (number, input, morsels)
-            })
-            .collect();
+        let mut morsels: Vec<Vec<Morsel>> =
+            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+        let shares = self.shares(part);
+        if let (true, Some(streamed), Some(scan)) =
+            (shares, morsels.last_mut(), self.fragment.scans.last())
+        {
+            self.held_last(streamed, part, &scan.scan);
+        }
         let mut narrowings = Vec::new();
-        for ((number, input, morsels), planned) in inputs.iter().zip(&self.fragment.scans) {
+        for (((number, input), morsels), planned) in
+            inputs.iter().zip(&morsels).zip(&self.fragment.scans)
+        {
             let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_copies(1);
             let scan = scan.with_dynamic_filters(planned.inner_filters());
-            for narrowing in input.narrowings(*number, true) {
+            for narrowing in input.input.narrowings(*number, true) {
                 narrowings.extend(narrowing.for_scan(&scan, morsels)?);
             }
         }
+        let numbers = inputs.iter().map(|(number, _)| *number);
         let request = Execute {
             header: device.next_run(),
             build: build_id(),
             fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
-            inputs: inputs.into_iter().map(|(number, _, morsels)| (number, morsels)).collect(),
+            inputs: numbers.zip(morsels.iter().cloned()).collect(),
             copies: u32::from(!self.fragment.may_run_as_copies),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
@@ -328,8 +334,16 @@ impl FragmentExec {
             reserved: Vec::new(),
         };
         let link = device.link().await.map_err(external)?;
+        let run = request.header;
         match link.execute(request).await {
-            Ok(stream) => Ok(Run::OnDevice { link, stream: Box::new(stream), figures }),
+            Ok(stream) => {
+                let streamed = morsels.pop().unwrap_or_default();
+                let helper = shares.then(|| {
+                    self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
+                });
+                let run = Box::new(SharedRun::new(stream, helper.flatten()));
+                Ok(Run::OnDevice { link, run, figures })
+            }
             Err(error) if is_refusal(&error) => {
                 let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };
                 self.run_on_host(prepared, part, task, figures)
@@ -338,90 +352,67 @@ impl FragmentExec {
         }
     }
 
-    /// The fragment with what the operators above have learnt by now.
-    fn prepare(&self) -> Result<Prepared> {
-        let unchanged = || {
-            let bytes = encode_fragment(&self.fragment.plan)?.into();
-            let plan = Arc::clone(&self.fragment.plan);
-            Ok(Prepared { plan, bytes, tightened: BTreeMap::new() })
+    /// Whether the host may take morsels of what streams through `part`.
+    fn shares(&self, part: &FragmentPart) -> bool {
+        let wanted = self.context.settings().stealing != Stealing::Never;
+        // A device in this process has the same cores.
+        let is_apart = part.device.mode() != AttachMode::Embedded;
+        wanted && is_apart && self.fragment.sharing.is_some() && self.fragment.fetch.is_none()
+    }
+
+    /// Puts the morsels last of which the host holds all that `scan` reads: it takes from the end.
+    fn held_last(&self, morsels: &mut [Morsel], part: &FragmentPart, scan: &TableScanExec) {
+        let mut columns = scan.scan().output.columns.clone();
+        columns.extend(&scan.scan().filter.columns);
+        columns.sort_unstable();
+        columns.dedup();
+        let pool = self.context.database().buffer_pool();
+        let holds = |page: &MorselPage| {
+            pool.held_count(part.device.id(), &page.page, &columns) == columns.len()
         };
-        let mut tightened = BTreeMap::new();
-        for FragmentScan { scan, dynamic_filters, .. } in &self.fragment.scans {
-            let mut filters = Vec::new();
-            for filter in dynamic_filters {
-                let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
-                if !is_true(&filter) {
-                    filters.push(filter);
-                }
-            }
-            if !filters.is_empty() {
-                let scan = scan.with_copies(1).tightened(&filters)?;
-                tightened.insert(scan.scan().input, scan);
-            }
+        morsels.sort_by_key(|morsel| morsel.pages.iter().all(holds));
+    }
+
+    /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to share.
+    fn helper(
+        &self,
+        prepared: &Arc<PreparedFragment>,
+        part: &FragmentPart,
+        (link, run): (Arc<dyn Link>, CommandHeader),
+        inputs: Vec<(u32, StatementInput)>,
+        morsels: Vec<Morsel>,
+        task: &Arc<TaskContext>,
+    ) -> Option<(Arc<MorselStealing>, Begin)> {
+        let (input, _) = inputs.last()?;
+        if morsels.len() < 2 {
+            return None;
         }
-        if tightened.is_empty() {
-            return unchanged();
-        }
-        let plan = Arc::clone(&self.fragment.plan)
-            .transform_up(|other| {
-                let scan = other.downcast_ref::<TableScanExec>();
-                let scan = scan.and_then(|scan| tightened.get(&scan.scan().input));
-                Ok(match scan {
-                    Some(scan) => {
-                        Transformed::yes(Arc::new(scan.clone()) as Arc<dyn ExecutionPlan>)
-                    }
-                    None => Transformed::no(other),
-                })
-            })
-            .data()?;
-        // A filter without a wire form stays behind: losing one changes no rows (rule 4).
-        match encode_fragment(&plan) {
-            Ok(bytes) if bytes.len() <= FRAGMENT_BYTES_MAX => {
-                Ok(Prepared { plan, bytes: bytes.into(), tightened })
-            }
-            _ => unchanged(),
-        }
+        let always = self.context.settings().stealing == Stealing::Always;
+        let sharing = self.fragment.sharing.filter(|_| !always);
+        let copies = prepared.host_copies(task);
+        let device = Arc::clone(&part.device);
+        let streamed = (*input, morsels);
+        let stealing = MorselStealing::new(device, link, run, streamed, sharing, copies);
+        let source = Arc::clone(&stealing);
+        let (prepared, context, task) =
+            (Arc::clone(prepared), Arc::clone(&self.context), Arc::clone(task));
+        let begin = move || {
+            let source = Arc::clone(&source);
+            let streamed = (source.input(), source as Arc<dyn MorselSource>);
+            prepared.run_here(context.fragment_context_of(&inputs, Some(streamed))?, &task)
+        };
+        Some((stealing, Arc::new(begin)))
     }
 
     fn run_on_host(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedFragment,
         part: &FragmentPart,
         task: &Arc<TaskContext>,
         figures: FragmentFigures,
     ) -> Result<Run> {
-        let inputs: Vec<(u32, StatementInput)> = prepared
-            .inputs(part)?
-            .into_iter()
-            .zip(&part.inputs)
-            .map(|((number, input), (_, planned))| {
-                (number, StatementInput { input, ..planned.clone() })
-            })
-            .collect();
-        let context = self.context.fragment_context_of(&inputs)?;
-        let config = task.session_config().clone().with_extension(context);
-        let copies = match self.fragment.may_run_as_copies {
-            true => u32::try_from(config.target_partitions()).unwrap_or(1),
-            false => 1,
-        };
-        let task = TaskContext::new(
-            task.task_id(),
-            task.session_id(),
-            config,
-            task.scalar_functions().clone(),
-            task.higher_order_functions().clone(),
-            task.aggregate_functions().clone(),
-            task.window_functions().clone(),
-            task.runtime_env(),
-        );
-        // Operators of its own, with one partition a copy.
-        let plan = with_copies(Arc::clone(&prepared.plan), copies)?;
-        let plan = hand_down_filters(plan, task.session_config().options())?;
-        let plan: Arc<dyn ExecutionPlan> = match copies {
-            1 => plan,
-            _ => Arc::new(CoalescePartitionsExec::new(plan)),
-        };
-        Ok(Run::OnHost { stream: plan.execute(0, Arc::new(task))?, figures })
+        let context = self.context.fragment_context_of(&prepared.inputs(part)?, None)?;
+        Ok(Run::OnHost { stream: prepared.run_here(context, task)?, figures })
     }
 
     /// The statement's error for one that came over `link`, which is given up where it is lost. By now
@@ -456,21 +447,6 @@ impl Pass {
     }
 }
 
-impl Prepared {
-    /// The pages of `part` that may have rows, scan by scan.
-    fn inputs(&self, part: &FragmentPart) -> Result<Vec<(u32, Arc<PlannedInput>)>> {
-        let pruned = part.inputs.iter().map(|(number, planned)| {
-            let scan = self.tightened.get(number).map(TableScanExec::scan);
-            let input = match scan.and_then(|scan| Some((scan, scan.predicate.as_ref()?))) {
-                Some((scan, predicate)) => Arc::new(planned.input.pruned(&scan.filter, predicate)?),
-                None => Arc::clone(&planned.input),
-            };
-            Ok((*number, input))
-        });
-        pruned.collect()
-    }
-}
-
 /// Places of the parts whose rows `partition` of `partition_count` gives out.
 fn parts_of(partition: usize, partition_count: usize, part_count: usize) -> Vec<usize> {
     let partition_count = partition_count.max(1);
@@ -499,6 +475,14 @@ pub(crate) fn is_refusal(error: &LinkError) -> bool {
     })
 }
 
+/// Whether the host may run all of a run's part instead, none of whose rows it was given: the device will not, or
+/// knows nothing of the run any more. Where its pages cannot be reached either, reading them says so.
+fn may_be_redone(error: &LinkError) -> bool {
+    let is_unknown =
+        error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);
+    is_refusal(error) || is_unknown || matches!(error, LinkError::Lost { .. })
+}
+
 /// The error as the host's own operators would have given it, where an expression is at fault.
 fn expression_fault(error: &DeviceError) -> Option<DataFusionError> {
     let message = || error.message.clone();
@@ -510,11 +494,6 @@ fn expression_fault(error: &DeviceError) -> Option<DataFusionError> {
         _ => return None,
     };
     Some(DataFusionError::from(arrow))
-}
-
-fn is_true(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    expr.downcast_ref::<Literal>()
-        .is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(true)))
 }
 
 fn external(error: Error) -> DataFusionError {

@@ -17,6 +17,8 @@ pub struct Limits {
     pub device_copies: u32,
     /// Threads of the host's half.
     pub host_threads: u32,
+    /// The host takes morsels of fragments that may be shared, where it is idle.
+    pub shares_work: bool,
 }
 
 /// What is predicted of one placement; times in seconds from the statement's start.
@@ -46,4 +48,27 @@ pub struct Prediction {
     pub fits: bool,
     /// Where it does not fit: what is missing.
     pub why: Option<String>,
+}
+
+/// What each side takes for the same fragment, in seconds: before its stream, which both may share, and for all of that.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sharing {
+    /// The host, until it has what joins collect.
+    pub host_before_s: f64,
+    /// The host, for all that streams, pages on their way over the link included.
+    pub host_s: f64,
+    /// The device, until it has what joins collect.
+    pub device_before_s: f64,
+    /// The device, for all that streams.
+    pub device_s: f64,
+}
+
+impl Sharing {
+    /// Share of the stream that the host does where both are to be done with it at the same time.
+    pub fn host_share(&self) -> f64 {
+        let ahead_s = self.device_before_s + self.device_s - self.host_before_s;
+        let share = ahead_s / (self.device_s + self.host_s);
+        // Not where nothing streams.
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
 }

@@ -5,7 +5,9 @@
 //!    [`Walk::close`] turns it into time: the three overlap, slot by slot, as far as the slots reach.
 //! 3. A fragment ([`Walk::fragment`]) starts when its first row is asked for. What stops its stream (a build side, an aggregate, a sort)
 //!    is done before its first slot, and nobody else works meanwhile.
-//! 4. A fragment that needs more memory than the device gives is refused: the attempt, and then all of it on the host.
+//! 4. Where the host takes morsels of a fragment ([`sharing`]), both work on its stream at their own pace, and are done with it at the
+//!    same time.
+//! 5. A fragment that needs more memory than the device gives is refused: the attempt, and then all of it on the host.
 //!
 //! ```text
 //!  device  ░build░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
@@ -19,7 +21,7 @@
 use crate::profile::Profile;
 
 use super::work::{Seconds, held_bytes, input, is_breaker, is_join};
-use super::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Work};
+use super::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Sharing, Work};
 
 /// Requests for pages that the host has on their way.
 const REQUESTS_AHEAD: f64 = 4.0;
@@ -43,6 +45,20 @@ pub fn predict(
     }
     let host = Walk::new(shape, None, profile, limits).run();
     refused(prediction, host, available / needed)
+}
+
+/// What each side would take for the fragment whose root is the node at `place`, if it were alone with it.
+pub fn sharing(
+    shape: &PlanShape,
+    place: usize,
+    profile: &Profile,
+    limits: &Limits,
+) -> Option<Sharing> {
+    let node = shape.nodes.get(place)?;
+    let walk = Walk::new(shape, None, profile, limits);
+    let mut inside = Inside::default();
+    walk.open_inside(place, node, &mut inside);
+    Some(walk.sharing(&inside, &walk.alone(place, node)))
 }
 
 /// A run whose fragment is refused for its memory after `share` of what it does before its first row.
@@ -137,6 +153,16 @@ struct Inside {
     /// Pages of its scans: copies share them.
     pages: f64,
     held_bytes: f64,
+    /// Of `done_s`, until the last build side was taken in.
+    built_s: f64,
+}
+
+/// A fragment's operators on the host.
+struct Alone {
+    built_s: f64,
+    finish_s: f64,
+    cpu_s: f64,
+    link_bytes: f64,
 }
 
 /// The plan as it runs.
@@ -152,6 +178,8 @@ struct Walk<'a> {
     device_cores: f64,
     copies: f64,
     clock_s: f64,
+    /// When the last build side of the host was taken in.
+    built_s: f64,
     /// Bytes that the host's operators hold now, and of those that cannot spill.
     held_bytes: f64,
     fixed_bytes_peak: f64,
@@ -178,6 +206,7 @@ impl<'a> Walk<'a> {
             device_cores: (profile.device.cores_together * free).max(LOAD_SHARE_MIN),
             copies: f64::from(limits.device_copies.max(1)),
             clock_s: 0.0,
+            built_s: 0.0,
             held_bytes: 0.0,
             fixed_bytes_peak: 0.0,
             so_far: Prediction::default(),
@@ -233,6 +262,7 @@ impl<'a> Walk<'a> {
                 build.host_s += self.host.build(node, first);
             }
             self.close(&build);
+            self.built_s = self.clock_s;
             self.held_bytes += held;
             self.fixed_bytes_peak = self.fixed_bytes_peak.max(self.held_bytes);
         }
@@ -295,14 +325,53 @@ impl<'a> Walk<'a> {
             return Stream { before_s, device_s, device_core_s, slots, ..Stream::default() };
         }
         inside.core_s += bytes * self.device.slot_encode;
-        Stream {
+        let device_s = self.streamed(&inside);
+        let mut stream = Stream {
             before_s: link.round_trip_s + inside.done_s,
             host_s: bytes * self.host.slot_decode,
-            device_s: self.streamed(&inside),
+            device_s,
             device_core_s: inside.core_s,
             link_bytes: bytes,
             slots: slots_of(bytes, self.limits),
             ..Stream::default()
+        };
+        if self.limits.shares_work && node.may_share {
+            let alone = self.alone(place, node);
+            let share = self.sharing(&inside, &alone).host_share();
+            let left = 1.0 - share;
+            let shared_s = inside.done_s - inside.built_s;
+            // What stops the stream on the device is done sooner; what streams, the host does among its other work.
+            let streams = device_s / (device_s + shared_s).max(f64::MIN_POSITIVE);
+            stream.before_s = link.round_trip_s + inside.built_s + shared_s * left;
+            stream.host_s = stream.host_s * left + alone.cpu_s * share * streams;
+            stream.device_s *= left;
+            stream.device_core_s *= left;
+            stream.link_bytes = bytes * left + alone.link_bytes * share;
+            self.so_far.host_cpu += alone.cpu_s * share * (1.0 - streams);
+            self.so_far.device_busy -= shared_s * share;
+        }
+        stream
+    }
+
+    /// The operators of a fragment, all of them on the host.
+    fn alone(&self, place: usize, node: &'a ShapeNode) -> Alone {
+        let mut walk = Walk::new(self.shape, None, self.profile, self.limits);
+        let stream = walk.open(place, node);
+        walk.close(&stream);
+        Alone {
+            built_s: walk.built_s,
+            finish_s: walk.clock_s,
+            cpu_s: walk.so_far.host_cpu,
+            link_bytes: walk.so_far.link_bytes,
+        }
+    }
+
+    fn sharing(&self, inside: &Inside, alone: &Alone) -> Sharing {
+        Sharing {
+            host_before_s: alone.built_s,
+            host_s: alone.finish_s - alone.built_s,
+            device_before_s: inside.built_s,
+            device_s: inside.done_s - inside.built_s + self.streamed(inside),
         }
     }
 
@@ -328,6 +397,7 @@ impl<'a> Walk<'a> {
             // A build side runs as one copy.
             let build_s = (build.core_s / self.device_cores.min(1.0)).max(build.media_s);
             inside.done_s += build.done_s + build_s;
+            inside.built_s = inside.done_s;
             inside.done_core_s += build.done_core_s + build.core_s;
             inside.held_bytes += build.held_bytes;
         }

@@ -11,7 +11,7 @@ pub mod paper;
 mod shape;
 mod work;
 
-pub use limits::{Limits, Prediction};
+pub use limits::{Limits, Prediction, Sharing};
 pub use shape::{Conditions, Placement, PlanShape, ScanWork, ShapeNode, Work};
 
 /// How candidates are compared.

@@ -21,6 +21,8 @@ pub struct ShapeNode {
     pub rows: f64,
     /// Bytes of a row that leaves it.
     pub row_bytes: f64,
+    /// Both sides may work at the same time on the fragment whose root it is, each on morsels of its own.
+    pub may_share: bool,
 }
 
 /// What an operator does to its input.

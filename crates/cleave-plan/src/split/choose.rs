@@ -7,9 +7,9 @@
 //! 3. `host` is chosen unless another is better by [`MARGIN`]: what is predicted is not that exact, and a statement that
 //!    is a little faster at best is not worth one that may be slower.
 
-use crate::cost::makespan::predict;
+use crate::cost::makespan::{predict, sharing};
 use crate::cost::paper::{self, HardwareModel};
-use crate::cost::{CostStrategy, Limits, PlanShape, Prediction};
+use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
 use crate::profile::Profile;
 
 use super::build_keys::filters_keep;
@@ -125,7 +125,7 @@ pub(super) fn price(
     priced.collect()
 }
 
-struct Pricing<'a> {
+pub(super) struct Pricing<'a> {
     plan: &'a NumberedPlan,
     shape: PlanShape,
     profile: Profile,
@@ -133,7 +133,7 @@ struct Pricing<'a> {
 }
 
 impl<'a> Pricing<'a> {
-    fn new(plan: &'a NumberedPlan, context: &dyn CutContext) -> Self {
+    pub(super) fn new(plan: &'a NumberedPlan, context: &dyn CutContext) -> Self {
         let mut rows = context.rows(&plan.nodes[0].plan);
         for place in plan.scans() {
             let Some((scan, rows)) = plan.scan(place).zip(rows.get_mut(place)) else { continue };
@@ -142,6 +142,12 @@ impl<'a> Pricing<'a> {
         }
         let shape = shape_of(plan, &rows, context);
         Self { plan, shape, profile: context.profile(), limits: context.limits() }
+    }
+
+    /// What each side takes for the fragment whose root is the operator `root`, where both may share it.
+    pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
+        let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
+        may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
     }
 
     fn price(&self, candidate: Candidate) -> Priced {

@@ -9,6 +9,7 @@
 mod build_keys;
 mod candidate;
 mod choose;
+mod may_share;
 mod numbered_plan;
 mod place_cuts;
 mod shape_of;

@@ -35,10 +35,10 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate};
-use super::choose::{PricedSplit, choose, price};
+use super::choose::{PricedSplit, Pricing, choose, price};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
 use super::{CutDecision, CutWeight, Split, weigh_cut};
-use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork};
+use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
 
 /// A piece of the plan that is to run on a device.
@@ -58,6 +58,9 @@ pub struct FragmentPlan {
     /// For each device that holds pages of the scans, whether it runs the piece over them; else the host does, which
     /// reads these pages. Of several scans there is one device.
     pub on_device: Vec<bool>,
+    /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and the
+    /// statement's limits want that.
+    pub sharing: Option<Sharing>,
 }
 
 /// A scan of a fragment.
@@ -219,8 +222,11 @@ pub fn place_cuts(
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
+    let may_share = !chosen.roots.is_empty() && context.limits().shares_work;
+    let pricing = may_share.then(|| Pricing::new(&plan, context));
+    let decisions = Vec::new();
     let mut placing =
-        Placing { plan: &plan, split, chosen: &chosen, context, reason, decisions: Vec::new() };
+        Placing { plan: &plan, split, chosen: &chosen, context, pricing, reason, decisions };
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
     Ok(PlacedCuts { plan: placed, decisions, priced })
@@ -259,6 +265,8 @@ struct Placing<'a> {
     split: Split,
     chosen: &'a Candidate,
     context: &'a dyn CutContext,
+    /// Where host and device may share fragments.
+    pricing: Option<Pricing<'a>>,
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
@@ -332,6 +340,7 @@ impl Placing<'_> {
             may_run_as_copies: !is_whole || streams_rows(&node.plan),
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
             on_device: vec![true; shares.len()],
+            sharing: self.pricing.as_ref().and_then(|pricing| pricing.sharing(number)),
         };
         let mut reason = self.reason.clone();
         if self.split == Split::Auto && shares.len() > 1 {

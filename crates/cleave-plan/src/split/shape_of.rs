@@ -17,6 +17,7 @@ use datafusion_physical_plan::projection::ProjectionExec;
 use datafusion_physical_plan::sorts::sort::SortExec;
 
 use super::CutContext;
+use super::may_share::may_share;
 use super::numbered_plan::NumberedPlan;
 use crate::cost::{Conditions, PlanShape, ShapeNode, Work};
 
@@ -30,6 +31,7 @@ pub(super) fn shape_of(plan: &NumberedPlan, rows: &[f64], context: &dyn CutConte
         inputs: node.inputs.clone(),
         rows: *rows,
         row_bytes: row_bytes(&node.plan.schema()),
+        may_share: may_share(node.plan.as_ref()),
     });
     PlanShape { nodes: nodes.collect() }
 }

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{Decoded, EmptyProto, MalformedMessage, identity_from, no_more};
 use crate::command::message::{
-    Identity, Ownership, Payload, ReadPayload, Reply, Slot, SlotPayload,
+    Identity, Kept, Ownership, Payload, ReadPayload, Reply, Slot, SlotPayload,
 };
 use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
@@ -15,11 +15,12 @@ use crate::command::status::{
 };
 use crate::command::wire::{Frame, FrameKind, PART_COUNT_MAX};
 use crate::field_count::count_fields;
+use crate::morsel::Lease;
 use crate::profile::proto::{SideProto, side_from_proto, side_to_proto};
 
 #[derive(Clone, PartialEq, Message)]
 struct ReplyProto {
-    #[prost(oneof = "AnswerProto", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "AnswerProto", tags = "1, 2, 3, 4, 5, 6")]
     answer: Option<AnswerProto>,
 }
 
@@ -35,6 +36,18 @@ enum AnswerProto {
     Status(StatusProto),
     #[prost(message, tag = "5")]
     Profile(SideProto),
+    #[prost(message, tag = "6")]
+    Kept(KeptProto),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeptProto {
+    #[prost(uint32, tag = "1")]
+    begun: u32,
+    #[prost(uint32, tag = "2")]
+    kept: u32,
+    #[prost(uint64, tag = "3")]
+    stall_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -166,6 +179,8 @@ struct ReportProto {
     copies: u32,
     #[prost(message, repeated, tag = "13")]
     operators: Vec<OperatorMetricProto>,
+    #[prost(uint32, tag = "14")]
+    kept: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -231,6 +246,11 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
         }
         Reply::Status(status) => AnswerProto::Status(status_to_proto(status)),
         Reply::Profile(side) => AnswerProto::Profile(side_to_proto(*side)),
+        Reply::Kept(Kept { lease, stall }) => AnswerProto::Kept(KeptProto {
+            begun: lease.begun,
+            kept: lease.kept,
+            stall_ns: u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX),
+        }),
     };
     let head = ReplyProto { answer: Some(answer) }.encode_to_vec();
     Frame { kind: FrameKind::Reply, request, head: head.into(), parts }
@@ -292,6 +312,13 @@ pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
         }
         AnswerProto::Status(status) => Reply::Status(status_from_proto(status)?),
         AnswerProto::Profile(side) => Reply::Profile(Box::new(side_from_proto(side)?)),
+        AnswerProto::Kept(KeptProto { begun, kept, stall_ns }) => {
+            if begun > kept {
+                return Err(MalformedMessage::Field("lease: more was begun than kept"));
+            }
+            let stall = Duration::from_nanos(stall_ns);
+            Reply::Kept(Kept { lease: Lease { begun, kept }, stall })
+        }
     };
     no_more(parts)?;
     Ok(reply)
@@ -352,6 +379,7 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
         wall_ns: nanos(report.wall),
         peak_memory_bytes: report.peak_memory_bytes,
         copies: report.copies,
+        kept: report.kept,
         operators: report
             .operators
             .into_iter()
@@ -393,6 +421,7 @@ pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
         wall: Duration::from_nanos(message.wall_ns),
         peak_memory_bytes: message.peak_memory_bytes,
         copies: message.copies,
+        kept: message.kept,
         operators: operators.collect::<Decoded<_>>()?,
     })
 }

@@ -282,6 +282,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         wall: Duration::from_secs(10),
         peak_memory_bytes: 11,
         copies: 12,
+        kept: 7,
         operators: (0..)
             .zip(kinds)
             .map(|(node, kind)| OperatorMetric { node, name: "name".into(), value: 3, kind })

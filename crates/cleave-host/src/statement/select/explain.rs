@@ -315,6 +315,14 @@ fn fragment_lines(
     if let Some(reason) = &fragment.refused {
         lines.push(line("ran on the host", reason.clone()));
     }
+    if let ((taken, of), rows) = (fragment.stolen, fragment.stolen_rows)
+        && taken > 0
+    {
+        lines.push(line("host took", format!("{taken} of {of} morsels, {rows} rows")));
+    }
+    if let Some(reason) = &fragment.left_alone {
+        lines.push(line("host took nothing", reason.clone()));
+    }
     if let Some(report) = &fragment.report {
         lines.extend(report_lines(report));
     }

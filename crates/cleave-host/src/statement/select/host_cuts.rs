@@ -31,6 +31,7 @@ use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::device::Device;
 use crate::engine;
 use crate::error::Error;
+use crate::settings::Stealing;
 
 /// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
 /// many there are.
@@ -250,6 +251,7 @@ fn limits<'a>(
         slot_count: settings.slot_count,
         device_copies: devices.map(|facts| facts.cores).min().unwrap_or(1),
         host_threads: u32::try_from(engine::host_partitions(settings)).unwrap_or(u32::MAX),
+        shares_work: settings.stealing != Stealing::Never,
     }
 }
 

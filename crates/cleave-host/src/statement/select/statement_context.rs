@@ -30,6 +30,8 @@ use crate::settings::{Settings, Stack};
 
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
 const READ_AHEAD: usize = 4;
+/// The same where a device may have what is not yet taken.
+const READ_AHEAD_SHARED: usize = 2;
 
 /// One statement, while it is planned and runs.
 pub struct StatementContext {
@@ -165,17 +167,21 @@ impl StatementContext {
     /// What the scans that run on the host need: every input, pages by way of the link.
     pub fn host_fragment_context(&self) -> Result<Arc<FragmentContext>> {
         let inputs: Vec<(u32, StatementInput)> = (0..).zip(self.inputs()).collect();
-        self.fragment_context_of(&inputs)
+        self.fragment_context_of(&inputs, None)
     }
 
-    /// As [`Self::host_fragment_context`], for some inputs by their numbers.
+    /// As [`Self::host_fragment_context`], for some inputs by their numbers. Of an input that is `shared` with a device,
+    /// morsels come from that source, and nothing tells which come next.
     pub fn fragment_context_of(
         &self,
         inputs: &[(u32, StatementInput)],
+        shared: Option<(u32, Arc<dyn MorselSource>)>,
     ) -> Result<Arc<FragmentContext>> {
+        let own = |number: &u32| shared.as_ref().is_none_or(|(shared, _)| shared != number);
+        let own_inputs = || inputs.iter().filter(|(number, _)| own(number));
         let morsels: BTreeMap<u32, Vec<Morsel>> =
-            inputs.iter().map(|(number, input)| (*number, input.input.morsels())).collect();
-        let narrowings = inputs.iter().flat_map(|(number, input)| {
+            own_inputs().map(|(number, input)| (*number, input.input.morsels())).collect();
+        let narrowings = own_inputs().flat_map(|(number, input)| {
             let is_near = self.reads_locally(&input.input);
             input.input.narrowings(*number, is_near)
         });
@@ -190,20 +196,22 @@ impl StatementContext {
         let mut pages: Arc<dyn PageSource> = Arc::new(routed);
         // Stack `blk` reads blocks ahead, as an operating system does.
         if self.settings.stack != Stack::Blk {
-            let order =
-                lists.map(|(number, morsels)| (morsels, narrowings.get(&number).map(Arc::clone)));
+            let order = lists
+                .map(|(number, morsels)| (morsels, narrowings.get(&number).map(Arc::clone), None));
             let runtime = self.database.query_runtime();
             pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
         }
         let source = |morsels: Vec<Morsel>| MorselList::new(morsels) as Arc<dyn MorselSource>;
+        let read_ahead = if shared.is_some() { READ_AHEAD_SHARED } else { READ_AHEAD };
+        let lists = morsels.into_iter().map(|(number, list)| (number, source(list)));
         Ok(Arc::new(FragmentContext {
             pages,
             snapshot: self.state.snapshot(),
-            inputs: morsels.into_iter().map(|(number, list)| (number, source(list))).collect(),
+            inputs: lists.chain(shared).collect(),
             narrowings,
             indexes: BTreeMap::new(),
             sink: None,
-            read_ahead: READ_AHEAD,
+            read_ahead,
             counters: Arc::new(FragmentCounters::default()),
         }))
     }

@@ -17,6 +17,7 @@ fn limits() -> Limits {
         slot_count: 8,
         device_copies: 2,
         host_threads: 2,
+        shares_work: false,
     }
 }
 
@@ -32,11 +33,17 @@ fn scan(rows: f64, kept: f64) -> ShapeNode {
         chunk_bytes: rows * 12.0,
         ..ScanWork::default()
     };
-    ShapeNode { work: Work::Scan(scan), inputs: Vec::new(), rows: kept, row_bytes: 16.0 }
+    ShapeNode {
+        work: Work::Scan(scan),
+        inputs: Vec::new(),
+        rows: kept,
+        row_bytes: 16.0,
+        may_share: false,
+    }
 }
 
 fn node(work: Work, inputs: &[usize], rows: f64) -> ShapeNode {
-    ShapeNode { work, inputs: inputs.to_vec(), rows, row_bytes: 16.0 }
+    ShapeNode { work, inputs: inputs.to_vec(), rows, row_bytes: 16.0, may_share: false }
 }
 
 fn on(places: &[bool]) -> Placement {

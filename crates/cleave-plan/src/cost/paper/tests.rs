@@ -75,8 +75,15 @@ fn plan() -> PlanShape {
         inputs: Vec::new(),
         rows: kept,
         row_bytes,
+        may_share: false,
     };
-    let join = ShapeNode { work: Work::HashJoin, inputs: vec![1, 2], rows: 50.0, row_bytes: 40.0 };
+    let join = ShapeNode {
+        work: Work::HashJoin,
+        inputs: vec![1, 2],
+        rows: 50.0,
+        row_bytes: 40.0,
+        may_share: false,
+    };
     let a = scan(1000.0, 100.0, 20.0, 409_600.0, (1.0, 4.0));
     let b = scan(200.0, 200.0, 8.0, 40_960.0, (0.0, 1.0));
     PlanShape { nodes: vec![join, a, b] }
@@ -154,6 +161,7 @@ fn a_profile_gives_table_2() {
         slot_count: 4,
         device_copies: 1,
         host_threads: 4,
+        shares_work: false,
     };
     let hardware = HardwareModel::of(&profile, &limits);
     close(hardware.flash_device, 100_000.0);

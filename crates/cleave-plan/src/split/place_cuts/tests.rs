@@ -82,6 +82,7 @@ impl CutContext for Told {
             slot_count: 16,
             device_copies: 2,
             host_threads: 2,
+            shares_work: false,
         }
     }
 

@@ -1,0 +1,140 @@
+//! A fragment with what the operators above it have learnt by now, ready to be sent, or to run here.
+//!
+//! A hash join above a fragment has read its build side when the fragment's first row is asked for: the keys that it wants
+//! become part of the scans' predicates, and rule out pages once more. The same operators run on either side; on the host
+//! they read pages through the link and the buffer pool.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
+use cleave_fragment::expressions::key_set::compact_keys;
+use cleave_fragment::fragment::with_copies;
+use cleave_fragment::{FragmentContext, TableScanExec, encode_fragment, hand_down_filters};
+use cleave_plan::split::{FragmentPlan, FragmentScan};
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+
+use super::fragment_exec::FragmentPart;
+use crate::statement::select::{PlannedInput, StatementInput};
+
+/// The fragment as it is sent; see the [module](self).
+pub(super) struct PreparedFragment {
+    pub(super) plan: Arc<dyn ExecutionPlan>,
+    /// The plan as the device reads it.
+    pub(super) bytes: Bytes,
+    /// By morsel input, its scans that ask for more than was planned.
+    pub(super) tightened: BTreeMap<u32, TableScanExec>,
+    may_run_as_copies: bool,
+}
+
+impl PreparedFragment {
+    /// `fragment` with what the operators above have learnt by now.
+    pub(super) fn new(fragment: &FragmentPlan) -> Result<Self> {
+        let may_run_as_copies = fragment.may_run_as_copies;
+        let unchanged = || {
+            let bytes = encode_fragment(&fragment.plan)?.into();
+            let plan = Arc::clone(&fragment.plan);
+            Ok(Self { plan, bytes, tightened: BTreeMap::new(), may_run_as_copies })
+        };
+        let mut tightened = BTreeMap::new();
+        for FragmentScan { scan, dynamic_filters, .. } in &fragment.scans {
+            let mut filters = Vec::new();
+            for filter in dynamic_filters {
+                let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
+                if !is_true(&filter) {
+                    filters.push(filter);
+                }
+            }
+            if !filters.is_empty() {
+                let scan = scan.with_copies(1).tightened(&filters)?;
+                tightened.insert(scan.scan().input, scan);
+            }
+        }
+        if tightened.is_empty() {
+            return unchanged();
+        }
+        let plan = Arc::clone(&fragment.plan)
+            .transform_up(|other| {
+                let scan = other.downcast_ref::<TableScanExec>();
+                let scan = scan.and_then(|scan| tightened.get(&scan.scan().input));
+                Ok(match scan {
+                    Some(scan) => {
+                        Transformed::yes(Arc::new(scan.clone()) as Arc<dyn ExecutionPlan>)
+                    }
+                    None => Transformed::no(other),
+                })
+            })
+            .data()?;
+        // A filter without a wire form stays behind: losing one changes no rows (rule 4).
+        match encode_fragment(&plan) {
+            Ok(bytes) if bytes.len() <= FRAGMENT_BYTES_MAX => {
+                Ok(Self { plan, bytes: bytes.into(), tightened, may_run_as_copies })
+            }
+            _ => unchanged(),
+        }
+    }
+
+    /// The pages of `part` that may have rows, scan by scan.
+    pub(super) fn inputs(&self, part: &FragmentPart) -> Result<Vec<(u32, StatementInput)>> {
+        let pruned = part.inputs.iter().map(|(number, planned)| {
+            let scan = self.tightened.get(number).map(TableScanExec::scan);
+            let input: Arc<PlannedInput> = match scan
+                .and_then(|scan| Some((scan, scan.predicate.as_ref()?)))
+            {
+                Some((scan, predicate)) => Arc::new(planned.input.pruned(&scan.filter, predicate)?),
+                None => Arc::clone(&planned.input),
+            };
+            Ok((*number, StatementInput { input, ..planned.clone() }))
+        });
+        pruned.collect()
+    }
+
+    /// How many copies of the pipeline the host runs of it.
+    pub(super) fn host_copies(&self, task: &TaskContext) -> u32 {
+        match self.may_run_as_copies {
+            true => u32::try_from(task.session_config().target_partitions()).unwrap_or(1),
+            false => 1,
+        }
+    }
+
+    /// Runs it on the host, over what `context` has.
+    pub(super) fn run_here(
+        &self,
+        context: Arc<FragmentContext>,
+        task: &TaskContext,
+    ) -> Result<SendableRecordBatchStream> {
+        let copies = self.host_copies(task);
+        let task = TaskContext::new(
+            task.task_id(),
+            task.session_id(),
+            task.session_config().clone().with_extension(context),
+            task.scalar_functions().clone(),
+            task.higher_order_functions().clone(),
+            task.aggregate_functions().clone(),
+            task.window_functions().clone(),
+            task.runtime_env(),
+        );
+        // Operators of its own, with one partition a copy.
+        let plan = with_copies(Arc::clone(&self.plan), copies)?;
+        let plan = hand_down_filters(plan, task.session_config().options())?;
+        let plan: Arc<dyn ExecutionPlan> = match copies {
+            1 => plan,
+            _ => Arc::new(CoalescePartitionsExec::new(plan)),
+        };
+        plan.execute(0, Arc::new(task))
+    }
+}
+
+fn is_true(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.downcast_ref::<Literal>()
+        .is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(true)))
+}

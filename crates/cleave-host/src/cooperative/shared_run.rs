@@ -1,0 +1,168 @@
+//! A run on a device, whose rows the host takes and whose morsels it may take too: slots and the host's own rows in, one
+//! stream of rows out.
+//!
+//! Slots come first: they wait in a ring. The host's own pipeline over what it takes ([`Stealing`]) runs in tasks of its own
+//! once that pays; its rows are taken where no slot is ready. When the run has ended, what the host was not told of until
+//! then is run too: so each morsel's rows come out once.
+//!
+//! Invariant: the host's part ends without error only if all that it has taken was run. An error of it that comes before it has
+//! taken anything (its build sides did not fit, say) leaves everything to the device.
+
+use std::sync::Arc;
+
+use cleave_fragment::link::{LinkError, RunStream};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::error::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::future::{Either, select};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+
+use super::figures::FragmentFigures;
+use super::stealing::Stealing;
+
+/// Makes a stream over the morsels that the host takes.
+pub(super) type Begin = Arc<dyn Fn() -> Result<SendableRecordBatchStream> + Send + Sync>;
+
+/// See the [module](self).
+pub(super) struct SharedRun {
+    stream: Box<RunStream>,
+    /// Rows that came from the device.
+    device_rows: u64,
+    device_is_over: bool,
+    helper: Option<Helper>,
+}
+
+/// The host's own part.
+struct Helper {
+    stealing: Arc<Stealing>,
+    begin: Begin,
+    rows: Option<BoxStream<'static, Result<RecordBatch>>>,
+    row_count: u64,
+    /// Why it has left everything to the device.
+    given_up: Option<String>,
+}
+
+/// Why there are no more rows.
+pub(super) enum Failure {
+    /// The run failed, on the device or on the way.
+    Device(LinkError),
+    /// The host's own part did.
+    Host(datafusion::error::DataFusionError),
+}
+
+impl SharedRun {
+    /// The rows of `stream`. The host takes part where `stealing` says what to take, and `begin` how to run it.
+    pub(super) fn new(stream: RunStream, helper: Option<(Arc<Stealing>, Begin)>) -> Self {
+        let helper = helper.map(|(stealing, begin)| {
+            let rows = Some(rows(Arc::clone(&stealing), Arc::clone(&begin)));
+            Helper { stealing, begin, rows, row_count: 0, given_up: None }
+        });
+        Self { stream: Box::new(stream), device_rows: 0, device_is_over: false, helper }
+    }
+
+    /// The next rows, the device's or the host's own.
+    pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        loop {
+            let own = self.helper.as_mut().and_then(|helper| helper.rows.as_mut());
+            let came = match (self.device_is_over, own) {
+                (true, None) => {
+                    if !self.helper.as_mut().is_some_and(Helper::begins_again) {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                (true, Some(own)) => Either::Right(own.next().await),
+                (false, None) => Either::Left(self.stream.next().await),
+                (false, Some(own)) => {
+                    let slot = std::pin::pin!(self.stream.next());
+                    match select(slot, own.next()).await {
+                        Either::Left((slot, _)) => Either::Left(slot),
+                        Either::Right((batch, _)) => Either::Right(batch),
+                    }
+                }
+            };
+            match came {
+                Either::Left(Ok(Some(batch))) => {
+                    self.device_rows += batch.num_rows() as u64;
+                    return Ok(Some(batch));
+                }
+                Either::Left(Ok(None)) => {
+                    self.device_is_over = true;
+                    if let (Some(helper), Some(report)) = (&self.helper, self.stream.report()) {
+                        helper.stealing.ended(report.kept);
+                    }
+                }
+                Either::Left(Err(error)) => return Err(Failure::Device(error)),
+                Either::Right(batch) => {
+                    let Some(helper) = &mut self.helper else { continue };
+                    match batch {
+                        Some(Ok(batch)) => {
+                            helper.row_count += batch.num_rows() as u64;
+                            return Ok(Some(batch));
+                        }
+                        Some(Err(error)) if helper.stealing.taken_count() > 0 => {
+                            return Err(Failure::Host(error));
+                        }
+                        Some(Err(error)) => {
+                            helper.given_up = Some(error.to_string());
+                            helper.rows = None;
+                        }
+                        None => helper.rows = None,
+                    }
+                }
+            }
+        }
+    }
+
+    /// The device's part has failed. If none of its rows were given out, and the host has begun to take part, all that the
+    /// device had is the host's, and the stream goes on: true.
+    pub(super) fn goes_on_without_device(&mut self) -> bool {
+        let Some(helper) = self.helper.as_ref().filter(|_| self.device_rows == 0) else {
+            return false;
+        };
+        if helper.stealing.taken_count() == 0 {
+            return false;
+        }
+        helper.stealing.take_rest();
+        self.device_is_over = true;
+        true
+    }
+
+    /// Whether rows of the device were given out.
+    pub(super) fn has_device_rows(&self) -> bool {
+        self.device_rows > 0
+    }
+
+    /// Adds to `figures` what is known by now.
+    pub(super) fn tell(&self, figures: &mut FragmentFigures) {
+        figures.waited = self.stream.waited();
+        figures.report = self.stream.report().cloned();
+        if let Some(helper) = &self.helper {
+            figures.stolen = (helper.stealing.taken_count(), helper.stealing.morsel_count());
+            figures.stolen_rows = helper.row_count;
+            figures.left_alone.clone_from(&helper.given_up);
+        }
+    }
+}
+
+impl Helper {
+    /// Runs what was taken and given to nobody, if there is any.
+    fn begins_again(&mut self) -> bool {
+        let begins = self.stealing.has_leftover();
+        if begins {
+            self.rows = Some(rows(Arc::clone(&self.stealing), Arc::clone(&self.begin)));
+        }
+        begins
+    }
+}
+
+/// What `begin` makes, once it pays.
+fn rows(stealing: Arc<Stealing>, begin: Begin) -> BoxStream<'static, Result<RecordBatch>> {
+    let begun = async move {
+        if !stealing.begins().await {
+            return Ok(stream::empty().boxed());
+        }
+        begin().map(StreamExt::boxed)
+    };
+    stream::once(begun).try_flatten().boxed()
+}

@@ -1,0 +1,215 @@
+//! Which of a run's morsels the host should take, and when: what is known of both sides' pace in, a step out.
+//!
+//! Both sides are to be done at the same time. Each side's seconds a morsel are those that were predicted, corrected by what
+//! was seen: the prediction weighs as much as one morsel.
+//!
+//! 1. *Before the host has begun*, it has to take in what joins collect; it begins where the device would still be at work
+//!    well after that.
+//! 2. *Then* it takes a lease of a few morsels from the end, never more than its share of what is left, and asks again
+//!    when they are given out. So a side that falls behind loses work, whichever it is.
+//! 3. A device that waits for the host or for the link is not the one that needs help: nothing is taken from it.
+//!
+//! Invariant: pure figures, no clock and no I/O. Source: rule 11; `design.md`, "The one idea".
+
+use std::time::Duration;
+
+use cleave_fragment::Lease;
+use cleave_plan::cost::Sharing;
+
+/// Work of one lease of the host: short beside what a wrong estimate costs, long beside a round trip.
+const LEASE_S: f64 = 0.03;
+/// The host begins where the device has at least so many times as much left as the host needs before it is of help.
+const WORTH: f64 = 1.5;
+/// A single morsel is taken where that ends sooner by at least this share.
+const SOONER: f64 = 0.9;
+/// A device that has waited for this share of the time needs no help.
+const STALLED: f64 = 0.3;
+/// How long the host waits before it looks again, at least and at most.
+const PAUSE_S: (f64, f64) = (0.002, 0.05);
+
+/// What is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Take so many morsels, from the end.
+    Take(u32),
+    /// Look again after this time.
+    Wait(Duration),
+    /// There is nothing left that was not begun.
+    Over,
+}
+
+/// What was seen of a run by now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// What the device has left, as it was told last.
+    pub(super) lease: Lease,
+    /// Seconds since the run was accepted.
+    pub(super) elapsed_s: f64,
+    /// Of these, what the device has waited for slots to be consumed since it was last asked, as a share.
+    pub(super) stalled: f64,
+    /// Morsels that the host has done.
+    pub(super) host_done: f64,
+    /// Seconds during which the host was at work on those that it has taken.
+    pub(super) host_s: f64,
+    /// Whether the host has taken in what joins collect.
+    pub(super) host_begun: bool,
+}
+
+/// What is expected of both sides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    sharing: Sharing,
+    /// Predicted seconds a morsel.
+    device_s: f64,
+    host_s: f64,
+    /// Take whatever there is, at once, whether or not it pays: for tests.
+    always: bool,
+}
+
+impl Pace {
+    /// For a run over `morsel_count` morsels, of all that `sharing` speaks of.
+    pub(super) fn new(sharing: Sharing, morsel_count: usize, always: bool) -> Self {
+        let count = (morsel_count as f64).max(1.0);
+        let each = |seconds: f64| (seconds / count).max(1e-6);
+        Self { device_s: each(sharing.device_s), host_s: each(sharing.host_s), sharing, always }
+    }
+
+    /// What the host should do now.
+    pub(super) fn step(&self, seen: &Seen) -> Step {
+        let left = f64::from(seen.lease.kept.saturating_sub(seen.lease.begun));
+        if left == 0.0 {
+            return Step::Over;
+        }
+        if self.always {
+            return Step::Take(1);
+        }
+        let begun = f64::from(seen.lease.begun);
+        let before_s = self.sharing.device_before_s.min(seen.elapsed_s);
+        let at_work_s = if begun > 0.0 { seen.elapsed_s - before_s } else { 0.0 };
+        let device_s = (at_work_s + self.device_s) / (begun + 1.0);
+        let host_s = (seen.host_s + self.host_s) / (seen.host_done + 1.0);
+        let mut device_left_s = left * device_s;
+        if begun == 0.0 {
+            device_left_s += self.sharing.device_before_s - before_s;
+        }
+        let wait =
+            |seconds: f64| Step::Wait(Duration::from_secs_f64(seconds.clamp(PAUSE_S.0, PAUSE_S.1)));
+        let host_before_s = if seen.host_begun { 0.0 } else { self.sharing.host_before_s };
+        if seen.stalled > STALLED {
+            return wait(device_left_s / 4.0);
+        }
+        if !seen.host_begun && device_left_s < WORTH * (host_before_s + host_s) {
+            // It may yet turn out to be slower than was thought.
+            return wait(device_left_s / 4.0);
+        }
+        let share = (device_left_s - host_before_s) / (device_s + host_s);
+        if share < 1.0 {
+            let is_sooner = host_before_s + host_s < SOONER * device_left_s;
+            return if is_sooner { Step::Take(1) } else { wait(device_left_s / 2.0) };
+        }
+        let lease = (LEASE_S / host_s).ceil().max(1.0);
+        Step::Take(share.min(lease).min(left) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Both sides end together, and nothing is taken where it would not pay.
+
+    use super::*;
+
+    fn sharing(device_s: f64, host_s: f64) -> Sharing {
+        Sharing { host_before_s: 0.0, host_s, device_before_s: 0.0, device_s }
+    }
+
+    fn seen(begun: u32, kept: u32, elapsed_s: f64) -> Seen {
+        Seen {
+            lease: Lease { begun, kept },
+            elapsed_s,
+            stalled: 0.0,
+            host_done: 0.0,
+            host_s: 0.0,
+            host_begun: false,
+        }
+    }
+
+    /// Runs both sides at their true pace, seconds a morsel, one worker each; how long it takes.
+    fn run(pace: Pace, count: u32, device_s: f64, host_s: f64) -> f64 {
+        let mut lease = Lease { begun: 0, kept: count };
+        let (mut device_free_s, mut host_free_s, mut now_s): (f64, f64, f64) = (0.0, 0.0, 0.0);
+        let (mut taken, mut given_out, mut host_work_s) = (0_u32, 0_u32, 0.0);
+        for _ in 0..1_000_000 {
+            while device_free_s <= now_s && lease.take(lease.begun).is_some() {
+                device_free_s = now_s + device_s;
+            }
+            if host_free_s <= now_s && given_out < taken {
+                given_out += 1;
+                host_free_s = now_s + host_s;
+                host_work_s += host_s;
+            } else if host_free_s <= now_s {
+                let known = Seen {
+                    host_done: f64::from(given_out),
+                    host_s: host_work_s,
+                    host_begun: given_out > 0,
+                    ..seen(lease.begun, lease.kept, now_s)
+                };
+                match pace.step(&known) {
+                    Step::Take(more) => {
+                        let before = lease.kept;
+                        lease.keep(before.saturating_sub(more));
+                        taken += before - lease.kept;
+                        continue;
+                    }
+                    Step::Wait(pause) => host_free_s = now_s + pause.as_secs_f64(),
+                    Step::Over => host_free_s = f64::INFINITY,
+                }
+            }
+            let device_next = if lease.begun < lease.kept { device_free_s } else { f64::INFINITY };
+            let next = device_next.min(host_free_s);
+            if !next.is_finite() {
+                break;
+            }
+            now_s = next;
+        }
+        assert_eq!((lease.begun, taken), (lease.kept, count - lease.kept), "all are done, once");
+        now_s.max(device_free_s)
+    }
+
+    #[test]
+    fn both_sides_end_together_whatever_was_predicted() {
+        for (device_s, host_s) in [(0.02, 0.005), (0.005, 0.02), (0.01, 0.01), (0.05, 0.004)] {
+            let best = 200.0 / (1.0 / device_s + 1.0 / host_s);
+            for wrong in [0.1, 1.0, 10.0] {
+                let predicted = sharing(200.0 * device_s * wrong, 200.0 * host_s);
+                let took = run(Pace::new(predicted, 200, false), 200, device_s, host_s);
+                assert!(
+                    took <= 1.15 * best + 0.05,
+                    "device {device_s}, host {host_s}, off by {wrong}: {took} s, at best {best} s"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_nearly_done_is_left_alone() {
+        let pace = Pace::new(sharing(0.1, 1.0), 10, false);
+        assert!(matches!(pace.step(&seen(8, 10, 0.08)), Step::Wait(_)));
+        assert_eq!(pace.step(&seen(10, 10, 0.1)), Step::Over);
+    }
+
+    #[test]
+    fn what_joins_collect_must_pay_too() {
+        let costly = Sharing { host_before_s: 1.0, ..sharing(1.0, 0.1) };
+        assert!(matches!(Pace::new(costly, 100, false).step(&seen(10, 100, 0.1)), Step::Wait(_)));
+        let cheap = Sharing { host_before_s: 0.01, ..sharing(1.0, 0.1) };
+        assert!(matches!(Pace::new(cheap, 100, false).step(&seen(10, 100, 0.1)), Step::Take(_)));
+    }
+
+    #[test]
+    fn a_device_that_waits_for_the_host_needs_no_help() {
+        let pace = Pace::new(sharing(1.0, 0.1), 100, false);
+        let waiting = Seen { stalled: 0.5, ..seen(10, 100, 0.1) };
+        assert!(matches!(pace.step(&waiting), Step::Wait(_)));
+        assert_eq!(Pace::new(sharing(1.0, 0.1), 100, true).step(&waiting), Step::Take(1));
+    }
+}

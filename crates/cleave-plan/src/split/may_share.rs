@@ -1,0 +1,50 @@
+//! Whether both sides may work on one fragment at the same time, each on morsels of its own: an operator tree in, a reason
+//! why not out.
+//!
+//! What streams is divided, what joins collect is collected on each side. That gives the same rows where every operator
+//! on the way of the stream treats its rows alone or makes partial results of them that are merged above the cut. It does
+//! not where an operator has to have seen *all* rows that stream: a join that then hands on rows of the side it has
+//! collected, an aggregate that is final, a limit. Source: rule 12.
+
+use cleave_fragment::{DenseAggregateExec, streamed_input};
+use datafusion_common::JoinType;
+use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion_physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion_physical_plan::sorts::sort::SortExec;
+
+use super::numbered_plan::is_exchange;
+
+/// Whether host and device may share the morsels that stream through `plan`.
+pub(super) fn may_share(plan: &dyn ExecutionPlan) -> bool {
+    let here = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        hands_on_no_collected_row(*join.join_type())
+    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        hands_on_no_collected_row(*join.join_type())
+    } else if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
+    } else if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        // The best rows of each side are merged above.
+        sort.fetch().is_some()
+    } else {
+        let is_plain = matches!(plan.name(), "TableScanExec" | "FilterExec" | "ProjectionExec");
+        let is_known = is_plain
+            || plan.is::<CrossJoinExec>()
+            || plan.is::<DenseAggregateExec>()
+            || is_exchange(plan);
+        is_known && plan.fetch().is_none()
+    };
+    here && streamed_input(plan).is_none_or(|input| may_share(input.as_ref()))
+}
+
+/// Whether a join of this kind hands on rows of what it has collected, its first input, only with rows that stream.
+fn hands_on_no_collected_row(join_type: JoinType) -> bool {
+    matches!(
+        join_type,
+        JoinType::Inner
+            | JoinType::Right
+            | JoinType::RightSemi
+            | JoinType::RightAnti
+            | JoinType::RightMark
+    )
+}
