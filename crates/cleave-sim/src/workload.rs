@@ -215,6 +215,7 @@ impl Workload {
         choose("slot_count", &["1", "2", "16"]);
         choose("threads", &["1", "2"]);
         choose("index_scan", &["on", "always", "off"]);
+        choose("stealing", &["on", "always", "off"]);
         Step { settings, sql: query.sql(), kind: Kind::Query(query) }
     }
 

@@ -304,6 +304,9 @@ impl FragmentExec {
         if let (true, Some(streamed), Some(scan)) =
             (shares, morsels.last_mut(), self.fragment.scans.last())
         {
+            if self.context.settings().stealing == Stealing::Always {
+                *streamed = one_page_each(streamed);
+            }
             self.held_last(streamed, part, &scan.scan);
         }
         let mut narrowings = Vec::new();
@@ -454,6 +457,14 @@ fn parts_of(partition: usize, partition_count: usize, part_count: usize) -> Vec<
         return vec![partition % part_count.max(1)];
     }
     (partition..part_count).step_by(partition_count).collect()
+}
+
+/// Morsels of one page each: more to take where there are few.
+fn one_page_each(morsels: &[Morsel]) -> Vec<Morsel> {
+    let pages = morsels.iter().flat_map(|morsel| {
+        morsel.pages.iter().map(|page| Morsel { pages: vec![page.clone()], ..morsel.clone() })
+    });
+    (0..).zip(pages).map(|(number, morsel)| Morsel { number, ..morsel }).collect()
 }
 
 fn never_prepared() -> DataFusionError {

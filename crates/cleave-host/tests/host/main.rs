@@ -25,5 +25,6 @@ mod side_by_side;
 mod space;
 mod sql;
 mod statistics;
+mod stealing;
 mod support;
 mod tablets;

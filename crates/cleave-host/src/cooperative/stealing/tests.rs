@@ -11,7 +11,7 @@ const COUNT: u32 = 4;
 /// Messages of each kind that may be on their way at once.
 const UNDER_WAY_MAX: usize = 3;
 /// Requests that the host makes in all.
-const ASKED_MAX: u32 = 4;
+const ASKED_MAX: u32 = 3;
 
 /// A host, a device, and what is between them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

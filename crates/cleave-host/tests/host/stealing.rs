@@ -1,0 +1,144 @@
+//! Both sides at work on one fragment: the same rows however its morsels are shared, and when a side goes away.
+
+use std::sync::Arc;
+
+use cleave_host::{Database, OpenOptions, Session};
+
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::support::{assert_no_leak, embedded, fresh, row, rows, run};
+
+/// Two tables of many pages on a device far away.
+async fn two_tables(
+    outside: &std::path::Path,
+) -> (tempfile::TempDir, Arc<Database>, Served, Session) {
+    let (directory, database) = fresh().await;
+    let served = Served::start(&outside.join("nas.media"), [1; 16], anywhere()).await;
+    let device = remote(served.address, token_file(outside, TOKEN));
+    database.add_device("nas", device).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "SET default_device = 'nas'").await;
+    run(&mut session, "CREATE TABLE few (id int PRIMARY KEY, kind int)").await;
+    run(&mut session, "CREATE TABLE many (id int PRIMARY KEY, few int, note text)").await;
+    // Each statement begins a page of its own.
+    for first in (1..60_000).step_by(2000) {
+        let last = first + 1999;
+        let numbers = format!("FROM generate_series({first}, {last}) AS s(v)");
+        if first < 4000 {
+            run(&mut session, &format!("INSERT INTO few SELECT v, v % 7 {numbers}")).await;
+        }
+        let row = "v, nullif(v % 5000, 0), 'note ' || v || repeat('x', v % 90)";
+        run(&mut session, &format!("INSERT INTO many SELECT {row} {numbers}")).await;
+    }
+    (directory, database, served, session)
+}
+
+/// Statements, and whether both sides may share what streams through one of their fragments.
+const STATEMENTS: [(&str, bool); 11] = [
+    ("SELECT id, note FROM many WHERE id % 3 = 0", true),
+    ("SELECT count(*), sum(id), min(note) FROM many WHERE note LIKE '%9%'", true),
+    ("SELECT few, count(*), max(note) FROM many GROUP BY few", true),
+    ("SELECT id, note FROM many ORDER BY note DESC, id LIMIT 7", true),
+    ("SELECT m.id, f.kind FROM few f JOIN many m ON f.id = m.few WHERE m.id % 5 = 1", true),
+    ("SELECT m.id, f.kind FROM few f RIGHT JOIN many m ON f.id = m.few WHERE m.id % 5 = 1", true),
+    ("SELECT count(*) FROM many m WHERE EXISTS (SELECT FROM few f WHERE f.id = m.few)", true),
+    ("SELECT count(*) FROM many m WHERE NOT EXISTS (SELECT FROM few f WHERE f.id = m.few)", true),
+    (
+        "SELECT count(*) FROM few a JOIN many b ON a.id < b.few AND a.kind > b.id % 5 \
+         WHERE a.id < 30 AND b.id % 50 = 0",
+        true,
+    ),
+    ("SELECT count(*) FROM few f LEFT JOIN many m ON f.id = m.few AND m.id < 30000", true),
+    ("SELECT count(*) FROM (SELECT id FROM many LIMIT 1000) AS some", false),
+];
+
+async fn sorted(session: &mut Session, sql: &str) -> Vec<String> {
+    let mut found = rows(session, sql).await;
+    found.sort_unstable();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_the_same_however_morsels_are_shared() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = two_tables(outside.path()).await;
+    for (sql, may_share) in STATEMENTS {
+        run(&mut session, "SET split = host").await;
+        let expected = sorted(&mut session, sql).await;
+        let mut has_shared = false;
+        for split in ["h0", "h1", "ndp"] {
+            for stealing in ["always", "on", "off"] {
+                run(&mut session, &format!("SET split = {split}; SET stealing = {stealing}")).await;
+                database.buffer_pool().clear();
+                let outcome = session.run(sql).await;
+                if outcome.is_err_and(|error| error.to_string().contains("cannot run this")) {
+                    continue;
+                }
+                let found = sorted(&mut session, sql).await;
+                assert_eq!(found, expected, "{split}, stealing {stealing}: {sql}");
+                if stealing != "on" {
+                    let plan =
+                        rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+                    let took = plan.contains("  host took: ");
+                    assert!(stealing == "always" || !took, "{sql}: {plan}");
+                    has_shared |= took;
+                }
+            }
+        }
+        assert_eq!(has_shared, may_share, "{sql}");
+        run(&mut session, "RESET stealing").await;
+    }
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn build_sides_that_do_not_fit_on_the_host_leave_everything_to_the_device() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, _served, session) = two_tables(outside.path()).await;
+    drop((session, database));
+    let options = OpenOptions::new(embedded()).query_memory_bytes(1 << 20);
+    let database = Database::open(directory.path(), options).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "SET split = h1; SET stealing = always").await;
+    // What is collected is wide, and comes before anything streams.
+    let sql = "SELECT count(*), sum(a.id), max(b.note) FROM many a JOIN many b ON a.note = b.note";
+    assert_eq!(row(&mut session, sql).await, expected_of_self_join());
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+    assert!(plan.contains("  host took nothing: "), "{plan}");
+}
+
+/// Every note occurs once.
+fn expected_of_self_join() -> String {
+    let count: i64 = 60_000;
+    let greatest = (1..=count).map(|v| format!("note {v}{}", "x".repeat((v % 90) as usize))).max();
+    format!("{count},{},{}", count * (count + 1) / 2, greatest.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_given_up_midway_leaves_nothing_behind() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = two_tables(outside.path()).await;
+    run(&mut session, "SET split = h1; SET stealing = always; SET slot_bytes = '4kB'").await;
+    let sql = "SELECT m.id, m.note, f.kind FROM few f JOIN many m ON f.id = m.few";
+    for _ in 0..4 {
+        let given_up = std::time::Duration::from_millis(30);
+        drop(tokio::time::timeout(given_up, session.run(sql)).await);
+    }
+    let device = database.device_named("nas").unwrap();
+    let status = async || match device
+        .call("tell its status", cleave_fragment::command::Request::Status)
+        .await
+    {
+        Ok(cleave_fragment::command::Reply::Status(status)) => status,
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..200 {
+        let status = status().await;
+        if status.runs.is_empty()
+            && status.fragment_memory_bytes == status.fragment_memory_bytes_free
+        {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    panic!("runs or memory stay: {:?}", status().await);
+}
