@@ -253,6 +253,7 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Sync,
         Request::Reserve { extents: vec![extent(0, 64)] },
         Request::Fetch { consumed: 1 },
+        Request::Revoke { input: 0, keep: 1 },
         Request::Cancel,
         Request::Release,
         Request::Status,

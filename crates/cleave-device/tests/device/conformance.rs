@@ -17,8 +17,8 @@ use datafusion_physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
 use crate::bench::{
-    Bench, DATABASE, DEVICE_ID, MEMORY_BYTES, OPENING, ROW_COUNT, device_error, drain,
-    every_request, extent, ids, memory, options, scan, scan_with, segment, write_item,
+    Bench, DATABASE, DEVICE_ID, MEMORY_BYTES, OPENING, PAGE_ROW_COUNT, ROW_COUNT, device_error,
+    drain, every_request, extent, ids, memory, options, scan, scan_with, segment, write_item,
 };
 
 macro_rules! over_every_link {
@@ -55,6 +55,7 @@ over_every_link![
     a_fragment_returns_every_row_once_and_a_report,
     a_predicate_is_applied_on_the_device,
     the_device_stalls_without_credit,
+    what_a_run_gave_back_it_does_not_run,
     a_cancelled_run_ends_and_its_outcome_stays,
     a_repeated_execute_attaches_to_the_run_that_exists,
     a_finished_run_can_be_fetched_again,
@@ -336,6 +337,38 @@ async fn the_device_stalls_without_credit(bench: Bench) {
     assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
     let report = stream.report().unwrap();
     assert!(report.stall > std::time::Duration::ZERO && report.stall <= report.wall, "{report:?}");
+}
+
+async fn what_a_run_gave_back_it_does_not_run(bench: Bench) {
+    let morsels = bench.load().await;
+    let mut request = bench.request(1, &scan(None), &morsels);
+    request.slot_count = 1;
+    let mut stream = bench.execute(request).await;
+    bench.reach(1, RunState::Stalled).await;
+    let revoke = async |keep| match bench.call_run(1, Request::Revoke { input: 0, keep }).await {
+        Ok(Reply::Kept(kept)) => kept,
+        other => panic!("{other:?}"),
+    };
+    let kept = revoke(u32::MAX).await;
+    assert_eq!(kept.lease.kept as usize, morsels.len(), "it only asks");
+    assert!(kept.lease.begun > 0 && kept.stall > std::time::Duration::ZERO, "{kept:?}");
+    // What was begun stays; what was given back does not come again.
+    assert_eq!(revoke(15).await.lease.kept, 15);
+    assert_eq!(revoke(17).await.lease.kept, 15);
+    let left = revoke(0).await.lease;
+    assert!(left.begun == left.kept && left.kept < 15, "{left:?}");
+    let found = drain(&mut stream).await.unwrap();
+    let expected: Vec<i32> = (0..i32::try_from(left.kept * PAGE_ROW_COUNT).unwrap()).collect();
+    assert_eq!(found, expected);
+    assert_eq!(stream.report().unwrap().kept, left.kept, "the report says it once more");
+
+    let refused = bench.call_run(1, Request::Revoke { input: 3, keep: 0 }).await;
+    let (cause, message) = device_error(refused.map(|_| ()));
+    assert_eq!(cause, DeviceErrorCause::Refused);
+    assert!(message.contains("no input 3 that streams"), "{message}");
+    drop(stream);
+    let unknown = bench.call_run(7, Request::Revoke { input: 0, keep: 0 }).await;
+    assert_eq!(device_error(unknown.map(|_| ())).0, DeviceErrorCause::UnknownRun);
 }
 
 async fn a_cancelled_run_ends_and_its_outcome_stays(bench: Bench) {
