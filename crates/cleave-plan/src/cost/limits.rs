@@ -61,13 +61,21 @@ pub struct Sharing {
     pub device_before_s: f64,
     /// The device, for all that streams.
     pub device_s: f64,
+    /// The link, for the rows of a device that does all of it.
+    pub rows_link_s: f64,
+    /// The link, for the pages of a host that does all of it.
+    pub pages_link_s: f64,
 }
 
 impl Sharing {
-    /// Share of the stream that the host does where both are to be done with it at the same time.
+    /// Share of the stream that the host does where both are to be done with it at the same time, and the link, over which
+    /// the rows of one and the pages of the other come, is not what they wait for.
     pub fn host_share(&self) -> f64 {
         let ahead_s = self.device_before_s + self.device_s - self.host_before_s;
-        let share = ahead_s / (self.device_s + self.host_s);
+        let in_time = ahead_s / (self.device_s + self.host_s);
+        let spare_s = (self.device_s - self.rows_link_s).max(0.0);
+        let by_link = spare_s / (spare_s + self.pages_link_s);
+        let share = if self.pages_link_s > 0.0 { in_time.min(by_link) } else { in_time };
         // Not where nothing streams.
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }

@@ -58,7 +58,7 @@ pub fn sharing(
     let walk = Walk::new(shape, None, profile, limits);
     let mut inside = Inside::default();
     walk.open_inside(place, node, &mut inside);
-    Some(walk.sharing(&inside, &walk.alone(place, node)))
+    Some(walk.sharing(node, &inside, &walk.alone(place, node)))
 }
 
 /// A run whose fragment is refused for its memory after `share` of what it does before its first row.
@@ -337,7 +337,7 @@ impl<'a> Walk<'a> {
         };
         if self.limits.shares_work && node.may_share {
             let alone = self.alone(place, node);
-            let share = self.sharing(&inside, &alone).host_share();
+            let share = self.sharing(node, &inside, &alone).host_share();
             let left = 1.0 - share;
             let shared_s = inside.done_s - inside.built_s;
             // What stops the stream on the device is done sooner; what streams, the host does among its other work.
@@ -366,8 +366,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn sharing(&self, inside: &Inside, alone: &Alone) -> Sharing {
+    fn sharing(&self, node: &ShapeNode, inside: &Inside, alone: &Alone) -> Sharing {
+        let link_s = |bytes: f64| bytes / self.profile.link.bytes_per_second.max(1.0);
         Sharing {
+            rows_link_s: link_s(node.rows * node.row_bytes),
+            pages_link_s: link_s(alone.link_bytes),
             host_before_s: alone.built_s,
             host_s: alone.finish_s - alone.built_s,
             device_before_s: inside.built_s,

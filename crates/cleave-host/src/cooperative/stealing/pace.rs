@@ -98,8 +98,9 @@ impl Pace {
         if seen.stalled > STALLED {
             return wait(device_left_s / 4.0);
         }
-        if !seen.host_begun && device_left_s < WORTH * (host_before_s + host_s) {
-            // It may yet turn out to be slower than was thought.
+        // Where the prediction leaves nothing to the host, the run itself has to show that it is slower.
+        let is_worth = self.sharing.host_share() > 0.0 || begun > 0.0;
+        if !seen.host_begun && (!is_worth || device_left_s < WORTH * (host_before_s + host_s)) {
             return wait(device_left_s / 4.0);
         }
         let share = (device_left_s - host_before_s) / (device_s + host_s);
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     fn sharing(device_s: f64, host_s: f64) -> Sharing {
-        Sharing { host_before_s: 0.0, host_s, device_before_s: 0.0, device_s }
+        Sharing { host_s, device_s, ..Sharing::default() }
     }
 
     fn seen(begun: u32, kept: u32, elapsed_s: f64) -> Seen {

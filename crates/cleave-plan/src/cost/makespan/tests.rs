@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::cost::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Work};
 use crate::profile::{Accelerator, Figure, LinkProfile, Profile, SideProfile};
 
-use super::predict;
+use super::{Sharing, predict, sharing};
 
 fn limits() -> Limits {
     Limits {
@@ -77,6 +77,37 @@ fn selective_scan_is_the_devices_and_a_full_one_the_hosts() {
     };
     assert!(of(1e3, true).finish < of(1e3, false).finish / 3.0);
     assert!(of(1e7, true).finish > of(1e7, false).finish);
+}
+
+#[test]
+fn both_sides_of_a_shared_fragment_are_done_together() {
+    let link = LinkProfile { bytes_per_second: 1e10, ..LinkProfile::assumed() };
+    let profile = Profile { link, ..Profile::assumed() };
+    let shares = Limits { shares_work: true, ..limits() };
+    let aggregate = Work::Aggregate { keys: 1.0, functions: 1.0 };
+    let shapes = [vec![scan(1e7, 1e6)], vec![node(aggregate, &[1], 100.0), scan(1e7, 1e6)]];
+    for mut nodes in shapes {
+        nodes[0].may_share = true;
+        let shape = PlanShape { nodes };
+        let below = on(&vec![true; shape.nodes.len()]);
+        let host = predict(&shape, &on(&[false, false]), &profile, &shares).finish;
+        let alone = predict(&shape, &below, &profile, &limits()).finish;
+        let shared = predict(&shape, &below, &profile, &shares).finish;
+        assert!(shared < 0.95 * host.min(alone), "{shared} of {host} and {alone}");
+        // No sooner than both paces together.
+        let together = 1.0 / (1.0 / host + 1.0 / alone);
+        assert!(shared > 0.9 * together, "{shared}, together {together}");
+        let alike = sharing(&shape, 0, &profile, &shares).unwrap().host_share();
+        assert!((0.05..0.95).contains(&alike), "{alike}");
+    }
+    // Pages are not fetched over a link that the rows fill.
+    let mut full = scan(1e7, 1e7);
+    full.may_share = true;
+    let full = PlanShape { nodes: vec![full] };
+    let share = sharing(&full, 0, &Profile::assumed(), &shares).unwrap().host_share();
+    assert_eq!(share, 0.0);
+    // What does not stream is nobody's share.
+    assert_eq!(Sharing::default().host_share(), 0.0);
 }
 
 #[test]
