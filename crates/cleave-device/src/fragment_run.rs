@@ -10,8 +10,8 @@
 //! outstanding, and none is added to those that have the ring's bytes already, so that at most one slot
 //! goes beyond what the run was admitted with; after the outcome nothing is offered.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -21,11 +21,14 @@ use cleave_fragment::command::{
     CommandHeader, DeviceError, DeviceErrorCause, Execute, Kept, RunReport, RunState, RunStatus,
     Slot, SlotPayload,
 };
+use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::{SlotForm, SlotSender};
 use cleave_media::{Extent, Stopwatch};
+use datafusion_execution::TaskContext;
 use tokio::sync::{Notify, watch};
 
 use crate::admission::Admitted;
+use crate::device_error::of_decoding;
 
 /// A run that was not released.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct FragmentRun {
     reserved: Vec<Extent>,
     /// The morsels that stream through it, by the number of their input.
     streamed: OnceLock<(u32, Arc<MorselList>)>,
+    /// Where its scans take filters while it runs; gone when nothing works for it any more.
+    fed: OnceLock<Weak<FedInputs>>,
     ring: Mutex<Ring>,
     credit: Notify,
     accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
@@ -68,6 +73,14 @@ struct Ring {
     stall: Duration,
 }
 
+/// The inputs of a run whose scans take filters while it goes on.
+#[derive(Debug)]
+pub(crate) struct FedInputs {
+    pub(crate) filters: BTreeMap<u32, Arc<FedFilter>>,
+    /// In which they are decoded, and whose memory they take.
+    pub(crate) task: Arc<TaskContext>,
+}
+
 /// What a run put out, for its report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunOutput {
@@ -88,6 +101,7 @@ impl FragmentRun {
             form: sink.form(),
             reserved: request.reserved.clone(),
             streamed: OnceLock::new(),
+            fed: OnceLock::new(),
             ring: Mutex::new(Ring { sink: Some(sink), ..Ring::default() }),
             credit: Notify::new(),
             accepted: watch::Sender::new(None),
@@ -126,6 +140,11 @@ impl FragmentRun {
     pub(crate) fn streams(&self, input: u32, morsels: Arc<MorselList>) {
         // A second time would be the same ones.
         drop(self.streamed.set((input, morsels)));
+    }
+
+    /// Says where its scans take filters, once.
+    pub(crate) fn takes_filters(&self, fed: &Arc<FedInputs>) {
+        drop(self.fed.set(Arc::downgrade(fed)));
     }
 
     /// Says that the run was admitted, or why it was not.
@@ -275,6 +294,20 @@ impl FragmentRun {
         let ring = self.lock();
         let now = ring.stall_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         Ok(Kept { lease, stall: ring.stall + now })
+    }
+
+    /// Lets the scan of `input` leave out what `filter` rules out. A run that is over needs none.
+    pub(crate) fn feed(
+        &self,
+        input: u32,
+        generation: u64,
+        filter: &[u8],
+    ) -> Result<(), DeviceError> {
+        let Some(fed) = self.fed.get().and_then(Weak::upgrade) else { return Ok(()) };
+        let found = fed.filters.get(&input);
+        let scan =
+            found.ok_or_else(|| self.refused(format!("takes no filters for input {input}")))?;
+        scan.take(generation, filter, &fed.task).map_err(|error| of_decoding(&error))
     }
 
     /// Morsels that it keeps of what streams; all where nothing does.

@@ -30,7 +30,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::admission::Admitted;
 use crate::device_error::of_engine;
-use crate::fragment_run::FragmentRun;
+use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::memory_budget::MemoryBudget;
 use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
@@ -42,6 +42,8 @@ pub(crate) struct RunWork {
     /// What the plan itself takes of the run's memory.
     pub(crate) plan_memory: MemoryReservation,
     pub(crate) task: Arc<TaskContext>,
+    /// Where it takes filters while it runs.
+    pub(crate) fed: Arc<FedInputs>,
     pub(crate) copies: u32,
     pub(crate) slot_bytes: u64,
     pub(crate) pages: Arc<RunPages>,
@@ -79,9 +81,9 @@ pub(crate) async fn run_copies(work: RunWork) {
         written.stand_still().await;
     }
     let outcome = ended.map(|()| report(&work, &began));
-    let RunWork { run, plan, plan_memory, task, pages, admitted, .. } = work;
+    let RunWork { run, plan, plan_memory, task, fed, pages, admitted, .. } = work;
     // All that holds memory goes before the memory is given back, and that before the end is told.
-    drop((plan, plan_memory, task, pages, admitted));
+    drop((plan, plan_memory, task, fed, pages, admitted));
     run.finish(outcome);
 }
 

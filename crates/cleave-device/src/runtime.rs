@@ -384,6 +384,15 @@ impl DeviceService for Runtime {
                 let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
                 Ok(Reply::Kept(run.revoke(input, keep)?))
             }
+            Request::Feed { input, generation, filter } => {
+                drop(self.enter(&header).await?);
+                let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
+                // Decoded where fragments are: the thread that serves the sockets goes on meanwhile.
+                let feeding = async move { run.feed(input, generation, &filter) };
+                let fed = self.threads.fragments.handle.spawn(feeding).await;
+                fed.unwrap_or_else(|error| Err(refused(format!("no filter: {error}"))))?;
+                Ok(Reply::Done)
+            }
             Request::Cancel => {
                 // Not held while it waits, so that a claim need not wait for the run twice.
                 drop(self.enter(&header).await?);

@@ -23,6 +23,7 @@
 pub mod codec;
 pub mod command;
 pub mod expressions;
+pub mod fed_filter;
 pub mod field_count;
 pub mod fragment;
 pub mod functions;

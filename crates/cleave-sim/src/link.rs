@@ -313,6 +313,11 @@ fn name_of(command: &Command) -> String {
         Request::Revoke { input, keep } => {
             format!("revoke all but {keep} of input {input} of run {}", header.run)
         }
+        Request::Feed { input, generation, filter } => format!(
+            "feed input {input} of run {} filter {generation} of {} bytes",
+            header.run,
+            filter.len()
+        ),
         Request::Cancel => format!("cancel run {}", header.run),
         Request::Release => format!("release run {}", header.run),
         Request::Status => "status".to_owned(),

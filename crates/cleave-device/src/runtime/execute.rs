@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 
 use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunKey};
+use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
     FragmentContext, FragmentCounters, IndexInput, MorselList, MorselSource, PageSink,
@@ -31,7 +32,7 @@ use tokio::task::JoinError;
 use super::{COPIES_MAX, RUNS_MAX, Runtime, SLOT_BYTES, SLOT_COUNT, check_page, refused};
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine};
-use crate::fragment_run::FragmentRun;
+use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::memory_budget::MemoryBudget;
 use crate::reserved_pages::{ReservedPages, check_reserved};
 use crate::run_copies::{RunWork, run_copies};
@@ -173,11 +174,13 @@ impl Runtime {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, plan_memory, schema, copies, task, streamed } =
+        let Prepared { plan, plan_memory, schema, copies, task, streamed, fed } =
             threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         if let Some((input, morsels)) = streamed {
             run.streams(input, morsels);
         }
+        let fed = Arc::new(FedInputs { filters: fed, task: Arc::clone(&task) });
+        run.takes_filters(&fed);
         run.hold(admitted.split(ring_bytes(request)));
         let work = RunWork {
             run: Arc::clone(run),
@@ -185,6 +188,7 @@ impl Runtime {
             plan,
             plan_memory,
             task,
+            fed,
             slot_bytes: u64::from(request.slot_bytes),
             pages,
             written,
@@ -209,6 +213,8 @@ struct Prepared {
     task: Arc<TaskContext>,
     /// The input that streams, which the host may take from.
     streamed: Option<(u32, Arc<MorselList>)>,
+    /// The scans that take filters while the run goes on, by input.
+    fed: BTreeMap<u32, Arc<FedFilter>>,
 }
 
 /// Decodes the fragment of `request` and gives it what it needs here.
@@ -267,8 +273,14 @@ fn prepare(
     // An operator that merges its inputs has one partition, whatever lies below it.
     let can_copy = copied.output_partitioning().partition_count() == copies as usize;
     let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
-    let plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
-    Ok(Prepared { plan, plan_memory, schema, copies, task, streamed })
+    let mut plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
+    let mut fed = BTreeMap::new();
+    for input in &request.fed {
+        let (changed, filter) = FedFilter::attach(plan, *input).map_err(of_engine)?;
+        plan = changed;
+        fed.extend(filter.map(|filter| (*input, filter)));
+    }
+    Ok(Prepared { plan, plan_memory, schema, copies, task, streamed, fed })
 }
 
 /// A run that was entered and not yet accepted; if its maker goes away, it goes too.

@@ -215,6 +215,7 @@ impl Bench {
             settings: vec![("datafusion.execution.batch_size".into(), "500".into())],
             first_slot: 0,
             narrowings: Vec::new(),
+            fed: Vec::new(),
             indexes: Vec::new(),
             reserved: Vec::new(),
         }
@@ -253,6 +254,7 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Sync,
         Request::Reserve { extents: vec![extent(0, 64)] },
         Request::Fetch { consumed: 1 },
+        Request::Feed { input: 0, generation: 1, filter: Bytes::new() },
         Request::Revoke { input: 0, keep: 1 },
         Request::Cancel,
         Request::Release,

@@ -3,8 +3,8 @@
 //! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros
 //! to reserved space at most; a claim of
 //! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
-//! carries is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; cancel and
-//! release of what is gone succeed; a repeated execute attaches to the run that exists.
+//! carries is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; a filter that
+//! is fed takes the place of older ones only; cancel and release of what is gone succeed; a repeated execute attaches to the run that exists.
 
 use std::time::Duration;
 
@@ -112,6 +112,16 @@ pub enum Request {
         input: u32,
         /// Morsels to keep, from the front of its list; more than there are only asks how far the run is.
         keep: u32,
+    },
+    /// Leave out rows of an input of the header's run that `filter` says nobody will keep: it only saves work (rule 4).
+    /// → [`Reply::Done`]
+    Feed {
+        /// The input, among those that execute has named in `fed`.
+        input: u32,
+        /// Which filter it is, of those that the input gets: an older one is passed over.
+        generation: u64,
+        /// As [`encode_filter`](crate::fed_filter::encode_filter) writes it.
+        filter: Bytes,
     },
     /// Stop the header's run; its outcome stays until released. → [`Reply::Done`], once it stands still
     Cancel,
@@ -315,6 +325,8 @@ pub struct Execute {
     pub slot_bytes: u32,
     /// Session settings that change what expressions mean.
     pub settings: Vec<(String, String)>,
+    /// Inputs whose scans may be fed filters while the run goes on.
+    pub fed: Vec<u32>,
     /// The first slot wanted: 0, or where a stream that was lost left off.
     pub first_slot: u64,
 }

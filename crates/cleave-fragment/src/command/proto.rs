@@ -56,7 +56,7 @@ struct HeaderProto {
 struct CommandProto {
     #[prost(message, optional, tag = "1")]
     header: Option<HeaderProto>,
-    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     request: Option<RequestProto>,
 }
 
@@ -88,6 +88,17 @@ enum RequestProto {
     Profile(ProfileProto),
     #[prost(message, tag = "14")]
     Revoke(RevokeProto),
+    #[prost(message, tag = "15")]
+    Feed(FeedProto),
+}
+
+/// The filter is the one part.
+#[derive(Clone, PartialEq, Message)]
+struct FeedProto {
+    #[prost(uint32, tag = "1")]
+    input: u32,
+    #[prost(uint64, tag = "2")]
+    generation: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -211,6 +222,8 @@ struct ExecuteProto {
     reserved: Vec<ExtentProto>,
     #[prost(message, repeated, tag = "13")]
     narrowings: Vec<NarrowingProto>,
+    #[prost(uint32, repeated, tag = "14")]
+    fed: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -338,6 +351,10 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
         }),
         Request::Fetch { consumed } => RequestProto::Fetch(consumed),
         Request::Revoke { input, keep } => RequestProto::Revoke(RevokeProto { input, keep }),
+        Request::Feed { input, generation, filter } => {
+            parts = vec![Payload::new(filter)];
+            RequestProto::Feed(FeedProto { input, generation })
+        }
         Request::Cancel => RequestProto::Cancel(EmptyProto {}),
         Request::Release => RequestProto::Release(EmptyProto {}),
         Request::Status => RequestProto::Status(EmptyProto {}),
@@ -377,6 +394,13 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
         }
         RequestProto::Fetch(consumed) => Request::Fetch { consumed },
         RequestProto::Revoke(RevokeProto { input, keep }) => Request::Revoke { input, keep },
+        RequestProto::Feed(FeedProto { input, generation }) => {
+            let filter = parts.next().ok_or(MalformedMessage::Parts)?;
+            if !filter.is_intact() {
+                return Err(MalformedMessage::Field("filter: it fails its checksum"));
+            }
+            Request::Feed { input, generation, filter: filter.bytes }
+        }
         RequestProto::Cancel(_) => Request::Cancel,
         RequestProto::Release(_) => Request::Release,
         RequestProto::Status(_) => Request::Status,
@@ -419,6 +443,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         indexes: execute.indexes.into_iter().map(index_to_proto).collect(),
         reserved: execute.reserved.into_iter().map(extent_to_proto).collect(),
         narrowings: execute.narrowings.into_iter().map(narrowing_to_proto).collect(),
+        fed: execute.fed,
     };
     let parts = vec![Payload::new(execute.fragment)];
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
@@ -463,6 +488,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
             .into_iter()
             .map(narrowing_from_proto)
             .collect::<Decoded<_>>()?,
+        fed: message.fed,
     })
 }
 

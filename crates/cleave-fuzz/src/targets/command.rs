@@ -250,6 +250,7 @@ fn requests() -> Vec<Request> {
         Request::Sync,
         Request::Reserve { extents: vec![extent(0, 4), extent(9, u32::MAX)] },
         Request::Fetch { consumed: 12 },
+        Request::Feed { input: 1, generation: 9, filter: Bytes::from_static(b"filter") },
         Request::Revoke { input: 2, keep: u32::MAX },
         Request::Cancel,
         Request::Release,
@@ -282,6 +283,7 @@ fn execute() -> Execute {
         slot_bytes: 4096,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        fed: vec![0, 7],
         narrowings: vec![
             Narrowing {
                 input: 3,

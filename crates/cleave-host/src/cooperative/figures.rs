@@ -33,6 +33,8 @@ pub struct FragmentFigures {
     pub fragment_bytes: usize,
     /// Rows that came over the cut, or from the host's own part.
     pub rows: u64,
+    /// Filters that the device took while it ran.
+    pub filters_fed: u64,
     /// Morsels of the device's that the host took, and of how many.
     pub stolen: (usize, usize),
     /// Rows that the host made of them.

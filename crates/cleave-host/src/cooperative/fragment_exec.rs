@@ -49,6 +49,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use tokio::sync::OnceCell;
 
+use super::feeding::{Feeding, OpenFilters};
 use super::figures::FragmentFigures;
 use super::prepared_fragment::PreparedFragment;
 use super::shared_run::{Begin, Failure, SharedRun};
@@ -286,6 +287,7 @@ impl FragmentExec {
             pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
             fragment_bytes: prepared.bytes.len(),
             rows: 0,
+            filters_fed: 0,
             stolen: (0, 0),
             stolen_rows: 0,
             left_alone: None,
@@ -333,6 +335,7 @@ impl FragmentExec {
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
             narrowings,
+            fed: prepared.open.iter().map(OpenFilters::input).collect(),
             indexes: Vec::new(),
             reserved: Vec::new(),
         };
@@ -344,7 +347,9 @@ impl FragmentExec {
                 let helper = shares.then(|| {
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
                 });
-                let run = Box::new(SharedRun::new(stream, helper.flatten()));
+                let device = Arc::clone(device);
+                let feeding = Feeding::new(device, Arc::clone(&link), run, &prepared.open);
+                let run = Box::new(SharedRun::new(stream, feeding, helper.flatten()));
                 Ok(Run::OnDevice { link, run, figures })
             }
             Err(error) if is_refusal(&error) => {

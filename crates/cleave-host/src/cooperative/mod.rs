@@ -1,9 +1,11 @@
 //! The host's half of a split statement: it runs fragments on devices and takes their rows.
 //!
 //! [`fragment_exec`] is the plan node above a cut. It sends a [`prepared_fragment`] to each device that has a part of the
-//! pages, and takes the rows of a [`shared_run`], in which the host may be [`stealing`] morsels; [`figures`] is what is measured
+//! pages, and takes the rows of a [`shared_run`], in which the host may be [`stealing`] morsels, [`feeding`] it what the
+//! operators above learn meanwhile; [`figures`] is what is measured
 //! on the way.
 
+mod feeding;
 pub mod figures;
 pub mod fragment_exec;
 mod prepared_fragment;

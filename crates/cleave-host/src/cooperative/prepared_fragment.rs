@@ -23,6 +23,7 @@ use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 
+use super::feeding::OpenFilters;
 use super::fragment_exec::FragmentPart;
 use crate::statement::select::{PlannedInput, StatementInput};
 
@@ -34,16 +35,21 @@ pub(super) struct PreparedFragment {
     /// By morsel input, its scans that ask for more than was planned.
     pub(super) tightened: BTreeMap<u32, TableScanExec>,
     may_run_as_copies: bool,
+    /// What tightens further while it runs.
+    pub(super) open: Vec<OpenFilters>,
 }
 
 impl PreparedFragment {
     /// `fragment` with what the operators above have learnt by now.
     pub(super) fn new(fragment: &FragmentPlan) -> Result<Self> {
-        let may_run_as_copies = fragment.may_run_as_copies;
-        let unchanged = || {
-            let bytes = encode_fragment(&fragment.plan)?.into();
-            let plan = Arc::clone(&fragment.plan);
-            Ok(Self { plan, bytes, tightened: BTreeMap::new(), may_run_as_copies })
+        // Read first: what changes from now on is sent after it.
+        let open = fragment.scans.iter().filter_map(OpenFilters::of).collect();
+        let planned = Self {
+            plan: Arc::clone(&fragment.plan),
+            bytes: encode_fragment(&fragment.plan)?.into(),
+            tightened: BTreeMap::new(),
+            may_run_as_copies: fragment.may_run_as_copies,
+            open,
         };
         let mut tightened = BTreeMap::new();
         for FragmentScan { scan, dynamic_filters, .. } in &fragment.scans {
@@ -60,7 +66,7 @@ impl PreparedFragment {
             }
         }
         if tightened.is_empty() {
-            return unchanged();
+            return Ok(planned);
         }
         let plan = Arc::clone(&fragment.plan)
             .transform_up(|other| {
@@ -77,9 +83,9 @@ impl PreparedFragment {
         // A filter without a wire form stays behind: losing one changes no rows (rule 4).
         match encode_fragment(&plan) {
             Ok(bytes) if bytes.len() <= FRAGMENT_BYTES_MAX => {
-                Ok(Self { plan, bytes: bytes.into(), tightened, may_run_as_copies })
+                Ok(Self { plan, bytes: bytes.into(), tightened, ..planned })
             }
-            _ => unchanged(),
+            _ => Ok(planned),
         }
     }
 
@@ -126,11 +132,32 @@ impl PreparedFragment {
         // Operators of its own, with one partition a copy.
         let plan = with_copies(Arc::clone(&self.plan), copies)?;
         let plan = hand_down_filters(plan, task.session_config().options())?;
+        let plan = self.beneath(plan)?;
         let plan: Arc<dyn ExecutionPlan> = match copies {
             1 => plan,
             _ => Arc::new(CoalescePartitionsExec::new(plan)),
         };
         plan.execute(0, Arc::new(task))
+    }
+}
+
+impl PreparedFragment {
+    /// `plan` with the filters of the operators above it at its scans, which see them tighten.
+    fn beneath(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let beneath = |node: Arc<dyn ExecutionPlan>| {
+            let scan = node.downcast_ref::<TableScanExec>();
+            let of = |open: &&OpenFilters| Some(open.input()) == scan.map(|scan| scan.scan().input);
+            Ok(match (scan, self.open.iter().find(of)) {
+                (Some(scan), Some(open)) => {
+                    let filters = scan.dynamic_filters().iter().chain(&open.filters);
+                    let filters = filters.cloned().collect();
+                    let scan = scan.clone().with_dynamic_filters(filters);
+                    Transformed::yes(Arc::new(scan) as Arc<dyn ExecutionPlan>)
+                }
+                _ => Transformed::no(node),
+            })
+        };
+        plan.transform_up(beneath).data()
     }
 }
 

@@ -17,6 +17,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
+use super::feeding::Feeding;
 use super::figures::FragmentFigures;
 use super::stealing::Stealing;
 
@@ -29,6 +30,7 @@ pub(super) struct SharedRun {
     /// Rows that came from the device.
     device_rows: u64,
     device_is_over: bool,
+    feeding: Feeding,
     helper: Option<Helper>,
 }
 
@@ -52,16 +54,23 @@ pub(super) enum Failure {
 
 impl SharedRun {
     /// The rows of `stream`. The host takes part where `stealing` says what to take, and `begin` how to run it.
-    pub(super) fn new(stream: RunStream, helper: Option<(Arc<Stealing>, Begin)>) -> Self {
+    pub(super) fn new(
+        stream: RunStream,
+        feeding: Feeding,
+        helper: Option<(Arc<Stealing>, Begin)>,
+    ) -> Self {
         let helper = helper.map(|(stealing, begin)| {
             let rows = Some(rows(Arc::clone(&stealing), Arc::clone(&begin)));
             Helper { stealing, begin, rows, row_count: 0, given_up: None }
         });
-        Self { stream: Box::new(stream), device_rows: 0, device_is_over: false, helper }
+        Self { stream: Box::new(stream), device_rows: 0, device_is_over: false, feeding, helper }
     }
 
     /// The next rows, the device's or the host's own.
     pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        if !self.device_is_over {
+            self.feeding.look();
+        }
         loop {
             let own = self.helper.as_mut().and_then(|helper| helper.rows.as_mut());
             let came = match (self.device_is_over, own) {
@@ -137,6 +146,7 @@ impl SharedRun {
     pub(super) fn tell(&self, figures: &mut FragmentFigures) {
         figures.waited = self.stream.waited();
         figures.report = self.stream.report().cloned();
+        figures.filters_fed = self.feeding.sent_count();
         if let Some(helper) = &self.helper {
             figures.stolen = (helper.stealing.taken_count(), helper.stealing.morsel_count());
             figures.stolen_rows = helper.row_count;

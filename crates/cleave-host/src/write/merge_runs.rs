@@ -200,6 +200,7 @@ impl RunMerger {
             settings: Vec::new(),
             first_slot: 0,
             narrowings: Vec::new(),
+            fed: Vec::new(),
             indexes: vec![input],
             reserved: vec![reserved],
         })

@@ -10,6 +10,7 @@ mod dense_aggregates;
 mod devices;
 mod durability;
 mod fencing;
+mod filters_in_flight;
 mod index_builds;
 mod index_joins;
 mod indexes;

@@ -8,7 +8,7 @@ use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{assert_no_leak, embedded, fresh, row, rows, run};
 
 /// Two tables of many pages on a device far away.
-async fn two_tables(
+pub(crate) async fn two_tables(
     outside: &std::path::Path,
 ) -> (tempfile::TempDir, Arc<Database>, Served, Session) {
     let (directory, database) = fresh().await;

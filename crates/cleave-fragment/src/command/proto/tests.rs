@@ -135,6 +135,7 @@ fn execute_comes_back_as_it_was() {
         slot_bytes: 7,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        fed: vec![3],
         narrowings: vec![Narrowing {
             input: 3,
             ranges: vec![

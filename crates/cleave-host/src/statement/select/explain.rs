@@ -315,6 +315,9 @@ fn fragment_lines(
     if let Some(reason) = &fragment.refused {
         lines.push(line("ran on the host", reason.clone()));
     }
+    if fragment.filters_fed > 0 {
+        lines.push(line("filters in flight", fragment.filters_fed.to_string()));
+    }
     if let ((taken, of), rows) = (fragment.stolen, fragment.stolen_rows)
         && taken > 0
     {

@@ -1,0 +1,137 @@
+//! Filters in flight: what the host learns while a fragment runs, on its way to a scan of it.
+//!
+//! 1. The host says with the fragment which inputs may get a filter. There the device adds one to the scan that lets every row
+//!    through ([`FedFilter::attach`]).
+//! 2. While the operators above the cut tighten theirs, a top-k say, the host sends what they are by now, whole, with a rising
+//!    generation ([`encode_filter`]).
+//! 3. The scan looks at it between batches, as at any filter from above.
+//!
+//! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one that is older than
+//! what is known is passed over. It is decoded with the checks of a fragment, and charged to its run.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::SchemaRef;
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::TaskContext;
+use datafusion_execution::memory_pool::MemoryReservation;
+use datafusion_physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
+use datafusion_physical_expr::{PhysicalExpr, conjunction};
+use datafusion_physical_plan::ExecutionPlan;
+
+use crate::codec::{decode_fragment, encode_fragment, reserve_plan};
+use crate::operators::table_scan_exec::{TableScan, TableScanExec};
+
+/// Most bytes of one that are worth sending while the fragment runs.
+pub const FILTER_BYTES_MAX: usize = 1 << 20;
+
+/// The place of a scan's filter; see the [module](self).
+pub struct FedFilter {
+    filter: Arc<DynamicFilterPhysicalExpr>,
+    /// Of the scan's output, which it speaks of.
+    schema: SchemaRef,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    generation: u64,
+    /// What the filter is charged to.
+    _memory: Option<MemoryReservation>,
+}
+
+/// `filters`, which are over the output of `scan`, as bytes that [`FedFilter::take`] reads.
+///
+/// # Errors
+/// For a filter without a wire form.
+pub fn encode_filter(
+    scan: &TableScanExec,
+    filters: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>,
+) -> Result<Vec<u8>> {
+    let scan = scan.scan();
+    let carrier = TableScan {
+        filter: scan.output.clone(),
+        predicate: Some(conjunction(filters)),
+        fetch: None,
+        ..scan.clone()
+    };
+    encode_fragment(&(Arc::new(TableScanExec::new(carrier, 1)) as Arc<dyn ExecutionPlan>))
+}
+
+impl FedFilter {
+    /// `plan` with a filter more at the scan of `input`, and its place; None where no scan reads that, or one with a limit: which
+    /// rows that takes is not for others to choose.
+    ///
+    /// # Errors
+    /// Those of the engine, of a plan that cannot be put together again.
+    pub fn attach(
+        plan: Arc<dyn ExecutionPlan>,
+        input: u32,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Option<Arc<Self>>)> {
+        let mut fed = None;
+        let plan = plan
+            .transform_up(|node| {
+                let scan = node.downcast_ref::<TableScanExec>();
+                let is_it = |scan: &&TableScanExec| {
+                    scan.scan().input == input && scan.fetch().is_none() && fed.is_none()
+                };
+                let Some(scan) = scan.filter(is_it) else { return Ok(Transformed::no(node)) };
+                let made = Self::over(&scan.scan().output.schema);
+                let mut filters = scan.dynamic_filters().to_vec();
+                filters.push(Arc::clone(&made.filter) as Arc<dyn PhysicalExpr>);
+                fed = Some(made);
+                let scan = scan.clone().with_dynamic_filters(filters);
+                Ok(Transformed::yes(Arc::new(scan) as Arc<dyn ExecutionPlan>))
+            })
+            .data()?;
+        Ok((plan, fed))
+    }
+
+    fn over(schema: &SchemaRef) -> Arc<Self> {
+        let column = |(place, field): (usize, &Arc<arrow::datatypes::Field>)| {
+            Arc::new(Column::new(field.name(), place)) as Arc<dyn PhysicalExpr>
+        };
+        let columns = schema.fields().iter().enumerate().map(column).collect();
+        Arc::new(Self {
+            filter: Arc::new(DynamicFilterPhysicalExpr::new(columns, lit(true))),
+            schema: Arc::clone(schema),
+            known: Mutex::default(),
+        })
+    }
+
+    /// Puts what [`encode_filter`] wrote in the place of what is known, unless that is as new.
+    ///
+    /// # Errors
+    /// For bytes that are no filter over the scan's columns, or take more memory than the run has.
+    pub fn take(&self, generation: u64, bytes: &[u8], task: &TaskContext) -> Result<()> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if generation <= known.generation {
+            return Ok(());
+        }
+        let bad = |what: &str| DataFusionError::Plan(format!("a filter in flight {what}"));
+        if bytes.len() > FILTER_BYTES_MAX {
+            let text = format!("has {} bytes, and may have {FILTER_BYTES_MAX}", bytes.len());
+            return Err(bad(&text));
+        }
+        let memory = reserve_plan(bytes, task)?;
+        let plan = decode_fragment(bytes, task)?;
+        let carrier = plan.downcast_ref::<TableScanExec>().map(TableScanExec::scan);
+        let carrier = carrier.filter(|scan| scan.filter.schema.fields() == self.schema.fields());
+        let carrier = carrier.ok_or_else(|| bad("is over other columns than its scan has"))?;
+        let predicate = carrier.predicate.as_ref().ok_or_else(|| bad("has no condition"))?;
+        self.filter.update(Arc::clone(predicate))?;
+        *known = Known { generation, _memory: Some(memory) };
+        Ok(())
+    }
+}
+
+impl fmt::Debug for FedFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FedFilter").field("filter", &self.filter).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
