@@ -254,7 +254,7 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Sync,
         Request::Reserve { extents: vec![extent(0, 64)] },
         Request::Fetch { consumed: 1 },
-        Request::Feed { input: 0, generation: 1, filter: Bytes::new() },
+        Request::Feed { input: 0, generation: 1, filter: Vec::new().into() },
         Request::Revoke { input: 0, keep: 1 },
         Request::Cancel,
         Request::Release,

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use cleave_fragment::TableScanExec;
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceErrorCause, MetricKind, Ownership, Payload, ReadItem,
     ReadPayload, Reply, Request, RunState,
 };
+use cleave_fragment::fed_filter::encode_filter;
 use cleave_fragment::link::{AttachMode, LinkError};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Media};
 use cleave_store::{ColumnRef, PageColumns, PageRead, RawColumns};
+use datafusion_common::ScalarValue;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion_physical_expr::{LexOrdering, PhysicalSortExpr};
@@ -56,6 +59,7 @@ over_every_link![
     a_predicate_is_applied_on_the_device,
     the_device_stalls_without_credit,
     what_a_run_gave_back_it_does_not_run,
+    a_filter_that_is_fed_stops_rows_from_then_on,
     a_cancelled_run_ends_and_its_outcome_stays,
     a_repeated_execute_attaches_to_the_run_that_exists,
     a_finished_run_can_be_fetched_again,
@@ -369,6 +373,36 @@ async fn what_a_run_gave_back_it_does_not_run(bench: Bench) {
     drop(stream);
     let unknown = bench.call_run(7, Request::Revoke { input: 0, keep: 0 }).await;
     assert_eq!(device_error(unknown.map(|_| ())).0, DeviceErrorCause::UnknownRun);
+}
+
+async fn a_filter_that_is_fed_stops_rows_from_then_on(bench: Bench) {
+    let morsels = bench.load().await;
+    let plan = scan(None);
+    let mut request = bench.request(1, &plan, &morsels);
+    (request.slot_count, request.fed) = (1, vec![0]);
+    let mut stream = bench.execute(request).await;
+    bench.reach(1, RunState::Stalled).await;
+    let scanned: &TableScanExec = plan.downcast_ref().unwrap();
+    let below = |bound: i32| {
+        let (id, bound) = (Arc::new(Column::new("id", 0)), Literal::new(ScalarValue::from(bound)));
+        let below = BinaryExpr::new(id, Operator::Lt, Arc::new(bound));
+        encode_filter(scanned, [Arc::new(below) as _]).unwrap()
+    };
+    let feed = async |input, generation, filter: Vec<u8>| {
+        bench.call_run(1, Request::Feed { input, generation, filter: filter.into() }).await
+    };
+    let (cause, _) = device_error(feed(0, 9, b"no filter".to_vec()).await);
+    assert_eq!(cause, DeviceErrorCause::Unsupported);
+    let (_, message) = device_error(feed(5, 9, below(0)).await);
+    assert!(message.contains("no filters for input 5"), "{message}");
+    // The newest holds, in whatever order they come.
+    assert_eq!(feed(0, 2, below(0)).await.unwrap(), Reply::Done);
+    assert_eq!(feed(0, 1, below(i32::MAX)).await.unwrap(), Reply::Done);
+    let found = drain(&mut stream).await.unwrap();
+    assert!(!found.is_empty() && found.len() < ROW_COUNT as usize / 2, "{} rows", found.len());
+    let report = stream.report().unwrap();
+    assert_eq!(report.rows_scanned, u64::try_from(ROW_COUNT).unwrap(), "all were looked at");
+    assert_eq!(feed(0, 3, below(0)).await.unwrap(), Reply::Done, "a run that is over needs none");
 }
 
 async fn a_cancelled_run_ends_and_its_outcome_stays(bench: Bench) {
