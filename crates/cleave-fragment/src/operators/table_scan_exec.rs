@@ -293,3 +293,6 @@ impl ExecutionPlan for TableScanExec {
 
 /// The version columns that decide visibility, read with every page.
 pub(crate) const VERSION_COLUMNS: [ColumnRef; 2] = [ColumnRef::Commit, ColumnRef::Tombstone];
+
+#[cfg(test)]
+mod tests;

@@ -166,6 +166,12 @@ impl Condition {
             && self.columns.columns.iter().all(|column| read.contains(column))
     }
 
+    /// Whether it is a look-up in a hash table of which all keys are known by now.
+    #[cfg(test)]
+    pub(super) fn is_tabulated(&self) -> bool {
+        matches!(&self.short_cut, ShortCut::LookUp(look_up) if look_up.keys.get().is_some())
+    }
+
     /// Nanoseconds that it takes for each row that it leaves out, as far as is known: the least comes first.
     pub(super) fn rank(&self) -> f64 {
         let (assumed_ns, figures) = (self.assumed_ns(), &self.figures);
