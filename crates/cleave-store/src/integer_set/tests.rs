@@ -83,7 +83,7 @@ proptest! {
         prop_assert_eq!(each.iter().collect::<Vec<_>>(), expected.clone());
         // Few and many rows of a word, rows in the middle of one.
         let count = values.len().min(600);
-        let chosen = |row: usize| kept[row] && row % odds == 0;
+        let chosen = |row: usize| kept[row] && row.is_multiple_of(odds);
         let kept = BooleanBuffer::collect_bool(700, |row| row >= 5 && chosen(row)).slice(5, count);
         let found = Kept::of(&kept).narrowed(|row, kept| {
             set.among(&values[row..values.len().min(row + 64)], kept, |value| set.place(value))

@@ -78,7 +78,7 @@ fn typed(array: &ArrayRef, column_type: &ColumnType) -> ArrayRef {
 
 /// A table of a column `k` of a type and one `n` that counts the rows by sevens, on pages of at most 700 rows.
 fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> Stored {
-    let types = [column_type.clone(), ColumnType::Int];
+    let types = [*column_type, ColumnType::Int];
     let columns = (1..).zip(["k", "n"]).zip(types).map(|((id, name), column_type)| TableColumn {
         id,
         name: name.into(),
