@@ -8,7 +8,8 @@
 //!    rows to the last page of a hot segment, [`parse_header`] reads a page's table of contents.
 //! 4. [`page_source`]: [`PageSource`], how a reader gets column chunks of pages without knowing where it runs;
 //!    [`MediaPages`] is the one over local media.
-//! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches.
+//! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches; [`integer_set`]:
+//!    [`IntegerSet`], which columns of integers are looked up in as they are stored.
 //! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their values;
 //!    [`placement`] looks up in it.
 //! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
@@ -26,6 +27,7 @@ compile_error!("pages hold little-endian Arrow buffers that are read in place");
 pub mod decode;
 mod error;
 pub mod ids;
+pub mod integer_set;
 pub mod page;
 pub mod page_source;
 pub mod proto;
@@ -34,6 +36,7 @@ pub mod schema;
 pub use decode::{OpenColumn, Pick, Projection, decode_batch, decode_rows};
 pub use error::{Corruption, StoreError};
 pub use ids::{RecId, SegmentId, TabletId};
+pub use integer_set::IntegerSet;
 pub use page::{
     ChunkEntry, CommitColumn, EncodedPage, Encoding, OverflowValues, PageClass, PageHeader,
     PageKind, SegmentWriter, Tail, Versions, VidColumn, all_columns, append_rows,

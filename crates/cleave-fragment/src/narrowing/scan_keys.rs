@@ -148,6 +148,9 @@ impl Listed {
         };
         let array = if array.data_type() == data_type {
             array
+        } else if array.data_type() == &DataType::Int64 && *data_type == DataType::Date32 {
+            // Days are kept by their numbers.
+            cast(&cast(&array, &DataType::Int32).ok()?, data_type).ok()?
         } else if array.data_type().is_signed_integer() && data_type.is_signed_integer() {
             // What is out of range becomes NULL.
             cast(&array, data_type).ok()?

@@ -39,8 +39,12 @@ use crate::morsel::Passes;
 use crate::operators::dense_aggregate_exec::SharedGroups;
 
 mod condition;
+mod conditions;
+mod filters_above;
 mod read;
 pub(crate) mod scan_page;
+
+use filters_above::FiltersAbove;
 
 /// What a scan names: everything about it that crosses a link.
 #[derive(Debug, Clone)]
@@ -66,7 +70,7 @@ pub struct TableScan {
 pub struct TableScanExec {
     scan: Arc<TableScan>,
     /// Filters that a join or a TopK above tightens while the query runs; over the output's columns.
-    dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
+    filters_above: Arc<FiltersAbove>,
     statistics: Arc<Statistics>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -88,7 +92,7 @@ impl TableScanExec {
         let statistics = Statistics::new_unknown(&scan.output.schema);
         Self {
             scan: Arc::new(scan),
-            dynamic_filters: Vec::new(),
+            filters_above: Arc::default(),
             statistics: Arc::new(statistics),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -113,12 +117,12 @@ impl TableScanExec {
 
     /// Filters from above that may still tighten; over the output's columns.
     pub fn dynamic_filters(&self) -> &[Arc<dyn PhysicalExpr>] {
-        &self.dynamic_filters
+        self.filters_above.filters()
     }
 
     /// The same scan with `filters` from above that may still tighten, over the output's columns.
     pub fn with_dynamic_filters(mut self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
-        self.dynamic_filters = filters;
+        self.filters_above = Arc::new(FiltersAbove::new(filters));
         self
     }
 
@@ -184,7 +188,7 @@ impl DisplayAs for TableScanExec {
         if let Some(predicate) = &scan.predicate {
             write!(f, ", predicate={predicate}")?;
         }
-        for filter in &self.dynamic_filters {
+        for filter in self.dynamic_filters() {
             write!(f, ", dynamic={filter}")?;
         }
         if let Some(fetch) = scan.fetch {
@@ -212,7 +216,7 @@ impl ExecutionPlan for TableScanExec {
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         let mut recursion = TreeNodeRecursion::Continue;
-        for expression in self.scan.predicate.iter().chain(&self.dynamic_filters) {
+        for expression in self.scan.predicate.iter().chain(self.dynamic_filters()) {
             recursion = visit(expression)?;
             if recursion == TreeNodeRecursion::Stop {
                 break;
@@ -245,7 +249,7 @@ impl ExecutionPlan for TableScanExec {
         let stream = read::scan_stream(
             read::ScanRun::new(
                 Arc::clone(&self.scan),
-                &self.dynamic_filters,
+                Arc::clone(&self.filters_above),
                 context,
                 &task,
                 &self.metrics,
@@ -289,3 +293,6 @@ impl ExecutionPlan for TableScanExec {
 
 /// The version columns that decide visibility, read with every page.
 pub(crate) const VERSION_COLUMNS: [ColumnRef; 2] = [ColumnRef::Commit, ColumnRef::Tombstone];
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! One column of one page, opened once: ranges of its rows out, or answers about all rows without decoding them.
 //!
 //! 1. [`OpenColumn::open`] finds the column's chunk, or that the page has none.
-//! 2. [`OpenColumn::distinct`] and [`OpenColumn::compare`] let a predicate work on what is stored: once a distinct value
-//!    of a dictionary, or on packed integers.
+//! 2. [`OpenColumn::compare`] and [`OpenColumn::contained_in`] let a predicate work on packed integers as they are stored,
+//!    [`OpenColumn::distinct_values`] and [`OpenColumn::coded_in`] once a distinct value of a dictionary.
 //! 3. [`OpenColumn::codes`] and [`OpenColumn::integers`] hand out what is stored, for an aggregate that works on it.
 //! 4. [`OpenColumn::decode`] makes an array of the rows that are left, a [`Pick`].
 //!
@@ -19,6 +19,7 @@ use arrow::datatypes::DataType;
 
 use super::batch::{Source, absent, source};
 use crate::error::StoreError;
+use crate::integer_set::{IntegerSet, Kept};
 use crate::page::encoding::{OpenChunk, Pick, size_of};
 use crate::page::overflow::OverflowValues;
 use crate::page_source::{ColumnRef, PageColumns, PageRead};
@@ -145,6 +146,35 @@ impl OpenColumn {
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.compare(other, wanted),
             OpenSource::Absent(..) => None,
+        }
+    }
+
+    /// The rows of `kept` whose values are in `set`; NULLs are in none. Where the column is of integers or days, and
+    /// not stored as distinct values.
+    #[must_use]
+    pub fn contained_in(&self, set: &IntegerSet, kept: &BooleanBuffer) -> Option<BooleanBuffer> {
+        match &self.source {
+            OpenSource::Chunk(chunk) if kept.len() == self.row_count => {
+                chunk.contained_in(set, &Kept::of(kept))
+            }
+            _ => None,
+        }
+    }
+
+    /// The rows of `kept` whose places among [`OpenColumn::distinct_values`] are in `codes`, where the column is stored
+    /// so; those that are NULL, if `null` says it.
+    #[must_use]
+    pub fn coded_in(
+        &self,
+        codes: &IntegerSet,
+        null: bool,
+        kept: &BooleanBuffer,
+    ) -> Option<BooleanBuffer> {
+        match &self.source {
+            OpenSource::Chunk(chunk) if kept.len() == self.row_count => {
+                chunk.coded_in(codes, null, &Kept::of(kept))
+            }
+            _ => None,
         }
     }
 }

@@ -10,8 +10,8 @@
 //! 1. [`encode`] counts in one pass what each layout would take, and writes the smallest; the ones that are slower
 //!    to read must be smaller by a margin.
 //! 2. [`Integers::parse`] checks heads and lengths, and that run ends ascend to the count.
-//! 3. [`Integers::get`] reads one, [`Integers::each_block`] all of a range; [`Integers::compare`] answers comparisons on
-//!    packed numbers, without their base.
+//! 3. [`Integers::get`] reads one, [`Integers::each_block`] all of a range; [`Integers::compare`] and
+//!    [`Integers::contained_in`] answer comparisons and look-ups on packed numbers, without their base.
 //!
 //! Invariants: sums wrap, so that any bytes decode to some numbers; after `parse` no read can fail. Packed and delta
 //! read one value in constant time, runs in the logarithm of their number.
@@ -28,6 +28,7 @@ use arrow::buffer::BooleanBuffer;
 use bytes::Bytes;
 
 use crate::error::Corruption;
+use crate::integer_set::{IntegerSet, Kept, word_of};
 use crate::page::bitpack::{BLOCK, Packed, pack, packed_length, width_of};
 use crate::page::encoding::size_of;
 
@@ -333,6 +334,56 @@ impl Integers {
         }
     }
 
+    /// The numbers of `kept` that are in `set`: of packed ones without adding their base, of runs once a run.
+    pub(crate) fn contained_in(&self, set: &IntegerSet, kept: &Kept) -> BooleanBuffer {
+        if self.bounds().is_some_and(|(low, high)| !set.may_meet(low, high)) {
+            return kept.if_so(false);
+        }
+        let mut last = usize::MAX;
+        match &self.layout {
+            IntegerLayout::Packed(frame) if frame.packed.is_narrow() => {
+                let base = set.place(frame.base);
+                let mut numbers = [0_u32; BLOCK];
+                kept.narrowed(|row, kept| {
+                    if last != row / BLOCK {
+                        last = row / BLOCK;
+                        frame.packed.block_narrow(last, &mut numbers);
+                    }
+                    let numbers = part_of(&numbers, row);
+                    set.among(numbers, kept, |number| base.wrapping_add(u64::from(number)))
+                })
+            }
+            IntegerLayout::Packed(frame) => {
+                let base = set.place(frame.base);
+                let mut numbers = [0_u64; BLOCK];
+                kept.narrowed(|row, kept| {
+                    if last != row / BLOCK {
+                        last = row / BLOCK;
+                        frame.packed.block(last, &mut numbers);
+                    }
+                    set.among(part_of(&numbers, row), kept, |number| base.wrapping_add(number))
+                })
+            }
+            IntegerLayout::Delta { .. } => {
+                let mut numbers = [0_i64; BLOCK];
+                kept.narrowed(|row, kept| {
+                    if last != row / BLOCK {
+                        last = row / BLOCK;
+                        self.each_block(last * BLOCK..(last + 1) * BLOCK, |block| {
+                            for (number, value) in numbers.iter_mut().zip(block) {
+                                *number = *value;
+                            }
+                        });
+                    }
+                    set.among(part_of(&numbers, row), kept, |number| set.place(number))
+                })
+            }
+            IntegerLayout::Runs { values, ends } => {
+                kept.runs(ends, |run| set.contains(values.get(run)))
+            }
+        }
+    }
+
     /// For each number, whether comparing it with `other` gives one of `wanted`.
     pub(crate) fn compare(&self, other: i128, wanted: impl Fn(Ordering) -> bool) -> BooleanBuffer {
         let [less, equal, greater] =
@@ -425,6 +476,12 @@ impl Frame {
     }
 }
 
+/// The numbers of a block from row `row` on.
+fn part_of<T>(numbers: &[T; BLOCK], row: usize) -> &[T] {
+    let from = row % BLOCK;
+    numbers.get(from..(from + 64).min(BLOCK)).unwrap_or_default()
+}
+
 fn constant(answer: bool, count: usize) -> BooleanBuffer {
     if answer { BooleanBuffer::new_set(count) } else { BooleanBuffer::new_unset(count) }
 }
@@ -445,12 +502,7 @@ impl Bits {
             for (flag, value) in flags.iter_mut().zip(values) {
                 *flag = u8::from(holds(value));
             }
-            let mut word = 0;
-            for (place, flags) in flags.as_chunks::<8>().0.iter().enumerate() {
-                let byte = u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-                word |= byte << (8 * place);
-            }
-            self.0.push(word);
+            self.0.push(word_of(&flags));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which conditions list keys, and which do not.
 
-use arrow::array::{Int32Array, StringArray, StructArray};
+use arrow::array::{Date32Array, Int32Array, StringArray, StructArray};
 use arrow::datatypes::{Field, Schema};
 use datafusion_physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 
@@ -12,8 +12,9 @@ fn columns() -> Projection {
         Field::new("t", DataType::Utf8, true),
         Field::new("k", DataType::Int32, true),
         Field::new("f", DataType::Float64, true),
+        Field::new("d", DataType::Date32, true),
     ];
-    let columns = vec![ColumnRef::User(4), ColumnRef::User(7), ColumnRef::User(9)];
+    let columns = [4, 7, 9, 11].map(ColumnRef::User).to_vec();
     Projection { schema: Arc::new(Schema::new(fields)), columns }
 }
 
@@ -79,6 +80,11 @@ fn lists_sets_and_equalities_have_keys_and_other_conditions_none() {
     ] {
         assert_eq!(count(7, filter), expected, "{filter}");
     }
+    let days: ArrayRef = Arc::new(Date32Array::from_iter_values(0..30));
+    let days = is_in(column("d"), days, false);
+    let compact = compact_keys(Arc::clone(&days)).unwrap();
+    assert!(compact.is::<KeySetExpr>(), "{compact}");
+    assert_eq!((count(11, &days), count(11, &compact)), (Some(30), Some(30)));
     assert_eq!(count(9, &both(column("f"), Operator::Eq, lit(0.0))), None);
     assert_eq!(count(5, &list), None);
 }

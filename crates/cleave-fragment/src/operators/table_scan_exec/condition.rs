@@ -1,40 +1,58 @@
 //! One condition of a scan: a page and the rows kept so far in, the rows that satisfy it, too, out.
 //!
 //! 1. [`Condition::new`] finds which columns it speaks of, whether it may fail, and whether it compares one column
-//!    with one number.
+//!    with one number or looks it up among keys.
 //! 2. [`Condition::narrow`] takes the cheapest way that the page's encodings offer:
-//!    a comparison of integers on their packed form; any condition on one column once a distinct value; else the
+//!    a comparison or look-up of integers on their packed form; any condition on one column once a distinct value; else the
 //!    expression over decoded columns, of the kept rows alone where they are few or the condition may fail.
+//! 3. What it cost and how many rows it left is counted: [`Condition::rank`] is its place among others, and one that only
+//!    saves work is left out where it does not ([`Condition::pays`]).
+//!
+//! A look-up in a join's hash table that was asked about about as many rows as there are integers between its bounds is
+//! asked about each of these once, and is a set of integers from then on.
 //!
 //! Invariants: a condition that may fail is asked only of rows that are visible and satisfy those before it, as people
 //! expect of `b <> 0 AND a / b > 1`; the way taken changes time and never rows.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, UInt32Array,
-    new_null_array,
+    Array, ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, new_null_array,
 };
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use cleave_store::{OverflowValues, Pick, Projection};
+use cleave_media::{Clock, SystemClock};
+use cleave_store::{ColumnRef, IntegerSet, OpenColumn, OverflowValues, Pick, Projection};
 use datafusion_common::cast::as_boolean_array;
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_expr::expressions::{
-    BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal,
-};
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion_physical_plan::ColumnarValue;
 
 use super::scan_page::{ScanPage, external, true_bits};
+use crate::expressions::key_set::KeySetExpr;
+use crate::expressions::key_set::compact::{KeyBounds, is_always, tabulated};
 use crate::expressions::total::cannot_fail;
 
 /// Where at most one row in so many is kept, a condition sees the kept ones only.
 const FEW: usize = 4;
+
+/// Rows for which what is assumed of a condition counts, beside what is measured.
+const ROWS_ASSUMED: f64 = 8192.0;
+/// Rows after which an optional condition has to pay.
+const ROWS_ON_TRIAL: u64 = 1 << 16;
+/// What a row costs that is not left out, at least: decoding it, and a look-up in a join.
+const NS_PER_ROW_LEFT: f64 = 40.0;
+/// A condition that does not pay is asked of one page in so many, for data changes along a table.
+const TRY_AGAIN: u64 = 16;
+/// Integers between the bounds of a look-up that is made a set, at most: 2 MiB.
+const LOOK_UP_SPAN_MAX: u64 = 1 << 24;
 
 /// One of the conditions that a scan's rows satisfy, all of them.
 pub(super) struct Condition {
@@ -44,7 +62,36 @@ pub(super) struct Condition {
     columns: Projection,
     /// Whether a value may make it fail.
     may_fail: bool,
-    comparison: Option<Comparison>,
+    /// Whether it only saves work.
+    is_optional: bool,
+    short_cut: ShortCut,
+    figures: Figures,
+}
+
+/// What can be asked of integers as they are stored.
+enum ShortCut {
+    None,
+    Comparison(Comparison),
+    Keys(Arc<IntegerSet>),
+    LookUp(LookUp),
+}
+
+/// A look-up of integers that is not a set of them yet.
+struct LookUp {
+    bounds: KeyBounds,
+    /// Rows that it was asked about.
+    asked: AtomicU64,
+    keys: OnceLock<IntegerSet>,
+}
+
+/// What was measured of a condition, by all copies of a scan.
+#[derive(Default)]
+struct Figures {
+    asked: AtomicU64,
+    left: AtomicU64,
+    nanoseconds: AtomicU64,
+    /// Pages for which it was left out.
+    left_out: AtomicU64,
 }
 
 /// A column of integers, or what has their order, compared with a number.
@@ -85,12 +132,75 @@ impl Condition {
             fields.push(Field::clone(of.schema.field(position)).with_nullable(true));
         }
         let columns = Projection { schema: Arc::new(Schema::new(fields)), columns };
-        Ok(Self {
-            comparison: Comparison::of(&moved.data, &columns.schema),
-            expr: moved.data,
-            columns,
-            may_fail,
-        })
+        let expr = moved.data;
+        let short_cut = match Comparison::of(&expr, &columns.schema) {
+            Some(comparison) => ShortCut::Comparison(comparison),
+            None => expr
+                .downcast_ref::<KeySetExpr>()
+                .filter(|set| set.operand().is::<Column>())
+                .map_or(ShortCut::None, |set| ShortCut::Keys(Arc::clone(set.members()))),
+        };
+        let figures = Figures::default();
+        Ok(Self { expr, columns, may_fail, is_optional: false, short_cut, figures })
+    }
+
+    /// The same, of which any row may be let through; `bounds` are those of the column that it looks up, if it does.
+    pub(super) fn optional(mut self, bounds: Option<KeyBounds>) -> Self {
+        self.is_optional = true;
+        let operand = self.expr.children().first().is_some_and(|operand| operand.is::<Column>());
+        if let Some(bounds) = bounds.filter(|bounds| operand && bounds.span() < LOOK_UP_SPAN_MAX) {
+            let (asked, keys) = (AtomicU64::default(), OnceLock::new());
+            self.short_cut = ShortCut::LookUp(LookUp { bounds, asked, keys });
+        }
+        self
+    }
+
+    pub(super) fn may_fail(&self) -> bool {
+        self.may_fail
+    }
+
+    /// Whether all it needs are columns of a fixed width that are among `read`.
+    pub(super) fn needs_only(&self, read: &[ColumnRef]) -> bool {
+        let is_fixed = |field: &Arc<Field>| field.data_type().is_primitive();
+        self.columns.schema.fields().iter().all(is_fixed)
+            && self.columns.columns.iter().all(|column| read.contains(column))
+    }
+
+    /// Whether it is a look-up in a hash table of which all keys are known by now.
+    #[cfg(test)]
+    pub(super) fn is_tabulated(&self) -> bool {
+        matches!(&self.short_cut, ShortCut::LookUp(look_up) if look_up.keys.get().is_some())
+    }
+
+    /// Nanoseconds that it takes for each row that it leaves out, as far as is known: the least comes first.
+    pub(super) fn rank(&self) -> f64 {
+        let (assumed_ns, figures) = (self.assumed_ns(), &self.figures);
+        let asked = figures.asked.load(Relaxed) as f64;
+        let left_out = asked - figures.left.load(Relaxed) as f64;
+        let ns = figures.nanoseconds.load(Relaxed) as f64;
+        (ns + assumed_ns * ROWS_ASSUMED) / (left_out + ROWS_ASSUMED / 2.0).max(1.0)
+    }
+
+    /// What a row costs that it is asked about, before anything is measured.
+    fn assumed_ns(&self) -> f64 {
+        match self.short_cut {
+            ShortCut::Comparison(_) => 0.3,
+            ShortCut::Keys(_) => 1.0,
+            ShortCut::None | ShortCut::LookUp(_) => 20.0,
+        }
+    }
+
+    /// Whether to ask it of the next page.
+    pub(super) fn pays(&self) -> bool {
+        let figures = &self.figures;
+        let asked = figures.asked.load(Relaxed);
+        if !self.is_optional || asked < ROWS_ON_TRIAL {
+            return true;
+        }
+        let left_out = asked.saturating_sub(figures.left.load(Relaxed)) as f64;
+        let ns = figures.nanoseconds.load(Relaxed) as f64;
+        ns <= left_out * NS_PER_ROW_LEFT
+            || figures.left_out.fetch_add(1, Relaxed) % TRY_AGAIN == TRY_AGAIN - 1
     }
 
     /// The rows of `kept` that satisfy it. `overflow` has the long values of all rows, or of the kept ones.
@@ -102,14 +212,29 @@ impl Condition {
         batch_size: usize,
     ) -> Result<BooleanBuffer> {
         let kept_count = kept.count_set_bits();
-        if kept_count == 0 || self.is_true_by_now()? {
+        if kept_count == 0 || is_always(&self.expr) {
             return Ok(kept);
         }
+        let before = SystemClock.now();
+        let left = self.narrow_rows(page, kept, kept_count, overflow, batch_size)?;
+        let time = SystemClock.now().saturating_sub(before);
+        self.figures.add(kept_count, left.count_set_bits(), time);
+        Ok(left)
+    }
+
+    fn narrow_rows(
+        &self,
+        page: &mut ScanPage<'_>,
+        kept: BooleanBuffer,
+        kept_count: usize,
+        overflow: &OverflowValues,
+        batch_size: usize,
+    ) -> Result<BooleanBuffer> {
         page.open(&self.columns, overflow)?;
         if !self.may_fail
-            && let Some(satisfied) = self.on_encoded(page, kept_count)?
+            && let Some(left) = self.on_encoded(page, &kept, kept_count)?
         {
-            return Ok(&kept & &satisfied);
+            return Ok(left);
         }
         let all = kept_count == kept.len();
         let few = kept_count * FEW <= kept.len();
@@ -127,55 +252,79 @@ impl Condition {
         Ok(if all { satisfied } else { &kept & &satisfied })
     }
 
-    /// Whether it is a filter in flight that rules nothing out yet.
-    fn is_true_by_now(&self) -> Result<bool> {
-        let Some(filter) = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>() else {
-            return Ok(false);
-        };
-        let current = filter.current()?;
-        let value = current.downcast_ref::<Literal>().map(Literal::value);
-        Ok(value == Some(&ScalarValue::Boolean(Some(true))))
-    }
-
-    /// The rows that satisfy it, where that can be said without decoding them.
-    fn on_encoded(&self, page: &ScanPage<'_>, kept_count: usize) -> Result<Option<BooleanBuffer>> {
+    /// The rows of `kept` that satisfy it, where that can be said without decoding them.
+    fn on_encoded(
+        &self,
+        page: &ScanPage<'_>,
+        kept: &BooleanBuffer,
+        kept_count: usize,
+    ) -> Result<Option<BooleanBuffer>> {
         let [column] = self.columns.columns[..] else {
             return Ok(None);
         };
         let column = page.column(column)?;
-        if let Some(Comparison { other, operator }) = &self.comparison
-            && let Some(satisfied) = column.compare(*other, |order| holds(*operator, order))
-        {
-            return Ok(Some(satisfied));
+        let left = match &self.short_cut {
+            ShortCut::None => None,
+            ShortCut::Comparison(Comparison { other, operator }) => {
+                let satisfied = column.compare(*other, |order| holds(*operator, order));
+                satisfied.map(|satisfied| kept & &satisfied)
+            }
+            ShortCut::Keys(keys) => column.contained_in(keys, kept),
+            ShortCut::LookUp(look_up) => self
+                .looked_up(look_up, kept_count)?
+                .and_then(|keys| column.contained_in(keys, kept)),
+        };
+        if left.is_some() {
+            return Ok(left);
         }
         // A dictionary of more values than rows are left is not worth asking.
-        match column.distinct().map_err(external)? {
-            Some((values, places)) if values.len() <= kept_count => {
-                self.on_distinct(values, &places).map(Some)
-            }
+        match column.distinct_values().map_err(external)? {
+            Some(values) if values.len() <= kept_count => self.on_distinct(column, values, kept),
             _ => Ok(None),
         }
     }
 
+    /// The keys of a look-up, once so many rows were asked that asking for all keys is not much more.
+    fn looked_up<'a>(
+        &self,
+        look_up: &'a LookUp,
+        kept_count: usize,
+    ) -> Result<Option<&'a IntegerSet>> {
+        if let Some(keys) = look_up.keys.get() {
+            return Ok(Some(keys));
+        }
+        let before = look_up.asked.fetch_add(kept_count as u64, Relaxed);
+        let enough = look_up.bounds.span() / 2;
+        // One of the copies gets past it; the others go on without.
+        if before > enough || before + (kept_count as u64) <= enough {
+            return Ok(None);
+        }
+        let keys = tabulated(&look_up.bounds, |keys| {
+            let count = keys.len();
+            self.answers(vec![keys], count)
+        })?;
+        Ok(Some(look_up.keys.get_or_init(|| keys)))
+    }
+
     /// Asks once a distinct value, and once about NULL.
-    fn on_distinct(&self, values: ArrayRef, places: &UInt32Array) -> Result<BooleanBuffer> {
-        let null = values.len();
-        let values = if places.null_count() > 0 {
+    fn on_distinct(
+        &self,
+        column: &OpenColumn,
+        values: ArrayRef,
+        kept: &BooleanBuffer,
+    ) -> Result<Option<BooleanBuffer>> {
+        let count = values.len();
+        let has_nulls = column.nulls().is_some_and(|nulls| nulls.null_count() > 0);
+        let values = if has_nulls {
             concat(&[&values, &new_null_array(values.data_type(), 1)])?
         } else {
             values
         };
-        let count = values.len();
-        let answers = self.answers(vec![values], count)?;
-        let answer = |place: usize| place < answers.len() && answers.value(place);
-        let of_null = answer(null);
-        let slots = places.values();
-        Ok(match places.nulls() {
-            None => BooleanBuffer::collect_bool(slots.len(), |slot| answer(slots[slot] as usize)),
-            Some(nulls) => BooleanBuffer::collect_bool(slots.len(), |slot| {
-                if nulls.is_valid(slot) { answer(slots[slot] as usize) } else { of_null }
-            }),
-        })
+        let asked = values.len();
+        let answers = self.answers(vec![values], asked)?;
+        let null = has_nulls && answers.value(count);
+        let codes = answers.slice(0, count).bit_chunks().iter_padded().collect();
+        Ok(column.coded_in(&IntegerSet::of_bits(0, codes), null, kept))
     }
 
     /// The answer for each row, or each kept row.
@@ -209,6 +358,15 @@ impl Condition {
                 true_bits(as_boolean_array(&array)?)
             }
         })
+    }
+}
+
+impl Figures {
+    fn add(&self, asked: usize, left: usize, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.asked.fetch_add(asked as u64, Relaxed);
+        self.left.fetch_add(left as u64, Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Relaxed);
     }
 }
 

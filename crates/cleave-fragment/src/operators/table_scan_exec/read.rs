@@ -9,7 +9,7 @@ use cleave_store::{ColumnRef, OverflowValues, PageRead, Pick, overflow_pages};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::memory_pool::MemoryPool;
-use datafusion_physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion_physical_expr::split_conjunction;
 use datafusion_physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
 };
@@ -17,6 +17,8 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use super::condition::Condition;
+use super::conditions::Conditions;
+use super::filters_above::FiltersAbove;
 use super::scan_page::{ScanPage, external};
 use super::{TableScan, VERSION_COLUMNS};
 use crate::fragment::FragmentContext;
@@ -27,14 +29,12 @@ use crate::operators::dense_aggregate_exec::SharedGroups;
 /// What one copy of a scan carries through its stream.
 pub(super) struct ScanRun {
     scan: Arc<TableScan>,
-    conditions: Vec<Condition>,
+    conditions: Conditions,
     /// Filters that tighten while the scan runs. Losing one changes nothing.
-    dynamic_filters: Vec<Condition>,
+    filters_above: Arc<FiltersAbove>,
     context: Arc<FragmentContext>,
     /// What an index leaves of the input.
     narrowed: Option<NarrowedPass>,
-    /// The filters from above as they were given, for what they say of keys.
-    filters_above: Vec<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
     memory: Arc<dyn MemoryPool>,
@@ -51,7 +51,7 @@ pub(super) struct ScanRun {
 impl ScanRun {
     pub(super) fn new(
         scan: Arc<TableScan>,
-        dynamic_filters: &[Arc<dyn PhysicalExpr>],
+        filters_above: Arc<FiltersAbove>,
         context: Arc<FragmentContext>,
         task: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
@@ -59,13 +59,9 @@ impl ScanRun {
         taker: Option<SharedGroups>,
     ) -> Result<Self> {
         let conditions = scan.predicate.iter().flat_map(split_conjunction);
-        let conditions = conditions.map(|expr| Condition::new(expr, &scan.filter));
-        let filters_above = dynamic_filters.to_vec();
-        let dynamic_filters = dynamic_filters.iter();
-        let dynamic_filters = dynamic_filters.map(|expr| Condition::new(expr, &scan.output));
+        let conditions = conditions.map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
         Ok(Self {
-            conditions: conditions.collect::<Result<_>>()?,
-            dynamic_filters: dynamic_filters.collect::<Result<_>>()?,
+            conditions: Conditions::new(conditions.collect::<Result<_>>()?),
             narrowed: context.narrowings.get(&scan.input).map(|input| input.of_pass(pass)),
             filters_above,
             metrics: metrics.clone(),
@@ -157,7 +153,8 @@ impl ScanRun {
     fn asked(&self) -> Asked<'_> {
         let scan = &*self.scan;
         let own = scan.predicate.iter().map(|predicate| (Arc::clone(predicate), &scan.filter));
-        let above = self.filters_above.iter().map(|filter| (Arc::clone(filter), &scan.output));
+        let above =
+            self.filters_above.filters().iter().map(|filter| (Arc::clone(filter), &scan.output));
         Asked {
             filters: own.chain(above).collect(),
             scan,
@@ -330,8 +327,30 @@ impl ScanRun {
                 None => found,
             });
         }
-        page.selection = self.narrow(page, kept, &self.conditions, overflow)?;
+        let above = self.above_early(page)?;
+        if above.is_empty() {
+            page.selection = self.conditions.narrow(page, kept, overflow, self.batch_size)?;
+            return Ok(());
+        }
+        let own = self.conditions.list().iter();
+        let all = Conditions::new(own.chain(&above).cloned().collect());
+        page.selection = all.narrow(page, kept, overflow, self.batch_size)?;
+        page.asked = above;
         Ok(())
+    }
+
+    /// What the operators above have learnt that can be asked of `page` together with the predicate: if no condition of
+    /// that can fail, for which rows it is asked changes nothing.
+    fn above_early(&self, page: &ScanPage<'_>) -> Result<Vec<Arc<Condition>>> {
+        if !self.conditions.cannot_fail() {
+            return Ok(Vec::new());
+        }
+        let above = self.filters_above.conditions(&self.scan.output)?;
+        let early = above
+            .list()
+            .iter()
+            .filter(|condition| !condition.may_fail() && condition.needs_only(&page.read.columns));
+        Ok(early.cloned().collect())
     }
 
     /// The rows of `page` that an index has found; None: any may match.
@@ -339,24 +358,6 @@ impl ScanRun {
         let hits = self.narrowed.as_ref()?.hits_on(page.read.segment.segment, page.place)?;
         let vid_first = page.vid_first()?;
         Some(rows_of(hits, vid_first, page.row_count()))
-    }
-
-    /// The rows of `kept` (None: all) that satisfy all of `conditions`.
-    fn narrow(
-        &self,
-        page: &mut ScanPage<'_>,
-        kept: Option<BooleanBuffer>,
-        conditions: &[Condition],
-        overflow: &OverflowValues,
-    ) -> Result<Option<BooleanBuffer>> {
-        if conditions.is_empty() {
-            return Ok(kept);
-        }
-        let mut kept = kept.unwrap_or_else(|| BooleanBuffer::new_set(page.row_count()));
-        for condition in conditions {
-            kept = condition.narrow(page, kept, overflow, self.batch_size)?;
-        }
-        Ok(Some(kept))
     }
 
     /// Decodes the output of one page, in slices of at most the batch size.
@@ -367,8 +368,13 @@ impl ScanRun {
         batches: &mut Vec<RecordBatch>,
     ) -> Result<()> {
         // Rows that a join or TopK above has ruled out by now need no decoding.
-        let selection = page.selection.clone();
-        page.selection = self.narrow(page, selection, &self.dynamic_filters, overflow)?;
+        let above = self.filters_above.conditions(&self.scan.output)?;
+        let is_new = |condition: &&Arc<Condition>| {
+            !page.asked.iter().any(|asked| Arc::ptr_eq(asked, condition))
+        };
+        let late = Conditions::new(above.list().iter().filter(is_new).cloned().collect());
+        let selection = page.selection.take();
+        page.selection = late.narrow(page, selection, overflow, self.batch_size)?;
         let output = &self.scan.output;
         page.open(output, overflow)?;
         if let Some(taker) = &self.taker

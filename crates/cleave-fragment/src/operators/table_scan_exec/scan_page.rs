@@ -4,6 +4,7 @@
 //! but the columns and rows that were asked for.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::BooleanBuffer;
@@ -16,6 +17,7 @@ use cleave_store::{
 use datafusion_common::cast::{as_boolean_array, as_uint64_array};
 use datafusion_common::{DataFusionError, Result, internal_err};
 
+use super::condition::Condition;
 use crate::morsel::MorselPage;
 
 /// A page on its way through the scan.
@@ -25,13 +27,15 @@ pub(crate) struct ScanPage<'a> {
     pub(super) columns: PageColumns,
     /// Rows that are visible and match; `None`: all.
     pub(crate) selection: Option<BooleanBuffer>,
+    /// Conditions from above that its selection satisfies already.
+    pub(super) asked: Vec<Arc<Condition>>,
     opened: Vec<(ColumnRef, OpenColumn)>,
 }
 
 impl<'a> ScanPage<'a> {
     /// A page with the chunks that `read` asked for.
     pub(super) fn new(place: &'a MorselPage, read: PageRead, columns: PageColumns) -> Self {
-        Self { place, read, columns, selection: None, opened: Vec::new() }
+        Self { place, read, columns, selection: None, asked: Vec::new(), opened: Vec::new() }
     }
 
     /// Rows, dead versions included.

@@ -3,7 +3,8 @@
 //! 1. [`OpenChunk::new`] finds the layout, the NULLs, and for plain chunks the whole array, which costs nothing.
 //! 2. [`OpenChunk::decode`] takes a [`Pick`] of rows: a range, and of it all or the selected ones. Where few are
 //!    selected only they are decoded; otherwise the range is, and then filtered.
-//! 3. [`OpenChunk::distinct`] and [`OpenChunk::compare`] answer for all rows without decoding them.
+//! 3. [`OpenChunk::distinct`] and [`OpenChunk::compare`] answer for all rows without decoding them,
+//!    [`OpenChunk::contained_in`] and [`OpenChunk::coded_in`] for the rows that are left.
 //!
 //! Invariants: it owns a share of the chunk's memory, so it may be kept; the entries of a dictionary are decoded and
 //! checked once; whatever order rows are asked for in, a slot has one value.
@@ -14,8 +15,10 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use arrow::array::types::{ArrowPrimitiveType, Date32Type, Int16Type, Int32Type, Int64Type};
 use arrow::array::{
-    Array, ArrayData, ArrayRef, BooleanArray, Float64Array, UInt32Array, make_array, new_null_array,
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, Float64Array, UInt32Array, make_array,
+    new_null_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::{FilterBuilder, FilterPredicate, TakeOptions, take};
@@ -24,6 +27,7 @@ use bytes::Bytes;
 use super::light::{DIGITS_MAX, unscaled};
 use super::{Chunk, size_of};
 use crate::error::{Corruption, StoreError};
+use crate::integer_set::{IntegerSet, Kept};
 use crate::page::columns::{Layout, ValueType};
 use crate::page::header::{Encoding, corrupt};
 use crate::page::integers::Integers;
@@ -281,6 +285,57 @@ impl OpenChunk {
         }
         let holds = integers.compare(other, wanted);
         Some(match &self.nulls {
+            Some(nulls) => &holds & nulls.inner(),
+            None => holds,
+        })
+    }
+
+    /// The rows of `kept` whose values are in `set`, if they are integers or days and the chunk is not of distinct
+    /// values; NULLs are in no set.
+    pub(crate) fn contained_in(&self, set: &IntegerSet, kept: &Kept) -> Option<BooleanBuffer> {
+        use ValueType::{Date32, Int16, Int32, Int64};
+        if !matches!(self.value_type, Int16 | Int32 | Int64 | Date32) {
+            return None;
+        }
+        let holds = match &self.values {
+            OpenValues::Integers(integers) => integers.contained_in(set, kept),
+            OpenValues::Rule { base, step: 0 } => kept.if_so(set.contains(self.signed(*base))),
+            OpenValues::Rule { base, step } => kept.narrowed(|row, kept| {
+                let mut slots = [0_usize; 64];
+                for (slot, at) in slots.iter_mut().zip(row..) {
+                    *slot = at;
+                }
+                set.among(&slots, kept, |slot| set.place(self.signed(rule(*base, *step, slot))))
+            }),
+            OpenValues::Nulls => kept.if_so(false),
+            OpenValues::Array(array) => match self.value_type {
+                Int16 => among::<Int16Type>(set, array, kept)?,
+                Int32 => among::<Int32Type>(set, array, kept)?,
+                Date32 => among::<Date32Type>(set, array, kept)?,
+                _ => among::<Int64Type>(set, array, kept)?,
+            },
+            OpenValues::Scaled(..) | OpenValues::Strings(_) | OpenValues::Dictionary { .. } => {
+                return None;
+            }
+        };
+        Some(match self.nulls() {
+            Some(nulls) => &holds & nulls.inner(),
+            None => holds,
+        })
+    }
+
+    /// The rows of `kept` whose places among the distinct values are in `codes`, if the chunk is stored so; those that
+    /// are NULL are if `null` says it.
+    pub(crate) fn coded_in(
+        &self,
+        codes: &IntegerSet,
+        null: bool,
+        kept: &Kept,
+    ) -> Option<BooleanBuffer> {
+        let OpenValues::Dictionary { codes: places, .. } = &self.values else { return None };
+        let holds = places.contained_in(codes, kept);
+        Some(match &self.nulls {
+            Some(nulls) if null => &holds | &(&kept.if_so(true) & &!nulls.inner()),
             Some(nulls) => &holds & nulls.inner(),
             None => holds,
         })
@@ -572,6 +627,20 @@ fn parse_body(chunk: &Chunk<'_>, body: &Bytes, row_count: usize) -> Result<OpenV
     } else {
         Err(Corruption::Values(format!("{} bytes too many", rest.len())))
     }
+}
+
+/// The rows of `kept` whose values in `array` are in `set`; None: it is not of this type.
+fn among<T>(set: &IntegerSet, array: &ArrayRef, kept: &Kept) -> Option<BooleanBuffer>
+where
+    T: ArrowPrimitiveType,
+    T::Native: Into<i64>,
+{
+    let values = array.as_primitive_opt::<T>()?.values();
+    Some(kept.narrowed(|row, kept| {
+        let end = values.len().min(row + 64);
+        let values = values.get(row..end).unwrap_or_default();
+        set.among(values, kept, |value| set.place(value.into()))
+    }))
 }
 
 fn rule(base: u64, step: u64, slot: usize) -> u64 {

@@ -1,11 +1,14 @@
 //! Tests of integer streams: every layout is chosen where it is shortest, comes back, and compares.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
+use arrow::buffer::BooleanBuffer;
 use bytes::Bytes;
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 
 use super::{Integers, encode};
+use crate::integer_set::{IntegerSet, Kept};
 
 fn encoded(values: &[i64]) -> Bytes {
     let mut bytes = Vec::new();
@@ -47,6 +50,16 @@ fn round_trip(values: &[i64]) -> u8 {
                 values.iter().map(|value| wanted(i128::from(*value).cmp(&other))).collect();
             assert_eq!(integers.compare(other, wanted).iter().collect::<Vec<_>>(), expected);
         }
+    }
+    for step in [1, 3, 50] {
+        let keys: Vec<i64> = values.iter().step_by(step).copied().collect();
+        let (set, _) = IntegerSet::collect(keys.clone());
+        let keys: BTreeSet<i64> = keys.into_iter().collect();
+        let kept = BooleanBuffer::collect_bool(values.len(), |row| step > 1 || row % 70 < 9);
+        let expected: Vec<bool> =
+            values.iter().zip(&kept).map(|(value, kept)| kept && keys.contains(value)).collect();
+        let found = integers.contained_in(&set, &Kept::of(&kept));
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected);
     }
     kind
 }
@@ -112,6 +125,8 @@ proptest! {
                 prop_assert_eq!(integers.get(index), *value);
             }
             prop_assert_eq!(integers.compare(3, Ordering::is_lt).len(), count);
+            let all = Kept::of(&BooleanBuffer::new_set(count));
+            prop_assert_eq!(integers.contained_in(&IntegerSet::of(&[3]), &all).len(), count);
         }
     }
 }

@@ -15,6 +15,7 @@ use cleave_media::{BlockAddress, SplitMix64};
 use proptest::prelude::{any, prop, proptest};
 
 use super::super::{Chunk, Effort, OpenChunk, Pick, encode};
+use crate::integer_set::{IntegerSet, Kept};
 use crate::page::columns::ValueType;
 use crate::page::testing::{SEGMENT, TYPES, array, assert_same};
 use crate::{
@@ -190,6 +191,13 @@ fn comparisons_and_distinct_values_need_no_decoding() {
         let expected = BooleanBuffer::collect_bool(3000, |row| row % 9 > 0 && row % 100 < 43);
         assert_eq!(found, expected);
         assert!(opened.distinct().unwrap().is_none());
+        let kept = BooleanBuffer::collect_bool(3000, |row| row % 2 == 0);
+        let found = opened.contained_in(&IntegerSet::of(&[-50, 3, 12]), &Kept::of(&kept));
+        let is_key = |row: usize| matches!(row % 100, 0 | 53 | 62);
+        let expected =
+            BooleanBuffer::collect_bool(3000, |row| row % 2 == 0 && row % 9 > 0 && is_key(row));
+        assert_eq!(found, Some(expected));
+        assert!(opened.coded_in(&IntegerSet::of(&[1]), true, &Kept::of(&kept)).is_none());
     })
     .unwrap();
     let names: ArrayRef = Arc::new(StringArray::from_iter(
@@ -199,6 +207,15 @@ fn comparisons_and_distinct_values_need_no_decoding() {
     open(entry, &bytes, 3000, |_, opened| {
         let (entries, codes) = opened.distinct().unwrap().unwrap();
         assert_eq!((entries.len(), codes.null_count()), (7, 334));
+        let kept = BooleanBuffer::collect_bool(3000, |row| row > 900);
+        for null in [false, true] {
+            let found = opened.coded_in(&IntegerSet::of(&[2, 5]), null, &Kept::of(&kept)).unwrap();
+            let expected = BooleanBuffer::collect_bool(3000, |row| {
+                row > 900 && if row % 9 > 0 { [2, 5].contains(&codes.value(row)) } else { null }
+            });
+            assert_eq!(found, expected, "{null}");
+        }
+        assert!(opened.contained_in(&IntegerSet::of(&[2]), &Kept::of(&kept)).is_none());
         assert!(opened.compare(0, std::cmp::Ordering::is_eq).is_none());
     })
     .unwrap();
@@ -247,6 +264,11 @@ proptest! {
         let tried = open(entry, &Bytes::from(bytes), 600, |chunk, opened| {
             drop(opened.distinct());
             drop(opened.compare(3, std::cmp::Ordering::is_lt));
+            let kept = Kept::of(&BooleanBuffer::new_set(600));
+            for set in [IntegerSet::of(&[0, 3, 99]), IntegerSet::of(&[1, i64::MAX])] {
+                drop(opened.contained_in(&set, &kept));
+                drop(opened.coded_in(&set, true, &kept));
+            }
             let all = opened.decode(&Pick::new(0..600, None, 1).unwrap());
             for slot in (0..600).step_by(37) {
                 let one = chunk.decode_slots(&[slot], &OverflowValues::none());

@@ -1,0 +1,253 @@
+//! A filter of the engine's in, the same with its keys as sets of integers out.
+//!
+//! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns one for each column.
+//! 2. A look-up in a join's hash table has no wire form. Where bounds beside it say that its keys lie close together, it is
+//!    asked about each integer between them: [`tabulated`].
+//! 3. What is still too long, or can only be asked on this side, becomes true.
+//!
+//! Invariant: what comes out is true wherever the filter was.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Date32Array, Int16Array, Int32Array, Int64Array, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::{DataType, Field, Schema};
+use cleave_store::IntegerSet;
+use datafusion_common::cast::as_boolean_array;
+use datafusion_common::tree_node::TreeNode;
+use datafusion_common::{Result, ScalarValue};
+use datafusion_expr::Operator;
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};
+use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction, split_conjunction};
+use datafusion_physical_plan::joins::HashTableLookupExpr;
+
+use super::KeySetExpr;
+
+/// A list of this many values is left as it is: zone maps understand it.
+const LIST_COUNT_SMALL: usize = 16;
+/// A longer list of what is no integer is not worth its bytes.
+pub(crate) const LIST_COUNT_MAX: usize = 512;
+/// Integers that a hash table is asked about to send its keys: some milliseconds.
+const SENT_SPAN_MAX: u64 = 1 << 20;
+/// Keys of a hash table that are sent.
+const SENT_COUNT_MAX: usize = 1 << 17;
+/// Integers that a hash table is asked about at once.
+const ASKED_AT_ONCE: usize = 8192;
+
+/// `filter` with its lists of keys as small as they get.
+///
+/// # Errors
+/// None that a filter of the engine's can cause.
+pub fn compact_keys(filter: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    let parts = split_conjunction(&filter);
+    if let [_] = parts[..] {
+        return compact_part(&filter);
+    }
+    let mut compacted = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let part = match sent_keys(part, &parts)? {
+            Some(set) => set,
+            None => compact_part(part)?,
+        };
+        if !is_always(&part) {
+            compacted.push(part);
+        }
+    }
+    Ok(conjunction(compacted))
+}
+
+/// One condition of a filter.
+fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    if let Some(list) = part.downcast_ref::<InListExpr>() {
+        return Ok(compact_list(list).unwrap_or_else(|| Arc::clone(part)));
+    }
+    // Only where less of a part is never more of the whole.
+    if let Some(binary) = part.downcast_ref::<BinaryExpr>()
+        && *binary.op() == Operator::Or
+    {
+        let left = compact_keys(Arc::clone(binary.left()))?;
+        let right = compact_keys(Arc::clone(binary.right()))?;
+        return Ok(Arc::new(BinaryExpr::new(left, Operator::Or, right)));
+    }
+    let has_lookup = part.exists(|expr| Ok(expr.is::<HashTableLookupExpr>()))?;
+    Ok(if has_lookup { always() } else { Arc::clone(part) })
+}
+
+fn always() -> Arc<dyn PhysicalExpr> {
+    Arc::new(Literal::new(ScalarValue::Boolean(Some(true))))
+}
+
+/// Whether `expr` is the literal true.
+pub(crate) fn is_always(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let value = expr.downcast_ref::<Literal>().map(Literal::value);
+    value == Some(&ScalarValue::Boolean(Some(true)))
+}
+
+/// What takes the place of `list`; `None`: it stays.
+fn compact_list(list: &InListExpr) -> Option<Arc<dyn PhysicalExpr>> {
+    if list.negated() || list.len() <= LIST_COUNT_SMALL {
+        return None;
+    }
+    let values: Option<Vec<&ScalarValue>> =
+        list.list().iter().map(|item| item.downcast_ref::<Literal>().map(Literal::value)).collect();
+    let values = values?;
+    if let Some(function) = list.expr().downcast_ref::<ScalarFunctionExpr>()
+        && function.name() == "struct"
+    {
+        let sets = function.args().iter().enumerate().filter_map(|(place, column)| {
+            let keys: Option<Vec<i64>> = values
+                .iter()
+                .map(|value| match value {
+                    ScalarValue::Struct(row) => {
+                        integer(&ScalarValue::try_from_array(row.columns().get(place)?, 0).ok()?)
+                    }
+                    _ => None,
+                })
+                .collect();
+            Some(KeySetExpr::over(Arc::clone(column), keys?))
+        });
+        return Some(conjunction(sets));
+    }
+    // Nothing is equal to NULL.
+    let values = values.into_iter().filter(|value| !value.is_null());
+    let keys: Option<Vec<i64>> = values.map(integer).collect();
+    match keys {
+        Some(keys) if keys.is_empty() => None,
+        Some(keys) => Some(KeySetExpr::over(Arc::clone(list.expr()), keys)),
+        None if list.len() > LIST_COUNT_MAX => Some(always()),
+        None => None,
+    }
+}
+
+/// The integer that `value` is, or that its day has.
+pub(crate) fn integer(value: &ScalarValue) -> Option<i64> {
+    match value {
+        ScalarValue::Int16(value) => value.map(i64::from),
+        ScalarValue::Int32(value) | ScalarValue::Date32(value) => value.map(i64::from),
+        ScalarValue::Int64(value) => *value,
+        _ => None,
+    }
+}
+
+/// The keys that `part` looks up in a hash table, if there are few enough of them and the table says which.
+fn sent_keys(
+    part: &Arc<dyn PhysicalExpr>,
+    parts: &[&Arc<dyn PhysicalExpr>],
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let Some(bounds) = KeyBounds::of_look_up(part, parts).filter(|b| b.span() < SENT_SPAN_MAX)
+    else {
+        return Ok(None);
+    };
+    let operand = Arc::clone(part.children().first().copied().unwrap_or(part));
+    let schema = Schema::new(vec![Field::new("key", bounds.data_type.clone(), true)]);
+    let schema = Arc::new(schema);
+    let look_up = Arc::clone(part).with_new_children(vec![Arc::new(Column::new("key", 0))])?;
+    let set = tabulated(&bounds, |keys| {
+        let row_count = keys.len();
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![keys])?;
+        let answers = look_up.evaluate(&batch)?.into_array(row_count)?;
+        Ok(as_boolean_array(&answers)?.values().clone())
+    })?;
+    let keys = set.keys().unwrap_or_default();
+    // Bounds alone say nearly as much as nearly all keys between them.
+    let worth_it = keys.len() <= SENT_COUNT_MAX && (keys.len() as u64) < bounds.span() / 8 * 7;
+    Ok(worth_it.then(|| KeySetExpr::over(operand, keys)))
+}
+
+/// Between which integers the keys of a look-up lie.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyBounds {
+    first: i64,
+    last: i64,
+    data_type: DataType,
+}
+
+impl KeyBounds {
+    /// Of `part`, if it looks up one value in a hash table and other `parts` bound this value.
+    pub(crate) fn of_look_up(
+        part: &Arc<dyn PhysicalExpr>,
+        parts: &[&Arc<dyn PhysicalExpr>],
+    ) -> Option<Self> {
+        let look_up = part.downcast_ref::<HashTableLookupExpr>()?;
+        let [operand] = look_up.children()[..] else { return None };
+        let bound = |wanted: Operator| {
+            parts.iter().find_map(|part| {
+                let (bounded, operator, value) = comparison(part)?;
+                (operator == wanted && bounded == operand).then_some(value)
+            })
+        };
+        let (first, last) = (bound(Operator::GtEq)?, bound(Operator::LtEq)?);
+        let data_type = first.data_type();
+        let bounds = Self { first: integer(first)?, last: integer(last)?, data_type };
+        (bounds.first <= bounds.last && last.data_type() == bounds.data_type).then_some(bounds)
+    }
+
+    /// How far the last lies from the first.
+    pub(crate) fn span(&self) -> u64 {
+        self.last.abs_diff(self.first)
+    }
+
+    /// Whether every integer between them compares so with `value`.
+    fn satisfy(&self, operator: Operator, value: i64) -> bool {
+        match operator {
+            Operator::Lt => self.last < value,
+            Operator::LtEq => self.last <= value,
+            Operator::Gt => self.first > value,
+            Operator::GtEq => self.first >= value,
+            _ => false,
+        }
+    }
+}
+
+/// What `part` compares with a literal, how, and with which.
+fn comparison(
+    part: &Arc<dyn PhysicalExpr>,
+) -> Option<(&Arc<dyn PhysicalExpr>, Operator, &ScalarValue)> {
+    let binary = part.downcast_ref::<BinaryExpr>()?;
+    let value = binary.right().downcast_ref::<Literal>()?.value();
+    Some((binary.left(), *binary.op(), value))
+}
+
+/// Whether all keys of some set among `parts` satisfy `part`, which is then nothing new.
+pub(crate) fn is_implied(part: &Arc<dyn PhysicalExpr>, parts: &[Arc<dyn PhysicalExpr>]) -> bool {
+    let Some((operand, operator, value)) = comparison(part) else { return false };
+    let Some(value) = integer(value) else { return false };
+    parts.iter().any(|other| {
+        let set = other.downcast_ref::<KeySetExpr>().filter(|set| set.operand() == operand);
+        let ends = set.and_then(|set| set.keys().first().zip(set.keys().last()));
+        ends.is_some_and(|(first, last)| {
+            let data_type = DataType::Int64;
+            KeyBounds { first: *first, last: *last, data_type }.satisfy(operator, value)
+        })
+    })
+}
+
+/// The integers between `bounds` for which `answer` is true; it is asked about thousands at once.
+pub(crate) fn tabulated(
+    bounds: &KeyBounds,
+    mut answer: impl FnMut(ArrayRef) -> Result<BooleanBuffer>,
+) -> Result<IntegerSet> {
+    let mut words = Vec::new();
+    let mut next = Some(bounds.first);
+    while let Some(first) = next.filter(|first| *first <= bounds.last) {
+        let last = first.saturating_add(ASKED_AT_ONCE as i64 - 1).min(bounds.last);
+        let keys = first..=last;
+        let keys: ArrayRef = match &bounds.data_type {
+            DataType::Int16 => Arc::new(Int16Array::from_iter_values(
+                keys.filter_map(|key| i16::try_from(key).ok()),
+            )),
+            DataType::Int32 => Arc::new(Int32Array::from_iter_values(
+                keys.filter_map(|key| i32::try_from(key).ok()),
+            )),
+            DataType::Date32 => Arc::new(Date32Array::from_iter_values(
+                keys.filter_map(|key| i32::try_from(key).ok()),
+            )),
+            _ => Arc::new(Int64Array::from_iter_values(keys)),
+        };
+        let count = keys.len();
+        let answers = answer(keys)?;
+        words.extend(answers.bit_chunks().iter_padded().take(count.div_ceil(64)));
+        next = last.checked_add(1);
+    }
+    Ok(IntegerSet::of_bits(bounds.first, words))
+}

@@ -1,0 +1,65 @@
+//! The conditions of a scan that hold all together: a page and the rows kept so far in, the rows left by all of them out.
+//!
+//! Those that cannot fail are asked in the order of what they cost for each row that they leave out, as measured so far
+//! ([`Condition::rank`]). One that may fail keeps its place: those before it come before it, those behind it behind.
+//!
+//! Invariant: the order, and leaving out an optional condition that does not pay, change time and never rows.
+
+use std::sync::Arc;
+
+use arrow::buffer::BooleanBuffer;
+use cleave_store::OverflowValues;
+use datafusion_common::Result;
+
+use super::condition::Condition;
+use super::scan_page::ScanPage;
+
+/// Conditions of which a row has to satisfy all.
+#[derive(Default)]
+pub(super) struct Conditions {
+    list: Vec<Arc<Condition>>,
+}
+
+impl Conditions {
+    pub(super) fn new(list: Vec<Arc<Condition>>) -> Self {
+        Self { list }
+    }
+
+    pub(super) fn list(&self) -> &[Arc<Condition>] {
+        &self.list
+    }
+
+    /// Whether none of them can fail, whatever rows it is asked about.
+    pub(super) fn cannot_fail(&self) -> bool {
+        self.list.iter().all(|condition| !condition.may_fail())
+    }
+
+    /// The rows of `kept` (None: all) that satisfy all of them.
+    pub(super) fn narrow(
+        &self,
+        page: &mut ScanPage<'_>,
+        kept: Option<BooleanBuffer>,
+        overflow: &OverflowValues,
+        batch_size: usize,
+    ) -> Result<Option<BooleanBuffer>> {
+        if self.list.is_empty() {
+            return Ok(kept);
+        }
+        let mut kept = kept.unwrap_or_else(|| BooleanBuffer::new_set(page.row_count()));
+        for part in self.list.split_inclusive(|condition| condition.may_fail()) {
+            let (free, failing) = match part.split_last() {
+                Some((last, before)) if last.may_fail() => (before, Some(last)),
+                _ => (part, None),
+            };
+            let mut free: Vec<(f64, &Arc<Condition>)> =
+                free.iter().map(|condition| (condition.rank(), condition)).collect();
+            free.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+            for condition in free.into_iter().map(|(_, condition)| condition).chain(failing) {
+                if condition.pays() {
+                    kept = condition.narrow(page, kept, overflow, batch_size)?;
+                }
+            }
+        }
+        Ok(Some(kept))
+    }
+}

@@ -1,0 +1,110 @@
+//! What the operators above a scan have learnt by now, as conditions: filters in flight in, [`Conditions`] out.
+//!
+//! A filter is looked at again only when its generation has changed, once for all copies of a scan:
+//!
+//! 1. its form of now is taken apart, and its keys become sets of integers ([`compact_keys`]), each a condition;
+//! 2. bounds that a set of keys implies are let go: looking a value up sees them, too;
+//! 3. what [`compact_keys`] would let go because it cannot cross a link stays as it is: here it can be asked.
+//!
+//! Invariant: losing a condition changes no rows (rule 4), so each of them is optional.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_store::Projection;
+use datafusion_common::Result;
+use datafusion_physical_expr::expressions::InListExpr;
+use datafusion_physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion_physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
+
+use super::condition::Condition;
+use super::conditions::Conditions;
+use crate::expressions::key_set::compact::{
+    KeyBounds, LIST_COUNT_MAX, compact_keys, is_always, is_implied,
+};
+
+/// The filters from above of one scan, which its copies share.
+#[derive(Debug, Default)]
+pub(super) struct FiltersAbove {
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    now: Mutex<Now>,
+}
+
+#[derive(Default)]
+struct Now {
+    /// Of each filter, what it was when it was looked at.
+    forms: Vec<Form>,
+    conditions: Arc<Conditions>,
+}
+
+struct Form {
+    generation: u64,
+    conditions: Vec<Arc<Condition>>,
+}
+
+impl FiltersAbove {
+    pub(super) fn new(filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self { filters, now: Mutex::default() }
+    }
+
+    /// The filters as they were given.
+    pub(super) fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &self.filters
+    }
+
+    /// What they say by now of rows whose columns are those of `of`. A copy waits while another one works it out.
+    pub(super) fn conditions(&self, of: &Projection) -> Result<Arc<Conditions>> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_new = false;
+        for (place, filter) in self.filters.iter().enumerate() {
+            // Read first: should the filter change meanwhile, it is looked at once more.
+            let generation = snapshot_generation(filter);
+            if now.forms.get(place).is_some_and(|form| form.generation == generation) {
+                continue;
+            }
+            let form = Form { generation, conditions: conditions_of(filter, of)? };
+            match now.forms.get_mut(place) {
+                Some(known) => *known = form,
+                None => now.forms.push(form),
+            }
+            is_new = true;
+        }
+        if is_new {
+            let all = now.forms.iter().flat_map(|form| form.conditions.iter().cloned());
+            now.conditions = Arc::new(Conditions::new(all.collect()));
+        }
+        Ok(Arc::clone(&now.conditions))
+    }
+}
+
+/// What `filter` says by now.
+fn conditions_of(filter: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Vec<Arc<Condition>>> {
+    let current = snapshot_physical_expr(Arc::clone(filter))?;
+    let given = split_conjunction(&current);
+    let mut parts: Vec<Arc<dyn PhysicalExpr>> = Vec::with_capacity(given.len());
+    for part in &given {
+        let compact = compact_keys(Arc::clone(part))?;
+        if !is_always(&compact) {
+            parts.extend(split_conjunction(&compact).into_iter().cloned());
+        } else if !is_always(part) {
+            parts.push(Arc::clone(part));
+        }
+    }
+    let is_long =
+        |part: &Arc<dyn PhysicalExpr>| part.downcast_ref::<InListExpr>().map(InListExpr::len);
+    if parts.iter().any(|part| is_long(part).is_some_and(|count| count > LIST_COUNT_MAX)) {
+        // Taking apart a list of so many values takes longer than asking it.
+        return Ok(vec![Arc::new(Condition::new(filter, of)?.optional(None))]);
+    }
+    let new = parts.iter().filter(|part| !is_implied(part, &parts));
+    new.map(|part| {
+        let bounds = KeyBounds::of_look_up(part, &given);
+        Ok(Arc::new(Condition::new(part, of)?.optional(bounds)))
+    })
+    .collect()
+}
+
+impl std::fmt::Debug for Now {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Now").field("conditions", &self.conditions.list().len()).finish()
+    }
+}

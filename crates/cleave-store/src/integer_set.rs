@@ -1,0 +1,355 @@
+//! A set of integers that millions of values are looked up in: ascending keys in, answers for 64 values at a time out.
+//!
+//! 1. [`IntegerSet::of`] makes a bitmap of keys that lie close together, and of others a hash table behind a bitmap of hashes.
+//! 2. `IntegerSet::among` answers for up to 64 numbers that lie as a page stores them: what turns such a number into its
+//!    distance from the least key is one addition, so nothing is decoded.
+//!
+//! ```text
+//! keys close together   bit (value − first) of a bitmap; one word of zeros behind it takes all that is beyond
+//! keys wide apart       bit hash(value) of a small bitmap: mostly no ─▶ out
+//!                                                          mostly yes ─▶ open addressing in a table of keys
+//! ```
+//!
+//! Invariants: distances are modulo 2^64, so that one comparison sees both ends of the set, and a value below the least
+//! key is far above the greatest one; the loop over 64 numbers has no branch that depends on them; a bitmap takes at most
+//! [`BITS_PER_KEY_MAX`] bits a key and [`BITMAP_WORDS_MAX`] words.
+//!
+//! Source: the filter before the table is a Bloom filter with one hash function (Bloom, 1970).
+
+#![deny(clippy::indexing_slicing)]
+
+use std::ops::Range;
+
+use arrow::array::BooleanBufferBuilder;
+use arrow::buffer::{BooleanBuffer, Buffer};
+
+/// Bits of a bitmap for each key, at most.
+const BITS_PER_KEY_MAX: u64 = 512;
+/// Words of a bitmap, at most: 8 MiB.
+const BITMAP_WORDS_MAX: u64 = 1 << 20;
+/// Bits of the filter before a table for each key, at least.
+const FILTER_BITS_PER_KEY: usize = 16;
+/// Numbers that are looked up one by one where no more of 64 are asked for.
+const FEW: u32 = 12;
+/// Spreads keys over all bits: 2^64 divided by the golden ratio, odd.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Integers that others are looked up among.
+#[derive(Debug, Clone)]
+pub struct IntegerSet {
+    /// The least key.
+    first: i64,
+    /// From the least key to the greatest.
+    span: u64,
+    members: Members,
+}
+
+#[derive(Debug, Clone)]
+enum Members {
+    /// One bit for each integer from the first on, and a word of zeros.
+    Bitmap(Vec<u64>),
+    Hashed {
+        /// A bit for each hash; their number is a power of two.
+        filter: Vec<u64>,
+        filter_shift: u32,
+        /// Keys by hash, with linear probing; free slots hold the first key, which is in the set anyway. Their number
+        /// is a power of two.
+        slots: Vec<i64>,
+        slot_shift: u32,
+    },
+}
+
+/// How much a set takes, known from its ends and the number of its keys.
+enum Plan {
+    Bitmap { words: usize },
+    Hashed { filter_words: usize, slots: usize },
+}
+
+impl Plan {
+    fn of(span: u64, key_count: usize) -> Self {
+        let words = span / 64 + 2;
+        if words <= BITMAP_WORDS_MAX && span / BITS_PER_KEY_MAX <= key_count as u64 {
+            return Self::Bitmap { words: usize::try_from(words).unwrap_or(2) };
+        }
+        let filter_bits = (key_count * FILTER_BITS_PER_KEY).next_power_of_two().max(64);
+        let slots = (key_count + key_count / 2).next_power_of_two().max(4);
+        Self::Hashed { filter_words: filter_bits / 64, slots }
+    }
+}
+
+impl IntegerSet {
+    /// The set of `keys`, which ascend.
+    #[must_use]
+    pub fn of(keys: &[i64]) -> Self {
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
+            return Self { first: 0, span: 0, members: Members::Bitmap(vec![0]) };
+        };
+        let (first, span) = (*first, last.abs_diff(*first));
+        let members = match Plan::of(span, keys.len()) {
+            Plan::Bitmap { words } => Members::Bitmap(bitmap(keys, first, words)),
+            Plan::Hashed { filter_words, slots } => hashed(keys, first, filter_words, slots),
+        };
+        Self { first, span, members }
+    }
+
+    /// The set of `keys` in any order, and the keys ascending, each once.
+    #[must_use]
+    pub fn collect(mut keys: Vec<i64>) -> (Self, Vec<i64>) {
+        let ends = keys.iter().min().zip(keys.iter().max());
+        if let Some((first, last)) = ends.map(|(first, last)| (*first, *last))
+            && let Plan::Bitmap { words } = Plan::of(last.abs_diff(first), keys.len())
+            && words <= keys.len()
+        {
+            // A bitmap sorts for nothing.
+            let set = Self {
+                first,
+                span: last.abs_diff(first),
+                members: Members::Bitmap(bitmap(&keys, first, words)),
+            };
+            let keys = set.keys().unwrap_or_default();
+            return (set, keys);
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        (Self::of(&keys), keys)
+    }
+
+    /// The integers from `first` on whose bits are set: bit n of word w stands for `first` + 64 w + n.
+    #[must_use]
+    pub fn of_bits(first: i64, mut words: Vec<u64>) -> Self {
+        let span = (words.len() as u64 * 64).saturating_sub(1).min(i64::MAX.abs_diff(first));
+        words.push(0);
+        Self { first, span, members: Members::Bitmap(words) }
+    }
+
+    /// The keys of a bitmap, ascending; None: it is none.
+    #[must_use]
+    pub fn keys(&self) -> Option<Vec<i64>> {
+        let Members::Bitmap(words) = &self.members else { return None };
+        let count = words.iter().map(|word| word.count_ones() as usize).sum();
+        let mut keys = Vec::with_capacity(count);
+        for (place, word) in (0_u64..).step_by(64).zip(words) {
+            each_bit(*word, |bit| {
+                keys.push(self.first.wrapping_add_unsigned(place + u64::from(bit)));
+            });
+        }
+        Some(keys)
+    }
+
+    /// Bytes that a set of `key_count` keys takes of which these are the least and the greatest.
+    #[must_use]
+    pub fn size(first: i64, last: i64, key_count: usize) -> usize {
+        match Plan::of(last.abs_diff(first), key_count) {
+            Plan::Bitmap { words } => words * 8,
+            Plan::Hashed { filter_words, slots } => (filter_words + slots) * 8,
+        }
+    }
+
+    /// Whether `key` is in the set.
+    #[must_use]
+    pub fn contains(&self, key: i64) -> bool {
+        self.holds(self.place(key))
+    }
+
+    /// For each of `values` whether what `integer` makes of it is in the set.
+    pub fn contains_each<T: Copy>(
+        &self,
+        values: &[T],
+        integer: impl Fn(T) -> i64,
+    ) -> BooleanBuffer {
+        let words = values.chunks(64).map(|values| {
+            self.among(values, u64::MAX, |value| self.place(integer(value)))
+                & low_bits(values.len())
+        });
+        BooleanBuffer::new(Buffer::from_vec(words.collect::<Vec<_>>()), 0, values.len())
+    }
+
+    /// Where `key` lies: its distance from the first key.
+    pub(crate) fn place(&self, key: i64) -> u64 {
+        key.wrapping_sub(self.first).cast_unsigned()
+    }
+
+    /// Whether any key may lie from `low` to `high`.
+    pub(crate) fn may_meet(&self, low: i64, high: i64) -> bool {
+        let last = self.first.wrapping_add_unsigned(self.span);
+        if low > last || high < self.first {
+            return false;
+        }
+        let Members::Bitmap(words) = &self.members else { return true };
+        let word = |key: i64| {
+            let place = key.min(last).max(self.first).abs_diff(self.first);
+            usize::try_from(place / 64).unwrap_or(usize::MAX)
+        };
+        // The bits of a page's bounds take far less than looking at its values.
+        let inside: Range<usize> = word(low)..word(high).saturating_add(1);
+        words.get(inside).is_none_or(|words| words.iter().any(|word| *word != 0))
+    }
+
+    /// For each of up to 64 `numbers` that `kept` has a bit for, whether the key at `place` of it is in the set.
+    #[inline]
+    pub(crate) fn among<T: Copy>(&self, numbers: &[T], kept: u64, place: impl Fn(T) -> u64) -> u64 {
+        if kept.count_ones() <= FEW {
+            let mut word = 0;
+            each_bit(kept, |bit| {
+                let number = usize::try_from(bit).ok().and_then(|bit| numbers.get(bit));
+                word |= u64::from(number.is_some_and(|number| self.holds(place(*number)))) << bit;
+            });
+            return word;
+        }
+        match &self.members {
+            Members::Bitmap(words) => {
+                let beyond = words.len().saturating_sub(1);
+                let mut flags = [0_u8; 64];
+                for (flag, number) in flags.iter_mut().zip(numbers) {
+                    *flag = bit_of(words, place(*number), beyond);
+                }
+                word_of(&flags) & kept
+            }
+            Members::Hashed { filter, filter_shift, .. } => {
+                let mut flags = [0_u8; 64];
+                for (flag, number) in flags.iter_mut().zip(numbers) {
+                    let place = place(*number);
+                    let likely = bit_of(filter, hash(place) >> filter_shift, usize::MAX);
+                    *flag = likely & u8::from(place <= self.span);
+                }
+                let mut word = word_of(&flags) & kept;
+                each_bit(word, |bit| {
+                    let number = usize::try_from(bit).ok().and_then(|bit| numbers.get(bit));
+                    if !number.is_some_and(|number| self.holds(place(*number))) {
+                        word &= !(1 << bit);
+                    }
+                });
+                word
+            }
+        }
+    }
+
+    /// Whether the key at `place` is in the set.
+    fn holds(&self, place: u64) -> bool {
+        match &self.members {
+            Members::Bitmap(words) => bit_of(words, place, usize::MAX) == 1,
+            Members::Hashed { slots, slot_shift, .. } => {
+                let key = self.first.wrapping_add_unsigned(place);
+                let start = usize::try_from(hash(place) >> slot_shift).unwrap_or(0);
+                let (before, behind) =
+                    slots.split_at_checked(start).unwrap_or((&[], slots.as_slice()));
+                let found =
+                    behind.iter().chain(before).find(|slot| **slot == key || **slot == self.first);
+                found == Some(&key)
+            }
+        }
+    }
+}
+
+/// The answers of [`IntegerSet::among`] for rows that follow one another, put together.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    words: Vec<u64>,
+    count: usize,
+}
+
+impl Kept {
+    /// The rows that `kept` has set.
+    pub(crate) fn of(kept: &BooleanBuffer) -> Self {
+        Self { words: kept.bit_chunks().iter_padded().collect(), count: kept.len() }
+    }
+
+    /// The rows that `narrow` leaves, which is given the first row of a word, and the word.
+    pub(crate) fn narrowed(&self, mut narrow: impl FnMut(usize, u64) -> u64) -> BooleanBuffer {
+        let words = self
+            .words
+            .iter()
+            .enumerate()
+            .map(|(place, kept)| if *kept == 0 { 0 } else { narrow(place * 64, *kept) & kept });
+        // The last word may be padding.
+        let words: Vec<u64> = words.take(self.count.div_ceil(64)).collect();
+        BooleanBuffer::new(Buffer::from_vec(words), 0, self.count)
+    }
+
+    /// All rows, or none.
+    pub(crate) fn if_so(&self, answer: bool) -> BooleanBuffer {
+        self.narrowed(|_, kept| if answer { kept } else { 0 })
+    }
+
+    /// The rows of those runs for whose number `holds` is true; each ends where `ends` says.
+    pub(crate) fn runs(&self, ends: &[u32], holds: impl Fn(usize) -> bool) -> BooleanBuffer {
+        let mut bits = BooleanBufferBuilder::new(self.count);
+        for (run, end) in ends.iter().enumerate() {
+            let end = usize::try_from(*end).unwrap_or(self.count).min(self.count);
+            bits.append_n(end.saturating_sub(bits.len()), holds(run));
+        }
+        bits.append_n(self.count.saturating_sub(bits.len()), false);
+        let runs = bits.finish();
+        &runs & &self.if_so(true)
+    }
+}
+
+/// The bits of 64 flags, each 0 or 1.
+#[inline]
+pub(crate) fn word_of(flags: &[u8; 64]) -> u64 {
+    let mut word = 0;
+    for (place, flags) in flags.as_chunks::<8>().0.iter().enumerate() {
+        let byte = u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        word |= byte << (8 * place);
+    }
+    word
+}
+
+/// Bit `place` of `words`; that of word `beyond`, if it lies further on.
+#[inline]
+fn bit_of(words: &[u64], place: u64, beyond: usize) -> u8 {
+    let at = usize::try_from(place / 64).unwrap_or(usize::MAX).min(beyond);
+    let bit = words.get(at).copied().unwrap_or(0) >> (place % 64);
+    u8::from(bit & 1 == 1)
+}
+
+#[inline]
+fn hash(place: u64) -> u64 {
+    place.wrapping_mul(SPREAD)
+}
+
+fn each_bit(mut word: u64, mut take: impl FnMut(u32)) {
+    while word != 0 {
+        take(word.trailing_zeros());
+        word &= word - 1;
+    }
+}
+
+fn low_bits(count: usize) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+fn set_bit(words: &mut [u64], place: u64) {
+    if let Some(word) = usize::try_from(place / 64).ok().and_then(|at| words.get_mut(at)) {
+        *word |= 1 << (place % 64);
+    }
+}
+
+fn bitmap(keys: &[i64], first: i64, words: usize) -> Vec<u64> {
+    let mut bits = vec![0; words];
+    for key in keys {
+        set_bit(&mut bits, key.wrapping_sub(first).cast_unsigned());
+    }
+    bits
+}
+
+fn hashed(keys: &[i64], first: i64, filter_words: usize, slot_count: usize) -> Members {
+    let (mut filter, mut slots) = (vec![0; filter_words], vec![first; slot_count]);
+    // Both lengths are powers of two above one, so shifts stay below 64.
+    let filter_shift = u64::BITS - (filter_words * 64).trailing_zeros();
+    let slot_shift = u64::BITS - slot_count.trailing_zeros();
+    for key in keys {
+        let hash = hash(key.wrapping_sub(first).cast_unsigned());
+        set_bit(&mut filter, hash >> filter_shift);
+        let start = usize::try_from(hash >> slot_shift).unwrap_or(0);
+        let (before, behind) = slots.split_at_mut_checked(start).unwrap_or((&mut [], &mut []));
+        let place = behind.iter_mut().chain(before).find(|slot| **slot == *key || **slot == first);
+        if let Some(place) = place {
+            *place = *key;
+        }
+    }
+    Members::Hashed { filter, filter_shift, slots, slot_shift }
+}
+
+#[cfg(test)]
+mod tests;
