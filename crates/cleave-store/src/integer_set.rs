@@ -224,6 +224,28 @@ impl IntegerSet {
         }
     }
 
+    /// For each of the 64 keys from `place` on whether it is in the set.
+    pub(crate) fn among_next(&self, place: u64) -> u64 {
+        let Members::Bitmap(words) = &self.members else {
+            let mut numbers = [0_u64; 64];
+            for (number, at) in numbers.iter_mut().zip(0..) {
+                *number = at;
+            }
+            return self.among(&numbers, u64::MAX, |number| place.wrapping_add(number));
+        };
+        let word = |at: u64| {
+            let word = usize::try_from(at).ok().and_then(|at| words.get(at));
+            word.copied().unwrap_or(0)
+        };
+        let before = 0_u64.wrapping_sub(place);
+        match (before, place % 64) {
+            // Some lie before the first key, which distances go around.
+            (1..64, _) => word(0) << before,
+            (_, 0) => word(place / 64),
+            (_, shift) => word(place / 64) >> shift | word(place / 64 + 1) << (64 - shift),
+        }
+    }
+
     /// Whether the key at `place` is in the set.
     fn holds(&self, place: u64) -> bool {
         match &self.members {

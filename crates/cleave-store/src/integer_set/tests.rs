@@ -81,6 +81,12 @@ proptest! {
         prop_assert_eq!(&one_by_one, &expected);
         let each = set.contains_each(&values, |value| value);
         prop_assert_eq!(each.iter().collect::<Vec<_>>(), expected.clone());
+        for first in values.iter().take(30).flat_map(|value| [*value, value.wrapping_sub(40)]) {
+            let next = set.among_next(set.place(first));
+            for at in 0..64 {
+                prop_assert_eq!(next >> at & 1 == 1, set.contains(first.wrapping_add(at)));
+            }
+        }
         // Few and many rows of a word, rows in the middle of one.
         let count = values.len().min(600);
         let chosen = |row: usize| kept[row] && row.is_multiple_of(odds);

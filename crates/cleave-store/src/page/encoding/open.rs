@@ -300,13 +300,10 @@ impl OpenChunk {
         let holds = match &self.values {
             OpenValues::Integers(integers) => integers.contained_in(set, kept),
             OpenValues::Rule { base, step: 0 } => kept.if_so(set.contains(self.signed(*base))),
-            OpenValues::Rule { base, step } => kept.narrowed(|row, kept| {
-                let mut slots = [0_usize; 64];
-                for (slot, at) in slots.iter_mut().zip(row..) {
-                    *slot = at;
-                }
-                set.among(&slots, kept, |slot| set.place(self.signed(rule(*base, *step, slot))))
-            }),
+            OpenValues::Rule { base, .. } => {
+                let first = set.place(self.signed(*base));
+                kept.narrowed(|row, _| set.among_next(first.wrapping_add(row as u64)))
+            }
             OpenValues::Nulls => kept.if_so(false),
             OpenValues::Array(array) => match self.value_type {
                 Int16 => among::<Int16Type>(set, array, kept)?,
