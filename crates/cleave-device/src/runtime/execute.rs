@@ -15,8 +15,8 @@ use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunKey};
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, IndexInput, MorselList, MorselSource, PageSink,
-    ReadAheadPages, TableScanExec, build_id, decode_fragment, fragment_task_context,
+    FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList, MorselSource, PageSink,
+    ReadAheadPages, SpillSpace, TableScanExec, build_id, decode_fragment, fragment_task_context,
     hand_down_filters, index_inputs, narrowed_inputs, reserve_plan, streamed_input, with_copies,
 };
 use cleave_store::Snapshot;
@@ -226,11 +226,12 @@ fn prepare(
         inputs: morsel_sources(request)?,
         narrowings,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
-        sink: written.map(|written| Arc::new(written) as Arc<dyn PageSink>),
+        sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
+        spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
         read_ahead: READ_AHEAD,
         counters,
     };
-    // No spilling: what does not fit is finished by the host.
+    // The engine spills to files, a device to the blocks that the host has reserved for the run.
     let environment = RuntimeEnvBuilder::new()
         .with_memory_pool(memory)
         .with_disk_manager_builder(
@@ -248,12 +249,18 @@ fn prepare(
         return Err(refused(format!("the fragment has {partitions} partitions and not one")));
     }
     let schema = plan.schema();
-    let copies = copies_of(request, cores, &plan);
+    // Which rows have keys in common is known to who sees all of them.
+    let spills = !request.reserved.is_empty() && GraceExec::helps(&plan);
+    let copies = if spills { 1 } else { copies_of(request, cores, &plan) };
     let copied = with_copies(Arc::clone(&plan), copies).map_err(of_engine)?;
     // An operator that merges its inputs has one partition, whatever lies below it.
     let can_copy = copied.output_partitioning().partition_count() == copies as usize;
     let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
     let plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
+    let plan = match spills {
+        true => GraceExec::wherever_it_helps(plan, &task).map_err(of_engine)?,
+        false => plan,
+    };
     Ok(Prepared { plan, plan_memory, schema, copies, task })
 }
 

@@ -15,7 +15,8 @@
 //! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
 //!    slots they take batches as they come.
 //! 4. A device that refuses the fragment before the first row is no error: the host runs the same
-//!    operators over its own page source (rule 13), and the figures say so.
+//!    operators over its own page source (rule 13), and the figures say so. One whose memory is too small is given space
+//!    to put rows aside first ([`DeviceRun`]).
 //!
 //! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
 //! for one of several parts holds no other partition up: no two have a part in common then.
@@ -29,7 +30,7 @@ use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::fragment::{travelling_settings, with_copies};
-use cleave_fragment::link::{Link, LinkError, RunStream};
+use cleave_fragment::link::{Link, LinkError};
 use cleave_fragment::{
     Morsel, Passes, TableScanExec, build_id, encode_fragment, hand_down_filters,
 };
@@ -56,6 +57,7 @@ use futures::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::figures::FragmentFigures;
+use super::spill_space::DeviceRun;
 use crate::device::Device;
 use crate::error::Error;
 use crate::statement::select::{PlannedInput, StatementContext, StatementInput};
@@ -109,7 +111,7 @@ enum Run {
     /// Nobody has asked yet.
     Waiting,
     /// The device sends them, over this link.
-    OnDevice { link: Arc<dyn Link>, stream: Box<RunStream>, figures: FragmentFigures },
+    OnDevice { link: Arc<dyn Link>, stream: Box<DeviceRun>, figures: FragmentFigures },
     /// The device would not, or should not, and the host makes them.
     OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
     /// All were given out, or the run failed.
@@ -328,7 +330,8 @@ impl FragmentExec {
             reserved: Vec::new(),
         };
         let link = device.link().await.map_err(external)?;
-        match link.execute(request).await {
+        let spill = (&prepared.plan, settings.device_spill_bytes);
+        match DeviceRun::begin(device, &link, request, spill).await {
             Ok(stream) => Ok(Run::OnDevice { link, stream: Box::new(stream), figures }),
             Err(error) if is_refusal(&error) => {
                 let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };

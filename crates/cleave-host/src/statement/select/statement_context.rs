@@ -203,6 +203,7 @@ impl StatementContext {
             narrowings,
             indexes: BTreeMap::new(),
             sink: None,
+            spill: None,
             read_ahead: READ_AHEAD,
             counters: Arc::new(FragmentCounters::default()),
         }))
