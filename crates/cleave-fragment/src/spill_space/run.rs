@@ -20,6 +20,8 @@ use futures::stream;
 use super::{SpillSpace, frame};
 use crate::command::slot::{SlotDecoder, batch_bytes, encode_batch};
 
+/// Bytes of rows with which a frame is written at the latest.
+const FRAME_BYTES: u64 = 256 << 10;
 /// Frames of one writer that may be on their way to the media.
 const WRITES_MAX: usize = 4;
 
@@ -193,6 +195,9 @@ impl RunsWriter {
         found.run.row_count += batch.num_rows() as u64;
         found.gathered.push(batch);
         self.gathered_bytes += bytes;
+        if found.bytes >= FRAME_BYTES {
+            self.begin_write(part).await?;
+        }
         while self.gathered_bytes > self.gathered_bytes_max {
             let sizes = self.parts.iter().enumerate().map(|(place, part)| (part.bytes, place));
             let Some((1.., largest)) = sizes.max() else { break };

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cleave_host::{Database, Session};
+use cleave_host::{Database, RemoteDevice, Session};
 
-use crate::support::{fresh, row, rows, run};
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::support::{batches, fresh, numbered, row, rows, run};
 
 /// Blocks of the device in use; of a lost device, some are doubtful.
 fn used(database: &Database) -> (u64, u64) {
@@ -202,4 +203,58 @@ async fn space_is_taken_side_by_side_and_is_nobodys_afterwards() {
     drop((session, database));
     let again = crate::support::open(directory.path()).await;
     assert_eq!(used(&again), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn space_on_a_device_that_is_lost_is_free_at_the_next_opening() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database) = fresh().await;
+    let served = Served::start(&outside.path().join("nas.media"), [1; 16], anywhere()).await;
+    let address = served.address;
+    // Slow enough that the rows are still under way when the device goes.
+    let slow = Some(1_000_000);
+    let nas = RemoteDevice { rate_cap: slow, ..remote(address, token_file(outside.path(), TOKEN)) };
+    database.add_device("nas", nas).await.unwrap();
+    let mut session = database.session();
+    run(
+        &mut session,
+        "SET default_device = 'nas'; CREATE TABLE far (id int PRIMARY KEY, note text)",
+    )
+    .await;
+    session.load("far", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    let device = Arc::clone(&database.device_named("nas").unwrap());
+    let before = device.space().used_blocks;
+    run(&mut session, "SET split = ndp; SET device_memory = '1MB'").await;
+    // The ring holds a small part of them.
+    run(&mut session, "SET slot_count = 2; SET slot_bytes = '16kB'").await;
+    let query = tokio::spawn(async move {
+        let join = "SELECT a.id, b.note, a.note || b.note FROM far a JOIN far b ON a.note = b.note";
+        session.run(join).await.map(drop)
+    });
+    while device.space().used_blocks == before {
+        assert!(!query.is_finished(), "no space was taken");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Taken, told to the device, and named with a run by then, whose rows take two seconds.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(device.space().used_blocks > before && !query.is_finished());
+    served.stop().await;
+    let error = query.await.unwrap().unwrap_err();
+    assert_eq!(error.sqlstate(), "58030", "{error}");
+    for _ in 0..1000 {
+        if device.space().doubtful_blocks > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // It may still write there, for all that is known.
+    let space = device.space();
+    assert!(space.doubtful_blocks > 0, "{space:?}");
+    assert_eq!(space.used_blocks, before + space.doubtful_blocks);
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    drop((device, database));
+    let database = crate::support::open(directory.path()).await;
+    let space = database.device_named("nas").unwrap().space();
+    assert_eq!((space.used_blocks, space.doubtful_blocks), (before, 0));
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far").await, "20000");
 }

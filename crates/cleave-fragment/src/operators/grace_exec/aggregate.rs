@@ -9,13 +9,12 @@ use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode};
 
-use super::attempt::{DEPTH_MAX, Ground, Tried, cannot_divide};
+use super::attempt::{DEPTH_MAX, Divided, Ground, Tried, cannot_divide};
 use super::divide::Keys;
 use super::given_exec::GivenExec;
 use super::held::Held;
 use super::produced::Out;
 use super::within;
-use crate::spill_space::SpillRun;
 
 /// Groups the rows of `input` as `operator` says.
 pub(super) async fn run(
@@ -58,18 +57,18 @@ pub(super) async fn run(
     let parts = ground.put_aside(&schema, keys.clone(), 0, first, states).await?;
     let mut parts = in_order(parts, 0);
     while let Some((part, depth)) = parts.pop() {
-        let whole = over(merging, part.batches())?;
+        let Divided { run, has_one_key } = part;
+        let whole = over(merging, run.batches())?;
         if let Tried::TooLarge(error) = ground.attempt(whole, &out).await? {
-            let row_count = part.row_count();
-            let rows = part.batches();
-            drop(part);
-            let depth = depth + 1;
-            let smaller = ground.put_aside(&schema, keys.clone(), depth, Vec::new(), rows).await?;
-            let is_smaller = smaller.iter().all(|part| part.row_count() < row_count);
-            if !is_smaller || depth > DEPTH_MAX {
-                let what = "an aggregate's states";
+            if has_one_key || depth == DEPTH_MAX {
+                let (what, row_count) = ("an aggregate's states", run.row_count());
                 return Err(cannot_divide(what, row_count, ground.memory_bytes, &error));
             }
+            let rows = run.batches();
+            // It goes back as soon as it lies elsewhere.
+            drop(run);
+            let depth = depth + 1;
+            let smaller = ground.put_aside(&schema, keys.clone(), depth, Vec::new(), rows).await?;
             parts.extend(in_order(smaller, depth));
         }
     }
@@ -120,8 +119,8 @@ fn over(
 }
 
 /// Those with rows, the largest last, as it comes first.
-fn in_order(parts: Vec<Arc<SpillRun>>, depth: u64) -> Vec<(Arc<SpillRun>, u64)> {
-    let mut parts: Vec<_> = parts.into_iter().filter(|part| part.row_count() > 0).collect();
-    parts.sort_by_key(|part| part.bytes());
+fn in_order(parts: Vec<Divided>, depth: u64) -> Vec<(Divided, u64)> {
+    let mut parts: Vec<_> = parts.into_iter().filter(|part| part.run.row_count() > 0).collect();
+    parts.sort_by_key(|part| part.run.bytes());
     parts.into_iter().map(|part| (part, depth)).collect()
 }

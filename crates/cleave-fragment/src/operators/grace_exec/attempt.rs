@@ -42,6 +42,13 @@ pub(super) struct Ground {
     pub(super) share: Arc<Share>,
 }
 
+/// Rows of one input whose keys have hashes in common.
+pub(super) struct Divided {
+    pub(super) run: Arc<SpillRun>,
+    /// It cannot be divided again.
+    pub(super) has_one_key: bool,
+}
+
 /// How a try has ended.
 pub(super) enum Tried {
     /// With all its rows.
@@ -74,7 +81,7 @@ impl Ground {
         depth: u64,
         first: Vec<RecordBatch>,
         mut rest: SendableRecordBatchStream,
-    ) -> Result<Vec<Arc<SpillRun>>> {
+    ) -> Result<Vec<Divided>> {
         let count = self.part_count();
         let memory = (&self.pool, self.gathering_bytes());
         let mut writer = RunsWriter::new(&self.space, schema, count, memory, self.figures.clone());
@@ -86,7 +93,8 @@ impl Ground {
             push(&mut writer, &mut divider, batch?).await?;
         }
         drop(rest);
-        writer.finish().await
+        let runs = writer.finish().await?.into_iter().zip(divider.have_one_key());
+        Ok(runs.map(|(run, has_one_key)| Divided { run, has_one_key }).collect())
     }
 
     /// Runs `plan` and hands its rows out.
@@ -140,8 +148,7 @@ pub(super) fn cannot_divide(
     error: &DataFusionError,
 ) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!(
-        "{row_count} rows of {what} have the same key, or as good as that, and do not fit the {memory_bytes} bytes that \
-         the operator has: {}",
+        "{row_count} rows of {what} have the same key, and do not fit the {memory_bytes} bytes that the operator has: {}",
         error.find_root().strip_backtrace()
     ))
 }

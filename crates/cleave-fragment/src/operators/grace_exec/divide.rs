@@ -27,7 +27,8 @@ pub(super) struct Keys {
 /// Divides the batches of one input.
 pub(super) struct Divider {
     keys: Keys,
-    count: usize,
+    /// Of each part, the least and the greatest hash; None: it has no rows.
+    hashes_of: Vec<Option<(u64, u64)>>,
     random_state: RandomState,
     hashes: Vec<u64>,
     null_count: usize,
@@ -37,7 +38,14 @@ impl Divider {
     /// Into `count` parts; each `depth` divides otherwise.
     pub(super) fn new(keys: Keys, count: usize, depth: u64) -> Self {
         let random_state = RandomState::with_seed(SEED.wrapping_add(depth));
-        Self { keys, count: count.max(1), random_state, hashes: Vec::new(), null_count: 0 }
+        let hashes_of = vec![None; count.max(1)];
+        Self { keys, hashes_of, random_state, hashes: Vec::new(), null_count: 0 }
+    }
+
+    /// Of each part, whether there is one key in it at most, which no hash tells apart.
+    pub(super) fn have_one_key(&self) -> Vec<bool> {
+        let one = |hashes: &Option<(u64, u64)>| hashes.is_none_or(|(least, most)| least == most);
+        self.hashes_of.iter().map(one).collect()
     }
 
     /// The rows of `batch`, part by part.
@@ -47,17 +55,20 @@ impl Divider {
         self.hashes.resize(batch.num_rows(), 0);
         create_hashes(&keys, &self.random_state, &mut self.hashes)?;
         let nulls = if self.keys.nulls_match_nothing { nulls_of(&keys) } else { None };
-        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.count];
+        let count = self.hashes_of.len();
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); count];
         for (row, hash) in (0u32..).zip(&self.hashes) {
             let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row as usize));
-            let part = if is_null {
+            let (part, least, most) = if is_null {
                 self.null_count = self.null_count.wrapping_add(1);
-                self.null_count % self.count
+                (self.null_count % count, u64::MIN, u64::MAX)
             } else {
-                part_of(*hash, self.count)
+                (part_of(*hash, count), *hash, *hash)
             };
-            if let Some(rows) = rows.get_mut(part) {
+            if let (Some(rows), Some(of)) = (rows.get_mut(part), self.hashes_of.get_mut(part)) {
                 rows.push(row);
+                let (so_far_least, so_far_most) = of.unwrap_or((least, most));
+                *of = Some((so_far_least.min(least), so_far_most.max(most)));
             }
         }
         let parts = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());

@@ -11,7 +11,7 @@ use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 
-use super::attempt::{DEPTH_MAX, Ground, Tried, cannot_divide};
+use super::attempt::{DEPTH_MAX, Divided, Ground, Tried, cannot_divide};
 use super::divide::Keys;
 use super::given_exec::GivenExec;
 use super::held::Held;
@@ -22,6 +22,8 @@ use crate::spill_space::SpillRun;
 struct Part {
     build: Arc<SpillRun>,
     probe: Arc<SpillRun>,
+    /// Of the build side.
+    has_one_key: bool,
     depth: u64,
 }
 
@@ -56,15 +58,11 @@ pub(super) async fn run(
         let inputs = (GivenExec::over(part.build.batches(), None), part.probe.batches());
         let whole = over(join, inputs.0, GivenExec::over(inputs.1, None), None)?;
         if let Tried::TooLarge(error) = ground.attempt(whole, &out).await? {
-            let row_count = part.build.row_count();
-            let smaller = divide(join, &ground, part).await?;
-            // All rows of a key stay together: where one part has them all, there is one key, or no hash tells them apart.
-            let is_smaller = smaller.iter().all(|part| part.build.row_count() < row_count);
-            if !is_smaller || smaller.iter().any(|part| part.depth > DEPTH_MAX) {
-                let what = "a join's build side";
+            if part.has_one_key || part.depth == DEPTH_MAX {
+                let (what, row_count) = ("a join's build side", part.build.row_count());
                 return Err(cannot_divide(what, row_count, ground.memory_bytes, &error));
             }
-            parts.extend(smaller);
+            parts.extend(divide(join, &ground, part).await?);
         }
     }
     Ok(())
@@ -140,7 +138,7 @@ async fn put_aside(
 }
 
 async fn divide(join: &HashJoinExec, ground: &Ground, part: Part) -> Result<Vec<Part>> {
-    let Part { build, probe, depth } = part;
+    let Part { build, probe, depth, .. } = part;
     let depth = depth + 1;
     let (of_left, of_right) = keys(join);
     let (schema, rows) = (join.left().schema(), build.batches());
@@ -163,11 +161,16 @@ fn keys(join: &HashJoinExec) -> (Keys, Keys) {
 /// The parts that can give rows, the largest last: it is joined first, so that want of memory shows before the first row.
 fn parts_of(
     join: &HashJoinExec,
-    build: Vec<Arc<SpillRun>>,
-    probe: Vec<Arc<SpillRun>>,
+    build: Vec<Divided>,
+    probe: Vec<Divided>,
     depth: u64,
 ) -> Vec<Part> {
-    let parts = build.into_iter().zip(probe).map(|(build, probe)| Part { build, probe, depth });
+    let parts = build.into_iter().zip(probe).map(|(build, probe)| Part {
+        build: build.run,
+        probe: probe.run,
+        has_one_key: build.has_one_key,
+        depth,
+    });
     let mut parts: Vec<Part> = parts.filter(|part| gives_rows(*join.join_type(), part)).collect();
     parts.sort_by_key(|part| part.build.bytes());
     parts
