@@ -15,15 +15,16 @@
 //! 2. [`join`] reads the build side into its share. Where that fits, the engine's join runs over it, and nothing is
 //!    different from a plan without this operator but the share.
 //! 3. Where it does not, or the engine's table does not, both inputs are divided by a hash of the keys and put aside,
-//!    and the engine joins part by part, the largest first. A part that does not fit either is divided again.
+//!    and the engine joins part by part. A part that is not expected to fit is divided again, all before the first row; so
+//!    is one that turns out not to fit.
 //! 4. [`aggregate`] does the same for groups. It puts states aside, not rows: one that reads rows becomes the engine's
 //!    partial aggregate, which gives out what it has when its memory is full, below the engine's final one.
 //!
 //! Joining, grouping, hashing and encoding are the engine's; ours are dividing, putting aside and going on.
 //!
 //! Invariants: each input is read once. Rows with equal keys are of the same part. A part that cannot be made smaller,
-//! for all its rows have one key, is an error of memory; as the largest part comes first, it comes before the first row
-//! where it can, and the host may take over. It is never encoded: a fragment names operators, and each side decides how it runs
+//! for all its rows have one key, is an error of memory; as the largest part comes first, so does the error, before the
+//! first row, and the host may take over. It is never encoded: a fragment names operators, and each side decides how it runs
 //! them. A filter that the join hands down stays open where its rows are put aside: it is filled by the engine only
 //! when the whole build side is in memory.
 //!

@@ -117,15 +117,17 @@ impl DeviceRun {
         loop {
             let Some(again) = &mut self.again else { return Err(error) };
             let Some(failure) = error.device_error().cloned() else { return Err(error) };
-            let may_help = match failure.cause {
-                DeviceErrorCause::OutOfMemory => again.failure.is_none(),
-                DeviceErrorCause::OutOfReserved => again.failure.is_some(),
-                _ => false,
+            let first = match (failure.cause, &again.failure) {
+                (DeviceErrorCause::OutOfMemory, None) => {
+                    again.failure.insert(failure.clone()).clone()
+                }
+                (DeviceErrorCause::OutOfReserved, Some(first)) => first.clone(),
+                // A device that has forgotten, as after a restart, what was reserved there.
+                (DeviceErrorCause::NotReserved, Some(first)) => {
+                    return Err(as_before(error, first, &failure));
+                }
+                _ => return Err(error),
             };
-            if !may_help {
-                return Err(error);
-            }
-            let first = again.failure.get_or_insert_with(|| failure.clone()).clone();
             let Some(block_count) = again.sizes.pop() else {
                 return Err(as_before(error, &first, &failure));
             };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion_common::{Result, internal_err};
 use datafusion_execution::SendableRecordBatchStream;
 use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool};
@@ -15,6 +16,7 @@ use super::given_exec::GivenExec;
 use super::held::Held;
 use super::produced::Out;
 use super::within;
+use crate::spill_space::SpillRun;
 
 /// Groups the rows of `input` as `operator` says.
 pub(super) async fn run(
@@ -54,22 +56,25 @@ pub(super) async fn run(
         // They are one group.
         nulls_match_nothing: false,
     };
-    let parts = ground.put_aside(&schema, keys.clone(), 0, first, states).await?;
-    let mut parts = in_order(parts, 0);
-    while let Some((part, depth)) = parts.pop() {
-        let Divided { run, has_one_key } = part;
-        let whole = over(merging, run.batches())?;
+    let divided = ground.put_aside(&schema, keys.clone(), 0, first, states).await?;
+    let mut to_divide = in_order(divided, 0);
+    let mut parts = Vec::new();
+    // Before the first row: what comes now of want of space or memory, the host can still answer.
+    while let Some(part) = to_divide.pop() {
+        match part.may_be_divided() && part.bytes_needed() > ground.memory_bytes as u64 {
+            true => to_divide.extend(part.divide(&ground, &schema, &keys).await?),
+            false => parts.push(part),
+        }
+    }
+    parts.sort_by_key(Part::bytes_needed);
+    while let Some(part) = parts.pop() {
+        let whole = over(merging, part.run.batches())?;
         if let Tried::TooLarge(error) = ground.attempt(whole, &out).await? {
-            if has_one_key || depth == DEPTH_MAX {
-                let (what, row_count) = ("an aggregate's states", run.row_count());
+            if !part.may_be_divided() {
+                let (what, row_count) = ("an aggregate's states", part.run.row_count());
                 return Err(cannot_divide(what, row_count, ground.memory_bytes, &error));
             }
-            let rows = run.batches();
-            // It goes back as soon as it lies elsewhere.
-            drop(run);
-            let depth = depth + 1;
-            let smaller = ground.put_aside(&schema, keys.clone(), depth, Vec::new(), rows).await?;
-            parts.extend(in_order(smaller, depth));
+            parts.extend(part.divide(&ground, &schema, &keys).await?);
         }
     }
     Ok(())
@@ -118,9 +123,40 @@ fn over(
     )?))
 }
 
+/// About what a group takes of a table beyond its state.
+const GROUP_BYTES: u64 = 64;
+
+/// States of groups whose keys have hashes in common.
+struct Part {
+    run: Arc<SpillRun>,
+    has_one_key: bool,
+    depth: u64,
+}
+
+impl Part {
+    fn may_be_divided(&self) -> bool {
+        !self.has_one_key && self.depth < DEPTH_MAX
+    }
+
+    /// About what the engine takes to merge them, if no two are of one group.
+    fn bytes_needed(&self) -> u64 {
+        self.run.bytes() * 2 + self.run.row_count() * GROUP_BYTES
+    }
+
+    async fn divide(self, ground: &Ground, schema: &SchemaRef, keys: &Keys) -> Result<Vec<Self>> {
+        let (rows, depth) = (self.run.batches(), self.depth + 1);
+        // It goes back as soon as it lies elsewhere.
+        drop(self);
+        let smaller = ground.put_aside(schema, keys.clone(), depth, Vec::new(), rows).await?;
+        Ok(in_order(smaller, depth))
+    }
+}
+
 /// Those with rows, the largest last, as it comes first.
-fn in_order(parts: Vec<Divided>, depth: u64) -> Vec<(Divided, u64)> {
-    let mut parts: Vec<_> = parts.into_iter().filter(|part| part.run.row_count() > 0).collect();
-    parts.sort_by_key(|part| part.run.bytes());
-    parts.into_iter().map(|part| (part, depth)).collect()
+fn in_order(divided: Vec<Divided>, depth: u64) -> Vec<Part> {
+    let parts =
+        divided.into_iter().map(|Divided { run, has_one_key }| Part { run, has_one_key, depth });
+    let mut parts: Vec<Part> = parts.filter(|part| part.run.row_count() > 0).collect();
+    parts.sort_by_key(Part::bytes_needed);
+    parts
 }

@@ -18,6 +18,9 @@ use super::held::Held;
 use super::produced::Out;
 use crate::spill_space::SpillRun;
 
+/// About what the engine's table takes for a row, where it is emptiest.
+const ROW_BYTES: u64 = 40;
+
 /// Rows of both inputs whose keys have hashes in common.
 struct Part {
     build: Arc<SpillRun>,
@@ -25,6 +28,18 @@ struct Part {
     /// Of the build side.
     has_one_key: bool,
     depth: u64,
+}
+
+impl Part {
+    fn may_be_divided(&self) -> bool {
+        !self.has_one_key && self.depth < DEPTH_MAX
+    }
+
+    /// About what the engine takes to collect its build side.
+    fn bytes_needed(&self) -> u64 {
+        let bytes = self.build.bytes();
+        bytes + bytes / 4 + self.build.row_count() * ROW_BYTES
+    }
 }
 
 /// A probe side that nobody has read yet, and the build side until it is read.
@@ -53,12 +68,21 @@ pub(super) async fn run(
     } else {
         (held, right)
     };
-    let mut parts = put_aside(join, &ground, held, left, right).await?;
+    let mut parts = Vec::new();
+    let mut to_divide = put_aside(join, &ground, held, left, right).await?;
+    // Before the first row: what comes now of want of space or memory, the host can still answer.
+    while let Some(part) = to_divide.pop() {
+        match part.may_be_divided() && part.bytes_needed() > ground.memory_bytes as u64 {
+            true => to_divide.extend(divide(join, &ground, part).await?),
+            false => parts.push(part),
+        }
+    }
+    parts.sort_by_key(Part::bytes_needed);
     while let Some(part) = parts.pop() {
         let inputs = (GivenExec::over(part.build.batches(), None), part.probe.batches());
         let whole = over(join, inputs.0, GivenExec::over(inputs.1, None), None)?;
         if let Tried::TooLarge(error) = ground.attempt(whole, &out).await? {
-            if part.has_one_key || part.depth == DEPTH_MAX {
+            if !part.may_be_divided() {
                 let (what, row_count) = ("a join's build side", part.build.row_count());
                 return Err(cannot_divide(what, row_count, ground.memory_bytes, &error));
             }
@@ -158,7 +182,7 @@ fn keys(join: &HashJoinExec) -> (Keys, Keys) {
     (of(left), of(right))
 }
 
-/// The parts that can give rows, the largest last: it is joined first, so that want of memory shows before the first row.
+/// The parts that can give rows, the largest last: it comes first, so that want of memory shows before the first row.
 fn parts_of(
     join: &HashJoinExec,
     build: Vec<Divided>,
@@ -172,7 +196,7 @@ fn parts_of(
         depth,
     });
     let mut parts: Vec<Part> = parts.filter(|part| gives_rows(*join.join_type(), part)).collect();
-    parts.sort_by_key(|part| part.build.bytes());
+    parts.sort_by_key(Part::bytes_needed);
     parts
 }
 

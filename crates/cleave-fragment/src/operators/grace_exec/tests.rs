@@ -17,6 +17,7 @@ use datafusion_physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion_physical_plan::memory::MemoryStream;
 use futures::TryStreamExt;
 use futures::executor::block_on;
+use proptest::prelude::*;
 
 use super::given_exec::GivenExec;
 use super::*;
@@ -220,6 +221,37 @@ fn joins_of_all_types_give_the_engines_rows_in_a_tenth_of_the_memory() {
             let found = found.unwrap();
             assert!(spilled > 50_000, "{join_type} {nulls:?}: {spilled} bytes");
             assert!(found == expected, "{join_type} {nulls:?}: {} rows", found.len());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_join_of_any_rows_in_any_memory_gives_the_engines_rows_or_says_that_it_cannot(
+        join_type in 0..JOIN_TYPES.len(),
+        nulls_are_equal: bool,
+        (left, right) in (0..2500, 0..2500),
+        (key_count, null_every) in (30..5000, 2..50),
+        memory_bytes in 40_000_usize..400_000,
+    ) {
+        let nulls = match nulls_are_equal {
+            true => NullEquality::NullEqualsNull,
+            false => NullEquality::NullEqualsNothing,
+        };
+        let key = |row: i32| (row % null_every != 0).then(|| mixed(row) % key_count);
+        let (left, right) = (rows("l", left, key), rows("r", right, |row| key(row + 77)));
+        let filter = Some(smaller_on_the_left());
+        let case = Case { join_type: JOIN_TYPES[join_type], nulls, filter };
+        let (found, _) = run_within(case.plan(&left, &right), memory_bytes);
+        match found {
+            Ok(found) => prop_assert!(found == oracle(&case.plan(&left, &right))),
+            // NULLs that are equal are one key.
+            Err(error) => {
+                let is_memory = matches!(error.find_root(), DataFusionError::ResourcesExhausted(_));
+                prop_assert!(is_memory && nulls_are_equal && memory_bytes < 200_000, "{error}");
+            }
         }
     }
 }
