@@ -1,9 +1,9 @@
 //! Errors of media, store and engine as the status that a host can act on.
 
 use arrow::error::ArrowError;
-use cleave_fragment::OutOfReservedPages;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
 use cleave_fragment::functions::bounded::ResultTooLarge;
+use cleave_fragment::{OutOfReservedPages, SpillDamaged};
 use cleave_media::MediaError;
 use cleave_store::{FrameError, StoreError};
 use datafusion_common::DataFusionError;
@@ -16,6 +16,7 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
         DataFusionError::External(source) => match source.downcast_ref::<StoreError>() {
             Some(store) => return of_store(store),
             None if source.is::<OutOfReservedPages>() => DeviceErrorCause::OutOfReserved,
+            None if source.is::<SpillDamaged>() => DeviceErrorCause::Corrupt,
             // For the host to say in its own words.
             None if source.is::<ResultTooLarge>() => DeviceErrorCause::OutOfMemory,
             None => {

@@ -7,8 +7,12 @@
 //! 3. [`ReservedPages::stand_still`] waits for those, however the run has ended: what the host is told of the end of a
 //!    run holds for its writes too, and its space may be used for something else.
 //!
+//! 4. Operators that outgrow their memory put rows into the same extents ([`spilled`]), and give them back when they have
+//!    read them: to each other, for the host learns of no place but those of pages.
+//!
 //! Deliberately absent: a sync. The host syncs the device before it commits, as for pages that it wrote itself.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
@@ -25,6 +29,10 @@ use tokio::sync::watch;
 use crate::reservations::Reservations;
 use crate::run_pages::CpuTime;
 
+mod spilled;
+
+use spilled::Returned;
+
 /// Writes of one run that may be under way.
 const WRITES_MAX: usize = 4;
 
@@ -40,12 +48,16 @@ struct Shared {
     reserved_blocks: u64,
     state: Mutex<State>,
     under_way: watch::Sender<usize>,
+    /// Bytes read of what operators put aside.
+    spilled_bytes_read: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     /// What is left, the next extent last.
     free: Vec<Extent>,
+    /// What was written and given back, and what lies between pages.
+    returned: Returned,
     /// What kept a page from being written.
     failed: Option<MediaError>,
 }
@@ -73,9 +85,15 @@ impl ReservedPages {
             threads,
             cpu,
             reserved_blocks: free.iter().map(|extent| u64::from(extent.block_count)).sum(),
-            state: Mutex::new(State { free, failed: None }),
+            state: Mutex::new(State { free, returned: Returned::default(), failed: None }),
             under_way: watch::Sender::new(0),
+            spilled_bytes_read: AtomicU64::new(0),
         }))
+    }
+
+    /// Bytes that came from the media of what operators put aside.
+    pub(crate) fn spilled_bytes_read(&self) -> u64 {
+        self.0.spilled_bytes_read.load(Ordering::Relaxed)
     }
 
     /// Waits until no write is under way.
@@ -101,8 +119,9 @@ impl Shared {
                 extent.block_count -= block_count;
                 return Ok(Extent { start, block_count });
             }
-            // Pages lie in one piece: the rest of this extent stays empty.
-            state.free.pop();
+            // Pages lie in one piece: the rest of this extent stays empty of them.
+            let rest = state.free.pop();
+            state.returned.extend(rest);
         }
         let reserved_blocks = self.reserved_blocks;
         Err(external(OutOfReservedPages { reserved_blocks }))

@@ -90,11 +90,12 @@ pub(crate) async fn run_copies(work: RunWork) {
 fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
     use std::sync::atomic::Ordering::Relaxed;
     let output = work.run.output();
+    let spilled_bytes_read = work.written.as_ref().map_or(0, ReservedPages::spilled_bytes_read);
     RunReport {
         rows: output.rows,
         slots: output.slots,
         slot_bytes: output.slot_bytes,
-        media_bytes: work.pages.media_bytes(),
+        media_bytes: work.pages.media_bytes() + spilled_bytes_read,
         pages_read: work.pages.pages_read(),
         morsels: work.counters.morsels.load(Relaxed),
         rows_scanned: work.counters.rows.load(Relaxed),

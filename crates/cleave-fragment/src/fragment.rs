@@ -27,6 +27,7 @@ use crate::morsel::{Morsel, MorselSource};
 use crate::narrowing::{NarrowedInput, Narrowing};
 use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
+use crate::spill_space::SpillSpace;
 
 /// All that a fragment's leaves ask for at run time.
 pub struct FragmentContext {
@@ -42,6 +43,8 @@ pub struct FragmentContext {
     pub indexes: BTreeMap<u32, Arc<IndexInput>>,
     /// Where a fragment that writes puts its pages.
     pub sink: Option<Arc<dyn PageSink>>,
+    /// Where operators put rows that do not fit their memory.
+    pub spill: Option<Arc<dyn SpillSpace>>,
     /// Morsels that a scan may read ahead of the one it decodes: 1 where reading does not wait.
     pub read_ahead: usize,
     /// What the run has read so far.
@@ -101,6 +104,15 @@ impl FragmentContext {
             DataFusionError::Internal(format!(
                 "the fragment names index input {number}, which was not given"
             ))
+        })
+    }
+
+    /// Where rows go that do not fit.
+    pub fn spill(&self) -> Result<Arc<dyn SpillSpace>> {
+        self.spill.as_ref().map(Arc::clone).ok_or_else(|| {
+            DataFusionError::Internal(
+                "the fragment puts rows aside, and no space was reserved for it".into(),
+            )
         })
     }
 
@@ -228,6 +240,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         narrowings: BTreeMap::new(),
         indexes: BTreeMap::new(),
         sink: None,
+        spill: None,
         read_ahead: 1,
         counters: Arc::default(),
     });

@@ -10,6 +10,7 @@
 //!    [`functions`] and [`expressions`] are those that the engine lacks.
 //! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3). [`narrowing`]: which rows of
 //!    them an index leaves. [`index_input`]: what a merge reads of indexes; [`page_sink`]: where it writes pages.
+//!    [`spill_space`]: where operators put rows that do not fit their memory.
 //!    [`read_ahead`] has the media at work on the next ones while a scan decodes the present one.
 //!    [`hand_down`]: what joins and top-k learn while they run goes down to the scans below them.
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
@@ -36,6 +37,7 @@ pub mod operators;
 pub mod page_sink;
 pub mod profile;
 pub mod read_ahead;
+pub mod spill_space;
 pub mod waiting;
 
 pub use codec::{build_id, decode_fragment, encode_fragment, reserve_plan};
@@ -48,9 +50,11 @@ pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use narrowing::{IndexFigures, NarrowedInput, NarrowedPart, Narrowing, ScanKeys, Thrift};
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
+pub use operators::grace_exec::GraceExec;
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::placed_run::PlacedRun;
 pub use operators::table_scan_exec::TableScanExec;
 pub use operators::write_run_exec::WriteRunExec;
 pub use page_sink::{OutOfReservedPages, PageSink};
 pub use read_ahead::ReadAheadPages;
+pub use spill_space::{SpillDamaged, SpillSpace};

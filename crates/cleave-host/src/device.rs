@@ -36,11 +36,13 @@ use crate::host_pages::item_bytes;
 use crate::storage_error::StorageError;
 
 mod claim;
+mod claimed_run;
 mod openings;
 pub mod profile;
 mod writing_fragment;
 
 pub(crate) use claim::{Claim, DISK_FULL, PendingWrite};
+pub(crate) use claimed_run::ClaimedRun;
 use openings::Openings;
 pub(crate) use profile::Known;
 pub(crate) use writing_fragment::Written;

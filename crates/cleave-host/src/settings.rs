@@ -82,6 +82,8 @@ pub struct Settings {
     pub slot_count: u32,
     /// `device_memory`: bytes that one fragment may use on a device.
     pub device_memory_bytes: u64,
+    /// `device_spill`: bytes that one fragment may put aside on a device where that memory does not suffice; 0: none.
+    pub device_spill_bytes: u64,
     /// `batch_size`: rows of one batch between operators.
     pub batch_size: u32,
     /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
@@ -218,6 +220,14 @@ pub const LIST: &[Setting] = &[
         values: Values::Bytes(MIB, 1024 * GIB),
         get: |settings| bytes_text(settings.device_memory_bytes),
         set: |settings, value| settings.device_memory_bytes = value.number(),
+    },
+    Setting {
+        name: "device_spill",
+        description: "Bytes that one fragment may put aside on a device where its memory does not suffice; 0: none, \
+                      the host runs it",
+        values: Values::Bytes(0, 1024 * GIB),
+        get: |settings| bytes_text(settings.device_spill_bytes),
+        set: |settings, value| settings.device_spill_bytes = value.number(),
     },
     Setting {
         name: "index_scan",
@@ -373,6 +383,7 @@ impl Default for Settings {
             slot_bytes: 256 * 1024,
             slot_count: 16,
             device_memory_bytes: 64 * MIB,
+            device_spill_bytes: 256 * MIB,
             batch_size: 8192,
             default_device: "embedded".to_owned(),
             default_tablets: 0,

@@ -1,5 +1,6 @@
 //! What reserved pages hand out.
 
+use cleave_fragment::SpillSpace;
 use cleave_media::Memory;
 use cleave_store::PageKind;
 
@@ -45,4 +46,31 @@ async fn a_write_that_fails_is_told() {
     pages.push(page(0, 1)).await.unwrap();
     let error = pages.finish().await.unwrap_err();
     assert!(matches!(error.find_root(), DataFusionError::External(_)), "{error}");
+}
+
+#[tokio::test]
+async fn blocks_that_were_put_aside_and_given_back_are_taken_again_with_their_neighbours() {
+    let media = Arc::new(Memory::new());
+    media.grow_to(100).unwrap();
+    let reserved = [extent(10, 5), extent(50, 4)];
+    let pages = ReservedPages::new(media, Handle::current(), Arc::default(), &reserved);
+    let put = |blocks: usize, byte: u8| {
+        let mut bytes = AlignedBuffer::zeroed(blocks * cleave_media::BLOCK_SIZE);
+        bytes.fill(byte);
+        pages.write(bytes)
+    };
+    assert_eq!(put(2, 1).await.unwrap(), extent(10, 2));
+    assert_eq!(put(4, 2).await.unwrap(), extent(50, 4));
+    // What was too small for those before is not lost.
+    assert_eq!(put(3, 3).await.unwrap(), extent(12, 3));
+    assert!(put(1, 4).await.unwrap_err().to_string().contains("9 blocks"));
+    assert_eq!(pages.read(extent(12, 3)).await.unwrap().first(), Some(&3));
+    assert_eq!(pages.spilled_bytes_read(), 3 * cleave_media::BLOCK_SIZE as u64);
+    pages.give_back(extent(10, 2));
+    assert!(put(3, 5).await.is_err());
+    pages.give_back(extent(12, 3));
+    assert_eq!(put(5, 6).await.unwrap(), extent(10, 5));
+    // A page goes nowhere where rows may lie.
+    assert!(pages.push(page(0, 1)).await.is_err());
+    assert_eq!(pages.read(extent(50, 4)).await.unwrap().first(), Some(&2));
 }

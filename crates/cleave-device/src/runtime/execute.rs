@@ -16,8 +16,8 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunKey};
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, IndexInput, MorselList, MorselSource, PageSink,
-    ReadAheadPages, TableScanExec, build_id, decode_fragment, fragment_task_context,
+    FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList, MorselSource, PageSink,
+    ReadAheadPages, SpillSpace, TableScanExec, build_id, decode_fragment, fragment_task_context,
     hand_down_filters, index_inputs, narrowed_inputs, reserve_plan, streamed_input, with_copies,
 };
 use cleave_store::Snapshot;
@@ -244,11 +244,12 @@ fn prepare(
             .collect(),
         narrowings,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
-        sink: written.map(|written| Arc::new(written) as Arc<dyn PageSink>),
+        sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
+        spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
         read_ahead: READ_AHEAD,
         counters,
     };
-    // No spilling: what does not fit is finished by the host.
+    // The engine spills to files, a device to the blocks that the host has reserved for the run.
     let environment = RuntimeEnvBuilder::new()
         .with_memory_pool(memory)
         .with_disk_manager_builder(
@@ -268,7 +269,9 @@ fn prepare(
     let schema = plan.schema();
     let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
-    let copies = copies_of(request, cores, &plan);
+    // Which rows have keys in common is known to who sees all of them.
+    let spills = !request.reserved.is_empty() && GraceExec::helps(&plan);
+    let copies = if spills { 1 } else { copies_of(request, cores, &plan) };
     let copied = with_copies(Arc::clone(&plan), copies).map_err(of_engine)?;
     // An operator that merges its inputs has one partition, whatever lies below it.
     let can_copy = copied.output_partitioning().partition_count() == copies as usize;
@@ -279,6 +282,9 @@ fn prepare(
         let (changed, filter) = FedFilter::attach(plan, *input).map_err(of_engine)?;
         plan = changed;
         fed.extend(filter.map(|filter| (*input, filter)));
+    }
+    if spills {
+        plan = GraceExec::wherever_it_helps(plan, &task).map_err(of_engine)?;
     }
     Ok(Prepared { plan, plan_memory, schema, copies, task, streamed, fed })
 }

@@ -13,3 +13,4 @@ mod peers;
 mod profile;
 mod program;
 mod restart;
+mod spilling;

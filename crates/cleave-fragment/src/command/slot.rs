@@ -102,7 +102,7 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
 
 /// The same rows without what their buffers hold beyond them. Slices of other types than views are
 /// cut by the encoder itself.
-fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch
         .columns()
         .iter()

@@ -224,7 +224,10 @@ fn kind_of(value: &MetricValue) -> Option<MetricKind> {
         MetricValue::OutputBatches(_) => MetricKind::OutputBatches,
         MetricValue::ElapsedCompute(_) => MetricKind::ElapsedCompute,
         MetricValue::Time { .. } => MetricKind::Time,
-        MetricValue::Count { .. } => MetricKind::Count,
+        MetricValue::Count { .. }
+        | MetricValue::SpillCount(_)
+        | MetricValue::SpilledBytes(_)
+        | MetricValue::SpilledRows(_) => MetricKind::Count,
         MetricValue::Gauge { .. } | MetricValue::PeakMemoryUsage { .. } => MetricKind::Gauge,
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! The location-free operators: execution plans that run unchanged on either side of a link.
 
 pub mod dense_aggregate_exec;
+pub mod grace_exec;
 pub mod merge_runs_exec;
 pub mod placed_run;
 pub mod table_scan_exec;

@@ -83,6 +83,12 @@ impl Feeding {
         Self { device, link, run, scans: open.to_vec(), under_way: JoinSet::new(), sent }
     }
 
+    /// Another run with the same fragment is in the place of the one before, and has heard of none of what was sent.
+    pub(super) fn follow(&mut self, run: CommandHeader) {
+        self.run = run;
+        self.scans.iter_mut().for_each(|scan| scan.generation = 0);
+    }
+
     /// Sends what has changed, unless something is under way.
     pub(super) fn look(&mut self) {
         while self.under_way.try_join_next().is_some() {}

@@ -17,7 +17,8 @@
 //! 4. Where both sides may work on it, the host takes morsels of the device's while it has nothing else to do
 //!    ([`stealing`](super::stealing)).
 //! 5. A device that refuses the fragment, or loses it, before its first row is no error: the host runs the same
-//!    operators over its own page source (rule 13), and the figures say so.
+//!    operators over its own page source (rule 13), and the figures say so. One whose memory is
+//!    too small is given space to put rows aside first ([`DeviceRun`]).
 //!
 //! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
 //! for one of several parts holds no other partition up: no two have a part in common then.
@@ -53,6 +54,7 @@ use super::feeding::{Feeding, OpenFilters};
 use super::figures::FragmentFigures;
 use super::prepared_fragment::PreparedFragment;
 use super::shared_run::{Begin, Failure, SharedRun};
+use super::spill_space::DeviceRun;
 use super::stealing::Stealing as MorselStealing;
 use crate::device::Device;
 use crate::error::Error;
@@ -340,10 +342,12 @@ impl FragmentExec {
             reserved: Vec::new(),
         };
         let link = device.link().await.map_err(external)?;
-        let run = request.header;
-        match link.execute(request).await {
+        let spill = (&prepared.plan, settings.device_spill_bytes);
+        match DeviceRun::begin(device, &link, request, spill).await {
             Ok(stream) => {
+                let run = stream.header();
                 let streamed = morsels.pop().unwrap_or_default();
+                let shares = shares && !stream.has_space();
                 let helper = shares.then(|| {
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
                 });

@@ -2,12 +2,13 @@
 //!
 //! [`fragment_exec`] is the plan node above a cut. It sends a [`prepared_fragment`] to each device that has a part of the
 //! pages, and takes the rows of a [`shared_run`], in which the host may be [`stealing`] morsels, [`feeding`] it what the
-//! operators above learn meanwhile; [`figures`] is what is measured
-//! on the way.
+//! operators above learn meanwhile; [`spill_space`] is where fragments that outgrow their memory put rows; [`figures`] is what is
+//! measured on the way.
 
 mod feeding;
 pub mod figures;
 pub mod fragment_exec;
 mod prepared_fragment;
 mod shared_run;
+mod spill_space;
 mod stealing;

@@ -6,11 +6,13 @@
 //! then is run too: so each morsel's rows come out once.
 //!
 //! Invariant: the host's part ends without error only if all that it has taken was run. An error of it that comes before it has
-//! taken anything (its build sides did not fit, say) leaves everything to the device.
+//! taken anything (its build sides did not fit, say) leaves everything to the device. A run that outgrew its memory is begun
+//! again with space of its own ([`DeviceRun`]) over the same morsels, so only if the host has taken none of them; from then on it
+//! takes none.
 
 use std::sync::Arc;
 
-use cleave_fragment::link::{LinkError, RunStream};
+use cleave_fragment::link::LinkError;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
@@ -19,6 +21,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use super::feeding::Feeding;
 use super::figures::FragmentFigures;
+use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
 
 /// Makes a stream over the morsels that the host takes.
@@ -26,7 +29,7 @@ pub(super) type Begin = Arc<dyn Fn() -> Result<SendableRecordBatchStream> + Send
 
 /// See the [module](self).
 pub(super) struct SharedRun {
-    stream: Box<RunStream>,
+    stream: Box<DeviceRun>,
     /// Rows that came from the device.
     device_rows: u64,
     device_is_over: bool,
@@ -55,7 +58,7 @@ pub(super) enum Failure {
 impl SharedRun {
     /// The rows of `stream`. The host takes part where `stealing` says what to take, and `begin` how to run it.
     pub(super) fn new(
-        stream: RunStream,
+        stream: DeviceRun,
         feeding: Feeding,
         helper: Option<(Arc<Stealing>, Begin)>,
     ) -> Self {
@@ -101,7 +104,9 @@ impl SharedRun {
                         helper.stealing.ended(report.kept);
                     }
                 }
-                Either::Left(Err(error)) => return Err(Failure::Device(error)),
+                Either::Left(Err(error)) => {
+                    self.begin_again(error).await.map_err(Failure::Device)?
+                }
                 Either::Right(batch) => {
                     let Some(helper) = &mut self.helper else { continue };
                     match batch {
@@ -121,6 +126,18 @@ impl SharedRun {
                 }
             }
         }
+    }
+
+    /// Another run in the place of one that ended with `error`, if that helps.
+    async fn begin_again(&mut self, error: LinkError) -> Result<(), LinkError> {
+        if self.helper.as_ref().is_some_and(|helper| helper.stealing.taken_count() > 0) {
+            return Err(error);
+        }
+        self.stream.begin_again(error).await?;
+        // What it may be told meanwhile of the run before is nobody's.
+        self.helper = None;
+        self.feeding.follow(self.stream.header());
+        Ok(())
     }
 
     /// The device's part has failed. If none of its rows were given out, and the host has begun to take part, all that the

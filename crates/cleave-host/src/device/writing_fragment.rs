@@ -105,7 +105,7 @@ impl Claim {
     }
 
     /// Stops `run`; whether the device has said that it stands still.
-    async fn stopped(&self, run: CommandHeader) -> bool {
+    pub(super) async fn stopped(&self, run: CommandHeader) -> bool {
         // Once more over a new connection, where the present one is lost.
         for _ in 0..2 {
             let Ok(link) = self.device.link().await else { return false };

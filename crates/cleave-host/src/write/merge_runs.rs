@@ -224,6 +224,7 @@ impl RunMerger {
             narrowings: Default::default(),
             indexes: [(INPUT, Arc::new(input))].into(),
             sink: Some(sink),
+            spill: None,
             read_ahead: 1,
             counters: Arc::default(),
         };

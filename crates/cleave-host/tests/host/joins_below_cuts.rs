@@ -39,14 +39,14 @@ async fn a_join_runs_below_the_cut_and_says_how_many_rows_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_join_that_outgrows_its_memory_runs_on_the_host() {
+async fn a_join_that_outgrows_its_memory_and_has_no_space_runs_on_the_host() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     two_tables(&mut session).await;
     run(&mut session, "SET split = host").await;
     let wide = "SELECT count(*), sum(a.id), min(b.note) FROM many a JOIN many b ON a.note = b.note";
     let expected = row(&mut session, wide).await;
-    run(&mut session, "SET device_memory = '1MB'").await;
+    run(&mut session, "SET device_memory = '1MB'; SET device_spill = 0").await;
     for split in ["h1", "ndp"] {
         run(&mut session, &format!("SET split = {split}")).await;
         assert_eq!(row(&mut session, wide).await, expected, "{split}");

@@ -24,6 +24,7 @@ mod profile;
 mod query_log;
 mod side_by_side;
 mod space;
+mod spilling;
 mod sql;
 mod statistics;
 mod stealing;

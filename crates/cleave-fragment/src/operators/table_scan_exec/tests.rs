@@ -199,6 +199,7 @@ fn rows(table: &Stored, scan: &TableScanExec) -> RecordBatch {
         narrowings: BTreeMap::new(),
         indexes: BTreeMap::new(),
         sink: None,
+        spill: None,
         read_ahead: 1,
         counters: Arc::default(),
     };

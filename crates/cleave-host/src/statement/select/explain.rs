@@ -42,6 +42,8 @@ struct PlanNode {
     /// Rows that the planner expects.
     estimate: Option<f64>,
     time: Option<Duration>,
+    /// Bytes that it put aside, where it did.
+    spilled_bytes: Option<usize>,
 }
 
 /// Runs EXPLAIN on `query`: one text column, a row a line; or one row of JSON.
@@ -85,8 +87,16 @@ pub fn explain_look_up(
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let (name, detail) = (what, String::new());
-    let nodes =
-        [PlanNode { depth: 0, device: None, name, detail, estimate: None, rows: None, time: None }];
+    let nodes = [PlanNode {
+        depth: 0,
+        device: None,
+        name,
+        detail,
+        estimate: None,
+        rows: None,
+        time: None,
+        spilled_bytes: None,
+    }];
     let lines = measured.map(|(rows, elapsed)| {
         let line = |name: &str, value: String| (name.to_owned(), value);
         vec![line("rows", rows.to_string()), line("execution time", time(elapsed))]
@@ -441,6 +451,11 @@ fn node(
     let metrics = metrics.map(|metrics| metrics.aggregate_by_name());
     let rows = metrics.as_ref().and_then(MetricsSet::output_rows);
     let nanos = metrics.as_ref().and_then(MetricsSet::elapsed_compute);
+    // A device's come as counts with a name.
+    let spilled = metrics.as_ref().and_then(|metrics| {
+        let of_device = || Some(metrics.sum_by_name("spilled_bytes")?.as_usize());
+        metrics.spilled_bytes().or_else(of_device).filter(|bytes| *bytes > 0)
+    });
     PlanNode {
         depth,
         device,
@@ -449,6 +464,7 @@ fn node(
         rows,
         estimate: None,
         time: nanos.map(|nanos| Duration::from_nanos(nanos as u64)),
+        spilled_bytes: spilled,
     }
 }
 
@@ -484,6 +500,7 @@ fn text_lines(nodes: &[PlanNode], tail: &Tail) -> Vec<String> {
             node.rows.map(|rows| format!("rows={rows}")),
             node.estimate.map(|rows| format!("expected={rows:.0}")),
             node.time.filter(|_| node.rows.is_some()).map(|spent| format!("time={}", time(spent))),
+            node.spilled_bytes.map(|count| format!("spilled={}", bytes(count as u64))),
         ];
         let said: Vec<String> = said.into_iter().flatten().collect();
         if !said.is_empty() {
@@ -519,6 +536,9 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
             }
             if let Some(spent) = node.time {
                 fields.push(format!("\"time_us\":{}", spent.as_micros()));
+            }
+            if let Some(bytes) = node.spilled_bytes {
+                fields.push(format!("\"spilled_bytes\":{bytes}"));
             }
             format!("{{{}}}", fields.join(","))
         })

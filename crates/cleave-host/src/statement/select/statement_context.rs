@@ -211,6 +211,7 @@ impl StatementContext {
             narrowings,
             indexes: BTreeMap::new(),
             sink: None,
+            spill: None,
             read_ahead,
             counters: Arc::new(FragmentCounters::default()),
         }))

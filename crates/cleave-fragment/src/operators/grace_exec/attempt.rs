@@ -1,0 +1,154 @@
+//! One try of an engine's operator, and what all tries of one [`GraceExec`](super::GraceExec) work with.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::memory_pool::MemoryPool;
+use datafusion_execution::{SendableRecordBatchStream, TaskContext};
+use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::metrics::MetricsSet;
+use futures::StreamExt;
+
+use super::Share;
+use super::divide::{Divider, Keys};
+use super::produced::Out;
+use crate::spill_space::{RunsWriter, SpillFigures, SpillRun, SpillSpace};
+
+/// Most parts of one division, and fewest.
+const PARTS: std::ops::RangeInclusive<usize> = 4..=16;
+/// Bytes that each part shall have of what is gathered before it is written.
+const PART_BYTES: usize = 64 << 10;
+/// Most bytes that are gathered: more would make frames larger than reading needs.
+const GATHERED_BYTES_MAX: usize = 8 << 20;
+/// How often a part is divided again. Sixteen parts each time make more than there are rows.
+pub(super) const DEPTH_MAX: u64 = 8;
+
+/// What the parts of one operator share.
+pub(super) struct Ground {
+    /// Of the rows that the operator gives.
+    pub(super) schema: SchemaRef,
+    pub(super) space: Arc<dyn SpillSpace>,
+    /// What all of it may hold at once.
+    pub(super) memory_bytes: usize,
+    /// That memory.
+    pub(super) pool: Arc<dyn MemoryPool>,
+    /// Tries take their memory of it.
+    pub(super) task: Arc<TaskContext>,
+    pub(super) figures: SpillFigures,
+    pub(super) engine_metrics: Arc<Mutex<Vec<MetricsSet>>>,
+    #[expect(dead_code, reason = "held until the last row: it is the pool's memory")]
+    pub(super) share: Arc<Share>,
+}
+
+/// Rows of one input whose keys have hashes in common.
+pub(super) struct Divided {
+    pub(super) run: Arc<SpillRun>,
+    /// It cannot be divided again.
+    pub(super) has_one_key: bool,
+}
+
+/// How a try has ended.
+pub(super) enum Tried {
+    /// With all its rows.
+    Done,
+    /// Before its first row, for want of memory.
+    TooLarge(DataFusionError),
+}
+
+impl Ground {
+    /// What gathering rows for the media takes.
+    pub(super) fn gathering_bytes(&self) -> usize {
+        (self.memory_bytes / 4).min(GATHERED_BYTES_MAX)
+    }
+
+    /// What may be held before rows are put aside: gathering must fit beside it.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.memory_bytes - self.gathering_bytes()
+    }
+
+    fn part_count(&self) -> usize {
+        let count = self.gathering_bytes() / 2 / PART_BYTES;
+        count.clamp(*PARTS.start(), *PARTS.end())
+    }
+
+    /// Divides `first` and what follows in `rest` by `keys`, and puts it aside.
+    pub(super) async fn put_aside(
+        &self,
+        schema: &SchemaRef,
+        keys: Keys,
+        depth: u64,
+        first: Vec<RecordBatch>,
+        mut rest: SendableRecordBatchStream,
+    ) -> Result<Vec<Divided>> {
+        let count = self.part_count();
+        let memory = (&self.pool, self.gathering_bytes());
+        let mut writer = RunsWriter::new(&self.space, schema, count, memory, self.figures.clone());
+        let mut divider = Divider::new(keys, count, depth);
+        for batch in first {
+            push(&mut writer, &mut divider, batch).await?;
+        }
+        while let Some(batch) = rest.next().await {
+            push(&mut writer, &mut divider, batch?).await?;
+        }
+        drop(rest);
+        let runs = writer.finish().await?.into_iter().zip(divider.have_one_key());
+        Ok(runs.map(|(run, has_one_key)| Divided { run, has_one_key }).collect())
+    }
+
+    /// Runs `plan` and hands its rows out.
+    pub(super) async fn attempt(&self, plan: Arc<dyn ExecutionPlan>, out: &Out) -> Result<Tried> {
+        let outcome = self.forward(&plan, out).await;
+        if let Some(metrics) = plan.metrics() {
+            self.engine_metrics.lock().unwrap_or_else(PoisonError::into_inner).push(metrics);
+        }
+        outcome
+    }
+
+    async fn forward(&self, plan: &Arc<dyn ExecutionPlan>, out: &Out) -> Result<Tried> {
+        let mut rows = plan.execute(0, Arc::clone(&self.task))?;
+        let mut has_given = false;
+        while let Some(batch) = rows.next().await {
+            match batch {
+                Ok(batch) if batch.num_rows() == 0 => {}
+                Ok(batch) => {
+                    has_given = true;
+                    // Names and metadata are those of the operator that was planned.
+                    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                    let (schema, columns) = (Arc::clone(&self.schema), batch.columns().to_vec());
+                    out.push(RecordBatch::try_new_with_options(schema, columns, &options)?).await;
+                }
+                Err(error) if !has_given && is_out_of_memory(&error) => {
+                    return Ok(Tried::TooLarge(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Tried::Done)
+    }
+}
+
+async fn push(writer: &mut RunsWriter, divider: &mut Divider, batch: RecordBatch) -> Result<()> {
+    for (part, rows) in divider.divide(&batch)? {
+        writer.push(part, rows).await?;
+    }
+    Ok(())
+}
+
+fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// The error of a part of `row_count` rows of `what` that cannot be made smaller.
+pub(super) fn cannot_divide(
+    what: &str,
+    row_count: u64,
+    memory_bytes: usize,
+    error: &DataFusionError,
+) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!(
+        "{row_count} rows of {what} have the same key, and do not fit the {memory_bytes} bytes that the operator has: {}",
+        error.find_root().strip_backtrace()
+    ))
+}

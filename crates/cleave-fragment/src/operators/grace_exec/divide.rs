@@ -1,0 +1,103 @@
+//! Rows divided by a hash of their keys.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::take_record_batch;
+use arrow::datatypes::DataType;
+use datafusion_common::hash_utils::{RandomState, create_hashes};
+use datafusion_common::{DataFusionError, Result};
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr_common::utils::evaluate_expressions_to_arrays;
+
+use crate::command::slot::compact;
+
+/// Apart from the seeds that the engine's tables have: the rows of one part are spread there as all rows are.
+const SEED: u64 = 0x636c_6561_7665_0026;
+
+/// By what rows are divided.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    pub(super) expressions: Vec<Arc<dyn PhysicalExpr>>,
+    /// Rows with a NULL among their keys are equal to none, and go to all parts in turn.
+    pub(super) nulls_match_nothing: bool,
+}
+
+/// Divides the batches of one input.
+pub(super) struct Divider {
+    keys: Keys,
+    /// Of each part, the least and the greatest hash; None: it has no rows.
+    hashes_of: Vec<Option<(u64, u64)>>,
+    random_state: RandomState,
+    hashes: Vec<u64>,
+    null_count: usize,
+}
+
+impl Divider {
+    /// Into `count` parts; each `depth` divides otherwise.
+    pub(super) fn new(keys: Keys, count: usize, depth: u64) -> Self {
+        let random_state = RandomState::with_seed(SEED.wrapping_add(depth));
+        let hashes_of = vec![None; count.max(1)];
+        Self { keys, hashes_of, random_state, hashes: Vec::new(), null_count: 0 }
+    }
+
+    /// Of each part, whether there is one key in it at most, which no hash tells apart.
+    pub(super) fn have_one_key(&self) -> Vec<bool> {
+        let one = |hashes: &Option<(u64, u64)>| hashes.is_none_or(|(least, most)| least == most);
+        self.hashes_of.iter().map(one).collect()
+    }
+
+    /// The rows of `batch`, part by part.
+    pub(super) fn divide(&mut self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
+        let keys = evaluate_expressions_to_arrays(&self.keys.expressions, batch)?;
+        self.hashes.clear();
+        self.hashes.resize(batch.num_rows(), 0);
+        create_hashes(&keys, &self.random_state, &mut self.hashes)?;
+        let nulls = if self.keys.nulls_match_nothing { nulls_of(&keys) } else { None };
+        let count = self.hashes_of.len();
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); count];
+        for (row, hash) in (0u32..).zip(&self.hashes) {
+            let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row as usize));
+            let (part, least, most) = if is_null {
+                self.null_count = self.null_count.wrapping_add(1);
+                (self.null_count % count, u64::MIN, u64::MAX)
+            } else {
+                (part_of(*hash, count), *hash, *hash)
+            };
+            if let (Some(rows), Some(of)) = (rows.get_mut(part), self.hashes_of.get_mut(part)) {
+                rows.push(row);
+                let (so_far_least, so_far_most) = of.unwrap_or((least, most));
+                *of = Some((so_far_least.min(least), so_far_most.max(most)));
+            }
+        }
+        let parts = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
+        parts
+            .map(|(part, rows)| {
+                let rows = take_record_batch(batch, &UInt32Array::from(rows))?;
+                Ok((part, without_the_rest(rows)?))
+            })
+            .collect()
+    }
+}
+
+/// By the upper bits, where few parts tell all hashes apart.
+fn part_of(hash: u64, count: usize) -> usize {
+    let part = (u128::from(hash) * count as u128) >> 64;
+    usize::try_from(part).unwrap_or_default()
+}
+
+fn nulls_of(keys: &[ArrayRef]) -> Option<NullBuffer> {
+    let nulls = keys.iter().map(|key| key.logical_nulls());
+    nulls.fold(None, |all, key| NullBuffer::union(all.as_ref(), key.as_ref()))
+}
+
+/// Rows that wait to be written shall not keep all others of their batch.
+fn without_the_rest(batch: RecordBatch) -> Result<RecordBatch> {
+    let has_views = batch
+        .schema_ref()
+        .fields()
+        .iter()
+        .any(|field| matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView));
+    if has_views { compact(&batch).map_err(DataFusionError::from) } else { Ok(batch) }
+}

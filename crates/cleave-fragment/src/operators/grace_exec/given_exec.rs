@@ -1,0 +1,90 @@
+//! Stands for an input of an engine's operator and gives out rows that come from elsewhere, once.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::SchemaRef;
+use datafusion_common::tree_node::TreeNodeRecursion;
+use datafusion_common::{Result, internal_err};
+use datafusion_execution::{SendableRecordBatchStream, TaskContext};
+use datafusion_physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion_physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion_physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+
+/// See the [module](self).
+pub(super) struct GivenExec {
+    properties: Arc<PlanProperties>,
+    /// The plan that makes the rows; a join looks there for who uses its filter.
+    maker: Option<Arc<dyn ExecutionPlan>>,
+    rows: Mutex<Option<SendableRecordBatchStream>>,
+}
+
+impl GivenExec {
+    /// An input of `rows`, which `maker` makes.
+    pub(super) fn over(
+        rows: SendableRecordBatchStream,
+        maker: Option<Arc<dyn ExecutionPlan>>,
+    ) -> Arc<dyn ExecutionPlan> {
+        let schema: SchemaRef = rows.schema();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Arc::new(Self { properties: Arc::new(properties), maker, rows: Mutex::new(Some(rows)) })
+    }
+}
+
+impl fmt::Debug for GivenExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GivenExec").finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for GivenExec {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GivenExec")
+    }
+}
+
+impl ExecutionPlan for GivenExec {
+    fn name(&self) -> &'static str {
+        "GivenExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.maker.iter().collect()
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        _partition: usize,
+        _task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        match self.rows.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(rows) => Ok(rows),
+            None => internal_err!("an input that is given once was read twice"),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Batches of an input that are held in memory as long as there is room.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion_common::Result;
+use datafusion_common::utils::memory::RecordBatchMemoryCounter;
+use datafusion_execution::SendableRecordBatchStream;
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion_physical_plan::memory::MemoryStream;
+use futures::StreamExt;
+
+/// See the [module](self).
+pub(super) struct Held {
+    batches: Vec<RecordBatch>,
+    counter: RecordBatchMemoryCounter,
+    bytes: usize,
+    bytes_max: usize,
+    memory: MemoryReservation,
+}
+
+impl Held {
+    /// Nothing yet, and at most `bytes_max` of `pool`.
+    pub(super) fn new(pool: &Arc<dyn MemoryPool>, bytes_max: usize) -> Self {
+        Self {
+            batches: Vec::new(),
+            counter: RecordBatchMemoryCounter::new(),
+            bytes: 0,
+            bytes_max,
+            memory: MemoryConsumer::new("rows held in memory").register(pool),
+        }
+    }
+
+    /// Takes all of `input`, if there is room: whether there was. The batch with which it was full is held too.
+    pub(super) async fn fill(&mut self, input: &mut SendableRecordBatchStream) -> Result<bool> {
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            let bytes = self.counter.count_batch(&batch);
+            let fits = self.bytes.saturating_add(bytes) <= self.bytes_max;
+            self.bytes = self.bytes.saturating_add(bytes);
+            // One batch at most beyond, and it is put aside next.
+            self.memory.grow(bytes);
+            self.batches.push(batch);
+            if !fits {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same rows again.
+    pub(super) fn stream(&self, schema: SchemaRef) -> Result<SendableRecordBatchStream> {
+        Ok(Box::pin(MemoryStream::try_new(self.batches.clone(), schema, None)?))
+    }
+
+    /// Counts nothing as held, for as long as somebody else counts the same batches.
+    pub(super) fn uncount(&self) {
+        self.memory.free();
+    }
+
+    /// Counts them again.
+    pub(super) fn count_again(&self) {
+        self.memory.resize(self.bytes);
+    }
+
+    /// The batches, which are the taker's to count from now on.
+    pub(super) fn take(&mut self) -> Vec<RecordBatch> {
+        self.memory.free();
+        self.counter = RecordBatchMemoryCounter::new();
+        self.bytes = 0;
+        std::mem::take(&mut self.batches)
+    }
+}

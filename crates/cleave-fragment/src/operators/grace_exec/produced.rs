@@ -1,0 +1,68 @@
+//! Rows that an asynchronous function hands out as it makes them, as a stream.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion_common::{DataFusionError, Result};
+use datafusion_execution::SendableRecordBatchStream;
+use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
+use tokio::sync::mpsc;
+
+/// Takes rows, one batch at a time: waits until the one before is wanted.
+#[derive(Debug)]
+pub(super) struct Out(mpsc::Sender<RecordBatch>);
+
+impl Out {
+    /// Hands `batch` out.
+    pub(super) async fn push(&self, batch: RecordBatch) {
+        // Who does not listen any more drops the function too.
+        drop(self.0.send(batch).await);
+    }
+}
+
+/// The rows that `make` hands out, then its error, if it ends with one. It works only while it is asked for rows, on
+/// whose thread asks.
+pub(super) fn produced<F>(
+    schema: SchemaRef,
+    make: impl FnOnce(Out) -> F,
+) -> SendableRecordBatchStream
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let (out, rows) = mpsc::channel(1);
+    let work = Some(make(Out(out)).boxed());
+    Box::pin(RecordBatchStreamAdapter::new(schema, Produced { work, rows, failed: None }))
+}
+
+struct Produced {
+    work: Option<BoxFuture<'static, Result<()>>>,
+    rows: mpsc::Receiver<RecordBatch>,
+    failed: Option<DataFusionError>,
+}
+
+impl Stream for Produced {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let Poll::Ready(Some(batch)) = this.rows.poll_recv(context) {
+            return Poll::Ready(Some(Ok(batch)));
+        }
+        if let Some(work) = &mut this.work
+            && let Poll::Ready(outcome) = work.poll_unpin(context)
+        {
+            this.work = None;
+            this.failed = outcome.err();
+        }
+        match this.rows.poll_recv(context) {
+            Poll::Ready(Some(batch)) => Poll::Ready(Some(Ok(batch))),
+            // Nobody can hand out any more: the work is done.
+            Poll::Ready(None) => Poll::Ready(this.failed.take().map(Err)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
