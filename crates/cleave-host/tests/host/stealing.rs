@@ -106,6 +106,24 @@ async fn build_sides_that_do_not_fit_on_the_host_leave_everything_to_the_device(
     assert!(plan.contains("  host took nothing: "), "{plan}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_outgrows_its_memory_is_finished_whoever_has_begun() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = two_tables(outside.path()).await;
+    let sql = "SELECT count(*), sum(a.id), max(b.note) FROM many a JOIN many b ON a.note = b.note";
+    run(&mut session, "SET split = h1; SET device_memory = '1MB'").await;
+    for device_spill in ["0B", "256MB"] {
+        for stealing in ["always", "on", "off"] {
+            run(&mut session, &format!("SET device_spill = '{device_spill}'")).await;
+            run(&mut session, &format!("SET stealing = {stealing}")).await;
+            database.buffer_pool().clear();
+            let found = row(&mut session, sql).await;
+            assert_eq!(found, expected_of_self_join(), "{device_spill}, stealing {stealing}");
+        }
+    }
+    assert_no_leak(&database);
+}
+
 /// Every note occurs once.
 fn expected_of_self_join() -> String {
     let count: i64 = 60_000;
