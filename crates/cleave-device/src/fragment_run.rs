@@ -23,6 +23,7 @@ use cleave_fragment::command::{
 };
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::{SlotForm, SlotSender};
+use cleave_fragment::strip::Strip;
 use cleave_media::{Extent, Stopwatch};
 use datafusion_execution::TaskContext;
 use tokio::sync::{Notify, watch};
@@ -40,6 +41,8 @@ pub(crate) struct FragmentRun {
     form: SlotForm,
     /// Where it may write.
     reserved: Vec<Extent>,
+    /// Since it was asked for.
+    clock: Stopwatch,
     /// The morsels that stream through it, by the number of their input.
     streamed: OnceLock<(u32, Arc<MorselList>)>,
     /// Where its scans take filters while it runs; gone when nothing works for it any more.
@@ -71,6 +74,8 @@ struct Ring {
     copies_waiting: u32,
     stall_since: Option<Stopwatch>,
     stall: Duration,
+    /// When that was.
+    stalls: Strip,
 }
 
 /// The inputs of a run whose scans take filters while it goes on.
@@ -82,12 +87,13 @@ pub(crate) struct FedInputs {
 }
 
 /// What a run put out, for its report.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct RunOutput {
     pub(crate) rows: u64,
     pub(crate) slots: u64,
     pub(crate) slot_bytes: u64,
     pub(crate) stall: Duration,
+    pub(crate) stalls: Strip,
 }
 
 impl FragmentRun {
@@ -100,6 +106,7 @@ impl FragmentRun {
             memory_bytes,
             form: sink.form(),
             reserved: request.reserved.clone(),
+            clock: Stopwatch::start(),
             streamed: OnceLock::new(),
             fed: OnceLock::new(),
             ring: Mutex::new(Ring { sink: Some(sink), ..Ring::default() }),
@@ -122,6 +129,11 @@ impl FragmentRun {
         let own = self.reserved.iter().find(overlaps).copied();
         // Told of its end is enough: that comes when nothing works for it any more.
         own.filter(|_| !*self.still.borrow() && self.lock().outcome.is_none())
+    }
+
+    /// The time since it was asked for.
+    pub(crate) fn clock(&self) -> &Stopwatch {
+        &self.clock
     }
 
     /// How its slots are handed over.
@@ -176,7 +188,7 @@ impl FragmentRun {
                 let mut ring = self.lock();
                 if ring.has_room(self.slot_count, self.ring_bytes) {
                     if waited {
-                        ring.copy_goes_on();
+                        ring.copy_goes_on(self.clock.elapsed());
                     }
                     ring.push(row_count, bytes, payload);
                     return;
@@ -198,6 +210,7 @@ impl FragmentRun {
             slots: ring.next_number,
             slot_bytes: ring.slot_bytes,
             stall: ring.stall,
+            stalls: ring.stalls.clone(),
         }
     }
 
@@ -408,12 +421,14 @@ impl Ring {
         }
     }
 
-    fn copy_goes_on(&mut self) {
+    fn copy_goes_on(&mut self, now: Duration) {
         self.copies_waiting = self.copies_waiting.saturating_sub(1);
         if self.copies_waiting == 0
             && let Some(since) = self.stall_since.take()
         {
-            self.stall += since.elapsed();
+            let stalled = since.elapsed();
+            self.stall += stalled;
+            self.stalls.add_span(now.saturating_sub(stalled), now);
         }
     }
 }

@@ -105,6 +105,8 @@ fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
         peak_memory_bytes: work.budget.peak_bytes() as u64,
         copies: work.copies,
         kept: work.run.kept(),
+        worked: work.cpu.strip(),
+        stalled: output.stalls,
         operators: operator_metrics(&work.plan),
     }
 }

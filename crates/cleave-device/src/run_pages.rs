@@ -1,12 +1,15 @@
 //! The pages of one run: local media, read on threads that may wait, every byte counted (rule 34).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cleave_fragment::strip::Strip;
 use cleave_fragment::waiting::spawn_blocking_on;
-use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, thread_cpu_time};
+use cleave_media::{
+    AlignedBuffer, BlockAddress, Extent, Media, MediaError, Stopwatch, thread_cpu_time,
+};
 use cleave_store::{
     MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
 };
@@ -15,22 +18,42 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
 /// CPU time of all threads that work for one run.
-#[derive(Debug, Default)]
-pub(crate) struct CpuTime(AtomicU64);
+#[derive(Debug)]
+pub(crate) struct CpuTime {
+    total_ns: AtomicU64,
+    clock: Stopwatch,
+    strip: Mutex<Strip>,
+}
 
 impl CpuTime {
+    /// None yet; `clock` says when some is.
+    pub(crate) fn by(clock: Stopwatch) -> Self {
+        Self { total_ns: AtomicU64::new(0), clock, strip: Mutex::default() }
+    }
+
     /// Runs `work` and adds the CPU time that this thread spends on it.
     pub(crate) fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = thread_cpu_time();
         let result = work();
         let spent = thread_cpu_time().saturating_sub(before);
-        self.0.fetch_add(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let spent_ns = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        self.total_ns.fetch_add(spent_ns, Ordering::Relaxed);
+        self.lock().add(self.clock.elapsed(), spent_ns);
         result
     }
 
     /// The time so far.
     pub(crate) fn total(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        Duration::from_nanos(self.total_ns.load(Ordering::Relaxed))
+    }
+
+    /// When it was spent.
+    pub(crate) fn strip(&self) -> Strip {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Strip> {
+        self.strip.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -38,6 +38,7 @@ pub mod page_sink;
 pub mod profile;
 pub mod read_ahead;
 pub mod spill_space;
+pub mod strip;
 pub mod waiting;
 
 pub use codec::{build_id, decode_fragment, encode_fragment, reserve_plan};

@@ -10,6 +10,10 @@ fn extent(start: u64, block_count: u32) -> Extent {
     Extent { start: BlockAddress(start), block_count }
 }
 
+fn cpu() -> Arc<CpuTime> {
+    Arc::new(CpuTime::by(cleave_media::Stopwatch::start()))
+}
+
 fn page(number: u32, blocks: usize) -> EncodedPage {
     EncodedPage {
         page: number,
@@ -28,7 +32,7 @@ async fn pages_lie_one_behind_the_other_and_never_in_two_extents() {
     let media = Arc::new(Memory::new());
     media.grow_to(100).unwrap();
     let reserved = [extent(10, 5), extent(50, 4)];
-    let pages = ReservedPages::new(media, Handle::current(), Arc::default(), &reserved);
+    let pages = ReservedPages::new(media, Handle::current(), cpu(), &reserved);
     for (number, blocks, expected) in [(0, 2, 10), (1, 2, 12), (2, 3, 50), (3, 1, 53)] {
         let placed = pages.push(page(number, blocks)).await.unwrap();
         assert_eq!((placed.page, placed.extent.start.0), (number, expected));
@@ -42,7 +46,7 @@ async fn pages_lie_one_behind_the_other_and_never_in_two_extents() {
 async fn a_write_that_fails_is_told() {
     // Media that has not grown.
     let media = Arc::new(Memory::new());
-    let pages = ReservedPages::new(media, Handle::current(), Arc::default(), &[extent(0, 9)]);
+    let pages = ReservedPages::new(media, Handle::current(), cpu(), &[extent(0, 9)]);
     pages.push(page(0, 1)).await.unwrap();
     let error = pages.finish().await.unwrap_err();
     assert!(matches!(error.find_root(), DataFusionError::External(_)), "{error}");
@@ -53,7 +57,7 @@ async fn blocks_that_were_put_aside_and_given_back_are_taken_again_with_their_ne
     let media = Arc::new(Memory::new());
     media.grow_to(100).unwrap();
     let reserved = [extent(10, 5), extent(50, 4)];
-    let pages = ReservedPages::new(media, Handle::current(), Arc::default(), &reserved);
+    let pages = ReservedPages::new(media, Handle::current(), cpu(), &reserved);
     let put = |blocks: usize, byte: u8| {
         let mut bytes = AlignedBuffer::zeroed(blocks * cleave_media::BLOCK_SIZE);
         bytes.fill(byte);

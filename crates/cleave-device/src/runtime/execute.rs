@@ -151,7 +151,7 @@ impl Runtime {
         let threads = &self.threads.fragments.handle;
         let limit_bytes = usize::try_from(request.memory_bytes).unwrap_or(usize::MAX);
         let budget = Arc::new(MemoryBudget::new(limit_bytes));
-        let cpu = Arc::new(CpuTime::default());
+        let cpu = Arc::new(CpuTime::by(run.clock().clone()));
         let counters = Arc::new(FragmentCounters::default());
         let pages = Arc::new(RunPages::new(
             Arc::clone(&self.media),

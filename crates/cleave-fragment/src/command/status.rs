@@ -9,6 +9,8 @@ use datafusion_physical_plan::metrics::{
     Count, Gauge, Label, Metric, MetricValue, MetricsSet, Time,
 };
 
+use crate::strip::Strip;
+
 /// Why a device did not do what it was asked to, as a status and never as a dropped connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -148,6 +150,10 @@ pub struct RunReport {
     pub copies: u32,
     /// Morsels that it kept of the input that streams, from the front: the last answer to revoke (rule 11).
     pub kept: u32,
+    /// CPU time of its threads, in nanoseconds, from when it was asked for.
+    pub worked: Strip,
+    /// Time during which at least one copy waited for the host, likewise.
+    pub stalled: Strip,
     /// Metrics of its operators.
     pub operators: Vec<OperatorMetric>,
 }

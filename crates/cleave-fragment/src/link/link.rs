@@ -356,6 +356,8 @@ pub struct RunStream {
     report: Option<Box<RunReport>>,
     ended: bool,
     waited: Duration,
+    /// Bytes of the slots that were handed out.
+    slot_bytes: u64,
 }
 
 /// What a link knows of a run when it makes its [`RunStream`].
@@ -390,6 +392,7 @@ impl RunStream {
             report: None,
             ended: false,
             waited: Duration::ZERO,
+            slot_bytes: 0,
         }
     }
 
@@ -434,6 +437,11 @@ impl RunStream {
     /// Time that the host has waited for slots.
     pub fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// Bytes of the slots that were handed out, as they crossed.
+    pub fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
     }
 
     /// The number of the slot that comes next.
@@ -488,6 +496,7 @@ impl RunStream {
             }
         };
         self.next_slot += 1;
+        self.slot_bytes = self.slot_bytes.saturating_add(bytes);
         self.untold_bytes = self.untold_bytes.saturating_add(bytes);
         if self.next_slot - self.told >= self.tell_every || self.untold_bytes >= self.tell_bytes {
             self.control.consumed(self.next_slot);

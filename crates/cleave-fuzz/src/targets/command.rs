@@ -27,6 +27,7 @@ use cleave_fragment::command::{
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
+use cleave_fragment::strip::Strip;
 use cleave_fragment::{
     IndexInput, IndexPages, Lease, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift,
 };
@@ -389,6 +390,8 @@ fn report() -> RunReport {
         peak_memory_bytes: 11,
         copies: 12,
         kept: 13,
+        worked: Strip::new(Duration::from_millis(2), vec![5, 6]).unwrap_or_default(),
+        stalled: Strip::default(),
         operators: vec![OperatorMetric {
             node: 0,
             name: "output_rows".into(),

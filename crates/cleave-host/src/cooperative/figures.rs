@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cleave_fragment::command::RunReport;
 use cleave_fragment::link::AttachMode;
+use cleave_fragment::strip::Strip;
 
 use crate::buffer_pool::PoolStatus;
 
@@ -33,6 +34,8 @@ pub struct FragmentFigures {
     pub fragment_bytes: usize,
     /// Rows that came over the cut, or from the host's own part.
     pub rows: u64,
+    /// What the host saw of it; what the device did is in its report.
+    pub timeline: HostTimeline,
     /// Filters that the device took while it ran.
     pub filters_fed: u64,
     /// Morsels of the device's that the host took, and of how many.
@@ -43,6 +46,16 @@ pub struct FragmentFigures {
     pub left_alone: Option<String>,
     /// Time that the host waited for slots.
     pub waited: Duration,
+}
+
+/// What the host saw of a run, from when it asked for it: when it waited for rows of it, in nanoseconds, and how many bytes of
+/// slots it then had.
+#[derive(Debug, Clone, Default)]
+pub struct HostTimeline {
+    /// Waiting.
+    pub waited: Strip,
+    /// Bytes.
+    pub arrived: Strip,
 }
 
 /// Collects the figures of a statement's fragments.

@@ -31,6 +31,7 @@ use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Exe
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
+use cleave_media::Stopwatch;
 use cleave_plan::split::FragmentPlan;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -51,7 +52,7 @@ use futures::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::feeding::{Feeding, OpenFilters};
-use super::figures::FragmentFigures;
+use super::figures::{FragmentFigures, HostTimeline};
 use super::prepared_fragment::PreparedFragment;
 use super::shared_run::{Begin, Failure, SharedRun};
 use super::spill_space::DeviceRun;
@@ -289,6 +290,7 @@ impl FragmentExec {
             pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
             fragment_bytes: prepared.bytes.len(),
             rows: 0,
+            timeline: HostTimeline::default(),
             filters_fed: 0,
             stolen: (0, 0),
             stolen_rows: 0,
@@ -343,6 +345,7 @@ impl FragmentExec {
         };
         let link = device.link().await.map_err(external)?;
         let spill = (&prepared.plan, settings.device_spill_bytes);
+        let clock = Stopwatch::start();
         match DeviceRun::begin(device, &link, request, spill).await {
             Ok(stream) => {
                 let run = stream.header();
@@ -353,7 +356,7 @@ impl FragmentExec {
                 });
                 let device = Arc::clone(device);
                 let feeding = Feeding::new(device, Arc::clone(&link), run, &prepared.open);
-                let run = Box::new(SharedRun::new(stream, feeding, helper.flatten()));
+                let run = Box::new(SharedRun::new(stream, feeding, helper.flatten(), clock));
                 Ok(Run::OnDevice { link, run, figures })
             }
             Err(error) if is_refusal(&error) => {

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use cleave_fragment::link::LinkError;
+use cleave_media::Stopwatch;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
@@ -20,7 +21,7 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use super::feeding::Feeding;
-use super::figures::FragmentFigures;
+use super::figures::{FragmentFigures, HostTimeline};
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
 
@@ -35,6 +36,11 @@ pub(super) struct SharedRun {
     device_is_over: bool,
     feeding: Feeding,
     helper: Option<Helper>,
+    /// Since the run was asked for.
+    clock: Stopwatch,
+    timeline: HostTimeline,
+    /// Bytes of slots that are in the timeline.
+    slot_bytes: u64,
 }
 
 /// The host's own part.
@@ -61,16 +67,37 @@ impl SharedRun {
         stream: DeviceRun,
         feeding: Feeding,
         helper: Option<(Arc<Stealing>, Begin)>,
+        clock: Stopwatch,
     ) -> Self {
         let helper = helper.map(|(stealing, begin)| {
             let rows = Some(rows(Arc::clone(&stealing), Arc::clone(&begin)));
             Helper { stealing, begin, rows, row_count: 0, given_up: None }
         });
-        Self { stream: Box::new(stream), device_rows: 0, device_is_over: false, feeding, helper }
+        Self {
+            stream: Box::new(stream),
+            device_rows: 0,
+            device_is_over: false,
+            feeding,
+            helper,
+            clock,
+            timeline: HostTimeline::default(),
+            slot_bytes: 0,
+        }
     }
 
     /// The next rows, the device's or the host's own.
     pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        let asked = self.clock.elapsed();
+        let next = self.wait_for_next().await;
+        let now = self.clock.elapsed();
+        self.timeline.waited.add_span(asked, now);
+        let slot_bytes = self.stream.slot_bytes();
+        self.timeline.arrived.add(now, slot_bytes.saturating_sub(self.slot_bytes));
+        self.slot_bytes = slot_bytes;
+        next
+    }
+
+    async fn wait_for_next(&mut self) -> Result<Option<RecordBatch>, Failure> {
         if !self.device_is_over {
             self.feeding.look();
         }
@@ -163,6 +190,7 @@ impl SharedRun {
     pub(super) fn tell(&self, figures: &mut FragmentFigures) {
         figures.waited = self.stream.waited();
         figures.report = self.stream.report().cloned();
+        figures.timeline = self.timeline.clone();
         figures.filters_fed = self.feeding.sent_count();
         if let Some(helper) = &self.helper {
             figures.stolen = (helper.stealing.taken_count(), helper.stealing.morsel_count());

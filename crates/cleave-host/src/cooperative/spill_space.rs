@@ -118,6 +118,15 @@ impl DeviceRun {
             }
     }
 
+    /// Bytes of the present run's slots that were handed out.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        match &self.run {
+            Run::Plain(stream) => stream.slot_bytes(),
+            Run::WithSpace(run) => run.slot_bytes(),
+            Run::Over => 0,
+        }
+    }
+
     /// Begins a run with space, or more of it, over the same morsels, in the place of one that ended with `error`.
     ///
     /// # Errors

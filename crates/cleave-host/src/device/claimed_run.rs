@@ -75,6 +75,11 @@ impl ClaimedRun {
         self.stream.as_ref().map_or(Duration::ZERO, |stream| stream.waited())
     }
 
+    /// As [`RunStream::slot_bytes`].
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        self.stream.as_ref().map_or(0, |stream| stream.slot_bytes())
+    }
+
     fn stands_still(&mut self) {
         if let Some((claim, under_way)) = self.space.take() {
             claim.finish_write(false);

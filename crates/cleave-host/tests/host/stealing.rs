@@ -79,6 +79,11 @@ async fn rows_are_the_same_however_morsels_are_shared() {
                     let plan =
                         rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
                     let took = plan.contains("  host took: ");
+                    for what in
+                        ["host waited: |", "device worked: |", "device stalled: |", "link: |"]
+                    {
+                        assert!(plan.contains(&format!("  timeline, {what}")), "{what}: {plan}");
+                    }
                     assert!(stealing == "always" || !took, "{sql}: {plan}");
                     has_shared |= took;
                 }

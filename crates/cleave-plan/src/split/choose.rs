@@ -120,16 +120,19 @@ fn by_the_paper(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
     }
 }
 
-/// What is predicted of all candidates of `plan`, of which `chosen` is forced.
+/// What is predicted of all candidates of `plan`, of which one with the cuts of `chosen` is forced: `ndp` may be known as the
+/// last `hk`.
 pub(super) fn price(
     plan: &NumberedPlan,
-    chosen: Split,
+    chosen: &Candidate,
     context: &dyn CutContext,
 ) -> Vec<PricedSplit> {
     let pricing = Pricing::new(plan, context);
-    let priced = candidates(plan, context).into_iter().map(|candidate| {
+    let found = candidates(plan, context);
+    let place = found.iter().position(|candidate| candidate.roots == chosen.roots);
+    let priced = found.into_iter().enumerate().map(|(number, candidate)| {
         let Priced { candidate, prediction } = pricing.price(candidate);
-        PricedSplit { split: candidate.split, prediction, is_chosen: candidate.split == chosen }
+        PricedSplit { split: candidate.split, prediction, is_chosen: Some(number) == place }
     });
     priced.collect()
 }

@@ -210,8 +210,9 @@ pub fn place_cuts(
                 operator,
                 reason,
             };
-            let priced = if price_all { price(&plan, forced, context) } else { Vec::new() };
-            (found.map_err(refused)?, priced)
+            let found = found.map_err(refused)?;
+            let priced = if price_all { price(&plan, &found, context) } else { Vec::new() };
+            (found, priced)
         }
     };
     let reason = match split {

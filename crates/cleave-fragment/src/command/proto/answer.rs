@@ -17,6 +17,7 @@ use crate::command::wire::{Frame, FrameKind, PART_COUNT_MAX};
 use crate::field_count::count_fields;
 use crate::morsel::Lease;
 use crate::profile::proto::{SideProto, side_from_proto, side_to_proto};
+use crate::strip::Strip;
 
 #[derive(Clone, PartialEq, Message)]
 struct ReplyProto {
@@ -181,6 +182,18 @@ struct ReportProto {
     operators: Vec<OperatorMetricProto>,
     #[prost(uint32, tag = "14")]
     kept: u32,
+    #[prost(message, optional, tag = "15")]
+    worked: Option<StripProto>,
+    #[prost(message, optional, tag = "16")]
+    stalled: Option<StripProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StripProto {
+    #[prost(uint64, tag = "1")]
+    width_ns: u64,
+    #[prost(uint64, repeated, tag = "2")]
+    amounts: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -193,6 +206,17 @@ struct OperatorMetricProto {
     value: u64,
     #[prost(uint32, tag = "4")]
     kind: u32,
+}
+
+fn strip_to_proto(strip: &Strip) -> StripProto {
+    let width_ns = u64::try_from(strip.width().as_nanos()).unwrap_or(u64::MAX);
+    StripProto { width_ns, amounts: strip.amounts().to_vec() }
+}
+
+fn strip_from_proto(strip: Option<StripProto>) -> Decoded<Strip> {
+    let strip = strip.ok_or(MalformedMessage::Field("strip"))?;
+    Strip::new(Duration::from_nanos(strip.width_ns), strip.amounts)
+        .ok_or(MalformedMessage::Field("strip: columns of no width, or too many"))
 }
 
 fn owner_from_proto(owner: OwnershipProto) -> Decoded<Ownership> {
@@ -380,6 +404,8 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
         peak_memory_bytes: report.peak_memory_bytes,
         copies: report.copies,
         kept: report.kept,
+        worked: Some(strip_to_proto(&report.worked)),
+        stalled: Some(strip_to_proto(&report.stalled)),
         operators: report
             .operators
             .into_iter()
@@ -422,6 +448,8 @@ pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
         peak_memory_bytes: message.peak_memory_bytes,
         copies: message.copies,
         kept: message.kept,
+        worked: strip_from_proto(message.worked)?,
+        stalled: strip_from_proto(message.stalled)?,
         operators: operators.collect::<Decoded<_>>()?,
     })
 }

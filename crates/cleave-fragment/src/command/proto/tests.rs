@@ -15,6 +15,7 @@ use crate::command::status::{
     RunStatus,
 };
 use crate::profile::SideProfile;
+use crate::strip::Strip;
 
 fn header() -> CommandHeader {
     CommandHeader {
@@ -284,6 +285,8 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         peak_memory_bytes: 11,
         copies: 12,
         kept: 7,
+        worked: Strip::new(Duration::from_millis(2), vec![5, 6]).unwrap_or_default(),
+        stalled: Strip::default(),
         operators: (0..)
             .zip(kinds)
             .map(|(node, kind)| OperatorMetric { node, name: "name".into(), value: 3, kind })

@@ -1,5 +1,7 @@
 //! EXPLAIN: the plan with its cuts, why each lies where it does, and, with ANALYZE, what was measured.
 
+mod timeline;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -340,6 +342,7 @@ fn fragment_lines(
         lines.extend(report_lines(report));
     }
     lines.push(line("host waited", time(fragment.waited)));
+    lines.extend(timeline::lines(fragment));
     lines
 }
 
