@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, Int64Array, RecordBatch};
+use arrow::array::{AsArray, Int64Array, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Int64Type};
 use cleave_media::{BlockAddress, SplitMix64, Stopwatch};
@@ -34,7 +34,7 @@ const ROUNDS: usize = 9;
 fn main() {
     let mut random = SplitMix64::new(1);
     let mut below = |range: u64| random.below(range).cast_signed();
-    let mut rows = |rule: &mut dyn FnMut(i64) -> i64| (0..ROWS).map(rule).collect::<Vec<i64>>();
+    let rows = |rule: &mut dyn FnMut(i64) -> i64| (0..ROWS).map(rule).collect::<Vec<i64>>();
     let narrow = rows(&mut |_| below(250_000));
     let wide = rows(&mut |_| below(1 << 40));
     let columns = [
