@@ -258,7 +258,7 @@ proptest! {
 
 #[test]
 fn a_part_that_does_not_fit_is_divided_again() {
-    let left = rows("l", 60_000, |row| Some(row));
+    let left = rows("l", 60_000, Some);
     let right = rows("r", 3_000, |row| Some(row * 7));
     let case =
         Case { join_type: JoinType::Full, nulls: NullEquality::NullEqualsNothing, filter: None };
