@@ -202,7 +202,7 @@ fn oracle(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
 }
 
 #[test]
-fn joins_of_all_types_give_the_engines_rows_in_a_tenth_of_the_memory() {
+fn joins_of_all_types_give_the_engines_rows_in_too_little_memory() {
     let left = rows("l", 12_000, skewed);
     let right = rows("r", 9_000, |row| skewed(row).map(|key| key + 3));
     for join_type in JOIN_TYPES {
