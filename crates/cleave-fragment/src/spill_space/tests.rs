@@ -45,13 +45,13 @@ fn whole(run: &Arc<SpillRun>) -> Result<RecordBatch> {
 fn runs_come_back_in_order_as_often_as_they_are_read_and_give_their_blocks_back() {
     let space = MemorySpace::new(1000);
     let (mut writer, figures) = writer(&space, 2, 8192);
-    for number in 0..40 {
-        block_on(writer.push(number % 2, batch(100 * number as i32, 100))).unwrap();
+    for (number, part) in (0..40).zip([0, 1].into_iter().cycle()) {
+        block_on(writer.push(part, batch(100 * number, 100))).unwrap();
     }
     let runs = block_on(writer.finish()).unwrap();
-    for (part, run) in runs.iter().enumerate() {
+    for (part, run) in (0..).zip(&runs) {
         let expected: Vec<RecordBatch> =
-            (0..40).filter(|n| n % 2 == part as i32).map(|n| batch(100 * n, 100)).collect();
+            (0..40).filter(|n| n % 2 == part).map(|n| batch(100 * n, 100)).collect();
         let expected = concat_batches(&batch(0, 1).schema(), &expected).unwrap();
         for _ in 0..2 {
             assert_eq!(whole(run).unwrap(), expected);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cleave_host::{Database, RemoteDevice, Session};
+use tokio::task::JoinSet;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{batches, fresh, numbered, row, rows, run};
@@ -151,15 +152,16 @@ async fn a_query_that_is_given_up_gives_its_space_back() {
     let before = used(&database);
     let join = "SELECT a.id, b.note FROM many a JOIN many b ON a.note = b.note";
     let most = Arc::new(AtomicU64::new(0));
-    let watch = {
+    let mut watching = JoinSet::new();
+    {
         let (database, most) = (Arc::clone(&database), Arc::clone(&most));
-        tokio::spawn(async move {
+        watching.spawn(async move {
             loop {
                 most.fetch_max(used(&database).0, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-        })
-    };
+        });
+    }
     // At any time: before it is known that there is need of space, while rows are put aside, between two rows.
     for wait in (0..40).step_by(4) {
         let given_up = {
@@ -170,7 +172,7 @@ async fn a_query_that_is_given_up_gives_its_space_back() {
         drop(waited);
         reach(&database, before).await;
     }
-    watch.abort();
+    watching.shutdown().await;
     assert!(most.load(Ordering::Relaxed) > before.0, "space was taken, and given up with");
     assert_eq!(rows(&mut session, join).await.len(), 60000);
     reach(&database, before).await;
@@ -227,7 +229,8 @@ async fn space_on_a_device_that_is_lost_is_free_at_the_next_opening() {
     run(&mut session, "SET split = ndp; SET device_memory = '1MB'").await;
     // The ring holds a small part of them.
     run(&mut session, "SET slot_count = 2; SET slot_bytes = '16kB'").await;
-    let query = tokio::spawn(async move {
+    let mut queries = JoinSet::new();
+    let query = queries.spawn(async move {
         let join = "SELECT a.id, b.note, a.note || b.note FROM far a JOIN far b ON a.note = b.note";
         session.run(join).await.map(drop)
     });
@@ -239,7 +242,7 @@ async fn space_on_a_device_that_is_lost_is_free_at_the_next_opening() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(device.space().used_blocks > before && !query.is_finished());
     served.stop().await;
-    let error = query.await.unwrap().unwrap_err();
+    let error = queries.join_next().await.unwrap().unwrap().unwrap_err();
     assert_eq!(error.sqlstate(), "58030", "{error}");
     for _ in 0..1000 {
         if device.space().doubtful_blocks > 0 {

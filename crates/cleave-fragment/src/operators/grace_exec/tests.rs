@@ -202,7 +202,7 @@ fn oracle(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
 }
 
 #[test]
-fn joins_of_all_types_give_the_engines_rows_in_a_tenth_of_the_memory() {
+fn joins_of_all_types_give_the_engines_rows_in_too_little_memory() {
     let left = rows("l", 12_000, skewed);
     let right = rows("r", 9_000, |row| skewed(row).map(|key| key + 3));
     for join_type in JOIN_TYPES {
@@ -258,7 +258,7 @@ proptest! {
 
 #[test]
 fn a_part_that_does_not_fit_is_divided_again() {
-    let left = rows("l", 60_000, |row| Some(row));
+    let left = rows("l", 60_000, Some);
     let right = rows("r", 3_000, |row| Some(row * 7));
     let case =
         Case { join_type: JoinType::Full, nulls: NullEquality::NullEqualsNothing, filter: None };
