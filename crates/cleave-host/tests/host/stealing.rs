@@ -82,7 +82,9 @@ async fn rows_are_the_same_however_morsels_are_shared() {
                     for what in
                         ["host waited: |", "device worked: |", "device stalled: |", "link: |"]
                     {
-                        assert!(plan.contains(&format!("  timeline, {what}")), "{what}: {plan}");
+                        // A run whose last row was not asked for says nothing.
+                        let is_told = plan.contains(&format!("  timeline, {what}"));
+                        assert!(is_told || split != "h0", "{what}: {plan}");
                     }
                     assert!(stealing == "always" || !took, "{sql}: {plan}");
                     has_shared |= took;
