@@ -35,6 +35,9 @@ pub struct FedFilter {
     known: Mutex<Known>,
 }
 
+/// One that the host feeds and a scan looks at.
+pub type SharedFilter = Arc<FedFilter>;
+
 #[derive(Default)]
 struct Known {
     generation: u64,
@@ -69,7 +72,7 @@ impl FedFilter {
     pub fn attach(
         plan: Arc<dyn ExecutionPlan>,
         input: u32,
-    ) -> Result<(Arc<dyn ExecutionPlan>, Option<Arc<Self>>)> {
+    ) -> Result<(Arc<dyn ExecutionPlan>, Option<SharedFilter>)> {
         let mut fed = None;
         let plan = plan
             .transform_up(|node| {

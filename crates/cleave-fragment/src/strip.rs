@@ -44,7 +44,8 @@ impl Strip {
         self.column(until);
         let mut at = from;
         while at < until {
-            let end = self.width.saturating_mul(self.column(at) as u32 + 1);
+            let columns = u32::try_from(self.column(at) + 1).unwrap_or(u32::MAX);
+            let end = self.width.saturating_mul(columns);
             let part = end.min(until).saturating_sub(at).max(Duration::from_nanos(1));
             self.add(at, u64::try_from(part.as_nanos()).unwrap_or(u64::MAX));
             at += part;

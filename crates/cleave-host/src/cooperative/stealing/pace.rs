@@ -109,7 +109,9 @@ impl Pace {
             return if is_sooner { Step::Take(1) } else { wait(device_left_s / 2.0) };
         }
         let lease = (LEASE_S / host_s).ceil().max(1.0);
-        Step::Take(share.min(lease).min(left) as u32)
+        #[expect(clippy::cast_possible_truncation, reason = "no more than what is left, a u32")]
+        let count = share.min(lease).min(left) as u32;
+        Step::Take(count)
     }
 }
 

@@ -51,9 +51,11 @@ fn columns(count: usize, width: Duration) -> String {
 fn drawing(strip: &Strip, count: usize, full: f64) -> String {
     let shade = |column: usize| {
         let amount = strip.amounts().get(column).copied().unwrap_or(0) as f64;
-        let share = if full > 0.0 { (amount / full).clamp(0.0, 1.0) } else { 0.0 };
+        let share = if full > 0.0 { amount / full } else { 0.0 };
         // Anything at all is seen.
-        let place = (share * (SHADES.len() - 1) as f64).ceil() as usize;
+        let steps = SHADES.len() - 1;
+        let place = (1..=steps).find(|step| share <= *step as f64 / steps as f64);
+        let place = if amount > 0.0 && full > 0.0 { place.unwrap_or(steps) } else { 0 };
         SHADES.get(place).copied().unwrap_or(' ')
     };
     (0..count).map(shade).collect()
