@@ -6,6 +6,8 @@ The two baselines at equal silicon run host-only. What the device has of a core 
     equal        host H + D, device D, with which it serves pages: H + 2 D in all, so the baseline has more than the split
     free-disk    host H + D, device without a limit: a disk that serves pages at the link's rate and costs nothing
 
+A forced split is static: the host takes no morsels of its fragments. `auto` is as it comes, and takes them.
+
 A device with a small share serves pages slowly too, and then even `equal` flatters a split; `free-disk` does not.
 """
 
@@ -33,12 +35,12 @@ FREE_DISK = Way("free-disk", {"split": "host"}, host_has_both=True, device_is_fr
 AUTO = Way("auto", {"split": "auto"})
 BLK = Way("blk", {"stack": "blk"})
 NATIVE = Way("native", {"stack": "native"})
-NDP = Way("ndp", {"split": "ndp"})
+NDP = Way("ndp", {"split": "ndp", "stealing": "off"})
 BASELINES = [HOST, EQUAL, FREE_DISK]
 
 
 def forced(split):
-    return Way(split, {"split": split})
+    return Way(split, {"split": split, "stealing": "off"})
 
 
 def split_order(name):
