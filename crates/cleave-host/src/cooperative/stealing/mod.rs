@@ -166,13 +166,10 @@ impl Stealing {
     /// Waits until it pays that the host begins; false if it never will.
     pub(super) async fn begins(&self) -> bool {
         loop {
-            let (has_some, is_over) = {
-                let state = self.lock();
-                (!state.taken.is_empty(), state.over)
-            };
+            if self.taken_count() > 0 {
+                return true;
+            }
             match self.step() {
-                _ if has_some => return true,
-                _ if is_over => return false,
                 Step::Over => return false,
                 Step::Take(_) => return true,
                 Step::Wait(pause) => cleave_fragment::waiting::sleep(pause).await,
