@@ -325,6 +325,7 @@ pub const LIST: &[Setting] = &[
             }
         },
     },
+    fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     Setting {
         name: "stealing",
         description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \
@@ -343,7 +344,6 @@ pub const LIST: &[Setting] = &[
             }
         },
     },
-    fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     Setting {
         name: "threads",
         description: "Partitions of the host's half of a plan; 0: one a core",
