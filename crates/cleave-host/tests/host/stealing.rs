@@ -84,7 +84,8 @@ async fn rows_are_the_same_however_morsels_are_shared() {
                     {
                         // A run whose last row was not asked for says nothing.
                         let is_told = plan.contains(&format!("  timeline, {what}"));
-                        assert!(is_told || split != "h0", "{what}: {plan}");
+                        let is_heard = split == "h0" && !sql.contains("LIMIT");
+                        assert!(is_told || !is_heard, "{what}: {plan}");
                     }
                     assert!(stealing == "always" || !took, "{sql}: {plan}");
                     has_shared |= took;
