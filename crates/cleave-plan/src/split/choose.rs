@@ -4,7 +4,7 @@
 //! 1. The plan becomes a shape once; each candidate is a placement over it.
 //! 2. Of the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
 //!    pages where it was a fragment. What makes it better stays.
-//! 3. `host` is chosen unless another is better by [`MARGIN`], or [`MARGIN_SHARED`]: what is predicted is not that exact, and a statement that
+//! 3. `host` is chosen unless another is better by [`MARGIN`]: what is predicted is not that exact, and a statement that
 //!    is a little faster at best is not worth one that may be slower.
 
 use crate::cost::makespan::{predict, sharing};
@@ -21,8 +21,6 @@ use super::{CutContext, Leaves, Split};
 /// A split must be predicted to take at most this share of the host's time. Of 100 runs of six JOB queries the median
 /// prediction was off by 1.7 times.
 const MARGIN: f64 = 0.8;
-/// The same where the host takes morsels of every fragment once it is idle: a wrong choice then costs little.
-const MARGIN_SHARED: f64 = 0.95;
 /// Candidates that are bettered scan by scan.
 const BETTERED_COUNT: usize = 3;
 
@@ -68,7 +66,7 @@ pub(super) fn choose(plan: &NumberedPlan, context: &dyn CutContext) -> Choice {
     let chosen = match context.cost_strategy() {
         // Nothing crosses anything there, and nobody else computes.
         _ if context.shares_host() => 0,
-        CostStrategy::Makespan => soonest(&priced, &pricing),
+        CostStrategy::Makespan => soonest(&priced),
         CostStrategy::Paper => by_the_paper(&priced, &pricing),
     };
     let list = priced.iter().enumerate().map(|(place, one)| PricedSplit {
@@ -81,20 +79,13 @@ pub(super) fn choose(plan: &NumberedPlan, context: &dyn CutContext) -> Choice {
 }
 
 /// The place of the candidate that is done first, or of the host where none is clearly sooner.
-fn soonest(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
+fn soonest(priced: &[Priced]) -> usize {
     let finish = |place: &usize| priced[*place].prediction.finish;
     let best = (0..priced.len())
         .filter(|place| priced[*place].prediction.fits)
         .min_by(|a, b| finish(a).total_cmp(&finish(b)));
-    let margin = |place: &usize| {
-        let mut roots = priced[*place].candidate.roots.iter();
-        match roots.all(|root| pricing.is_shared(*root)) {
-            true => MARGIN_SHARED,
-            false => MARGIN,
-        }
-    };
     // The host's own split is the first.
-    best.filter(|best| finish(best) < margin(best) * finish(&0)).unwrap_or(0)
+    best.filter(|best| finish(best) < MARGIN * finish(&0)).unwrap_or(0)
 }
 
 /// The place of the candidate that the published equations take: they know the host's scans as pages only.
