@@ -65,6 +65,8 @@ pub struct Sharing {
     pub rows_link_s: f64,
     /// The link, for the pages of a host that does all of it.
     pub pages_link_s: f64,
+    /// Morsels in which it streams, none of which is divided.
+    pub morsels: f64,
 }
 
 impl Sharing {
@@ -76,7 +78,8 @@ impl Sharing {
         let spare_s = (self.device_s - self.rows_link_s).max(0.0);
         let by_link = spare_s / (spare_s + self.pages_link_s);
         let share = if self.pages_link_s > 0.0 { in_time.min(by_link) } else { in_time };
+        let taken = (share.clamp(0.0, 1.0) * self.morsels).floor();
         // Not where nothing streams.
-        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+        if taken.is_finite() && self.morsels >= 2.0 { taken / self.morsels } else { 0.0 }
     }
 }

@@ -371,6 +371,7 @@ impl<'a> Walk<'a> {
         Sharing {
             rows_link_s: link_s(node.rows * node.row_bytes),
             pages_link_s: link_s(alone.link_bytes),
+            morsels: streamed_pages(self.shape, node),
             host_before_s: alone.built_s,
             host_s: alone.finish_s - alone.built_s,
             device_before_s: inside.built_s,
@@ -482,6 +483,21 @@ impl<'a> Walk<'a> {
         self.clock_s += spilling_s;
         self.so_far.host_busy += spilling_s;
     }
+}
+
+/// Pages of the scan that streams through a node.
+fn streamed_pages(shape: &PlanShape, node: &ShapeNode) -> f64 {
+    let mut node = node;
+    for _ in &shape.nodes {
+        if let Work::Scan(scan) = &node.work {
+            return scan.pages;
+        }
+        match input(shape, node, node.inputs.len().saturating_sub(1)) {
+            Some(below) => node = below,
+            None => break,
+        }
+    }
+    0.0
 }
 
 /// Share of a scan's chunks that the host does not hold.

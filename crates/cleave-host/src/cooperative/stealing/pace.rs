@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn sharing(device_s: f64, host_s: f64) -> Sharing {
-        Sharing { host_s, device_s, ..Sharing::default() }
+        Sharing { host_s, device_s, morsels: 100.0, ..Sharing::default() }
     }
 
     fn seen(begun: u32, kept: u32, elapsed_s: f64) -> Seen {
