@@ -199,10 +199,15 @@ impl FragmentExec {
         loop {
             let (batch, figures) = match run {
                 Run::Waiting | Run::Over => return Ok(None),
-                Run::OnHost { stream, figures } => (stream.next().await.transpose()?, figures),
+                Run::OnHost { stream, figures } => {
+                    (self.up_to_limit(pass, stream.next().await.transpose()?), figures)
+                }
                 Run::OnDevice { link, run: shared, figures } => match shared.next().await {
                     Ok(batch) => {
-                        shared.tell(figures);
+                        let batch = self.up_to_limit(pass, batch);
+                        if batch.is_none() {
+                            shared.tell(figures);
+                        }
                         (batch, figures)
                     }
                     Err(Failure::Host(error)) => return Err(error),
@@ -221,26 +226,20 @@ impl FragmentExec {
                     Err(Failure::Device(error)) => return Err(self.fault(part, link, error).await),
                 },
             };
-            return Ok(self.count(pass, batch, figures));
+            match &batch {
+                Some(batch) => figures.rows += batch.num_rows() as u64,
+                None => self.file(figures),
+            }
+            return Ok(batch);
         }
     }
 
-    /// Counts what is given out, cuts it at the limit, and files the figures at the end.
-    fn count(
-        &self,
-        pass: &Pass,
-        batch: Option<RecordBatch>,
-        figures: &mut FragmentFigures,
-    ) -> Option<RecordBatch> {
-        let batch = batch.and_then(|batch| {
+    /// `batch` as far as its rows may still be given out.
+    fn up_to_limit(&self, pass: &Pass, batch: Option<RecordBatch>) -> Option<RecordBatch> {
+        batch.and_then(|batch| {
             let left = pass.take(batch.num_rows(), self.fragment.fetch);
             (left > 0 || batch.num_rows() == 0).then(|| batch.slice(0, left))
-        });
-        match &batch {
-            Some(batch) => figures.rows += batch.num_rows() as u64,
-            None => self.file(figures),
-        }
-        batch
+        })
     }
 
     fn file(&self, figures: &FragmentFigures) {
@@ -325,13 +324,15 @@ impl FragmentExec {
                 narrowings.extend(narrowing.for_scan(&scan, morsels)?);
             }
         }
+        let streamed =
+            if shares { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
         let numbers = inputs.iter().map(|(number, _)| *number);
         let request = Execute {
             header: device.next_run(),
             build: build_id(),
             fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
-            inputs: numbers.zip(morsels.iter().cloned()).collect(),
+            inputs: numbers.zip(morsels).collect(),
             copies: u32::from(!self.fragment.may_run_as_copies),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
@@ -349,7 +350,6 @@ impl FragmentExec {
         match DeviceRun::begin(device, &link, request, spill).await {
             Ok(stream) => {
                 let run = stream.header();
-                let streamed = morsels.pop().unwrap_or_default();
                 let shares = shares && !stream.has_space();
                 let helper = shares.then(|| {
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)

@@ -47,10 +47,9 @@ struct Priced {
     prediction: Prediction,
 }
 
-/// Chooses among all candidates of `plan`.
-pub(super) fn choose(plan: &NumberedPlan, context: &dyn CutContext) -> Choice {
-    let found = candidates(plan, context);
-    let pricing = Pricing::new(plan, context);
+/// Chooses among all candidates of a plan.
+pub(super) fn choose(pricing: &Pricing<'_>, context: &dyn CutContext) -> Choice {
+    let found = candidates(pricing.plan, context);
     let mut priced: Vec<Priced> = found.into_iter().map(|c| pricing.price(c)).collect();
     let mut order: Vec<usize> = (0..priced.len()).collect();
     order.sort_by(|a, b| priced[*a].prediction.finish.total_cmp(&priced[*b].prediction.finish));
@@ -67,7 +66,7 @@ pub(super) fn choose(plan: &NumberedPlan, context: &dyn CutContext) -> Choice {
         // Nothing crosses anything there, and nobody else computes.
         _ if context.shares_host() => 0,
         CostStrategy::Makespan => soonest(&priced),
-        CostStrategy::Paper => by_the_paper(&priced, &pricing),
+        CostStrategy::Paper => by_the_paper(&priced, pricing),
     };
     let list = priced.iter().enumerate().map(|(place, one)| PricedSplit {
         split: one.candidate.split,
@@ -111,15 +110,14 @@ fn by_the_paper(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
     }
 }
 
-/// What is predicted of all candidates of `plan`, of which one with the cuts of `chosen` is forced: `ndp` may be known as the
+/// What is predicted of all candidates of a plan, of which one with the cuts of `chosen` is forced: `ndp` may be known as the
 /// last `hk`.
 pub(super) fn price(
-    plan: &NumberedPlan,
+    pricing: &Pricing<'_>,
     chosen: &Candidate,
     context: &dyn CutContext,
 ) -> Vec<PricedSplit> {
-    let pricing = Pricing::new(plan, context);
-    let found = candidates(plan, context);
+    let found = candidates(pricing.plan, context);
     let place = found.iter().position(|candidate| candidate.roots == chosen.roots);
     let priced = found.into_iter().enumerate().map(|(number, candidate)| {
         let Priced { candidate, prediction } = pricing.price(candidate);
@@ -149,14 +147,8 @@ impl<'a> Pricing<'a> {
 
     /// What each side takes for the fragment whose root is the operator `root`, where both may share it.
     pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
-        let sharing = || sharing(&self.shape, root, &self.profile, &self.limits);
-        self.is_shared(root).then(sharing).flatten()
-    }
-
-    /// Whether both sides are to work on the fragment whose root is the operator `root`.
-    fn is_shared(&self, root: usize) -> bool {
-        let may_share = self.shape.nodes.get(root).is_some_and(|node| node.may_share);
-        may_share && self.limits.shares_work
+        let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
+        may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
     }
 
     fn price(&self, candidate: Candidate) -> Priced {

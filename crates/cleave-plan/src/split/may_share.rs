@@ -1,5 +1,5 @@
-//! Whether both sides may work on one fragment at the same time, each on morsels of its own: an operator tree in, a reason
-//! why not out.
+//! Whether both sides may work on one fragment at the same time, each on morsels of its own: an operator tree in, yes
+//! or no out.
 //!
 //! What streams is divided, what joins collect is collected on each side. That gives the same rows where every operator
 //! on the way of the stream treats its rows alone or makes partial results of them that are merged above the cut. It does

@@ -195,15 +195,23 @@ pub fn place_cuts(
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
     let plan = NumberedPlan::new(&plan, context);
-    let (chosen, priced) = match split {
-        Split::Auto if context.shares_host() && !price_all => {
+    // Once, for the choice, for what is shown of it, and for how the two sides share what is chosen.
+    let is_priced = price_all
+        || match split {
+            Split::Host => false,
+            Split::Auto => !context.shares_host(),
+            _ => !context.shares_host() && context.limits().shares_work,
+        };
+    let pricing = is_priced.then(|| Pricing::new(&plan, context));
+    let (chosen, priced) = match (split, &pricing) {
+        (Split::Auto, None) => {
             (Candidate { split: Split::Host, roots: BTreeSet::new() }, Vec::new())
         }
-        Split::Auto => {
-            let choice = choose(&plan, context);
+        (Split::Auto, Some(pricing)) => {
+            let choice = choose(pricing, context);
             (choice.candidate, choice.priced)
         }
-        forced => {
+        (forced, pricing) => {
             let found = candidate(&plan, forced);
             let refused = |Obstacle { operator, reason }| PlaceCutsError::Forced {
                 split: forced,
@@ -211,7 +219,8 @@ pub fn place_cuts(
                 reason,
             };
             let found = found.map_err(refused)?;
-            let priced = if price_all { price(&plan, &found, context) } else { Vec::new() };
+            let pricing = pricing.as_ref().filter(|_| price_all);
+            let priced = pricing.map(|pricing| price(pricing, &found, context)).unwrap_or_default();
             (found, priced)
         }
     };
@@ -223,9 +232,8 @@ pub fn place_cuts(
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
-    let may_share = !chosen.roots.is_empty() && context.limits().shares_work;
-    let pricing = may_share.then(|| Pricing::new(&plan, context));
     let decisions = Vec::new();
+    let pricing = pricing.as_ref();
     let mut placing =
         Placing { plan: &plan, split, chosen: &chosen, context, pricing, reason, decisions };
     let placed = placing.place(0)?;
@@ -266,8 +274,8 @@ struct Placing<'a> {
     split: Split,
     chosen: &'a Candidate,
     context: &'a dyn CutContext,
-    /// Where host and device may share fragments.
-    pricing: Option<Pricing<'a>>,
+    /// Where something was to be priced.
+    pricing: Option<&'a Pricing<'a>>,
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
@@ -341,7 +349,7 @@ impl Placing<'_> {
             may_run_as_copies: !is_whole || streams_rows(&node.plan),
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
             on_device: vec![true; shares.len()],
-            sharing: self.pricing.as_ref().and_then(|pricing| pricing.sharing(number)),
+            sharing: self.pricing.and_then(|pricing| pricing.sharing(number)),
         };
         let mut reason = self.reason.clone();
         if self.split == Split::Auto && shares.len() > 1 {
