@@ -496,7 +496,8 @@ def figures(line):
     notes = json.loads(line)["notes"]
     measured = {e["name"]: e["value"] for n in notes if n["title"] == "Measured" for e in n["entries"]}
     received, sent = re.match(r"(.*) to the host, (.*) to the devices", measured["bytes over the link"]).groups()
-    return {"ms": milliseconds(measured["execution time"]), "rows": measured["rows"], "received": received,
+    return {"ms": milliseconds(measured["execution time"]),
+            "planning_ms": milliseconds(measured["planning time"]), "rows": measured["rows"], "received": received,
             "sent": sent}
 
 

@@ -2,6 +2,8 @@
 """Benchmarks of Cleave on one machine against DuckDB, PostgreSQL and SQLite; all figures of a table from one run.
 
     scripts/bench_peers.py queries [--scale S]   TPC-H Q1, Q6, filter and aggregate, warm, host-only: DuckDB
+    scripts/bench_peers.py joins [--scale S] [--queries DIR] [--only 1a,6a]
+                                                 joins of many tables, warm, host-only, planning included: DuckDB
     scripts/bench_peers.py load [--scale S]      CSV into tables with their indexes: DuckDB, PostgreSQL
     scripts/bench_peers.py points [--scale S]    rows by primary and by secondary key, warm, one thread: SQLite, PostgreSQL
 
@@ -24,6 +26,7 @@ from pathlib import Path
 
 import bench
 from bench import CLEAVE, WORK, interval, run, warm_times
+from queries import for_duckdb
 
 QUERIES = {
     "Q1": """SELECT l_returnflag, l_linestatus, sum(l_quantity) AS sum_qty, sum(l_extendedprice) AS sum_base_price,
@@ -42,12 +45,18 @@ QUERIES = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("benchmark", choices=["queries", "load", "points"])
-    parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1")
+    parser.add_argument("benchmark", choices=["queries", "joins", "load", "points"])
+    parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1; of joins, of the IMDb-like data")
+    parser.add_argument("--queries", type=Path, default=bench.ROOT / "crates/cleave/tests/imdb_queries",
+                        help="joins: folder of .sql files, as the Join Order Benchmark's")
+    parser.add_argument("--only", help="joins: names of queries, separated by commas")
     options = parser.parse_args()
     if not CLEAVE.exists():
         sys.exit(f"{CLEAVE} is not there: run `cargo build --release`")
     WORK.mkdir(parents=True, exist_ok=True)
+    if options.benchmark == "joins":
+        joins(options)
+        return
     {"queries": queries, "load": load, "points": points}[options.benchmark](options.scale)
 
 
@@ -71,6 +80,74 @@ def queries(scale):
         a, b = statistics.median(ours), statistics.median(theirs)
         (al, ah), (bl, bh) = interval(sorted(ours)), interval(sorted(theirs))
         print(f"{name:20} {a:10.1f} {al:7.1f}..{ah:8.1f} {b:10.1f} {bl:7.1f}..{bh:8.1f} {b / a:6.2f}x")
+
+
+# --- joins: of many tables, host-only, against DuckDB -----------------------------------------------
+
+def joins(options):
+    import duckdb
+
+    scale, threads = options.scale or 0.1, os.cpu_count()
+    place, connection = imdb(scale)
+    connection.execute(f"SET threads = {threads}")
+    wanted = options.only.split(",") if options.only else None
+    files = [file for file in sorted(options.queries.glob("*.sql")) if wanted is None or file.stem in wanted]
+    print(f"{len(files)} queries over IMDb-like data at {scale:g}, warm, host-only, {threads} threads, planning included, DuckDB "
+          f"{duckdb.__version__}; timing mode: unthrottled")
+    print(f"{'query':10} {'Cleave ms':>10} {'95 %':>17} {'planning':>9} {'DuckDB ms':>10} {'95 %':>17} {'speed':>7}")
+    ratios = {}
+    for file in files:
+        query = file.read_text().strip().rstrip(";")
+        ours, theirs, planning = [], [], []
+        statements = [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"] * 3
+        settings = ["stack=native", "split=host", f"threads={threads}"]
+        for _ in range(bench.ROUNDS):
+            line = bench.explain_lines(place, statements, settings, ["--buffer-pool", "4GB"])[-1]
+            measured = bench.figures(line)
+            ours.append(measured["ms"] + measured["planning_ms"])
+            planning.append(measured["planning_ms"])
+            theirs.append(duckdb_ms(connection, for_duckdb(query)))
+        a, b = statistics.median(ours), statistics.median(theirs)
+        ratios[file.stem] = b / a
+        (al, ah), (bl, bh) = interval(sorted(ours)), interval(sorted(theirs))
+        print(f"{file.stem:10} {a:10.1f} {al:7.1f}..{ah:8.1f} {statistics.median(planning):9.1f} {b:10.1f} {bl:7.1f}..{bh:8.1f} "
+              f"{b / a:6.2f}x", flush=True)
+    if ratios:
+        worst = min(ratios, key=ratios.get)
+        print(f"geometric mean {statistics.geometric_mean(ratios.values()):.2f}x, {worst} least with {ratios[worst]:.2f}x")
+
+
+def duckdb_ms(connection, query):
+    """Milliseconds of a statement that has just run twice."""
+    connection.execute(query).fetchall()
+    connection.execute(query).fetchall()
+    start = time.perf_counter()
+    connection.execute(query).fetchall()
+    return (time.perf_counter() - start) * 1e3
+
+
+def imdb(scale):
+    """The same IMDb-like rows in Cleave, analyzed, and in DuckDB's own file, opened; both are made once and kept."""
+    import duckdb
+
+    place, file = WORK / f"imdb-{scale:g}", WORK / f"imdb-{scale:g}.duckdb"
+    if not (place / "done").exists():
+        run([CLEAVE, "generate", "imdb", "--scale", scale, "--db", place])
+        run([CLEAVE, "sql", "--db", place, "-c", "ANALYZE"], quiet=True)
+        (place / "done").write_text("")
+    if not file.exists():
+        csv_folder, made = WORK / f"imdb-{scale:g}-csv", file.with_suffix(".made")
+        run([CLEAVE, "generate", "imdb", "--scale", scale, "--out", csv_folder])
+        made.unlink(missing_ok=True)
+        connection = duckdb.connect(str(made))
+        connection.execute((csv_folder / "schema.sql").read_text())
+        for table in sorted(csv_folder.glob("*.csv")):
+            connection.execute(f"COPY {table.stem} FROM '{table}' (FORMAT csv, HEADER false, NULLSTR '', ALLOW_QUOTED_NULLS false)")
+        connection.execute("ANALYZE; CHECKPOINT")
+        connection.close()
+        made.rename(file)
+        shutil.rmtree(csv_folder)
+    return place, duckdb.connect(str(file), read_only=True)
 
 
 # --- load: CSV into tables with their indexes ----------------------------------------------------

@@ -18,6 +18,8 @@ import sys
 
 import duckdb
 
+from queries import for_duckdb
+
 RELATIVE_TOLERANCE = 1e-9
 CHECKSUM_PRIMES = [7919, 104729, 1299709, 15485863, 32452843, 49979687, 67867967, 86028121, 104395301,
                    122949823, 141650939, 160481183, 179424673, 198491317, 217645177, 236887691, 256203161]
@@ -151,11 +153,6 @@ def normalised(statement, rows):
     rows = [tuple(value(cell) for cell in row) for row in rows]
     is_ordered = re.search(r"\border\s+by\b", statement, re.IGNORECASE)
     return rows if is_ordered else sorted(rows, key=lambda row: [(cell is None, str(cell)) for cell in row])
-
-
-def for_duckdb(statement):
-    """AT is a keyword there, and a table's alias in one query of the Join Order Benchmark."""
-    return re.sub(r"\bat\.", '"at".', re.sub(r"\bAS at\b", 'AS "at"', statement))
 
 
 def checksum_query(query):

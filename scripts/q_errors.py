@@ -25,7 +25,7 @@ import sys
 import time
 from pathlib import Path
 
-from conjuncts import split_conjuncts
+from queries import split_conjuncts
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
