@@ -235,7 +235,10 @@ impl OpenRecord {
             QueryEnd::Failed(sqlstate) => Some(sqlstate),
             QueryEnd::Dropped => Some(CANCELLED.to_owned()),
         };
-        let refused = figures.fragments.iter().filter(|fragment| fragment.refused.is_some());
+        let refused = figures
+            .fragments
+            .iter()
+            .filter(|fragment| fragment.refused.is_some() && !fragment.is_planned_here);
         self.record.outcome = Some(QueryOutcome {
             execution_ms: milliseconds(figures.elapsed),
             rows: figures.rows,

@@ -25,7 +25,7 @@ use prost::Message;
 
 pub(crate) mod compact;
 
-pub use compact::compact_keys;
+pub use compact::{compact_keys, key_count};
 
 /// Most keys of one set that are decoded; a host sends a tenth of them.
 const KEY_COUNT_MAX: usize = 1 << 20;

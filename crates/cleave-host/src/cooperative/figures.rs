@@ -26,6 +26,10 @@ pub struct FragmentFigures {
     pub mode: AttachMode,
     /// What the device measured; `None` if it did not finish there.
     pub report: Option<RunReport>,
+    /// Whether the plan left it to the host.
+    pub is_planned_here: bool,
+    /// Why it ran on the side that the plan had not given it to, where figures contradicted the plan.
+    pub turned: Option<String>,
     /// Why the host ran it after all.
     pub refused: Option<String>,
     /// Pages of the table on that device, and how many of them were sent as morsels.

@@ -33,6 +33,7 @@ use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
 use cleave_media::Stopwatch;
 use cleave_plan::split::FragmentPlan;
+use cleave_plan::split::revisit::Side;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
@@ -279,13 +280,19 @@ impl FragmentExec {
             return Ok(Run::Over);
         }
         let device = &part.device;
+        let revisit = self.fragment.revisit.as_ref();
+        let turn = revisit.map(|revisit| revisit.turn(&prepared.facts(part, &inputs)));
+        let on_device = turn.as_ref().map_or(part.on_device, |turn| turn.side == Side::Device);
+        let turned = turn.and_then(|turn| turn.why);
         let figures = FragmentFigures {
             number: self.number,
             table: self.fragment.tables(),
             device: device.name().to_owned(),
             mode: device.mode(),
             report: None,
-            refused: (!part.on_device).then(|| "as the cuts have it".to_owned()),
+            is_planned_here: !part.on_device,
+            refused: (!on_device && turned.is_none()).then(|| "as the cuts have it".to_owned()),
+            turned,
             pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
             fragment_bytes: prepared.bytes.len(),
             rows: 0,
@@ -296,7 +303,7 @@ impl FragmentExec {
             left_alone: None,
             waited: std::time::Duration::ZERO,
         };
-        if !part.on_device {
+        if !on_device {
             return self.run_on_host(prepared, part, task, figures);
         }
         let settings = self.context.settings();

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
-use cleave_fragment::expressions::key_set::compact_keys;
+use cleave_fragment::expressions::key_set::{compact_keys, key_count};
 use cleave_fragment::fragment::with_copies;
 use cleave_fragment::{FragmentContext, TableScanExec, encode_fragment, hand_down_filters};
+use cleave_plan::split::revisit::ScanFacts;
 use cleave_plan::split::{FragmentPlan, FragmentScan};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -35,6 +36,8 @@ pub(super) struct PreparedFragment {
     /// By morsel input, its scans that ask for more than was planned.
     pub(super) tightened: BTreeMap<u32, TableScanExec>,
     may_run_as_copies: bool,
+    /// By scan, and by filter of the operators above: the keys that it lets through, where that is known.
+    keys: Vec<Vec<Option<usize>>>,
     /// What tightens further while it runs.
     pub(super) open: Vec<OpenFilters>,
 }
@@ -49,13 +52,17 @@ impl PreparedFragment {
             bytes: encode_fragment(&fragment.plan)?.into(),
             tightened: BTreeMap::new(),
             may_run_as_copies: fragment.may_run_as_copies,
+            keys: Vec::new(),
             open,
         };
+        let mut all_keys = Vec::with_capacity(fragment.scans.len());
         let mut tightened = BTreeMap::new();
         for FragmentScan { scan, dynamic_filters, .. } in &fragment.scans {
             let mut filters = Vec::new();
+            let mut keys = Vec::with_capacity(dynamic_filters.len());
             for filter in dynamic_filters {
                 let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
+                keys.push(key_count(&filter));
                 if !is_true(&filter) {
                     filters.push(filter);
                 }
@@ -64,7 +71,9 @@ impl PreparedFragment {
                 let scan = scan.with_copies(1).tightened(&filters)?;
                 tightened.insert(scan.scan().input, scan);
             }
+            all_keys.push(keys);
         }
+        let planned = Self { keys: all_keys, ..planned };
         if tightened.is_empty() {
             return Ok(planned);
         }
@@ -102,6 +111,21 @@ impl PreparedFragment {
             Ok((*number, StatementInput { input, ..planned.clone() }))
         });
         pruned.collect()
+    }
+
+    /// What is known by now of the scans over the pages of `part`, of which `inputs` are left.
+    pub(super) fn facts(
+        &self,
+        part: &FragmentPart,
+        inputs: &[(u32, StatementInput)],
+    ) -> Vec<ScanFacts> {
+        let pages = |input: &StatementInput| input.input.pages_left() as f64;
+        let scans = part.inputs.iter().zip(inputs).zip(&self.keys);
+        let facts = scans.map(|(((_, planned), (_, now)), keys)| ScanFacts {
+            pages: pages(now) / pages(planned).max(1.0),
+            keys: keys.clone(),
+        });
+        facts.collect()
     }
 
     /// How many copies of the pipeline the host runs of it.

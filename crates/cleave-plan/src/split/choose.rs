@@ -15,6 +15,8 @@ use crate::profile::Profile;
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidates, leaves_below};
 use super::numbered_plan::NumberedPlan;
+use super::place_cuts::FragmentScan;
+use super::revisit::{Revisit, Side};
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
 
@@ -149,6 +151,22 @@ impl<'a> Pricing<'a> {
     pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
         let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
         may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
+    }
+
+    /// What decides again on which side the piece below the operator `root` runs, where that may turn out to be wrong.
+    pub(super) fn revisit(
+        &self,
+        root: usize,
+        planned: Side,
+        scans: &[FragmentScan],
+        context: &dyn CutContext,
+    ) -> Option<Revisit> {
+        // What the published equations say, and what nobody else computes, stays.
+        if context.cost_strategy() == CostStrategy::Paper || context.shares_host() {
+            return None;
+        }
+        let figures = (&self.shape, &self.profile, &self.limits);
+        Revisit::new((self.plan, root), figures, planned, scans, context)
     }
 
     fn price(&self, candidate: Candidate) -> Priced {

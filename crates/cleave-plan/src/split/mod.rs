@@ -12,6 +12,7 @@ mod choose;
 mod may_share;
 mod numbered_plan;
 mod place_cuts;
+pub mod revisit;
 mod shape_of;
 mod weigh_cut;
 
@@ -22,6 +23,7 @@ pub use choose::PricedSplit;
 pub use place_cuts::{
     CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, ScanShare, place_cuts,
 };
+pub use revisit::Revisit;
 pub use shape_of::{row_bytes, type_bytes};
 pub use weigh_cut::{CutWeight, weigh_cut};
 

@@ -34,9 +34,10 @@ use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::build_keys::filters_keep;
-use super::candidate::{Candidate, candidate};
+use super::candidate::{Candidate, candidate, leaves_below};
 use super::choose::{PricedSplit, Pricing, choose, price};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
+use super::revisit::{Revisit, Side};
 use super::{CutDecision, CutWeight, Split, weigh_cut};
 use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
@@ -61,6 +62,8 @@ pub struct FragmentPlan {
     /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and the
     /// statement's limits want that.
     pub sharing: Option<Sharing>,
+    /// Where actual figures may turn it to the other side: only `auto` does, of one device.
+    pub revisit: Option<Revisit>,
 }
 
 /// A scan of a fragment.
@@ -281,12 +284,14 @@ struct Placing<'a> {
     decisions: Vec<CutDecision>,
 }
 
-impl Placing<'_> {
+impl<'a> Placing<'a> {
     /// The operator `number` with what lies below it, fragments in their places.
     fn place(&mut self, number: usize) -> Result<Arc<dyn ExecutionPlan>> {
-        if self.chosen.roots.contains(&number)
-            && let Some(fragment) = self.fragment(number)?
-        {
+        let piece = match self.chosen.roots.contains(&number) {
+            true => self.fragment(number)?,
+            false => self.may_turn(number)?,
+        };
+        if let Some(fragment) = piece {
             let below = self.context.fragment_exec(fragment)?;
             let is_whole = self.chosen.split == Split::Ndp;
             let above = &self.plan.nodes[number].plan;
@@ -314,8 +319,58 @@ impl Placing<'_> {
         self.decisions.push(CutDecision { table, device_operators: Vec::new(), reason });
     }
 
+    /// The leaf of the host's whose top is `number`, if it may turn out to be better as a fragment.
+    fn may_turn(&mut self, number: usize) -> Result<Option<FragmentPlan>> {
+        let (Split::Auto, Some(pricing)) = (self.split, self.pricing) else { return Ok(None) };
+        if self.context.pages_only().is_some()
+            || self.chosen.has(number, self.plan)
+            || !leaves_below(self.plan).contains(&number)
+        {
+            return Ok(None);
+        }
+        let mut piece = self.piece(number)?;
+        if piece.on_device.len() != 1 {
+            return Ok(None);
+        }
+        piece.revisit = pricing.revisit(number, Side::Host, &piece.scans, self.context);
+        if piece.revisit.is_none() {
+            return Ok(None);
+        }
+        piece.on_device = vec![false];
+        let reason = format!("{}; looked at again when its keys are known", self.reason);
+        self.decisions.push(CutDecision {
+            table: piece.tables(),
+            device_operators: Vec::new(),
+            reason,
+        });
+        Ok(Some(piece))
+    }
+
     /// The fragment whose root is `number`; None, and a decision that says why, where it pays on no device.
     fn fragment(&mut self, number: usize) -> Result<Option<FragmentPlan>> {
+        let mut fragment = self.piece(number)?;
+        let shares = self.shares(number);
+        let mut reason = self.reason.clone();
+        if self.split == Split::Auto && shares.len() > 1 {
+            let (on_device, why) = weigh_shares(shares, &self.context.weights(&fragment));
+            reason = why;
+            if !on_device.contains(&true) {
+                let table = fragment.tables();
+                self.decisions.push(CutDecision { table, device_operators: Vec::new(), reason });
+                return Ok(None);
+            }
+            fragment.on_device = on_device;
+        }
+        if let (Split::Auto, [_], Some(pricing)) = (self.split, shares, self.pricing) {
+            fragment.revisit = pricing.revisit(number, Side::Device, &fragment.scans, self.context);
+        }
+        let device_operators = self.plan.operators(number);
+        self.decisions.push(CutDecision { table: fragment.tables(), device_operators, reason });
+        Ok(Some(fragment))
+    }
+
+    /// What lies below `number`, as a fragment for all of its devices.
+    fn piece(&self, number: usize) -> Result<FragmentPlan> {
         let node = &self.plan.nodes[number];
         let is_whole = self.chosen.split == Split::Ndp;
         let limits = if is_whole { Limits::Exact } else { Limits::ByCopy };
@@ -335,11 +390,7 @@ impl Placing<'_> {
             FragmentScan { scan: scan.clone(), dynamic_filters, filters_keep }
         });
         let scans: Vec<FragmentScan> = scans.collect();
-        let shares = self.plan.subtree(number).rev().find_map(|place| {
-            self.plan.scan(place).map(|_| self.plan.nodes[place].shares.as_slice())
-        });
-        let shares = shares.unwrap_or_default();
-        let mut fragment = FragmentPlan {
+        Ok(FragmentPlan {
             plan: for_device(&node.plan, limits)?,
             scans,
             partition_count: match is_whole {
@@ -348,23 +399,19 @@ impl Placing<'_> {
             },
             may_run_as_copies: !is_whole || streams_rows(&node.plan),
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
-            on_device: vec![true; shares.len()],
+            on_device: vec![true; self.shares(number).len()],
             sharing: self.pricing.and_then(|pricing| pricing.sharing(number)),
-        };
-        let mut reason = self.reason.clone();
-        if self.split == Split::Auto && shares.len() > 1 {
-            let (on_device, why) = weigh_shares(shares, &self.context.weights(&fragment));
-            reason = why;
-            if !on_device.contains(&true) {
-                let table = fragment.tables();
-                self.decisions.push(CutDecision { table, device_operators: Vec::new(), reason });
-                return Ok(None);
-            }
-            fragment.on_device = on_device;
-        }
-        let device_operators = self.plan.operators(number);
-        self.decisions.push(CutDecision { table: fragment.tables(), device_operators, reason });
-        Ok(Some(fragment))
+            revisit: None,
+        })
+    }
+
+    /// The devices over which what streams through `number` lies.
+    fn shares(&self, number: usize) -> &'a [ScanShare] {
+        let plan = self.plan;
+        let mut places = plan.subtree(number).rev();
+        let shares =
+            places.find_map(|place| plan.scan(place).map(|_| plan.nodes[place].shares.as_slice()));
+        shares.unwrap_or_default()
     }
 }
 

@@ -56,6 +56,21 @@ pub fn compact_keys(filter: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExp
     Ok(conjunction(compacted))
 }
 
+/// How many keys `filter`, as [`compact_keys`] makes it, lets through; `None`: it does not say.
+pub fn key_count(filter: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    let counts = split_conjunction(filter).into_iter().filter_map(|part| {
+        if let Some(set) = part.downcast_ref::<KeySetExpr>() {
+            return Some(set.keys().len());
+        }
+        if let Some(literal) = part.downcast_ref::<Literal>() {
+            let is_never = *literal.value() == ScalarValue::Boolean(Some(false));
+            return is_never.then_some(0);
+        }
+        part.downcast_ref::<InListExpr>().filter(|list| !list.negated()).map(InListExpr::len)
+    });
+    counts.min()
+}
+
 /// One condition of a filter.
 fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     if let Some(list) = part.downcast_ref::<InListExpr>() {

@@ -324,6 +324,10 @@ fn fragment_lines(
         line("plan", bytes(fragment.fragment_bytes as u64)),
         line("rows", fragment.rows.to_string()),
     ];
+    if let Some(why) = &fragment.turned {
+        let side = if fragment.is_planned_here { "the device" } else { "the host" };
+        lines.push(line("decided again", format!("for {side}: {why}")));
+    }
     if let Some(reason) = &fragment.refused {
         lines.push(line("ran on the host", reason.clone()));
     }
