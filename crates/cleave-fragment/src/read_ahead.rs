@@ -7,9 +7,11 @@
 //! ```
 //!
 //! 1. A read of all pages of a morsel says how far its input has come and which columns the scan wants now.
-//! 2. If reads of this input have waited lately, those columns of the next morsels are asked for, each in a task of
-//!    its own: twice as many as were read so far, so that a scan that ends early has read little in vain.
-//! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads.
+//! 2. If reads of this input have waited lately, those columns of the next morsels are asked for, a few morsels in one read
+//!    ([`GROUP`]): media has more to work on at once, and fewer threads wake one another. Twice as many are asked for as were
+//!    read so far, so that a scan that ends early has read little in vain.
+//! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads. A group that failed is read
+//!    again, morsel by morsel, by whoever wants one.
 //!
 //! Where an index has left out rows of an input while the scan runs ([`crate::narrowing`]), nothing tells which pages come
 //! next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
@@ -33,6 +35,7 @@ use datafusion_execution::memory_pool::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::morsel::{Morsel, MorselList};
@@ -42,6 +45,8 @@ use crate::narrowing::NarrowedInput;
 const AHEAD_BYTES_MAX: usize = 16 << 20;
 /// Most morsels that are ahead.
 const AHEAD_COUNT_MAX: usize = 32;
+/// Morsels that are asked for in one read.
+const GROUP: usize = 4;
 /// The share of the run's memory that may be ahead: one part in so many.
 const MEMORY_SHARE: usize = 8;
 /// Copies of a pipeline take morsels in order, but do not keep step: one that is so far behind was left out.
@@ -91,8 +96,10 @@ struct Stream {
 struct Ahead {
     morsel: usize,
     columns: Vec<ColumnRef>,
-    /// One task, which ends with this.
-    task: JoinSet<Result<Vec<PageColumns>, StoreError>>,
+    /// What comes of it; nothing where the read of its group failed.
+    pages: oneshot::Receiver<Vec<PageColumns>>,
+    /// The read of its group, which ends with the last of it.
+    _task: Arc<JoinSet<()>>,
     _memory: MemoryReservation,
 }
 
@@ -157,13 +164,12 @@ impl ReadAheadPages {
         let mut waited = false;
         let pages = match early {
             None => polled(self.source.read(reads), &mut waited).await?,
-            Some(Ahead { columns: early_columns, mut task, .. }) => {
+            Some(mut ahead) => {
                 // What is here before it is wanted came from media all the same.
                 waited = true;
-                match task.join_next().await {
-                    Some(Ok(pages)) => self.complete(reads, &early_columns, pages?).await?,
-                    Some(Err(error)) => return Err(StoreError::Source(Arc::new(error))),
-                    None => self.source.read(reads).await?,
+                match (&mut ahead.pages).await {
+                    Ok(pages) => self.complete(reads, &ahead.columns, pages).await?,
+                    Err(_) => self.source.read(reads).await?,
                 }
             }
         };
@@ -194,28 +200,69 @@ impl ReadAheadPages {
         let list = self.lists.get(input).and_then(Option::as_ref);
         let kept = list.and_then(|list| usize::try_from(list.lease().kept).ok());
         let morsels = morsels.get(..kept.unwrap_or(morsels.len())).unwrap_or(morsels);
-        while stream.waits
-            && stream.ahead.len() < AHEAD_COUNT_MAX.min(2 * stream.read_count)
-            && (stream.ahead.len() + 1) * stream.morsel_bytes <= self.bytes_max
-            && let Some(morsel) = morsels.get(stream.next)
-        {
+        let room = AHEAD_COUNT_MAX.min(2 * stream.read_count).saturating_sub(stream.ahead.len());
+        let left = morsels.len().saturating_sub(stream.next);
+        // Not one by one, as each is taken, unless nothing else is under way.
+        if !stream.waits || room < GROUP.min(left) && !stream.ahead.is_empty() {
+            return early;
+        }
+        let mut group = Vec::new();
+        for _ in 0..room {
+            let under_way = stream.ahead.len() + group.len() + 1;
             let memory = self.memory.new_empty();
-            if memory.try_grow(stream.morsel_bytes).is_err() {
+            let Some(morsel) = morsels.get(stream.next) else { break };
+            if under_way * stream.morsel_bytes > self.bytes_max
+                || memory.try_grow(stream.morsel_bytes).is_err()
+            {
                 break;
             }
-            let source = Arc::clone(&self.source);
-            let reads = morsel.reads(columns);
-            let mut task = JoinSet::new();
-            task.spawn(async move { source.read(reads).await });
-            stream.ahead.push_back(Ahead {
-                morsel: stream.next,
-                columns: columns.to_vec(),
-                task,
-                _memory: memory,
-            });
+            group.push((stream.next, morsel, memory));
             stream.next += 1;
+            if group.len() == GROUP {
+                stream.ahead.extend(self.ask(columns, group.drain(..)));
+            }
         }
+        stream.ahead.extend(self.ask(columns, group.drain(..)));
         early
+    }
+
+    /// Asks for `columns` of the morsels of `group`, in one read.
+    fn ask<'a>(
+        &self,
+        columns: &[ColumnRef],
+        group: impl Iterator<Item = (usize, &'a MorselPages, MemoryReservation)>,
+    ) -> Vec<Ahead> {
+        let mut reads = Vec::new();
+        let mut takers = Vec::new();
+        let mut asked = Vec::new();
+        for (morsel, pages, memory) in group {
+            let (taker, receiver) = oneshot::channel();
+            takers.push((pages.pages.len(), taker));
+            reads.extend(pages.reads(columns));
+            asked.push((morsel, receiver, memory));
+        }
+        if asked.is_empty() {
+            return Vec::new();
+        }
+        let source = Arc::clone(&self.source);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let Ok(pages) = source.read(reads).await else { return };
+            let mut pages = pages.into_iter();
+            for (count, taker) in takers {
+                // A morsel that nobody wants any more has no taker.
+                drop(taker.send(pages.by_ref().take(count).collect()));
+            }
+        });
+        let task = Arc::new(task);
+        let ahead = asked.into_iter().map(|(morsel, pages, memory)| Ahead {
+            morsel,
+            columns: columns.to_vec(),
+            pages,
+            _task: Arc::clone(&task),
+            _memory: memory,
+        });
+        ahead.collect()
     }
 
     /// `pages`, which came with `early` columns, with the columns that `reads` ask for.

@@ -1,10 +1,15 @@
 //! Memory that direct I/O accepts: a length in, zeroed bytes at a block-aligned address out.
 //!
 //! Alignment comes from allocating one block more than asked and starting at the first aligned byte, so no
-//! `unsafe` is needed. Invariant: the first byte's address is a multiple of [`BLOCK_SIZE`] for the life of the
+//! `unsafe` is needed. What a read fills may come from [`SpareBuffers`], where dropped ones are kept for the next read: memory
+//! that is fresh from the system costs a fault and a zeroed page each time, more than the read itself.
+//!
+//! Invariant: the first byte's address is a multiple of [`BLOCK_SIZE`] for the life of the
 //! buffer, and stays so when it becomes [`Bytes`], since its allocation never moves or grows.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
@@ -15,6 +20,65 @@ pub struct AlignedBuffer {
     allocation: Vec<u8>,
     start: usize,
     length: usize,
+    /// Where the allocation goes when the buffer is dropped.
+    home: Option<Arc<SpareBuffers>>,
+}
+
+/// Allocations of dropped buffers, by size, for reads of about the same size. At most [`SPARE_BYTES_MAX`].
+#[derive(Debug, Default)]
+pub(crate) struct SpareBuffers(Mutex<Spares>);
+
+#[derive(Debug, Default)]
+struct Spares {
+    by_size: BTreeMap<usize, Vec<Vec<u8>>>,
+    bytes: usize,
+}
+
+/// Bytes that wait for the next read: what a few scans have under way.
+const SPARE_BYTES_MAX: usize = 8 << 20;
+
+impl SpareBuffers {
+    /// A buffer of `length` bytes to be read into. It holds whatever the one before did: who fills it in part gives it to
+    /// nobody.
+    pub(crate) fn take(self: &Arc<Self>, length: usize) -> AlignedBuffer {
+        let size = size_class(length);
+        let spare = {
+            let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let spare = spares.by_size.get_mut(&size).and_then(Vec::pop);
+            spares.bytes -= spare.as_ref().map_or(0, Vec::len);
+            spare
+        };
+        let allocation = spare.unwrap_or_else(|| vec![0; size.saturating_add(BLOCK_SIZE)]);
+        let start = allocation.as_ptr().align_offset(BLOCK_SIZE);
+        AlignedBuffer { allocation, start, length, home: Some(Arc::clone(self)) }
+    }
+
+    fn keep(&self, allocation: Vec<u8>) {
+        let size = allocation.len().saturating_sub(BLOCK_SIZE);
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spares.bytes.saturating_add(allocation.len()) > SPARE_BYTES_MAX {
+            // Of sizes that nobody asks for any more, most likely.
+            *spares = Spares::default();
+        }
+        if allocation.len() <= SPARE_BYTES_MAX {
+            spares.bytes += allocation.len();
+            spares.by_size.entry(size).or_default().push(allocation);
+        }
+    }
+}
+
+/// `length` and at most an eighth more, so that reads of about the same size share buffers.
+fn size_class(length: usize) -> usize {
+    let step = (length.next_power_of_two() / 16).max(BLOCK_SIZE);
+    length.checked_next_multiple_of(step).unwrap_or(length)
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.keep(std::mem::take(&mut self.allocation));
+        }
+    }
 }
 
 impl AlignedBuffer {
@@ -22,12 +86,12 @@ impl AlignedBuffer {
     #[must_use]
     pub fn zeroed(length: usize) -> Self {
         if length == 0 {
-            return Self { allocation: Vec::new(), start: 0, length: 0 };
+            return Self { allocation: Vec::new(), start: 0, length: 0, home: None };
         }
         let allocation = vec![0; length.saturating_add(BLOCK_SIZE)];
         let start = allocation.as_ptr().align_offset(BLOCK_SIZE);
         // `align_offset` may refuse to answer only in const evaluation; the sum is then caught by slicing.
-        Self { allocation, start, length }
+        Self { allocation, start, length, home: None }
     }
 
     /// A buffer that holds a copy of `bytes`.

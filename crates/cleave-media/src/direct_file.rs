@@ -14,13 +14,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::block_device;
+use crate::buffer::SpareBuffers;
 use crate::media::{check_range, written_extent};
 use crate::sync_gate::SyncGate;
 use crate::uring::{ReadPlace, Rings};
@@ -40,6 +41,8 @@ pub struct DirectFile {
     /// Held while the file grows, so that two growers do not undo each other.
     growing: Mutex<()>,
     syncs: SyncGate,
+    /// Buffers for the next reads.
+    spare: Arc<SpareBuffers>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
 }
@@ -93,6 +96,7 @@ impl DirectFile {
             block_count: AtomicU64::new(block_count),
             growing: Mutex::new(()),
             syncs: SyncGate::new(),
+            spare: Arc::default(),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         };
@@ -176,7 +180,7 @@ impl DirectFile {
 impl Media for DirectFile {
     fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError> {
         let offset = self.offset(extent)?;
-        let mut buffer = AlignedBuffer::zeroed(extent.bytes());
+        let mut buffer = self.spare.take(extent.bytes());
         let read = self.file.read_exact_at(&mut buffer, offset);
         read.map_err(|source| self.io("read", extent, source))?;
         self.bytes_read.fetch_add(extent.bytes() as u64, Ordering::Relaxed);
@@ -189,7 +193,7 @@ impl Media for DirectFile {
             .map(|extent| Ok(ReadPlace { offset: self.offset(*extent)?, length: extent.bytes() }))
             .collect::<Result<_, MediaError>>()?;
         let rings = self.rings.as_ref().filter(|_| places.len() > 1);
-        match rings.and_then(|rings| rings.read(&self.file, &places)) {
+        match rings.and_then(|rings| rings.read(&self.file, &places, &self.spare)) {
             Some(Ok(buffers)) => {
                 let bytes = extents.iter().map(|extent| extent.bytes() as u64).sum();
                 self.bytes_read.fetch_add(bytes, Ordering::Relaxed);

@@ -17,11 +17,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 
+use crate::buffer::SpareBuffers;
 use crate::{AlignedBuffer, BLOCK_SIZE};
 
 /// Reads that one ring has under way at once.
@@ -72,9 +73,10 @@ impl Rings {
         &self,
         file: &File,
         places: &[ReadPlace],
+        spare: &Arc<SpareBuffers>,
     ) -> Option<Result<Vec<AlignedBuffer>, ReadFailure>> {
         let ring = self.take()?;
-        let mut batch = Batch::new(ring, file, places);
+        let mut batch = Batch::new(ring, file, places, spare);
         let outcome = batch.run();
         let buffers = self.take_back(batch)?;
         Some(outcome.map(|()| buffers))
@@ -151,12 +153,12 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(ring: Ring, file: &'a File, places: &'a [ReadPlace]) -> Self {
+    fn new(ring: Ring, file: &'a File, places: &'a [ReadPlace], spare: &Arc<SpareBuffers>) -> Self {
         Self {
             ring: Some(ring),
             file,
             places,
-            buffers: places.iter().map(|place| AlignedBuffer::zeroed(place.length)).collect(),
+            buffers: places.iter().map(|place| spare.take(place.length)).collect(),
             done: vec![0; places.len()],
             in_flight: 0,
             is_lost: false,

@@ -33,7 +33,7 @@ fn more_reads_than_the_queue_holds_come_back_in_order() {
     let file = file(600);
     let places: Vec<ReadPlace> =
         (0..500).map(|at| place((at * 37) % 590, 1 + at % 9)).chain([place(3, 0)]).collect();
-    let buffers = rings.read(&file, &places).unwrap().unwrap();
+    let buffers = rings.read(&file, &places, &Arc::default()).unwrap().unwrap();
     assert_eq!(buffers.len(), places.len());
     for (place, buffer) in places.iter().zip(&buffers) {
         let mut expected = vec![0; place.length];
@@ -48,10 +48,10 @@ fn a_read_behind_the_end_is_named_and_the_ring_goes_on() {
     let Some(rings) = rings() else { return };
     let file = file(10);
     for places in [vec![place(0, 2), place(8, 4), place(2, 1)], vec![place(0, 1), place(20, 1)]] {
-        let failure = rings.read(&file, &places).unwrap().unwrap_err();
+        let failure = rings.read(&file, &places, &Arc::default()).unwrap().unwrap_err();
         assert_eq!(failure.place, 1);
         assert_eq!(failure.source.kind(), io::ErrorKind::UnexpectedEof);
-        assert!(rings.read(&file, &[place(0, 3), place(4, 3)]).unwrap().is_ok());
+        assert!(rings.read(&file, &[place(0, 3), place(4, 3)], &Arc::default()).unwrap().is_ok());
     }
 }
 
@@ -61,7 +61,8 @@ fn a_file_that_cannot_be_read_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("write-only");
     let file = File::options().create_new(true).write(true).open(path).unwrap();
-    let failure = rings.read(&file, &[place(0, 1), place(1, 1)]).unwrap().unwrap_err();
+    let failure =
+        rings.read(&file, &[place(0, 1), place(1, 1)], &Arc::default()).unwrap().unwrap_err();
     assert_eq!(failure.source.raw_os_error(), Some(Errno::BADF.raw_os_error()));
 }
 
@@ -77,7 +78,7 @@ fn many_callers_share_a_bounded_number_of_rings() {
                     let places: Vec<ReadPlace> =
                         (0..40).map(|at| place((caller * 7 + round + at * 5) % 299, 1)).collect();
                     // `None`: all rings are busy, and the caller reads on its own.
-                    let Some(buffers) = rings.read(file, &places) else { continue };
+                    let Some(buffers) = rings.read(file, &places, &Arc::default()) else { continue };
                     for (place, buffer) in places.iter().zip(buffers.unwrap()) {
                         let block = usize::try_from(place.offset).unwrap() / BLOCK_SIZE;
                         assert!(buffer.iter().all(|byte| usize::from(*byte) == block % 251));
@@ -96,10 +97,15 @@ fn a_ring_that_is_lost_makes_room_for_another() {
     let file = file(4);
     let places = [place(0, 1), place(2, 1)];
     for _ in 0..2 * RING_COUNT_MAX {
-        let mut batch = Batch::new(rings.take().expect("there is always a ring"), &file, &places);
+        let mut batch = Batch::new(
+            rings.take().expect("there is always a ring"),
+            &file,
+            &places,
+            &Arc::default(),
+        );
         batch.is_lost = true;
         assert!(rings.take_back(batch).is_none());
     }
-    assert_eq!(rings.read(&file, &places).unwrap().unwrap().len(), 2);
+    assert_eq!(rings.read(&file, &places, &Arc::default()).unwrap().unwrap().len(), 2);
     assert_eq!(rings.lock().made_count, 1);
 }

@@ -450,6 +450,14 @@ impl Frame {
             [true, false, false] => (other, u64::MAX, false),
             [all, _, _] => (0, u64::MAX, all),
         };
+        // The width bounds the numbers: often that says it all.
+        let greatest = u64::MAX.checked_shr(64 - self.packed.width()).unwrap_or(0);
+        if low == 0 && greatest <= high {
+            return constant(inside, count);
+        }
+        if greatest < low {
+            return constant(!inside, count);
+        }
         let mut bits = Bits::with_capacity(count);
         if self.packed.is_narrow() {
             let high = u32::try_from(high).unwrap_or(u32::MAX);

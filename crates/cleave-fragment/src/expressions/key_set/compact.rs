@@ -123,15 +123,20 @@ fn compact_list(list: &InListExpr) -> Option<Arc<dyn PhysicalExpr>> {
         });
         return Some(conjunction(sets));
     }
-    // Nothing is equal to NULL.
-    let values = values.into_iter().filter(|value| !value.is_null());
-    let keys: Option<Vec<i64>> = values.map(integer).collect();
-    match keys {
+    match integers_in(list) {
         Some(keys) if keys.is_empty() => None,
         Some(keys) => Some(KeySetExpr::over(Arc::clone(list.expr()), keys)),
         None if list.len() > LIST_COUNT_MAX => Some(always()),
         None => None,
     }
+}
+
+/// The integers that `list` looks for, NULL left out, as nothing is equal to it; `None`: it is no such list.
+pub(crate) fn integers_in(list: &InListExpr) -> Option<Vec<i64>> {
+    let values = list.list().iter().map(|item| item.downcast_ref::<Literal>().map(Literal::value));
+    let keys = values.filter(|value| value.is_none_or(|value| !value.is_null()));
+    let keys: Option<Vec<i64>> = keys.map(|value| integer(value?)).collect();
+    keys.filter(|_| !list.negated())
 }
 
 /// The integer that `value` is, or that its day has.
@@ -224,17 +229,29 @@ fn comparison(
 }
 
 /// Whether all keys of some set among `parts` satisfy `part`, which is then nothing new.
-pub(crate) fn is_implied(part: &Arc<dyn PhysicalExpr>, parts: &[Arc<dyn PhysicalExpr>]) -> bool {
+pub(crate) fn is_implied<'a>(
+    part: &Arc<dyn PhysicalExpr>,
+    parts: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>,
+) -> bool {
     let Some((operand, operator, value)) = comparison(part) else { return false };
     let Some(value) = integer(value) else { return false };
-    parts.iter().any(|other| {
-        let set = other.downcast_ref::<KeySetExpr>().filter(|set| set.operand() == operand);
-        let ends = set.and_then(|set| set.keys().first().zip(set.keys().last()));
-        ends.is_some_and(|(first, last)| {
+    parts.into_iter().any(|other| {
+        ends_of(other, operand).is_some_and(|(first, last)| {
             let data_type = DataType::Int64;
-            KeyBounds { first: *first, last: *last, data_type }.satisfy(operator, value)
+            KeyBounds { first, last, data_type }.satisfy(operator, value)
         })
     })
+}
+
+/// Least and greatest of the keys that `part` looks for `operand` among, if it does.
+fn ends_of(part: &Arc<dyn PhysicalExpr>, operand: &Arc<dyn PhysicalExpr>) -> Option<(i64, i64)> {
+    if let Some(set) = part.downcast_ref::<KeySetExpr>() {
+        let ends = set.keys().first().zip(set.keys().last());
+        return ends.filter(|_| set.operand() == operand).map(|(first, last)| (*first, *last));
+    }
+    let list = part.downcast_ref::<InListExpr>().filter(|list| list.expr() == operand)?;
+    let keys = integers_in(list)?;
+    keys.iter().min().copied().zip(keys.iter().max().copied())
 }
 
 /// The integers between `bounds` for which `answer` is true; it is asked about thousands at once.

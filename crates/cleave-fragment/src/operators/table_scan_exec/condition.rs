@@ -32,12 +32,12 @@ use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};
 use datafusion_physical_plan::ColumnarValue;
 
 use super::scan_page::{ScanPage, external, true_bits};
 use crate::expressions::key_set::KeySetExpr;
-use crate::expressions::key_set::compact::{KeyBounds, is_always, tabulated};
+use crate::expressions::key_set::compact::{KeyBounds, integers_in, is_always, tabulated};
 use crate::expressions::total::cannot_fail;
 
 /// Where at most one row in so many is kept, a condition sees the kept ones only.
@@ -100,6 +100,16 @@ struct Comparison {
     operator: Operator,
 }
 
+/// The integers among which `expr` looks for a column's value, if that is what it does.
+fn keys_of_column(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<IntegerSet>> {
+    if let Some(set) = expr.downcast_ref::<KeySetExpr>() {
+        return set.operand().is::<Column>().then(|| Arc::clone(set.members()));
+    }
+    let list = expr.downcast_ref::<InListExpr>().filter(|list| list.expr().is::<Column>())?;
+    let (members, _) = IntegerSet::collect(integers_in(list)?);
+    Some(Arc::new(members))
+}
+
 impl Condition {
     /// The condition `expr`, whose columns are positions in `of`.
     pub(super) fn new(expr: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Self> {
@@ -135,10 +145,7 @@ impl Condition {
         let expr = moved.data;
         let short_cut = match Comparison::of(&expr, &columns.schema) {
             Some(comparison) => ShortCut::Comparison(comparison),
-            None => expr
-                .downcast_ref::<KeySetExpr>()
-                .filter(|set| set.operand().is::<Column>())
-                .map_or(ShortCut::None, |set| ShortCut::Keys(Arc::clone(set.members()))),
+            None => keys_of_column(&expr).map_or(ShortCut::None, ShortCut::Keys),
         };
         let figures = Figures::default();
         Ok(Self { expr, columns, may_fail, is_optional: false, short_cut, figures })

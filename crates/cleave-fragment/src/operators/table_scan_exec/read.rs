@@ -21,6 +21,7 @@ use super::conditions::Conditions;
 use super::filters_above::FiltersAbove;
 use super::scan_page::{ScanPage, external};
 use super::{TableScan, VERSION_COLUMNS};
+use crate::expressions::key_set::compact::is_implied;
 use crate::fragment::FragmentContext;
 use crate::morsel::{Morsel, MorselPage, MorselSource};
 use crate::narrowing::{Asked, IndexFigures, NarrowedPass, rows_of};
@@ -58,8 +59,10 @@ impl ScanRun {
         (partition, pass): (usize, usize),
         taker: Option<SharedGroups>,
     ) -> Result<Self> {
-        let conditions = scan.predicate.iter().flat_map(split_conjunction);
-        let conditions = conditions.map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
+        let parts: Vec<_> = scan.predicate.iter().flat_map(split_conjunction).collect();
+        // The bounds of keys rule out pages; of the rows that are left, the keys say more.
+        let asked = parts.iter().filter(|part| !is_implied(part, parts.iter().copied()));
+        let conditions = asked.map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
         Ok(Self {
             conditions: Conditions::new(conditions.collect::<Result<_>>()?),
             narrowed: context.narrowings.get(&scan.input).map(|input| input.of_pass(pass)),
