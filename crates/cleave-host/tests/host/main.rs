@@ -20,6 +20,7 @@ mod load;
 mod narrowing;
 mod open;
 mod pages;
+mod prepared;
 mod profile;
 mod query_log;
 mod side_by_side;

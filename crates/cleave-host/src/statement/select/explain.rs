@@ -18,10 +18,9 @@ use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use datafusion::sql::sqlparser::ast;
 
 use super::index_choice::IndexChoice;
-use super::{PlannedQuery, StatementContext, plan_shown};
+use super::{Asked, PlannedQuery, StatementContext, plan_shown};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
@@ -48,15 +47,15 @@ struct PlanNode {
     spilled_bytes: Option<usize>,
 }
 
-/// Runs EXPLAIN on `query`: one text column, a row a line; or one row of JSON.
+/// Runs EXPLAIN on a query: one text column, a row a line; or one row of JSON.
 pub async fn explain(
     database: &Arc<Database>,
     settings: &Settings,
-    query: &ast::Query,
+    asked: Asked<'_>,
     analyze: bool,
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let planned = plan_shown(database, settings, query).await?;
+    let planned = plan_shown(database, settings, asked).await?;
     let planned_plan = Arc::clone(&planned.cuts.plan);
     let (nodes, tail) = if analyze {
         let mut running = planned.run(true).await?;
