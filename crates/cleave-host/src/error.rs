@@ -319,9 +319,9 @@ impl Error {
             Self::UnknownName { kind, .. } => kind.sqlstate_unknown(),
             Self::NameTaken { kind, .. } => kind.sqlstate_taken(),
             Self::SettingValue { .. } => "22023",
-            Self::Value { source, .. }
-            | Self::Parameter { source, .. }
-            | Self::Literal(source) => source.sqlstate(),
+            Self::Value { source, .. } | Self::Parameter { source, .. } | Self::Literal(source) => {
+                source.sqlstate()
+            }
             Self::Input { fault, .. } => fault.sqlstate(),
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",
@@ -391,6 +391,15 @@ impl Error {
             suggestion: nearest(column, columns),
             position: None,
         }
+    }
+
+    /// The same error, if it is of a name, with what the name was looked for in.
+    #[must_use]
+    pub(crate) fn within(mut self, place: String) -> Self {
+        if let Self::UnknownName { of, .. } = &mut self {
+            *of = Some(place);
+        }
+        self
     }
 
     /// Something that this version cannot do, without place and hint.

@@ -28,8 +28,8 @@ use arrow::array::{Array, BooleanBufferBuilder, RecordBatch, RecordBatchOptions}
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_store::{
-    ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace, decode_batch,
-    decode_rows, overflow_pages,
+    ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace,
+    decode_batch, decode_rows, overflow_pages,
 };
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;

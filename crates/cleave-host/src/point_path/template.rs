@@ -375,8 +375,7 @@ fn equal_constants<'a>(
 /// Whether a value of `parameter` is compared with the column by the column's own order, whatever it is.
 fn is_compared_as(column: ColumnType, parameter: ColumnType) -> bool {
     use ColumnType as Type;
-    let is_integer =
-        |one: ColumnType| matches!(one, Type::SmallInt | Type::Int | Type::BigInt);
+    let is_integer = |one: ColumnType| matches!(one, Type::SmallInt | Type::Int | Type::BigInt);
     match column {
         Type::SmallInt | Type::Int | Type::BigInt => is_integer(parameter),
         Type::Numeric { .. } => is_integer(parameter) || matches!(parameter, Type::Numeric { .. }),

@@ -32,11 +32,7 @@ use crate::write::insert;
 
 impl Session {
     /// Runs INSERT.
-    pub(super) async fn insert(
-        &self,
-        insert: Insert,
-        parameters: &Parameters,
-    ) -> Result<Outcome> {
+    pub(super) async fn insert(&self, insert: Insert, parameters: &Parameters) -> Result<Outcome> {
         let schema = self.insert_target(&insert)?;
         let rows = self.insert_source(&schema, insert, parameters).await?;
         let count =
@@ -72,7 +68,8 @@ impl Session {
         };
         for (place, cell) in filling(&query.body) {
             let Some(parameter) = place_of(cell)? else { continue };
-            if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place)) {
+            if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place))
+            {
                 *unknown = Some(parameter_type(column.column_type));
             }
         }

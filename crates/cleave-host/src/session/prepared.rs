@@ -268,7 +268,9 @@ impl Session {
             let described = Described { parameters, columns: None };
             return Ok(PreparedStatement { source, described, tables, point: None });
         }
-        let Some(query) = query else { return Err(Error::unsupported("PREPARE of this statement")) };
+        let Some(query) = query else {
+            return Err(Error::unsupported("PREPARE of this statement"));
+        };
         let described = select::describe(&self.database, self.in_force(), query, types);
         let select::Described { types, schema, tables } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &self.database.catalog());

@@ -7,7 +7,7 @@
 //! 3. `host` is chosen unless another is better by [`MARGIN`]: what is predicted is not that exact, and a statement that
 //!    is a little faster at best is not worth one that may be slower.
 
-use crate::cost::makespan::{predict, sharing};
+use crate::cost::makespan::{predict, sharing, slot_bytes};
 use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
 use crate::profile::Profile;
@@ -149,6 +149,11 @@ impl<'a> Pricing<'a> {
     pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
         let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
         may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
+    }
+
+    /// Bytes of a slot for the fragment whose root is the operator `root`.
+    pub(super) fn slot_bytes(&self, root: usize) -> u32 {
+        slot_bytes(&self.shape, root, &self.profile, &self.limits)
     }
 
     fn price(&self, candidate: Candidate) -> Priced {

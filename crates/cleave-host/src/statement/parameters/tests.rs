@@ -49,16 +49,23 @@ fn the_text_says_some_types() {
     let mut types = vec![None, Some(ColumnType::Int), None, None];
     let asked = query("SELECT $1::varchar(3), $2::date FROM t WHERE a = $4 LIMIT $3");
     written_types(&asked, &mut types).unwrap();
-    assert_eq!(types, [Some(ColumnType::Text), Some(ColumnType::Int), Some(ColumnType::BigInt), None]);
+    assert_eq!(
+        types,
+        [Some(ColumnType::Text), Some(ColumnType::Int), Some(ColumnType::BigInt), None]
+    );
 }
 
 #[test]
 fn what_is_no_parameter_is_refused() {
-    for (sql, state) in [("SELECT $0", "42601"), ("SELECT $x", "42601"), ("SELECT $70000", "54000")] {
+    for (sql, state) in [("SELECT $0", "42601"), ("SELECT $x", "42601"), ("SELECT $70000", "54000")]
+    {
         assert_eq!(count(&query(sql)).unwrap_err().sqlstate(), state, "{sql}");
     }
     let error = Parameters::default().put_into(&mut query("SELECT $1")).unwrap_err();
-    assert_eq!((error.sqlstate(), error.to_string().as_str()), ("42P02", "parameter \"$1\" does not exist"));
+    assert_eq!(
+        (error.sqlstate(), error.to_string().as_str()),
+        ("42P02", "parameter \"$1\" does not exist")
+    );
     let error = Parameter::read(ColumnType::Int, Some("x")).unwrap_err();
     assert_eq!(error.sqlstate(), "22P02");
     assert_eq!(Parameter::read(ColumnType::Int, None).unwrap(), Parameter::null(ColumnType::Int));

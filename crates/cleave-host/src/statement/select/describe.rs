@@ -89,7 +89,8 @@ fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
         node.apply_expressions(|expression| {
             expression.apply(|expression| {
                 if let Expr::Placeholder(Placeholder { id, field: Some(field) }) = expression
-                    && let Some(place) = id.strip_prefix('$').and_then(|id| id.parse::<usize>().ok())
+                    && let Some(place) =
+                        id.strip_prefix('$').and_then(|id| id.parse::<usize>().ok())
                     && let Some(unknown @ None) = types.get_mut(place.wrapping_sub(1))
                 {
                     *unknown = sql_type(field.data_type()).map(parameter_type);

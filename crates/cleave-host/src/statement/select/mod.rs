@@ -41,6 +41,7 @@ mod explain;
 mod host_cuts;
 mod index_choice;
 mod index_offers;
+mod join_method;
 mod own_tables;
 mod pack_group_keys;
 mod planned_input;
@@ -63,7 +64,7 @@ use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
-use crate::settings::{JoinOrder, Settings};
+use crate::settings::{JoinMethod, JoinOrder, Settings};
 use crate::statement::parameters::Parameters;
 use host_cuts::HostCuts;
 use result_names::ResultNames;
@@ -178,19 +179,19 @@ async fn plan(
     let Bound { context, state, names, logical, .. } =
         bind(database, settings, asked.query.clone(), put).await?;
     let logical = state.optimize(&logical)?;
-    let logical = match settings.join_order {
-        JoinOrder::Written => logical,
-        JoinOrder::Auto => {
-            let Reordered { plan, estimates } = reorder_joins(logical, &*context)?;
-            context.expect(|known| known.extend(estimates));
-            plan
-        }
-    };
+    let logical = ordered(logical, settings, &context)?;
     // The new joins need their conditions lowered and their columns narrowed again.
     let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
         vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
     let logical = Optimizer::with_rules(rules).optimize(logical, &state, |_, _| {})?;
+    let logical = match settings.join_method {
+        JoinMethod::NestedLoop => join_method::as_nested_loops(logical)?,
+        JoinMethod::Auto | JoinMethod::Hash => logical,
+    };
     let physical = state.query_planner().create_physical_plan(&logical, &state).await?;
+    if settings.join_method == JoinMethod::Hash {
+        join_method::check_hashed(&physical)?;
+    }
     let physical = if settings.dense_aggregates {
         DenseAggregateExec::wherever_it_helps(physical)?
     } else {
@@ -206,6 +207,29 @@ async fn plan(
     })?;
     let planning = stopwatch.elapsed();
     Ok(PlannedQuery { context, cuts, split, planning, profile, names, state })
+}
+
+/// `plan` with its inner joins in the order that the settings want; what is expected of them is noted in `context`.
+fn ordered(
+    plan: LogicalPlan,
+    settings: &Settings,
+    context: &StatementContext,
+) -> Result<LogicalPlan> {
+    let leading: &[String] = match &settings.join_order {
+        JoinOrder::Written => return Ok(plan),
+        JoinOrder::Auto => &[],
+        JoinOrder::Leading(names) => names,
+    };
+    let Reordered { plan, estimates, names } = reorder_joins(plan, leading, context)?;
+    // A statement that joins nothing has no order to be wrong about.
+    let unknown = leading.iter().find(|name| !names.is_empty() && !names.contains(*name));
+    if let Some(unknown) = unknown {
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let of = format!("what join_order can order here ({})", known.join(", "));
+        return Err(Error::unknown(NameKind::Table, unknown, known).within(of));
+    }
+    context.expect(|known| known.extend(estimates));
+    Ok(plan)
 }
 
 /// Plans a query and starts it.

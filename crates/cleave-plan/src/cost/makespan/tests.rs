@@ -3,7 +3,7 @@
 use cleave_media::Stopwatch;
 use proptest::prelude::*;
 
-use crate::cost::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Work};
+use crate::cost::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, SlotSize, Work};
 use crate::profile::{Accelerator, Figure, LinkProfile, Profile, SideProfile};
 
 use super::{Sharing, predict, sharing};
@@ -13,7 +13,7 @@ fn limits() -> Limits {
         device_memory_bytes: 256 << 20,
         host_memory_bytes: 1 << 30,
         device_load: 0.0,
-        slot_bytes: 1 << 20,
+        slot_size: SlotSize::Fixed(1 << 20),
         slot_count: 8,
         device_copies: 2,
         host_threads: 2,
