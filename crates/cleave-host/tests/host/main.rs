@@ -24,6 +24,7 @@ mod prepared;
 mod profile;
 mod query_log;
 mod side_by_side;
+mod slots;
 mod space;
 mod spilling;
 mod sql;

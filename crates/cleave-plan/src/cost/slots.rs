@@ -68,7 +68,8 @@ impl SlotSize {
             Self::Auto { .. } if link.is_embedded => return self.usual(),
             Self::Auto { bytes_max } => bytes_max,
         };
-        let Crossing { bytes, device_s, link_s, host_s } = *crossing;
+        let Crossing { device_s, link_s, host_s, .. } = *crossing;
+        let bytes = crossing.bytes.max(0.0);
         let hidden_s = device_s + link_s + host_s - device_s.max(link_s).max(host_s);
         let slots = (hidden_s / SLOT_S).sqrt().max(1.0);
         let at_work = (f64::from(slot_count) * SLOTS_AT_WORK).max(1.0);

@@ -107,7 +107,7 @@ fn seventeen_leaves_of_one_class_stay_within_the_bound() {
     let class = KeyClass { members: (0..17).map(member).collect() };
     let rows = (0..17).map(|leaf| 10_f64.powi(1 + leaf % 7)).collect();
     let graph = JoinGraph::new(rows, vec![class], Vec::new());
-    let search = Search::new(&graph);
+    let search = Search::new(&graph, units(&graph, &[]));
     assert!(search.pairs_within((1 << 17) - 1, PAIR_COUNT_MAX).is_none());
     let tree = order(&graph);
     assert_eq!(tree.leaves().len(), 17);
