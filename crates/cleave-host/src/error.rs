@@ -102,6 +102,15 @@ pub enum Error {
         #[source]
         source: Box<ValueError>,
     },
+    /// A value that a parameter of a prepared statement does not take: change the value.
+    #[error("parameter ${number}: {source}")]
+    Parameter {
+        /// The parameter, from 1.
+        number: usize,
+        /// What is wrong with the value.
+        #[source]
+        source: Box<ValueError>,
+    },
     /// A literal in quotes that is no value of the type it stands beside: change it.
     #[error(transparent)]
     Literal(Box<ValueError>),
@@ -197,6 +206,10 @@ pub enum NameKind {
     Setting,
     /// A storage device.
     Device,
+    /// A prepared statement.
+    PreparedStatement,
+    /// A parameter of a statement, as `$1`.
+    Parameter,
 }
 
 /// How a statement contradicts itself; decides the SQLSTATE of [`Error::Invalid`].
@@ -215,6 +228,8 @@ pub enum Fault {
     Options,
     /// A parameter out of its range (22023).
     Parameter,
+    /// A parameter of a statement whose type nothing tells (42P18).
+    ParameterType,
     /// Anything else that cannot be meant (42601).
     Statement,
     /// A value or key beyond a limit (54000).
@@ -304,7 +319,9 @@ impl Error {
             Self::UnknownName { kind, .. } => kind.sqlstate_unknown(),
             Self::NameTaken { kind, .. } => kind.sqlstate_taken(),
             Self::SettingValue { .. } => "22023",
-            Self::Value { source, .. } | Self::Literal(source) => source.sqlstate(),
+            Self::Value { source, .. } | Self::Parameter { source, .. } | Self::Literal(source) => {
+                source.sqlstate()
+            }
             Self::Input { fault, .. } => fault.sqlstate(),
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",
@@ -374,6 +391,15 @@ impl Error {
             suggestion: nearest(column, columns),
             position: None,
         }
+    }
+
+    /// The same error, if it is of a name, with what the name was looked for in.
+    #[must_use]
+    pub(crate) fn within(mut self, place: String) -> Self {
+        if let Self::UnknownName { of, .. } = &mut self {
+            *of = Some(place);
+        }
+        self
     }
 
     /// Something that this version cannot do, without place and hint.
@@ -464,6 +490,7 @@ impl Fault {
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",
             Self::Parameter => "22023",
+            Self::ParameterType => "42P18",
             Self::TooLong => "54000",
             Self::TooManyColumns => "54011",
             Self::TooComplex => "54001",
@@ -482,6 +509,8 @@ impl NameKind {
             Self::Schema => "3F000",
             Self::Index | Self::Type | Self::Setting | Self::Device => "42704",
             Self::Function => "42883",
+            Self::PreparedStatement => "26000",
+            Self::Parameter => "42P02",
         }
     }
 
@@ -491,7 +520,8 @@ impl NameKind {
             Self::Column => "42701",
             Self::Schema => "42P06",
             Self::Function => "42723",
-            Self::Type | Self::Setting | Self::Device => "42710",
+            Self::PreparedStatement => "42P05",
+            Self::Type | Self::Setting | Self::Device | Self::Parameter => "42710",
         }
     }
 }
@@ -623,6 +653,8 @@ impl fmt::Display for NameKind {
             Self::Function => "function",
             Self::Setting => "setting",
             Self::Device => "device",
+            Self::PreparedStatement => "prepared statement",
+            Self::Parameter => "parameter",
         })
     }
 }

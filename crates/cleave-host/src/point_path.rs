@@ -11,7 +11,8 @@
 //!    point query.
 //! 2. [`PointQueries`] remembers the queries of a session: one that differs from them by nothing but its constants is
 //!    not parsed again.
-//! 3. [`run`] looks the key up and reads the columns of its rows, or finds that there are so many rows that a plan is
+//! 3. [`PreparedPoint`] is one with parameters: each EXECUTE makes a key of their values, and no more.
+//! 4. [`run`] looks the key up and reads the columns of its rows, or finds that there are so many rows that a plan is
 //!    better. Of a divided table it asks the tablet that the key says, or all that there are at once.
 //!
 //! Invariant: what comes out is what the planner's way would give, byte for byte. An index entry counts
@@ -27,8 +28,8 @@ use arrow::array::{Array, BooleanBufferBuilder, RecordBatch, RecordBatchOptions}
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_store::{
-    KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace, decode_batch,
-    decode_rows, overflow_pages,
+    ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace,
+    decode_batch, decode_rows, overflow_pages,
 };
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
@@ -40,8 +41,9 @@ use crate::database::Database;
 use crate::error::Result;
 use crate::index::{TabletIndex, long_values};
 use crate::settings::Stack;
+use crate::statement::parameters::Parameters;
 use spelling::Spelling;
-use template::{PointTemplate, Remembered};
+use template::{Given, PointTemplate, Remembered};
 
 /// Most entries that are looked up here; a plan reads more of them with less work each.
 const ENTRY_COUNT_MAX: usize = 256;
@@ -80,7 +82,7 @@ impl PointQueries {
         text: &str,
         state: &CatalogState,
     ) -> Option<PointQuery> {
-        let (template, constants) = PointTemplate::of(query, state)?;
+        let (template, constants) = constant_template(query, state)?;
         let template = Arc::new(template);
         if let Some(spelling) = Spelling::of(text) {
             self.remembered.put(&spelling, &template, &constants);
@@ -89,12 +91,72 @@ impl PointQueries {
     }
 }
 
+/// The template of a query without parameters.
+fn constant_template<'a>(
+    query: &'a ast::Query,
+    state: &CatalogState,
+) -> Option<(PointTemplate, Vec<&'a str>)> {
+    let (template, given) = PointTemplate::of(query, &[], state)?;
+    let text = |given: Given<'a>| match given {
+        Given::Text(text) => Some(text),
+        Given::Parameter(_) => None,
+    };
+    let constants = given.into_iter().map(text).collect::<Option<Vec<_>>>()?;
+    Some((template, constants))
+}
+
+/// A constant of a [`PreparedPoint`].
+#[derive(Debug, Clone)]
+enum PointConstant {
+    Text(String),
+    /// The parameter at this place.
+    Parameter(usize),
+}
+
+/// A point query some of whose constants are parameters.
+#[derive(Debug, Clone)]
+pub struct PreparedPoint {
+    template: Arc<PointTemplate>,
+    /// In the order of the text.
+    constants: Vec<PointConstant>,
+}
+
+impl PreparedPoint {
+    /// The point query that `query`, whose parameters have these types, is on `state`; `None`: it is another one.
+    #[must_use]
+    pub fn of(query: &ast::Query, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
+        let (template, given) = PointTemplate::of(query, types, state)?;
+        let constants = given.into_iter().map(|given| match given {
+            Given::Text(text) => PointConstant::Text(text.to_owned()),
+            Given::Parameter(place) => PointConstant::Parameter(place),
+        });
+        Some(Self { template: Arc::new(template), constants: constants.collect() })
+    }
+
+    /// Whether the table and its indexes are in `state` as they were.
+    #[must_use]
+    pub fn holds(&self, state: &CatalogState) -> bool {
+        self.template.holds(state)
+    }
+
+    /// The query for these values; `None`: the planner knows what one of them means here.
+    #[must_use]
+    pub fn bind(&self, parameters: &Parameters) -> Option<PointQuery> {
+        let constants = self.constants.iter().map(|constant| match constant {
+            PointConstant::Text(text) => Some(text.as_str()),
+            PointConstant::Parameter(place) => parameters.values().get(*place)?.text(),
+        });
+        let constants = constants.collect::<Option<Vec<_>>>()?;
+        self.template.bind(&constants)
+    }
+}
+
 impl PointQuery {
     /// The point query that `query` is on `state`; `None`: it is another one, or there is something
     /// wrong with it, which the planner will say.
     #[must_use]
     pub fn detect(query: &ast::Query, state: &CatalogState) -> Option<Self> {
-        let (template, constants) = PointTemplate::of(query, state)?;
+        let (template, constants) = constant_template(query, state)?;
         Arc::new(template).bind(&constants)
     }
 

@@ -3,7 +3,7 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`].
+//!    [`select`]. [`prepared`] keeps those that are to come again with other values.
 //! 3. Each statement that writes commits by itself.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
@@ -13,6 +13,7 @@
 mod copy;
 mod indexes;
 mod insert;
+mod prepared;
 mod statistics;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 
 pub use copy::ClientStreams;
+pub use prepared::Described;
 
 use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
@@ -33,8 +35,13 @@ use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery};
 use crate::settings::{IndexScan, Settings};
-use crate::statement::{ExplainFormat, ParsedStatement, Statement, parse_script, select};
+use crate::statement::hint::Hint;
+use crate::statement::select::Asked;
+use crate::statement::{
+    ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
+};
 use crate::write::load;
+use prepared::PreparedStatements;
 
 /// One client's session. See the module's description.
 pub struct Session {
@@ -43,6 +50,7 @@ pub struct Session {
     /// Those of a statement with hints, while it runs, or until the next one if it was given up.
     hinted: Option<Settings>,
     point_queries: PointQueries,
+    prepared: PreparedStatements,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
 }
@@ -78,6 +86,7 @@ impl Session {
             settings: Settings::default(),
             hinted: None,
             point_queries: PointQueries::default(),
+            prepared: PreparedStatements::default(),
             client: Mutex::default(),
         }
     }
@@ -164,19 +173,25 @@ impl Session {
         self.run_point_query(&state, &query).await.ok()?
     }
 
-    /// Runs a statement under the settings of its hints.
-    async fn run_hinted(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
-        self.hinted = match parsed.hints.as_slice() {
-            [] => None,
-            hints => {
-                let mut hinted = self.settings.clone();
-                hints.iter().try_for_each(|hint| hinted.set(&hint.name, &hint.value))?;
-                Some(hinted)
-            }
-        };
+    /// Runs a statement under the settings of its hints, after those of the prepared statement that it names.
+    async fn run_hinted(&mut self, mut parsed: ParsedStatement) -> Result<Outcome> {
+        let mut hints = self.prepared.hints_of(&parsed.statement).to_vec();
+        hints.append(&mut parsed.hints);
+        self.hinted = self.under(&hints)?;
+        parsed.hints = hints;
         let outcome = self.run_statement(parsed).await;
         self.hinted = None;
         outcome
+    }
+
+    /// The settings of a statement with these hints; None: there are none.
+    fn under(&self, hints: &[Hint]) -> Result<Option<Settings>> {
+        if hints.is_empty() {
+            return Ok(None);
+        }
+        let mut hinted = self.settings.clone();
+        hints.iter().try_for_each(|hint| hinted.set(&hint.name, &hint.value))?;
+        Ok(Some(hinted))
     }
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
@@ -185,9 +200,12 @@ impl Session {
             Statement::DropTable { if_exists, names } => self.drop_tables(if_exists, &names).await,
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
-            Statement::Insert(insert) => self.insert(insert).await,
+            Statement::Insert(insert) => self.insert(insert, &Parameters::default()).await,
             Statement::Copy(copy) => self.copy(*copy).await,
             Statement::Query(query) => self.query(&query, &parsed.text).await,
+            Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
+            Statement::Execute(execute) => Box::pin(self.execute_parsed(&execute)).await,
+            Statement::Deallocate { name } => self.deallocated(name.as_deref()),
             Statement::Explain { analyze, verbose: _, format, statement } => {
                 self.explain(analyze, format, *statement).await
             }
@@ -242,7 +260,12 @@ impl Session {
             return Ok(outcome);
         }
         drop(state);
-        let running = select::run_logged(&self.database, self.in_force(), query, text);
+        self.planned(query.into(), text).await
+    }
+
+    /// The rows of a query that is planned, and entered in the log as `text`.
+    async fn planned(&self, asked: Asked<'_>, text: &str) -> Result<Outcome> {
+        let running = select::run_logged(&self.database, self.in_force(), asked, text);
         let running = Box::pin(running).await?;
         let (schema, batches, _) = Box::pin(running.collect()).await?;
         Ok(Outcome::Rows { schema, batches })
@@ -258,33 +281,58 @@ impl Session {
     }
 
     async fn explain(
-        &self,
+        &mut self,
         analyze: bool,
         format: ExplainFormat,
         statement: Statement,
     ) -> Result<Outcome> {
-        let (query, is_insert) = match statement {
-            Statement::Query(query) => (query, false),
+        if let Statement::Execute(execute) = statement {
+            let prepared = self.prepared_now(&execute.name).await?;
+            let parameters = self.values_of(&prepared, &execute).await?;
+            let state = self.database.catalog();
+            let point = prepared.point_query(&parameters, &state);
+            let statement = prepared.statement().clone();
+            return self.explain_with(analyze, format, statement, &parameters, point).await;
+        }
+        let point = match &statement {
+            Statement::Query(query) => PointQuery::detect(query, &self.database.catalog()),
+            _ => None,
+        };
+        self.explain_with(analyze, format, statement, &Parameters::default(), point).await
+    }
+
+    /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
+    async fn explain_with(
+        &self,
+        analyze: bool,
+        format: ExplainFormat,
+        statement: Statement,
+        parameters: &Parameters,
+        point: Option<PointQuery>,
+    ) -> Result<Outcome> {
+        let query = match statement {
+            Statement::Query(query) => query,
             Statement::Insert(insert) if !analyze => {
                 self.insert_target(&insert)?;
-                match insert.source {
-                    Some(query) => (query, true),
-                    None => return Err(Error::unsupported("EXPLAIN of INSERT ... DEFAULT VALUES")),
-                }
+                let Some(query) = insert.source else {
+                    return Err(Error::unsupported("EXPLAIN of INSERT ... DEFAULT VALUES"));
+                };
+                query
             }
             Statement::Insert(_) => {
                 return Err(Error::unsupported("EXPLAIN ANALYZE of INSERT, which would insert,"));
             }
             _ => return Err(Error::unsupported("EXPLAIN of this statement")),
         };
-        // INSERT plans its query, and FRAGMENT asks for what a plan would send.
-        if !is_insert && format != ExplainFormat::Fragment {
-            let explained = Box::pin(self.explain_look_up(analyze, format, &query)).await?;
+        // FRAGMENT asks for what a plan would send.
+        if let Some(point) = point.filter(|_| format != ExplainFormat::Fragment) {
+            let explained = Box::pin(self.explain_look_up(analyze, format, &point)).await?;
             if let Some(explained) = explained {
                 return Ok(explained);
             }
         }
-        let explained = select::explain(&self.database, self.in_force(), &query, analyze, format);
+        let asked = Asked { query: &query, parameters };
+        let explained = select::explain(&self.database, self.in_force(), asked, analyze, format);
         let (schema, batches) = Box::pin(explained).await?;
         Ok(Outcome::Rows { schema, batches })
     }
@@ -294,16 +342,16 @@ impl Session {
         &self,
         analyze: bool,
         format: ExplainFormat,
-        query: &ast::Query,
+        point: &PointQuery,
     ) -> Result<Option<Outcome>> {
+        if self.in_force().index_scan == IndexScan::Never {
+            return Ok(None);
+        }
         let state = self.database.catalog();
-        let point = PointQuery::detect(query, &state)
-            .filter(|_| self.in_force().index_scan != IndexScan::Never);
-        let Some(point) = point else { return Ok(None) };
         let mut measured = None;
         if analyze {
             let stopwatch = Stopwatch::start();
-            let Some(Outcome::Rows { batches, .. }) = self.run_point_query(&state, &point).await?
+            let Some(Outcome::Rows { batches, .. }) = self.run_point_query(&state, point).await?
             else {
                 return Ok(None);
             };

@@ -6,6 +6,8 @@
 //!
 //! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
 
+mod join_order;
+
 use std::fmt;
 
 pub use cleave_plan::cost::CostStrategy;
@@ -52,13 +54,26 @@ pub enum Stealing {
     Always,
 }
 
-/// In which order inner joins are made.
+/// By which operator joins are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JoinMethod {
+    /// By hashing where there is an equality.
+    Auto,
+    /// By hashing; a join without an equality is refused.
+    Hash,
+    /// By looking at each pair.
+    NestedLoop,
+}
+
+/// In which order inner joins are made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum JoinOrder {
     /// By what they are expected to cost.
     Auto,
     /// As the statement has them.
     Written,
+    /// These first, one after the other, then the others by what they are expected to cost.
+    Leading(Vec<String>),
 }
 
 /// The values of one session's settings.
@@ -70,14 +85,16 @@ pub struct Settings {
     pub ndp: bool,
     /// `split`, as set; what holds is [`Settings::split_in_force`].
     pub split: Split,
+    /// `join_method`: by which operator joins are made.
+    pub join_method: JoinMethod,
     /// `join_order`: whether inner joins are ordered anew.
     pub join_order: JoinOrder,
     /// `cost_strategy`: how splits are compared under `auto`.
     pub cost_strategy: CostStrategy,
     /// `threads`: partitions of the host's half of a plan; 0: one a core.
     pub threads: u32,
-    /// `slot_bytes`: size of one slot of the result ring, in bytes.
-    pub slot_bytes: u32,
+    /// `slot_bytes`: size of one slot of the result ring, in bytes; None: chosen for each fragment.
+    pub slot_bytes: Option<u32>,
     /// `slot_count`: slots of the result ring.
     pub slot_count: u32,
     /// `device_memory`: bytes that one fragment may use on a device.
@@ -136,10 +153,14 @@ pub enum Values {
     Number(u64, u64),
     /// A number of bytes from the first to the second, with a unit (`B`, `kB`, `MB`, `GB`) or without.
     Bytes(u64, u64),
+    /// The same, or `auto`.
+    BytesOrAuto(u64, u64),
     /// Any text of at most 63 bytes.
     Text,
     /// The name of a split.
     Split,
+    /// `auto`, `written`, or names of tables.
+    JoinOrder,
     /// Only this, and only because clients set it.
     Only(&'static str),
     /// It can be shown and not set.
@@ -152,6 +173,7 @@ enum Value {
     Number(u64),
     Text(String),
     Split(Split),
+    JoinOrder(JoinOrder),
 }
 
 /// Every setting, by name.
@@ -249,17 +271,32 @@ pub const LIST: &[Setting] = &[
     },
     fixed("IntervalStyle", "How intervals are written", "postgres"),
     Setting {
-        name: "join_order",
-        description: "In which order inner joins are made: auto (by expected cost) or written (as the statement has them)",
-        values: Values::Words(&["auto", "written"]),
-        get: |settings| match settings.join_order {
-            JoinOrder::Auto => "auto".to_owned(),
-            JoinOrder::Written => "written".to_owned(),
+        name: "join_method",
+        description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no other), \
+                      nested_loop (by looking at each pair)",
+        values: Values::Words(&["auto", "hash", "nested_loop"]),
+        get: |settings| match settings.join_method {
+            JoinMethod::Auto => "auto".to_owned(),
+            JoinMethod::Hash => "hash".to_owned(),
+            JoinMethod::NestedLoop => "nested_loop".to_owned(),
         },
         set: |settings, value| {
-            settings.join_order = match value {
-                Value::Word(1) => JoinOrder::Written,
-                _ => JoinOrder::Auto,
+            settings.join_method = match value {
+                Value::Word(1) => JoinMethod::Hash,
+                Value::Word(2) => JoinMethod::NestedLoop,
+                _ => JoinMethod::Auto,
+            }
+        },
+    },
+    Setting {
+        name: "join_order",
+        description: "In which order inner joins are made: auto (by expected cost), written (as the statement has them), \
+                      or the tables to begin with, as a b c; the others follow by expected cost",
+        values: Values::JoinOrder,
+        get: |settings| settings.join_order.to_string(),
+        set: |settings, value| {
+            if let Value::JoinOrder(order) = value {
+                settings.join_order = order;
             }
         },
     },
@@ -287,10 +324,19 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "slot_bytes",
-        description: "Size of one slot of the result ring between host and device",
-        values: Values::Bytes(4 * KIB, 16 * MIB),
-        get: |settings| bytes_text(u64::from(settings.slot_bytes)),
-        set: |settings, value| settings.slot_bytes = value.number_u32(),
+        description: "Size of one slot of the result ring between host and device; auto: chosen for each fragment, by what is \
+                      expected to cross",
+        values: Values::BytesOrAuto(KIB, 16 * MIB),
+        get: |settings| match settings.slot_bytes {
+            Some(bytes) => bytes_text(u64::from(bytes)),
+            None => "auto".to_owned(),
+        },
+        set: |settings, value| {
+            settings.slot_bytes = match value {
+                Value::Word(_) => None,
+                number => Some(number.number_u32()),
+            }
+        },
     },
     Setting {
         name: "slot_count",
@@ -377,10 +423,11 @@ impl Default for Settings {
             stack: Stack::Ndp,
             ndp: true,
             split: Split::Auto,
+            join_method: JoinMethod::Auto,
             join_order: JoinOrder::Auto,
             cost_strategy: CostStrategy::default(),
             threads: 0,
-            slot_bytes: 256 * 1024,
+            slot_bytes: None,
             slot_count: 16,
             device_memory_bytes: 64 * MIB,
             device_spill_bytes: 256 * MIB,
@@ -494,9 +541,12 @@ impl Values {
             Self::Bytes(min, max) => {
                 parse_bytes(text).filter(|number| (min..=max).contains(&number)).map(Value::Number)
             }
+            Self::BytesOrAuto(..) if text.eq_ignore_ascii_case("auto") => Some(Value::Word(0)),
+            Self::BytesOrAuto(min, max) => Self::Bytes(*min, *max).check(text),
             Self::Text => (text.len() <= 63 && !text.contains(char::is_control))
                 .then(|| Value::Text(text.to_owned())),
             Self::Split => text.to_ascii_lowercase().parse().ok().map(Value::Split),
+            Self::JoinOrder => join_order::parse(text).map(Value::JoinOrder),
             Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
             Self::ReadOnly(_) => None,
         }
@@ -526,10 +576,16 @@ impl fmt::Display for Values {
                 let (min, max) = (bytes_text(*min), bytes_text(*max));
                 write!(formatter, "allowed are {min} to {max}, in B, kB, MB or GB")
             }
+            Self::BytesOrAuto(min, max) => {
+                write!(formatter, "{}, or auto", Self::Bytes(*min, *max))
+            }
             Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
             Self::Split => write!(
                 formatter,
                 "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"
+            ),
+            Self::JoinOrder => formatter.write_str(
+                "allowed are auto, written, or different names of tables, separated by blanks or commas",
             ),
             Self::Only(only) => write!(formatter, "allowed is only {only} in this version"),
             Self::ReadOnly(value) => write!(formatter, "it is {value} and cannot be changed"),

@@ -288,7 +288,7 @@ pub const CAPABILITIES: [&str; 2] = [CAPABILITY_COLUMNS, CAPABILITY_FRAGMENTS];
 /// Most bytes that one read may ask for or one write carry.
 pub const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 /// Smallest and largest slot that may be asked for.
-pub const SLOT_BYTES: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
+pub const SLOT_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 << 20;
 /// Most bytes of an encoded slot: one row may make a slot larger than was asked for, up to this.
 pub const ENCODED_SLOT_BYTES_MAX: u64 = 2 * *SLOT_BYTES.end() as u64;
 /// Fewest and most slots that a run may have outstanding.

@@ -36,6 +36,8 @@ pub struct FragmentFigures {
     pub pages: (usize, usize),
     /// Bytes of the serialised fragment.
     pub fragment_bytes: usize,
+    /// Bytes of a slot of its ring.
+    pub slot_bytes: u32,
     /// Rows that came over the cut, or from the host's own part.
     pub rows: u64,
     /// What the host saw of it; what the device did is in its report.

@@ -295,6 +295,7 @@ impl FragmentExec {
             turned,
             pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
             fragment_bytes: prepared.bytes.len(),
+            slot_bytes: self.fragment.slot_bytes,
             rows: 0,
             timeline: HostTimeline::default(),
             filters_fed: 0,
@@ -307,7 +308,7 @@ impl FragmentExec {
             return self.run_on_host(prepared, part, task, figures);
         }
         let settings = self.context.settings();
-        let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
+        let ring_bytes = u64::from(settings.slot_count) * u64::from(self.fragment.slot_bytes);
         let identity = device.identity().await.map_err(external)?;
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
         let mut morsels: Vec<Vec<Morsel>> =
@@ -343,7 +344,7 @@ impl FragmentExec {
             copies: u32::from(!self.fragment.may_run_as_copies),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
-            slot_bytes: settings.slot_bytes,
+            slot_bytes: self.fragment.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
             narrowings,

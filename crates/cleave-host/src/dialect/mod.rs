@@ -26,4 +26,5 @@ pub use checked_arithmetic::CheckedArithmetic;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
 pub use typed_literals::TypedLiterals;
+pub(crate) use typed_literals::{column_type_of, digits_behind_point};
 pub use types::PostgresTypes;

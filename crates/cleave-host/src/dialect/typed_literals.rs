@@ -167,7 +167,7 @@ fn aligned(expr: Expr, own: &DataType, other: &DataType) -> Expr {
 /// is.
 pub(super) fn typed_literal(literal: &Expr, other: &DataType) -> Result<Option<Expr>> {
     let Some(text) = quoted(literal) else { return Ok(None) };
-    match column_type(other) {
+    match column_type_of(other) {
         // The literal keeps its digits: 1.234 does not equal 1.23.
         Some(ColumnType::Numeric { scale, .. }) => {
             let scale = digits_behind_point(text).max(scale);
@@ -180,7 +180,7 @@ pub(super) fn typed_literal(literal: &Expr, other: &DataType) -> Result<Option<E
 
 /// `literal`, if it is one in quotes, cast to `target`.
 fn cast_literal(literal: &Expr, target: &DataType) -> Result<Option<Expr>> {
-    match (quoted(literal), column_type(target)) {
+    match (quoted(literal), column_type_of(target)) {
         (Some(text), Some(column_type)) => parsed(literal, text, column_type).map(Some),
         _ => Ok(None),
     }
@@ -210,7 +210,7 @@ fn parsed(literal: &Expr, text: &str, column_type: ColumnType) -> Result<Expr> {
 }
 
 /// Digits behind the point of a number as it is written, 38 at most.
-fn digits_behind_point(text: &str) -> i8 {
+pub(crate) fn digits_behind_point(text: &str) -> i8 {
     let (mantissa, exponent) = text.trim().split_once(['e', 'E']).unwrap_or((text.trim(), "0"));
     let digits = mantissa.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = i64::try_from(digits).unwrap_or(i64::MAX);
@@ -219,7 +219,7 @@ fn digits_behind_point(text: &str) -> i8 {
 }
 
 /// The SQL type that an expression of type `arrow` has; `None` for text and what is no SQL type.
-fn column_type(arrow: &DataType) -> Option<ColumnType> {
+pub(crate) fn column_type_of(arrow: &DataType) -> Option<ColumnType> {
     Some(match arrow {
         DataType::Int16 => ColumnType::SmallInt,
         DataType::Int32 => ColumnType::Int,

@@ -1,4 +1,5 @@
-//! A point query without its constants: a syntax tree in, what to look up for any constants out.
+//! A point query without its constants: a syntax tree in, what to look up for any constants out. A parameter is a constant
+//! that comes later.
 //!
 //! [`PointTemplate::of`] recognises the shape of a query, or leaves it to the planner. [`PointTemplate::bind`] makes
 //! the key of constants, and [`Remembered`] spares the parser queries that differ from one before by nothing but these.
@@ -21,6 +22,7 @@ use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::index::IndexShape;
 use crate::statement::names::{fold, table_name};
+use crate::statement::parameters::place_of;
 use crate::value::ColumnBuilder;
 
 /// Most templates that are remembered.
@@ -63,9 +65,18 @@ struct KeyPart {
     column_type: ColumnType,
 }
 
+/// What a column is compared with, as far as the text tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given<'a> {
+    /// A number, or a string without its quotes.
+    Text(&'a str),
+    /// The value of this parameter, from 0.
+    Parameter(usize),
+}
+
 /// A constant that a column is compared with.
 struct Constant<'a> {
-    text: &'a str,
+    given: Given<'a>,
     is_number: bool,
     negative: bool,
 }
@@ -91,11 +102,12 @@ impl KeyDivision {
 }
 
 impl PointTemplate {
-    /// The template of `query`, and its constants in the order of the text.
+    /// The template of `query`, whose parameters have these types, and its constants in the order of the text.
     pub(super) fn of<'a>(
         query: &'a ast::Query,
+        types: &[ColumnType],
         state: &CatalogState,
-    ) -> Option<(Self, Vec<&'a str>)> {
+    ) -> Option<(Self, Vec<Given<'a>>)> {
         let select = plain_select(query)?;
         let [from] = select.from.as_slice() else { return None };
         let (name, qualifier) = plain_table(from)?;
@@ -124,7 +136,24 @@ impl PointTemplate {
             let constant = *places.get(column)?;
             let (_, value) = values.get(constant)?;
             let column_type = schema.columns.get(*column)?.column_type;
-            let (is_number, negative) = (value.is_number, value.negative);
+            if let Given::Parameter(place) = value.given
+                && !is_compared_as(column_type, *types.get(place)?)
+            {
+                return None;
+            }
+            let is_number = match value.given {
+                Given::Text(_) => value.is_number,
+                // By what it is compared as.
+                Given::Parameter(_) => !matches!(
+                    column_type,
+                    ColumnType::Text
+                        | ColumnType::Varchar(_)
+                        | ColumnType::Char(_)
+                        | ColumnType::Uuid
+                        | ColumnType::Date
+                ),
+            };
+            let negative = value.negative;
             key.push(KeyPart { constant, is_number, negative, column_type });
         }
         let shown = columns.iter().map(|(place, _)| *place);
@@ -145,7 +174,7 @@ impl PointTemplate {
             projection,
             wanted,
         };
-        Some((template, values.into_iter().map(|(_, value)| value.text).collect()))
+        Some((template, values.into_iter().map(|(_, value)| value.given).collect()))
     }
 
     /// The query that it is with these constants; None: the planner knows what one of them means here.
@@ -173,7 +202,7 @@ impl PointTemplate {
     }
 
     /// Whether table and indexes are in `state` as they were.
-    fn holds(&self, state: &CatalogState) -> bool {
+    pub(super) fn holds(&self, state: &CatalogState) -> bool {
         let is_same = |table: &TableState| {
             Arc::ptr_eq(&table.schema, &self.schema)
                 && table.indexes.len() == self.indexes.len()
@@ -343,6 +372,18 @@ fn equal_constants<'a>(
     Some(values)
 }
 
+/// Whether a value of `parameter` is compared with the column by the column's own order, whatever it is.
+fn is_compared_as(column: ColumnType, parameter: ColumnType) -> bool {
+    use ColumnType as Type;
+    let is_integer = |one: ColumnType| matches!(one, Type::SmallInt | Type::Int | Type::BigInt);
+    match column {
+        Type::SmallInt | Type::Int | Type::BigInt => is_integer(parameter),
+        Type::Numeric { .. } => is_integer(parameter) || matches!(parameter, Type::Numeric { .. }),
+        Type::Text | Type::Varchar(_) | Type::Char(_) => parameter == Type::Text,
+        other => parameter == other,
+    }
+}
+
 impl KeyPart {
     /// `text` as a value of the key column, where there can be no doubt what it is compared as.
     fn value(&self, text: &str) -> Option<ArrayRef> {
@@ -376,12 +417,15 @@ fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
             (value.is_number && !value.negative).then_some(Constant { negative: true, ..value })
         }
         ast::Expr::Value(value) => {
-            let (text, is_number) = match &value.value {
-                ast::Value::Number(text, _) => (text, true),
-                ast::Value::SingleQuotedString(text) => (text, false),
+            let (given, is_number) = match &value.value {
+                ast::Value::Number(text, _) => (Given::Text(text), true),
+                ast::Value::SingleQuotedString(text) => (Given::Text(text), false),
+                ast::Value::Placeholder(_) => {
+                    (Given::Parameter(place_of(expression).ok().flatten()?), false)
+                }
                 _ => return None,
             };
-            Some(Constant { text, is_number, negative: false })
+            Some(Constant { given, is_number, negative: false })
         }
         _ => None,
     }

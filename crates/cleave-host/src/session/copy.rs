@@ -145,7 +145,7 @@ impl Session {
             CopySource::Table { name, columns } => self.table_query(&name, &columns)?,
         };
         let mut running =
-            Box::pin(select::run_query(&self.database, self.in_force(), &query)).await?;
+            Box::pin(select::run_query(&self.database, self.in_force(), &*query)).await?;
         let (output, name) = self.open_output(end)?;
         let schema = running.schema();
         let (give, take) = mpsc::channel(WAITING);

@@ -13,7 +13,7 @@ use arrow::array::types::UInt64Type;
 use arrow::array::{AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
-use cleave_store::{Column, TableSchema};
+use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -21,18 +21,20 @@ use futures::stream::{self, BoxStream};
 use super::{Outcome, Session, now_us};
 use crate::error::{Error, Fault, Result};
 use crate::statement::defaults::default_array;
+use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::is_default;
+use crate::statement::select::{Asked, all_known, describe};
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
-use crate::write::conform::Conform;
+use crate::write::conform::{Conform, converted};
 use crate::write::insert;
 
 impl Session {
     /// Runs INSERT.
-    pub(super) async fn insert(&self, insert: Insert) -> Result<Outcome> {
+    pub(super) async fn insert(&self, insert: Insert, parameters: &Parameters) -> Result<Outcome> {
         let schema = self.insert_target(&insert)?;
-        let rows = self.insert_source(&schema, insert).await?;
+        let rows = self.insert_source(&schema, insert, parameters).await?;
         let count =
             Box::pin(insert::insert(&self.database, &self.shared_settings(), &schema, rows))
                 .await?;
@@ -48,11 +50,51 @@ impl Session {
         Ok(Arc::clone(&table.schema))
     }
 
+    /// What is known of an INSERT without values: the types of its parameters, of which `types` are known, and the tables
+    /// that it names. A parameter that fills a column takes its type.
+    ///
+    /// # Errors
+    /// Those of the INSERT that have nothing to do with values.
+    pub(super) async fn describe_insert(
+        &self,
+        insert: &Insert,
+        mut types: Vec<Option<ColumnType>>,
+    ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
+        let schema = self.insert_target(insert)?;
+        let Some(query) = &insert.source else { return Ok((Vec::new(), vec![schema])) };
+        let listed = |place: usize| match insert.columns.as_slice() {
+            [] => schema.columns.get(place),
+            names => schema.columns.get(schema.column_index(names.get(place)?)?),
+        };
+        for (place, cell) in filling(&query.body) {
+            let Some(parameter) = place_of(cell)? else { continue };
+            if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place))
+            {
+                *unknown = Some(parameter_type(column.column_type));
+            }
+        }
+        if let Some(rows) = constant_rows(query) {
+            let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+            Conform::by_position(&schema, &insert.columns, count, 0)?;
+            return Ok((all_known(&types)?, vec![schema]));
+        }
+        let mut query = query.clone();
+        let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
+        let described = describe(&self.database, self.in_force(), &query, types);
+        let described = Box::pin(described).await?;
+        let count = described.schema.fields().len().saturating_sub(hidden_count);
+        Conform::by_position(&schema, &insert.columns, count, 0)?;
+        let mut tables = described.tables;
+        tables.push(schema);
+        Ok((described.types, tables))
+    }
+
     /// The rows to insert, as the table stores them.
     async fn insert_source(
         &self,
         schema: &Arc<TableSchema>,
         insert: Insert,
+        parameters: &Parameters,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let now_us = now_us();
         let Some(mut query) = insert.source else {
@@ -62,11 +104,12 @@ impl Session {
         if let Some(rows) = constant_rows(&query) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
             let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
-            let rows = values_batch(schema, &conform, &rows, now_us)?;
+            let rows = values_batch(schema, &conform, (&rows, parameters), now_us)?;
             return Ok(stream::iter([conform.rows(&rows)]).boxed());
         }
         let defaults = Defaults::take(&mut query)?;
-        let running = Box::pin(select::run_query(&self.database, self.in_force(), &query)).await?;
+        let asked = Asked { query: &query, parameters };
+        let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
@@ -81,6 +124,25 @@ impl Session {
             Ok(Some((rows, (running, conform, defaults))))
         });
         Ok(rows.boxed())
+    }
+}
+
+/// What fills the columns of an INSERT by itself, each with the place of its column.
+fn filling(body: &ast::SetExpr) -> Vec<(usize, &ast::Expr)> {
+    match body {
+        ast::SetExpr::Values(values) => {
+            values.rows.iter().flat_map(|row| row.iter().enumerate()).collect()
+        }
+        ast::SetExpr::Select(select) => {
+            let items = select.projection.iter().enumerate();
+            let plain = items.filter_map(|(place, item)| match item {
+                ast::SelectItem::UnnamedExpr(expr) => Some((place, expr)),
+                ast::SelectItem::ExprWithAlias { expr, .. } => Some((place, expr)),
+                _ => None,
+            });
+            plain.collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -147,10 +209,12 @@ impl Defaults {
 
 /// An expression that needs no engine.
 #[derive(Debug, Clone, PartialEq)]
-enum Constant<'a> {
+pub(super) enum Constant<'a> {
     Null,
     Default,
     Literal(Literal, Cow<'a, str>),
+    /// The value of this parameter, from 0.
+    Parameter(usize),
 }
 
 /// The rows of a query that is VALUES of constants and nothing else.
@@ -170,7 +234,7 @@ fn is_plain(query: &ast::Query) -> bool {
         && query.fetch.is_none()
 }
 
-fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
+pub(super) fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
     if is_default(expression) {
         return Some(Constant::Default);
     }
@@ -199,6 +263,9 @@ fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
             ast::Value::DollarQuotedString(text) => {
                 Some(Constant::Literal(Literal::String, (&text.value).into()))
             }
+            ast::Value::Placeholder(_) => {
+                place_of(expression).ok().flatten().map(Constant::Parameter)
+            }
             _ => None,
         },
         _ => None,
@@ -209,7 +276,7 @@ fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
 fn values_batch(
     schema: &TableSchema,
     conform: &Conform,
-    rows: &[Vec<Constant<'_>>],
+    (rows, parameters): (&[Vec<Constant<'_>>], &Parameters),
     now_us: i64,
 ) -> Result<RecordBatch> {
     let targets = conform.targets();
@@ -226,7 +293,7 @@ fn values_batch(
                         position: None,
                     });
                 }
-                Some(value) => append(schema, &mut builder, column, value, now_us)?,
+                Some(value) => append(schema, &mut builder, column, (value, parameters), now_us)?,
             }
         }
         fields.push(Field::new(&column.name, column.column_type.arrow(), true));
@@ -240,7 +307,7 @@ fn append(
     schema: &TableSchema,
     builder: &mut ColumnBuilder,
     column: &Column,
-    value: &Constant<'_>,
+    (value, parameters): (&Constant<'_>, &Parameters),
     now_us: i64,
 ) -> Result<()> {
     let bad = |source| Error::Value { column: column.name.clone(), source: Box::new(source) };
@@ -251,6 +318,21 @@ fn append(
         Constant::Null => {
             builder.append_null();
             Ok(())
+        }
+        Constant::Parameter(place) => {
+            let value = parameters.get(*place)?;
+            let Some(text) = value.text() else {
+                return append(schema, builder, column, (&Constant::Null, parameters), now_us);
+            };
+            if value.column_type() == column.column_type {
+                return builder.append_text(text).map_err(bad);
+            }
+            // As the column of a query is assigned.
+            let value = converted(column, &value.array().map_err(bad)?)?;
+            match value_text(&value, 0)? {
+                Some(text) => builder.append_text(&text).map_err(bad),
+                None => append(schema, builder, column, (&Constant::Null, parameters), now_us),
+            }
         }
         Constant::Literal(kind, _) if !kind.fits(&column.column_type) => Err(Error::Invalid {
             message: format!(

@@ -59,6 +59,11 @@ fn sizes_take_units() {
     assert_eq!(settings.show("device_memory").unwrap(), "64MB");
     settings.set("slot_bytes", "4096").unwrap();
     assert_eq!(settings.show("slot_bytes").unwrap(), "4kB");
+    settings.set("slot_bytes", "AUTO").unwrap();
+    assert_eq!(
+        (settings.slot_bytes, settings.show("slot_bytes").unwrap().as_str()),
+        (None, "auto")
+    );
     assert_eq!(parse_bytes("1GiB"), Some(1 << 30));
     assert_eq!(parse_bytes("1 light year"), None);
     assert_eq!(parse_bytes("99999999999TB"), None);
@@ -77,7 +82,7 @@ fn a_wrong_value_lists_what_is_allowed() {
     for (name, value, part) in [
         ("threads", "-1", "from 0 to 1024"),
         ("batch_size", "0", "from 1 to 65536"),
-        ("slot_bytes", "1", "4kB to 16MB"),
+        ("slot_bytes", "1", "1kB to 16MB, in B, kB, MB or GB, or auto"),
         ("client_encoding", "LATIN1", "only UTF8"),
         ("server_version", "9", "cannot be changed"),
         ("TimeZone", "Europe/Berlin", "only UTC"),
@@ -112,4 +117,25 @@ fn clients_may_set_what_is_true_anyway() {
     settings.set("threads", "3").unwrap();
     settings.reset_all();
     assert_eq!(settings.threads, 0);
+}
+
+#[test]
+fn a_join_order_is_a_word_or_names() {
+    let mut settings = Settings::default();
+    for (text, shown) in [
+        ("Written", "written"),
+        ("a b c", "a b c"),
+        ("mk, T ,\"Big One\"", "mk t \"Big One\""),
+        ("\"auto\"", "\"auto\""),
+        ("AUTO", "auto"),
+    ] {
+        settings.set("join_order", text).unwrap();
+        assert_eq!(settings.show("join_order").unwrap(), shown, "{text}");
+        settings.set("join_order", shown).unwrap();
+        assert_eq!(settings.show("join_order").unwrap(), shown);
+    }
+    for text in ["", "a a", "a A", "a.b", "\"a", "a;b", "\"\""] {
+        let error = settings.set("join_order", text).unwrap_err();
+        assert!(error.to_string().contains("names of tables"), "{text}: {error}");
+    }
 }

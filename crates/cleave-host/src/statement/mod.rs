@@ -3,7 +3,7 @@
 //! 1. [`parse_script`] cuts a script into statements and reads each in PostgreSQL's dialect.
 //! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
 //!    lie, [`copy`] makes options of COPY.
-//! 3. [`hint`]: settings for one statement, in a comment.
+//! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
 //! 4. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
@@ -13,12 +13,15 @@ pub mod ddl;
 pub mod defaults;
 pub mod hint;
 pub mod names;
+pub mod parameters;
 pub mod parse;
 pub mod placement;
 pub mod select;
 
 pub use copy::{Copy, CopyEnd, CopySource};
 pub use ddl::{CreateIndex, CreateTable};
+pub use parameters::{Parameter, Parameters};
 pub use parse::{
-    Analyze, AnalyzeTable, ExplainFormat, Insert, ParsedStatement, Statement, parse_script,
+    Analyze, AnalyzeTable, Execute, ExplainFormat, Insert, ParsedStatement, Prepare, Statement,
+    parse_script,
 };

@@ -2,7 +2,8 @@
 //!
 //! 1. The tokenizer cuts the whole script; a string that is not closed stops here.
 //! 2. [`parse_script`] reads statement after statement: those where PostgreSQL's syntax and the parser crate
-//!    part ways (COPY, SET, RESET, SHOW, EXPLAIN) token by token here, all others with the crate.
+//!    part ways (COPY, SET, RESET, SHOW, EXPLAIN, [PREPARE and EXECUTE](prepared)) token by token here, all others with
+//!    the crate.
 //! 3. What the crate reads and this version cannot do becomes [`Error::Unsupported`], naming statement or
 //!    clause ([`refuse`]). No clause is dropped in silence.
 //!
@@ -24,8 +25,10 @@ use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table
 use crate::statement::hint::{Hint, hints_in};
 use crate::statement::names::{fold, position_of, table_name};
 
+mod prepared;
 mod refuse;
 
+pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
@@ -74,6 +77,15 @@ pub enum Statement {
     Copy(Box<Copy>),
     /// SELECT, VALUES, TABLE, WITH.
     Query(Box<ast::Query>),
+    /// PREPARE.
+    Prepare(Prepare),
+    /// EXECUTE.
+    Execute(Execute),
+    /// DEALLOCATE.
+    Deallocate {
+        /// The prepared statement; None: all.
+        name: Option<String>,
+    },
     /// EXPLAIN.
     Explain {
         /// Run it, and show what was measured.
@@ -82,7 +94,7 @@ pub enum Statement {
         verbose: bool,
         /// How to show it.
         format: ExplainFormat,
-        /// A [`Statement::Query`] or [`Statement::Insert`].
+        /// A [`Statement::Query`], [`Statement::Insert`] or [`Statement::Execute`].
         statement: Box<Statement>,
     },
     /// SHOW name.
@@ -193,7 +205,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         }
         let start = cursor.offset_of(first.span.start);
         let position = position_of(first.span.start).unwrap_or(Position { line: 1, column: 1 });
-        let statement = reader.statement().map_err(|error| error.at(Some(position)))?;
+        let mut statement = reader.statement().map_err(|error| error.at(Some(position)))?;
         let after = reader.parser.peek_token();
         let end = match after.token {
             Token::EOF => script.len(),
@@ -205,6 +217,9 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             }
         };
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
+        if let Statement::Prepare(prepare) = &mut statement {
+            prepare.cut_text(script, end);
+        }
         // A comment before the first word is the statement's too.
         let own = match after.token {
             Token::EOF => hints.len(),
@@ -285,6 +300,9 @@ impl Reader<'_> {
             "reset" => self.reset(),
             "show" => self.show(),
             "explain" => self.explain(),
+            "prepare" => self.prepare().map(Statement::Prepare),
+            "execute" => self.execute().map(Statement::Execute),
+            "deallocate" => self.deallocate(),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             _ => {
                 let read = self.parser.parse_statement();
@@ -388,7 +406,7 @@ impl Reader<'_> {
         let position = position_of(self.parser.peek_token().span.start);
         let unsupported = || Error::Unsupported {
             what: "EXPLAIN of this statement".into(),
-            hint: Some("it explains SELECT, VALUES, WITH and INSERT".into()),
+            hint: Some("it explains SELECT, VALUES, WITH, INSERT and EXECUTE".into()),
             position,
         };
         // Before it is read: each EXPLAIN would call this once more, and nothing counts how deep.
@@ -396,7 +414,7 @@ impl Reader<'_> {
             return Err(unsupported());
         }
         match self.statement()? {
-            statement @ (Statement::Query(_) | Statement::Insert(_)) => {
+            statement @ (Statement::Query(_) | Statement::Insert(_) | Statement::Execute(_)) => {
                 let statement = Box::new(statement);
                 Ok(Statement::Explain { analyze, verbose, format, statement })
             }
@@ -782,18 +800,18 @@ fn text_at(script: &str, location: Location) -> Option<String> {
 }
 
 /// Turns the parser's locations, in rising order, into byte offsets in one pass over the text.
-struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     rest: std::str::CharIndices<'a>,
     line: u64,
     column: u64,
 }
 
 impl<'a> Cursor<'a> {
-    fn new(script: &'a str) -> Self {
+    pub(crate) fn new(script: &'a str) -> Self {
         Self { rest: script.char_indices(), line: 1, column: 1 }
     }
 
-    fn offset_of(&mut self, location: Location) -> usize {
+    pub(crate) fn offset_of(&mut self, location: Location) -> usize {
         while (self.line, self.column) < (location.line, location.column) {
             match self.rest.next() {
                 Some((_, '\n')) => (self.line, self.column) = (self.line + 1, 1),

@@ -51,7 +51,7 @@ pub(crate) async fn analyze(
     drop(state);
     let column_ids = column_ids(&schema, columns)?;
     let query = sketch_query(&schema, &column_ids)?;
-    let planned = Box::pin(select::plan_query(database, settings, &query)).await?;
+    let planned = Box::pin(select::plan_query(database, settings, &*query)).await?;
     check_same(planned.context.state(), &schema)?;
     let running = Box::pin(planned.run(false)).await?;
     let (_, batches, _) = Box::pin(running.collect()).await?;

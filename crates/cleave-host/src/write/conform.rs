@@ -144,7 +144,7 @@ impl Conform {
 }
 
 /// `array` as values of `column`.
-fn converted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
+pub(crate) fn converted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
     let (from, to) = (array.data_type(), column.column_type.arrow());
     let array = match from {
         DataType::Null => return Ok(new_null_array(&to, array.len())),

@@ -27,6 +27,7 @@ use cleave_fragment::{
     build_id, encode_fragment, fragment_task_context,
 };
 use cleave_media::{BlockAddress, Extent};
+use cleave_plan::cost::slots::SLOT_BYTES_USUAL;
 use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
     EncodedPage, PageRef, PageSource, Run, RunProperties, SegmentDirectory, SegmentKind,
@@ -185,6 +186,8 @@ impl RunMerger {
     ) -> Result<Execute> {
         let Settings { device_memory_bytes, slot_count, slot_bytes, .. } = *self.settings;
         let identity = self.device.identity().await?;
+        // What crosses is a report.
+        let slot_bytes = slot_bytes.unwrap_or(SLOT_BYTES_USUAL);
         let ring_bytes = u64::from(slot_count) * u64::from(slot_bytes);
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
         Ok(Execute {

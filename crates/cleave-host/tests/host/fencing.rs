@@ -136,7 +136,7 @@ async fn a_fragment_that_runs_when_a_copy_is_opened_says_why_it_ended() {
     }
     let parsed = parse_script("SELECT id, note FROM far").unwrap().remove(0);
     let Statement::Query(query) = parsed.statement else { panic!() };
-    let mut running = run_query(&original, session.settings(), &query).await.unwrap();
+    let mut running = run_query(&original, session.settings(), &*query).await.unwrap();
     let mut seen = running.next().await.unwrap().unwrap().num_rows();
     let _second = open(&copied).await;
     let error = loop {
@@ -346,7 +346,7 @@ async fn a_device_that_a_statement_still_reads_is_not_removed() {
     }
     let parsed = parse_script("SELECT id, note FROM far").unwrap().remove(0);
     let Statement::Query(query) = parsed.statement else { panic!() };
-    let mut running = run_query(&database, session.settings(), &query).await.unwrap();
+    let mut running = run_query(&database, session.settings(), &*query).await.unwrap();
     let mut seen = running.next().await.unwrap().unwrap().num_rows();
     run(&mut session, "DROP TABLE far").await;
     let error = database.remove_device("nas").await.unwrap_err();

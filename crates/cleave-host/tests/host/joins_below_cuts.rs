@@ -1,5 +1,7 @@
 //! Joins on a device: where they run, what they may hold, and what becomes of those that cannot have it.
 
+use std::collections::BTreeSet;
+
 use cleave_host::Session;
 
 use crate::support::{fresh, row, rows, run};
@@ -57,4 +59,64 @@ async fn a_join_that_outgrows_its_memory_and_has_no_space_runs_on_the_host() {
     run(&mut session, "RESET device_memory").await;
     let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
     assert!(!plan.contains("ran on the host: "), "{plan}");
+}
+
+/// The operators of a plan, host and devices, indented as EXPLAIN has them; a join's first input comes first.
+fn operators(plan: &[String]) -> Vec<(usize, String)> {
+    let line = |line: &String| {
+        let text = line.trim_start();
+        (line.len() - text.len(), text.to_owned())
+    };
+    plan.iter().map(line).collect()
+}
+
+/// Which of the tables a, b, c each join has below it.
+fn joined_sets(operators: &[(usize, String)]) -> Vec<BTreeSet<&'static str>> {
+    let is_scan = |text: &str, table: &str| {
+        text.contains("TableScanExec") && text.contains(&format!(": {table} ["))
+    };
+    let joins = operators.iter().enumerate().filter(|(_, (_, text))| text.contains("JoinExec"));
+    let below = joins.map(|(place, (depth, _))| {
+        let inside = operators[place + 1..].iter().take_while(|(inner, _)| inner > depth);
+        let tables = inside
+            .flat_map(|(_, text)| ["a", "b", "c"].into_iter().filter(|table| is_scan(text, table)));
+        tables.collect()
+    });
+    below.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn join_hints_hold_below_cuts() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    for (table, rows) in [("a", 50), ("b", 500), ("c", 5000)] {
+        run(&mut session, &format!("CREATE TABLE {table} (id int PRIMARY KEY, next int)")).await;
+        let values = format!("SELECT v, v % 50 + 1 FROM generate_series(1, {rows}) AS s(v)");
+        run(&mut session, &format!("INSERT INTO {table} {values}")).await;
+    }
+    let joined = "count(*), sum(c.id) FROM a JOIN b ON a.id = b.next JOIN c ON b.id = c.next";
+    let expected = row(&mut session, &format!("SELECT {joined}")).await;
+    for split in ["host", "h0", "h1", "h2", "h1+", "ndp"] {
+        for hints in
+            ["join_order(c b)", "join_order(a c)", "join_order(c b a) join_method(nested_loop)"]
+        {
+            let query = format!("SELECT /*+ split({split}) {hints} */ {joined}");
+            assert_eq!(row(&mut session, &query).await, expected, "{query}");
+            let plan = rows(&mut session, &format!("EXPLAIN {query}")).await;
+            let shown = operators(&plan);
+            let method = match (hints.contains("nested"), hints.contains("a c")) {
+                (true, _) => "NestedLoopJoinExec",
+                (_, true) => "CrossJoinExec",
+                _ => "HashJoinExec",
+            };
+            assert!(shown.iter().any(|(_, text)| text.contains(method)), "{query}: {plan:#?}");
+            assert_eq!(
+                hints.contains("nested"),
+                !shown.iter().any(|(_, text)| text.contains("HashJoin"))
+            );
+            // The two that are to be joined first are joined, and nothing with them.
+            let first = if hints.contains("a c") { ["a", "c"] } else { ["b", "c"] };
+            assert!(joined_sets(&shown).contains(&BTreeSet::from(first)), "{query}: {plan:#?}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What a statement may use of both sides, and what is predicted of it.
 
+use super::SlotSize;
+
 /// What a statement may use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -10,7 +12,7 @@ pub struct Limits {
     /// Share of the device's cores that others use, 0 to 1.
     pub device_load: f64,
     /// Bytes of a slot.
-    pub slot_bytes: u32,
+    pub slot_size: SlotSize,
     /// Slots that may be outstanding.
     pub slot_count: u32,
     /// Copies of a fragment's pipeline.
@@ -19,6 +21,13 @@ pub struct Limits {
     pub host_threads: u32,
     /// The host takes morsels of fragments that may be shared, where it is idle.
     pub shares_work: bool,
+}
+
+impl Limits {
+    /// Whether how a fragment runs follows from what is predicted of it.
+    pub fn asks_of_fragments(&self) -> bool {
+        self.shares_work || matches!(self.slot_size, SlotSize::Auto { .. })
+    }
 }
 
 /// What is predicted of one placement; times in seconds from the statement's start.

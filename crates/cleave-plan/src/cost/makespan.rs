@@ -20,6 +20,7 @@
 
 use crate::profile::Profile;
 
+use super::slots::Crossing;
 use super::work::{Seconds, held_bytes, input, is_breaker, is_join};
 use super::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Sharing, Work};
 
@@ -62,6 +63,15 @@ pub fn sharing(
     let mut inside = Inside::default();
     walk.open_inside(place, node, &mut inside);
     Some(walk.sharing(node, &inside, &walk.alone(place, node)))
+}
+
+/// Bytes of a slot for the rows of the fragment whose root is the node at `place`.
+pub fn slot_bytes(shape: &PlanShape, place: usize, profile: &Profile, limits: &Limits) -> u32 {
+    let Some(node) = shape.nodes.get(place) else { return limits.slot_size.usual() };
+    let walk = Walk::new(shape, None, profile, limits);
+    let mut inside = Inside::default();
+    walk.open_inside(place, node, &mut inside);
+    walk.slot_bytes(node, &inside)
 }
 
 /// A run whose fragment is refused for its memory after `share` of what it does before its first row.
@@ -323,10 +333,11 @@ impl<'a> Walk<'a> {
         let bytes = node.rows * node.row_bytes;
         if link.is_embedded {
             let device_s = self.streamed(&inside);
-            let slots = slots_of(bytes, self.limits);
+            let slots = slots_of(bytes, self.limits.slot_size.usual());
             let (before_s, device_core_s) = (inside.done_s, inside.core_s);
             return Stream { before_s, device_s, device_core_s, slots, ..Stream::default() };
         }
+        let slots = slots_of(bytes, self.slot_bytes(node, &inside));
         inside.core_s += bytes * self.device.slot_encode;
         let device_s = self.streamed(&inside);
         let mut stream = Stream {
@@ -335,7 +346,7 @@ impl<'a> Walk<'a> {
             device_s,
             device_core_s: inside.core_s,
             link_bytes: bytes,
-            slots: slots_of(bytes, self.limits),
+            slots,
             ..Stream::default()
         };
         if self.limits.shares_work && node.may_share {
@@ -354,6 +365,18 @@ impl<'a> Walk<'a> {
             self.so_far.device_busy -= shared_s * share;
         }
         stream
+    }
+
+    /// Bytes of a slot for the rows that leave `node`, the root of a fragment that has done what `inside` says.
+    fn slot_bytes(&self, node: &ShapeNode, inside: &Inside) -> u32 {
+        let (link, bytes) = (&self.profile.link, node.rows * node.row_bytes);
+        let crossing = Crossing {
+            bytes,
+            device_s: self.streamed(inside) + bytes * self.device.slot_encode / self.copies,
+            link_s: bytes / link.bytes_per_second.max(1.0),
+            host_s: bytes * self.host.slot_decode,
+        };
+        self.limits.slot_size.of(&crossing, link, self.limits.slot_count)
     }
 
     /// The operators of a fragment, all of them on the host.
@@ -512,8 +535,8 @@ fn absent(scan: &ScanWork) -> f64 {
 }
 
 /// Slots that so many bytes take.
-fn slots_of(bytes: f64, limits: &Limits) -> f64 {
-    (bytes / f64::from(limits.slot_bytes.max(1))).max(1.0)
+fn slots_of(bytes: f64, slot_bytes: u32) -> f64 {
+    (bytes / f64::from(slot_bytes.max(1))).max(1.0)
 }
 
 #[cfg(test)]

@@ -2,17 +2,20 @@
 //!
 //! 1. [`shape`]: what the models see of a plan. [`limits`]: what a statement may use, and what is predicted of it.
 //! 2. [`work`]: seconds of one core for each operator, from the profile of its side.
-//! 3. [`makespan`]: when host, link and device are done, working at the same time. [`paper`]: the costs that hybridNDP
+//! 3. [`slots`]: how large the pieces are in which rows cross.
+//! 4. [`makespan`]: when host, link and device are done, working at the same time. [`paper`]: the costs that hybridNDP
 //!    published.
 
 mod limits;
 pub mod makespan;
 pub mod paper;
 mod shape;
+pub mod slots;
 mod work;
 
 pub use limits::{Limits, Prediction, Sharing};
 pub use shape::{Conditions, Placement, PlanShape, ScanWork, ShapeNode, Work};
+pub use slots::SlotSize;
 
 /// How candidates are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -112,7 +112,7 @@ impl HardwareModel {
             interconnect: Interconnect::Measured { bytes_per_second: link },
             row_evaluation: ROW_EVALUATION,
             block_bytes: BLOCK_BYTES,
-            transfer_bytes: f64::from(limits.slot_bytes) * f64::from(limits.slot_count),
+            transfer_bytes: f64::from(limits.slot_size.usual()) * f64::from(limits.slot_count),
         }
     }
 

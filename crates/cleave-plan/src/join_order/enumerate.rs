@@ -10,6 +10,9 @@
 //!    Optimization of Very Large Join Queries", SIGMOD 2018).
 //! 3. Parts without a way between them are joined last, the smallest first.
 //!
+//! Leaves that are to be joined first, one after the other, are one unit of the search: what it joins are units, of which all
+//! others are single leaves.
+//!
 //! Pure: ties go to what was found first, so equal graphs give equal trees.
 
 use std::collections::HashMap;
@@ -50,21 +53,26 @@ impl JoinTree {
     }
 }
 
-/// The order of `graph` with the least work. `None`: no leaves, or more than [`LEAF_COUNT_MAX`].
-pub fn cheapest_order(graph: &JoinGraph, pair_count_max: usize) -> Option<JoinTree> {
+/// The order of `graph` with the least work, of those that join the leaves of `leading` first, one after the other. `None`: no
+/// leaves, or more than [`LEAF_COUNT_MAX`], or one of `leading` that is none.
+pub fn cheapest_order(
+    graph: &JoinGraph,
+    leading: &[usize],
+    pair_count_max: usize,
+) -> Option<JoinTree> {
     let count = graph.row_counts.len();
-    if count == 0 || count > LEAF_COUNT_MAX {
+    if count == 0 || count > LEAF_COUNT_MAX || leading.iter().any(|leaf| *leaf >= count) {
         return None;
     }
-    let mut search = Search::new(graph);
-    let mut parts = components(graph);
+    let mut search = Search::new(graph, units(graph, leading));
+    let mut parts = search.components();
     for part in &parts {
         match search.pairs_within(*part, pair_count_max) {
             Some(pairs) => pairs.into_iter().for_each(|(one, other)| search.weigh(one, other)),
             None => search.linear(*part, pair_count_max),
         }
     }
-    parts.sort_by(|a, b| graph.row_count(*a).total_cmp(&graph.row_count(*b)));
+    parts.sort_by(|a, b| search.row_count(*a).total_cmp(&search.row_count(*b)));
     let mut all = *parts.first()?;
     for part in parts.into_iter().skip(1) {
         search.weigh(all, part);
@@ -73,24 +81,18 @@ pub fn cheapest_order(graph: &JoinGraph, pair_count_max: usize) -> Option<JoinTr
     search.tree(all)
 }
 
-/// The connected parts.
-fn components(graph: &JoinGraph) -> Vec<LeafSet> {
-    let mut found: Vec<LeafSet> = Vec::new();
-    for leaf in 0..graph.row_counts.len() {
-        let mut part: LeafSet = 1 << leaf;
-        if found.iter().any(|found| found & part != 0) {
-            continue;
+/// What is joined: the leaves of `leading` in their order, if there are any, then each other leaf by itself.
+fn units(graph: &JoinGraph, leading: &[usize]) -> Vec<JoinTree> {
+    let leaf_set = |tree: &JoinTree| set_of(&tree.leaves());
+    let first = leading.iter().map(|leaf| JoinTree::Leaf(*leaf)).reduce(|joined, leaf| {
+        let builds = |tree| graph.row_count(leaf_set(tree));
+        match builds(&leaf) < builds(&joined) {
+            true => JoinTree::Join(Box::new(leaf), Box::new(joined)),
+            false => JoinTree::Join(Box::new(joined), Box::new(leaf)),
         }
-        loop {
-            let near = graph.neighbours(part);
-            if near == 0 {
-                break;
-            }
-            part |= near;
-        }
-        found.push(part);
-    }
-    found
+    });
+    let others = (0..graph.row_counts.len()).filter(|leaf| !leading.contains(leaf));
+    first.into_iter().chain(others.map(JoinTree::Leaf)).collect()
 }
 
 /// The cheapest way that was found to join a part.
@@ -102,24 +104,59 @@ struct Best {
     inputs: Option<(LeafSet, LeafSet)>,
 }
 
+/// A search over units, whose sets have a bit for each unit.
 struct Search<'a> {
     graph: &'a JoinGraph,
+    units: Vec<JoinTree>,
+    /// The leaves of each unit.
+    leaves: Vec<LeafSet>,
     near: Vec<LeafSet>,
     best: HashMap<LeafSet, Best>,
 }
 
 impl<'a> Search<'a> {
-    fn new(graph: &'a JoinGraph) -> Self {
-        let leaves = 0..graph.row_counts.len();
-        let near = leaves.clone().map(|leaf| graph.neighbours(1 << leaf)).collect();
-        let leaf = |leaf: usize| {
-            let set: LeafSet = 1 << leaf;
-            (set, Best { work: 0.0, rows: graph.row_count(set), inputs: None })
+    fn new(graph: &'a JoinGraph, units: Vec<JoinTree>) -> Self {
+        let leaves: Vec<LeafSet> = units.iter().map(|unit| set_of(&unit.leaves())).collect();
+        let near = |of: &LeafSet| {
+            let neighbours = graph.neighbours(*of);
+            let near = leaves.iter().enumerate().filter(|(_, leaves)| **leaves & neighbours != 0);
+            near.fold(0, |set: LeafSet, (unit, _)| set | (1 << unit))
         };
-        Self { graph, near, best: leaves.map(leaf).collect() }
+        let near = leaves.iter().map(near).collect();
+        let alone = leaves.iter().enumerate().map(|(unit, leaves)| {
+            (1 << unit, Best { work: 0.0, rows: graph.row_count(*leaves), inputs: None })
+        });
+        let best = alone.collect();
+        Self { graph, units, leaves, near, best }
     }
 
-    /// The leaves next to those of `set`.
+    /// Rows of the join of a set of units.
+    fn row_count(&self, set: LeafSet) -> f64 {
+        let leaves = bits(set).filter_map(|unit| self.leaves.get(unit));
+        self.graph.row_count(leaves.fold(0, |all, leaves| all | leaves))
+    }
+
+    /// The connected parts.
+    fn components(&self) -> Vec<LeafSet> {
+        let mut found: Vec<LeafSet> = Vec::new();
+        for unit in 0..self.units.len() {
+            let mut part: LeafSet = 1 << unit;
+            if found.iter().any(|found| found & part != 0) {
+                continue;
+            }
+            loop {
+                let near = self.neighbours(part);
+                if near == 0 {
+                    break;
+                }
+                part |= near;
+            }
+            found.push(part);
+        }
+        found
+    }
+
+    /// The units next to those of `set`.
     fn neighbours(&self, set: LeafSet) -> LeafSet {
         bits(set).filter_map(|leaf| self.near.get(leaf)).fold(0, |all, near| all | near) & !set
     }
@@ -129,7 +166,7 @@ impl<'a> Search<'a> {
         let (Some(a), Some(b)) = (self.best.get(&one), self.best.get(&other)) else { return };
         let both = one | other;
         let known = self.best.get(&both);
-        let rows = known.map_or_else(|| self.graph.row_count(both), |known| known.rows);
+        let rows = known.map_or_else(|| self.row_count(both), |known| known.rows);
         let inputs = if b.rows < a.rows { (other, one) } else { (one, other) };
         let joining = BUILD_WORK * a.rows.min(b.rows) + a.rows.max(b.rows) + rows;
         let work = a.work + b.work + joining;
@@ -140,7 +177,7 @@ impl<'a> Search<'a> {
 
     fn tree(&self, set: LeafSet) -> Option<JoinTree> {
         let Some((left, right)) = self.best.get(&set)?.inputs else {
-            return bits(set).next().map(JoinTree::Leaf);
+            return self.units.get(bits(set).next()?).cloned();
         };
         Some(JoinTree::Join(Box::new(self.tree(left)?), Box::new(self.tree(right)?)))
     }
@@ -165,7 +202,7 @@ impl<'a> Search<'a> {
         let count = leaves.len();
         let of_one = (count * count * count / 6).max(1);
         let mut starts = leaves;
-        let rows = |leaf: &usize| self.graph.row_count(1 << leaf);
+        let rows = |leaf: &usize| self.row_count(1 << leaf);
         starts.sort_by(|a, b| rows(a).total_cmp(&rows(b)));
         starts.truncate((limit / of_one).max(1));
         for start in starts {
@@ -188,7 +225,7 @@ impl<'a> Search<'a> {
         let (mut order, mut joined) = (vec![start], 1 << start);
         loop {
             let near = bits(self.neighbours(joined) & part);
-            let sizes = near.map(|leaf| (leaf, self.graph.row_count(joined | (1 << leaf))));
+            let sizes = near.map(|leaf| (leaf, self.row_count(joined | (1 << leaf))));
             let Some((next, _)) = sizes.min_by(|a, b| a.1.total_cmp(&b.1)) else { return order };
             order.push(next);
             joined |= 1 << next;

@@ -22,25 +22,38 @@ pub struct Reordered {
     pub plan: LogicalPlan,
     /// What is expected of its leaves and joins.
     pub estimates: PlanEstimates,
+    /// What the statement calls the inputs of its inner joins; empty: it has none.
+    pub names: BTreeSet<String>,
 }
 
-/// Reorders every tree of inner joins in `plan`.
-pub fn reorder_joins(plan: LogicalPlan, facts: &dyn TableFacts) -> Result<Reordered> {
-    let mut estimates = PlanEstimates::default();
-    let plan = reorder(plan, facts, &mut estimates)?;
-    Ok(Reordered { plan, estimates })
+/// Reorders every tree of inner joins in `plan`. Inputs that `leading` names are joined first in their tree, in that order.
+pub fn reorder_joins(
+    plan: LogicalPlan,
+    leading: &[String],
+    facts: &dyn TableFacts,
+) -> Result<Reordered> {
+    let mut so_far = SoFar { leading, estimates: PlanEstimates::default(), names: BTreeSet::new() };
+    let plan = reorder(plan, facts, &mut so_far)?;
+    Ok(Reordered { plan, estimates: so_far.estimates, names: so_far.names })
+}
+
+/// What is asked of all trees, and was found in those that are done.
+struct SoFar<'a> {
+    leading: &'a [String],
+    estimates: PlanEstimates,
+    names: BTreeSet<String>,
 }
 
 fn reorder(
     plan: LogicalPlan,
     facts: &dyn TableFacts,
-    estimates: &mut PlanEstimates,
+    so_far: &mut SoFar<'_>,
 ) -> Result<LogicalPlan> {
     let reordered = plan.transform_down(|node| {
         if !is_inner_join(&node) {
             return Ok(Transformed::no(node));
         }
-        let tree = reorder_tree(node, facts, estimates)?;
+        let tree = reorder_tree(node, facts, so_far)?;
         // The leaves are done already; going on into the new tree would not end.
         Ok(Transformed::new(tree, true, TreeNodeRecursion::Jump))
     })?;
@@ -80,7 +93,7 @@ struct EqualExprs {
 fn reorder_tree(
     root: LogicalPlan,
     facts: &dyn TableFacts,
-    estimates: &mut PlanEstimates,
+    so_far: &mut SoFar<'_>,
 ) -> Result<LogicalPlan> {
     let columns: Vec<Expr> = root.schema().columns().into_iter().map(Expr::Column).collect();
     let mut parts = Parts::default();
@@ -88,11 +101,11 @@ fn reorder_tree(
     take_apart(root.clone(), &mut parts, &mut pairs)?;
     if shares_columns(&parts.leaves) || parts.leaves.len() > LEAF_COUNT_MAX {
         // A derived table hid one of two columns of one name; in one join they would meet.
-        let below = |child| Ok(Transformed::yes(reorder(child, facts, estimates)?));
+        let below = |child| Ok(Transformed::yes(reorder(child, facts, so_far)?));
         return root.map_children(below).data();
     }
     let mut below = |leaf: LogicalPlan| {
-        let child = |child| Ok(Transformed::yes(reorder(child, facts, estimates)?));
+        let child = |child| Ok(Transformed::yes(reorder(child, facts, so_far)?));
         leaf.map_children(child).data()
     };
     parts.leaves = parts.leaves.into_iter().map(&mut below).collect::<Result<_>>()?;
@@ -105,10 +118,14 @@ fn reorder_tree(
     let leaves: Vec<LeafEstimate> =
         parts.leaves.iter().map(|leaf| estimate_leaf(leaf, facts)).collect();
     let graph = graph(&parts, &leaves, facts);
-    let Some(order) = cheapest_order(&graph, PAIR_COUNT_MAX) else {
+    let names: Vec<Option<&str>> = parts.leaves.iter().map(leaf_name).collect();
+    let place = |name: &String| names.iter().position(|leaf| *leaf == Some(name));
+    let leading: Vec<usize> = so_far.leading.iter().filter_map(place).collect();
+    so_far.names.extend(names.iter().flatten().map(|name| (*name).to_owned()));
+    let Some(order) = cheapest_order(&graph, &leading, PAIR_COUNT_MAX) else {
         return datafusion_common::internal_err!("a join tree without inputs");
     };
-    remember(&order, &graph, &leaves, estimates);
+    remember(&order, &graph, &leaves, &mut so_far.estimates);
     let mut conditions = std::mem::take(&mut parts.conditions);
     let (joined, _) = put_together(&order, &parts, &graph, &mut conditions)?;
     let mut builder = LogicalPlanBuilder::from(joined);
@@ -116,6 +133,22 @@ fn reorder_tree(
         builder = builder.filter(rest)?;
     }
     builder.project(columns)?.build()
+}
+
+/// What the statement calls a leaf: its alias, or the table's name.
+fn leaf_name(leaf: &LogicalPlan) -> Option<&str> {
+    match leaf {
+        LogicalPlan::SubqueryAlias(named) => Some(named.alias.table()),
+        LogicalPlan::TableScan(scan) => Some(scan.table_name.table()),
+        LogicalPlan::Filter(filter) => leaf_name(&filter.input),
+        LogicalPlan::Projection(projection) => leaf_name(&projection.input),
+        LogicalPlan::Join(join) => match join.join_type {
+            JoinType::LeftSemi | JoinType::LeftAnti => leaf_name(&join.left),
+            JoinType::RightSemi | JoinType::RightAnti => leaf_name(&join.right),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Puts two expressions, with their leaves, into one class.

@@ -7,7 +7,7 @@
 //! 3. `host` is chosen unless another is better by [`MARGIN`]: what is predicted is not that exact, and a statement that
 //!    is a little faster at best is not worth one that may be slower.
 
-use crate::cost::makespan::{predict, sharing};
+use crate::cost::makespan::{predict, sharing, slot_bytes};
 use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
 use crate::profile::Profile;
@@ -167,6 +167,11 @@ impl<'a> Pricing<'a> {
         }
         let figures = (&self.shape, &self.profile, &self.limits);
         Revisit::new((self.plan, root), figures, planned, scans, context)
+    }
+
+    /// Bytes of a slot for the fragment whose root is the operator `root`.
+    pub(super) fn slot_bytes(&self, root: usize) -> u32 {
+        slot_bytes(&self.shape, root, &self.profile, &self.limits)
     }
 
     fn price(&self, candidate: Candidate) -> Priced {

@@ -59,6 +59,8 @@ pub struct FragmentPlan {
     /// For each device that holds pages of the scans, whether it runs the piece over them; else the host does, which
     /// reads these pages. Of several scans there is one device.
     pub on_device: Vec<bool>,
+    /// Bytes of a slot in which its rows cross.
+    pub slot_bytes: u32,
     /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and the
     /// statement's limits want that.
     pub sharing: Option<Sharing>,
@@ -198,12 +200,12 @@ pub fn place_cuts(
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
     let plan = NumberedPlan::new(&plan, context);
-    // Once, for the choice, for what is shown of it, and for how the two sides share what is chosen.
+    // Once, for the choice, for what is shown of it, for how the two sides share what is chosen and in which pieces it crosses.
     let is_priced = price_all
         || match split {
             Split::Host => false,
             Split::Auto => !context.shares_host(),
-            _ => !context.shares_host() && context.limits().shares_work,
+            _ => !context.shares_host() && context.limits().asks_of_fragments(),
         };
     let pricing = is_priced.then(|| Pricing::new(&plan, context));
     let (chosen, priced) = match (split, &pricing) {
@@ -400,6 +402,10 @@ impl<'a> Placing<'a> {
             may_run_as_copies: !is_whole || streams_rows(&node.plan),
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
             on_device: vec![true; self.shares(number).len()],
+            slot_bytes: match self.pricing {
+                Some(pricing) => pricing.slot_bytes(number),
+                None => self.context.limits().slot_size.usual(),
+            },
             sharing: self.pricing.and_then(|pricing| pricing.sharing(number)),
             revisit: None,
         })

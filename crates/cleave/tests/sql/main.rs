@@ -157,7 +157,7 @@ fn is_repeatable(sql: &str) -> bool {
     let sql = sql.trim().to_lowercase();
     let varies =
         ["random(", "uuid(", "now(", "current_", "explain", "limit", "fetch first", "offset"];
-    (sql.starts_with("select") || sql.starts_with("with"))
+    ["select", "with", "execute"].iter().any(|verb| sql.starts_with(verb))
         && !varies.iter().any(|word| sql.contains(word))
 }
 

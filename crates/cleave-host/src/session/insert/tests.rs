@@ -20,6 +20,7 @@ fn rows(values: &str) -> Option<Vec<Vec<String>>> {
         Constant::Default => "DEFAULT".to_owned(),
         Constant::Literal(Literal::String, text) => format!("'{text}'"),
         Constant::Literal(_, text) => text.to_string(),
+        Constant::Parameter(place) => format!("${}", place + 1),
     };
     Some(rows.iter().map(|row| row.iter().map(text).collect()).collect())
 }

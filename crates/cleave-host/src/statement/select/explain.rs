@@ -18,15 +18,14 @@ use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use datafusion::sql::sqlparser::ast;
 
 use super::index_choice::IndexChoice;
-use super::{PlannedQuery, StatementContext, plan_shown};
+use super::{Asked, PlannedQuery, StatementContext, plan_shown};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
 use crate::error::Result;
-use crate::settings::Settings;
+use crate::settings::{Settings, bytes_text};
 use crate::statement::ExplainFormat;
 
 /// Characters of an operator's arguments that are shown.
@@ -48,15 +47,15 @@ struct PlanNode {
     spilled_bytes: Option<usize>,
 }
 
-/// Runs EXPLAIN on `query`: one text column, a row a line; or one row of JSON.
+/// Runs EXPLAIN on a query: one text column, a row a line; or one row of JSON.
 pub async fn explain(
     database: &Arc<Database>,
     settings: &Settings,
-    query: &ast::Query,
+    asked: Asked<'_>,
     analyze: bool,
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let planned = plan_shown(database, settings, query).await?;
+    let planned = plan_shown(database, settings, asked).await?;
     let planned_plan = Arc::clone(&planned.cuts.plan);
     let (nodes, tail) = if analyze {
         let mut running = planned.run(true).await?;
@@ -343,14 +342,14 @@ fn fragment_lines(
         lines.push(line("host took nothing", reason.clone()));
     }
     if let Some(report) = &fragment.report {
-        lines.extend(report_lines(report));
+        lines.extend(report_lines(report, fragment.slot_bytes));
     }
     lines.push(line("host waited", time(fragment.waited)));
     lines.extend(timeline::lines(fragment));
     lines
 }
 
-fn report_lines(report: &RunReport) -> Vec<(String, String)> {
+fn report_lines(report: &RunReport, slot_bytes: u32) -> Vec<(String, String)> {
     let line = |name: &str, value: String| (name.to_owned(), value);
     let operators = report.operators.iter().map(|metric| (metric.name.as_str(), metric.value));
     let indexes = IndexFigures::of_metrics(operators).into_iter();
@@ -359,7 +358,15 @@ fn report_lines(report: &RunReport) -> Vec<(String, String)> {
         line("rows scanned", report.rows_scanned.to_string()),
         line("page reads", report.pages_read.to_string()),
         line("bytes at media", bytes(report.media_bytes)),
-        line("slots", format!("{} with {}", report.slots, bytes(report.slot_bytes))),
+        line(
+            "slots",
+            format!(
+                "{} of up to {}, with {}",
+                report.slots,
+                bytes_text(u64::from(slot_bytes)),
+                bytes(report.slot_bytes)
+            ),
+        ),
         line(
             "device time",
             format!(

@@ -10,7 +10,8 @@ use cleave_fragment::link::AttachMode;
 use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
 use cleave_plan::cardinality::estimate_rows;
-use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork};
+use cleave_plan::cost::slots::SLOT_BYTES_AUTO;
+use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork, SlotSize};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
     CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, row_bytes, type_bytes,
@@ -38,6 +39,8 @@ use crate::settings::Stealing;
 const KEYS_KEEP: f64 = 0.25;
 /// A statement that reads at least so many bytes is worth the half second that measuring a device takes, once.
 const MEASURED_FROM_BYTES: u64 = 256 << 10;
+/// Where slots have no set size, the ring takes at most this part of what the device has for fragments.
+const RING_SHARE: u64 = 8;
 /// Groups that an aggregate with keys is taken to make, at most, where nothing tells how many there are.
 const GROUP_COUNT: f64 = 10_000.0;
 
@@ -76,7 +79,11 @@ impl HostCuts {
         let far = devices.iter().find(|(_, facts)| facts.mode != AttachMode::Embedded);
         let profile = match far {
             Some((id, _)) if prices_splits => profile(&context, *id).await?,
-            Some(_) => Profile::assumed(),
+            // Nothing is measured for a split that is forced.
+            Some((id, _)) => {
+                let known = context.database().known_profile(*id).await?;
+                known.map_or_else(Profile::assumed, |known| Profile::clone(&known))
+            }
             None => Profile { link: LinkProfile::embedded(), ..Profile::assumed() },
         };
         let limits = limits(&context, devices.values());
@@ -236,9 +243,21 @@ fn limits<'a>(
     devices: impl Iterator<Item = &'a DeviceFacts> + Clone,
 ) -> Limits {
     let settings = context.settings();
-    let ring_bytes = u64::from(settings.slot_count) * u64::from(settings.slot_bytes);
-    let rooms = devices.clone().map(|facts| facts.fragment_memory_bytes.saturating_sub(ring_bytes));
-    let room = rooms.min().unwrap_or(0);
+    let memory = devices.clone().map(|facts| facts.fragment_memory_bytes).min().unwrap_or(0);
+    let slot_size = match settings.slot_bytes {
+        Some(bytes) => SlotSize::Fixed(bytes),
+        None => {
+            let (least, most) = SLOT_BYTES_AUTO.into_inner();
+            let room = memory / RING_SHARE / u64::from(settings.slot_count.max(1));
+            let bytes_max = u32::try_from(room).unwrap_or(most).clamp(least, most);
+            SlotSize::Auto { bytes_max }
+        }
+    };
+    let slot_bytes_max = match slot_size {
+        SlotSize::Fixed(bytes) | SlotSize::Auto { bytes_max: bytes } => bytes,
+    };
+    let ring_bytes = u64::from(settings.slot_count) * u64::from(slot_bytes_max);
+    let room = memory.saturating_sub(ring_bytes);
     let host_memory = match context.database().query_runtime().memory_pool.memory_limit() {
         MemoryLimit::Finite(bytes) => bytes as u64,
         _ => u64::MAX,
@@ -247,7 +266,7 @@ fn limits<'a>(
         device_memory_bytes: settings.device_memory_bytes.min(room),
         host_memory_bytes: host_memory,
         device_load: 0.0,
-        slot_bytes: settings.slot_bytes,
+        slot_size,
         slot_count: settings.slot_count,
         device_copies: devices.map(|facts| facts.cores).min().unwrap_or(1),
         host_threads: u32::try_from(engine::host_partitions(settings)).unwrap_or(u32::MAX),

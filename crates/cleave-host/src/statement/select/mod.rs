@@ -8,9 +8,11 @@
 //!    ([`index_offers`]); [`place_cuts`] divides it;
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
 //!
-//! [`explain`] shows all of it, and what it cost.
+//! [`explain`] shows all of it, and what it cost. [`describe`](describe()) tells of a query with parameters what is known
+//! before they have values; with values, it is planned as any other, for these.
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cleave_fragment::DenseAggregateExec;
@@ -18,10 +20,12 @@ use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::join_order::{Reordered, reorder_joins};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlaceCutsError, PlacedCuts, Split, place_cuts};
+use cleave_store::TableSchema;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerRule};
@@ -32,10 +36,12 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 
+mod describe;
 mod explain;
 mod host_cuts;
 mod index_choice;
 mod index_offers;
+mod join_method;
 mod own_tables;
 mod pack_group_keys;
 mod planned_input;
@@ -44,6 +50,7 @@ mod statement_context;
 mod table_provider;
 mod tablet_choice;
 
+pub(crate) use describe::{Described, all_known, describe};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use pack_group_keys::PackGroupKeys;
@@ -57,7 +64,8 @@ use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
-use crate::settings::{JoinOrder, Settings};
+use crate::settings::{JoinMethod, JoinOrder, Settings};
+use crate::statement::parameters::Parameters;
 use host_cuts::HostCuts;
 use result_names::ResultNames;
 
@@ -89,58 +97,101 @@ pub struct RunningQuery {
     record: Option<OpenRecord>,
 }
 
-/// Plans `query` on the database's present state.
+/// A query and the values of its parameters.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The query.
+    pub query: &'a ast::Query,
+    /// The values.
+    pub parameters: &'a Parameters,
+}
+
+impl<'a> From<&'a ast::Query> for Asked<'a> {
+    fn from(query: &'a ast::Query) -> Self {
+        static NONE: LazyLock<Parameters> = LazyLock::new(Parameters::default);
+        Self { query, parameters: &NONE }
+    }
+}
+
+/// Plans a query on the database's present state.
 pub async fn plan_query(
     database: &Arc<Database>,
     settings: &Settings,
-    query: &ast::Query,
+    asked: impl Into<Asked<'_>>,
 ) -> Result<PlannedQuery> {
-    plan(database, settings, query, false).await
+    plan(database, settings, asked.into(), false).await
 }
 
 /// As [`plan_query`], and prices every split also where one is forced.
 async fn plan_shown(
     database: &Arc<Database>,
     settings: &Settings,
-    query: &ast::Query,
+    asked: Asked<'_>,
 ) -> Result<PlannedQuery> {
-    plan(database, settings, query, true).await
+    plan(database, settings, asked, true).await
+}
+
+/// A query bound to the tables of one catalog state.
+struct Bound {
+    context: Arc<StatementContext>,
+    state: SessionState,
+    names: ResultNames,
+    logical: LogicalPlan,
+    /// The tables that it names, without those of the schema `cleave`.
+    tables: Vec<Arc<TableSchema>>,
+}
+
+/// Binds `query` to the database's present state; `put` puts values in the places of its parameters.
+async fn bind(
+    database: &Arc<Database>,
+    settings: &Settings,
+    mut query: ast::Query,
+    put: impl FnOnce(&mut ast::Query) -> Result<()>,
+) -> Result<Bound> {
+    let context = StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
+    // Below a cut at the root, partial aggregates and exchanges would be in vain.
+    let partitions = match settings.split_in_force() {
+        Split::Ndp => 1,
+        _ => engine::host_partitions(settings),
+    };
+    let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
+    let state = engine::statement_state(settings, partitions, database.query_runtime(), catalog);
+    // First: a parameter names no column, whatever its value is written as.
+    let names = ResultNames::take(&mut query);
+    put(&mut query)?;
+    lower_syntax(&mut query);
+    let statement = ast::Statement::Query(Box::new(query));
+    let statement = EngineStatement::Statement(Box::new(statement));
+    let tables = named_tables(&state, &context, &statement)?;
+    let logical = state.statement_to_plan(statement).await?;
+    Ok(Bound { context, state, names, logical, tables })
 }
 
 async fn plan(
     database: &Arc<Database>,
     settings: &Settings,
-    query: &ast::Query,
+    asked: Asked<'_>,
     price_all: bool,
 ) -> Result<PlannedQuery> {
     let stopwatch = Stopwatch::start();
-    let context = StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
     let split = settings.split_in_force();
-    // Below a cut at the root, partial aggregates and exchanges would be in vain.
-    let partitions = if split == Split::Ndp { 1 } else { engine::host_partitions(settings) };
-    let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
-    let state = engine::statement_state(settings, partitions, database.query_runtime(), catalog);
-    let mut query = query.clone();
-    let names = ResultNames::take(&mut query);
-    lower_syntax(&mut query);
-    let statement = ast::Statement::Query(Box::new(query));
-    let statement = EngineStatement::Statement(Box::new(statement));
-    check_tables(&state, &context, &statement)?;
-    let logical = state.statement_to_plan(statement).await?;
+    let put = |query: &mut ast::Query| asked.parameters.put_into(query);
+    let Bound { context, state, names, logical, .. } =
+        bind(database, settings, asked.query.clone(), put).await?;
     let logical = state.optimize(&logical)?;
-    let logical = match settings.join_order {
-        JoinOrder::Written => logical,
-        JoinOrder::Auto => {
-            let Reordered { plan, estimates } = reorder_joins(logical, &*context)?;
-            context.expect(|known| known.extend(estimates));
-            plan
-        }
-    };
+    let logical = ordered(logical, settings, &context)?;
     // The new joins need their conditions lowered and their columns narrowed again.
     let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
         vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
     let logical = Optimizer::with_rules(rules).optimize(logical, &state, |_, _| {})?;
+    let logical = match settings.join_method {
+        JoinMethod::NestedLoop => join_method::as_nested_loops(logical)?,
+        JoinMethod::Auto | JoinMethod::Hash => logical,
+    };
     let physical = state.query_planner().create_physical_plan(&logical, &state).await?;
+    if settings.join_method == JoinMethod::Hash {
+        join_method::check_hashed(&physical)?;
+    }
     let physical = if settings.dense_aggregates {
         DenseAggregateExec::wherever_it_helps(physical)?
     } else {
@@ -158,25 +209,48 @@ async fn plan(
     Ok(PlannedQuery { context, cuts, split, planning, profile, names, state })
 }
 
-/// Plans `query` and starts it.
+/// `plan` with its inner joins in the order that the settings want; what is expected of them is noted in `context`.
+fn ordered(
+    plan: LogicalPlan,
+    settings: &Settings,
+    context: &StatementContext,
+) -> Result<LogicalPlan> {
+    let leading: &[String] = match &settings.join_order {
+        JoinOrder::Written => return Ok(plan),
+        JoinOrder::Auto => &[],
+        JoinOrder::Leading(names) => names,
+    };
+    let Reordered { plan, estimates, names } = reorder_joins(plan, leading, context)?;
+    // A statement that joins nothing has no order to be wrong about.
+    let unknown = leading.iter().find(|name| !names.is_empty() && !names.contains(*name));
+    if let Some(unknown) = unknown {
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let of = format!("what join_order can order here ({})", known.join(", "));
+        return Err(Error::unknown(NameKind::Table, unknown, known).within(of));
+    }
+    context.expect(|known| known.extend(estimates));
+    Ok(plan)
+}
+
+/// Plans a query and starts it.
 pub async fn run_query(
     database: &Arc<Database>,
     settings: &Settings,
-    query: &ast::Query,
+    asked: impl Into<Asked<'_>>,
 ) -> Result<RunningQuery> {
-    plan_query(database, settings, query).await?.run(false).await
+    plan_query(database, settings, asked).await?.run(false).await
 }
 
 /// As [`run_query`], and enters the query, whatever becomes of it, in the query log as `text`.
 pub async fn run_logged(
     database: &Arc<Database>,
     settings: &Settings,
-    query: &ast::Query,
+    asked: Asked<'_>,
     text: &str,
 ) -> Result<RunningQuery> {
     let mut record = database.query_log().begin(settings, text);
     let run = async {
-        let planned = plan_query(database, settings, query).await?;
+        let planned = plan_query(database, settings, asked).await?;
         if let Some(record) = &mut record {
             record.planned(&planned);
         }
@@ -205,7 +279,19 @@ pub(crate) fn table_query(
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let list = columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
     let list = function.map_or(list.clone(), |function| format!("{function}({list})"));
-    let text = format!("SELECT {list} FROM {}", quoted(table));
+    parsed(format!("SELECT {list} FROM {}", quoted(table)))
+}
+
+/// `SELECT value`, of a value that needs no table.
+pub(crate) fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
+    let has_query: ControlFlow<()> = visit_query(value);
+    if has_query.is_break() {
+        return Err(Error::unsupported("a subquery among the values of EXECUTE"));
+    }
+    parsed(format!("SELECT {value}"))
+}
+
+fn parsed(text: String) -> Result<Box<ast::Query>> {
     let parsed = Parser::new(&PostgreSqlDialect {})
         .try_with_sql(&text)
         .and_then(|mut parser| parser.parse_query());
@@ -216,19 +302,33 @@ pub(crate) fn table_query(
     })
 }
 
-/// Names a table that does not exist, with the nearest that does.
-fn check_tables(
+/// Stops at the first query within `value`.
+fn visit_query(value: &ast::Expr) -> ControlFlow<()> {
+    struct Queries;
+    impl ast::Visitor for Queries {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    ast::Visit::visit(value, &mut Queries)
+}
+
+/// The tables that `statement` names; of one that does not exist, the error names the nearest that does.
+fn named_tables(
     state: &SessionState,
     context: &StatementContext,
     statement: &EngineStatement,
-) -> Result<()> {
+) -> Result<Vec<Arc<TableSchema>>> {
+    let mut tables = Vec::new();
     for reference in state.resolve_table_references(statement)? {
         if state.table_functions().contains_key(reference.table()) {
             continue;
         }
         match reference.schema() {
             None | Some(table_provider::SCHEMA) => {
-                context.state().find_table(reference.table())?;
+                tables.push(Arc::clone(&context.state().find_table(reference.table())?.schema));
             }
             Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
             Some(schema) => {
@@ -237,7 +337,7 @@ fn check_tables(
             }
         }
     }
-    Ok(())
+    Ok(tables)
 }
 
 impl PlannedQuery {

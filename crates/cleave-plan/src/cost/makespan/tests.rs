@@ -3,17 +3,17 @@
 use cleave_media::Stopwatch;
 use proptest::prelude::*;
 
-use crate::cost::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Work};
+use crate::cost::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, SlotSize, Work};
 use crate::profile::{Accelerator, Figure, LinkProfile, Profile, SideProfile};
 
-use super::{Sharing, predict, sharing};
+use super::{SCAN_CORE_S, Sharing, predict, sharing};
 
 fn limits() -> Limits {
     Limits {
         device_memory_bytes: 256 << 20,
         host_memory_bytes: 1 << 30,
         device_load: 0.0,
-        slot_bytes: 1 << 20,
+        slot_size: SlotSize::Fixed(1 << 20),
         slot_count: 8,
         device_copies: 2,
         host_threads: 2,
@@ -292,9 +292,10 @@ proptest! {
         let mut slower = profile.clone();
         slower.host.set(figure, slower.host.rate(figure) / factor);
         prop_assert!(finish(&slower) >= base, "{figure:?} of the host");
-        // More rows of everything.
+        // More rows of everything. What a scan costs beside its rows may hide in a longer stream.
         let more = predict(&joined(scale * factor), split, &profile, &limits()).finish;
-        prop_assert!(more * (1.0 + 1e-9) >= base);
+        let beside_s = 3.0 * SCAN_CORE_S;
+        prop_assert!(more * (1.0 + 1e-9) + beside_s >= base);
         // A device that others use.
         let loaded = Limits { device_load: 1.0 - 1.0 / factor, ..limits() };
         prop_assert!(predict(&shape, split, &profile, &loaded).finish * (1.0 + 1e-9) >= base);

@@ -3,7 +3,7 @@
 //! The hardware: flash gives the host 100,000 pages a second and the device twice as many; a block crosses in half the time
 //! that the host takes to read one; the device copies at a tenth of the host's pace.
 
-use crate::cost::{Limits, Placement, PlanShape, ScanWork, ShapeNode, Work};
+use crate::cost::{Limits, Placement, PlanShape, ScanWork, ShapeNode, SlotSize, Work};
 use crate::profile::{Figure, LinkProfile, Profile, SideProfile};
 
 use super::{
@@ -157,7 +157,7 @@ fn a_profile_gives_table_2() {
         device_memory_bytes: 32 << 20,
         host_memory_bytes: 1 << 30,
         device_load: 0.0,
-        slot_bytes: 1 << 20,
+        slot_size: SlotSize::Fixed(1 << 20),
         slot_count: 4,
         device_copies: 1,
         host_threads: 4,

@@ -13,7 +13,7 @@ fn graph(row_counts: &[f64], edges: &[(usize, usize, f64)]) -> JoinGraph {
 }
 
 fn order(graph: &JoinGraph) -> JoinTree {
-    cheapest_order(graph, PAIR_COUNT_MAX).unwrap()
+    cheapest_order(graph, &[], PAIR_COUNT_MAX).unwrap()
 }
 
 /// Work of a tree, by its definition.
@@ -81,7 +81,7 @@ fn the_smaller_input_builds() {
 #[test]
 fn parts_without_an_edge_join_last() {
     let Some(JoinTree::Join(left, right)) =
-        cheapest_order(&graph(&[1.0, 100.0, 200.0], &[(1, 2, 50.0)]), PAIR_COUNT_MAX)
+        cheapest_order(&graph(&[1.0, 100.0, 200.0], &[(1, 2, 50.0)]), &[], PAIR_COUNT_MAX)
     else {
         panic!("no join")
     };
@@ -93,7 +93,7 @@ fn linear_orders_are_connected_and_nearly_as_good() {
     let rows = [1e6, 10.0, 1e3, 1e5, 50.0, 1e4];
     let edges = [(0, 1, 10.0), (0, 2, 1e3), (2, 3, 1e3), (3, 4, 50.0), (0, 5, 1e4)];
     let graph = graph(&rows, &edges);
-    let (best, linear) = (order(&graph), cheapest_order(&graph, 1).unwrap());
+    let (best, linear) = (order(&graph), cheapest_order(&graph, &[], 1).unwrap());
     let mut leaves = linear.leaves();
     leaves.sort_unstable();
     assert_eq!(leaves, [0, 1, 2, 3, 4, 5]);
@@ -107,7 +107,7 @@ fn seventeen_leaves_of_one_class_stay_within_the_bound() {
     let class = KeyClass { members: (0..17).map(member).collect() };
     let rows = (0..17).map(|leaf| 10_f64.powi(1 + leaf % 7)).collect();
     let graph = JoinGraph::new(rows, vec![class], Vec::new());
-    let search = Search::new(&graph);
+    let search = Search::new(&graph, units(&graph, &[]));
     assert!(search.pairs_within((1 << 17) - 1, PAIR_COUNT_MAX).is_none());
     let tree = order(&graph);
     assert_eq!(tree.leaves().len(), 17);
@@ -116,9 +116,9 @@ fn seventeen_leaves_of_one_class_stay_within_the_bound() {
 
 #[test]
 fn nothing_gives_nothing_and_one_gives_itself() {
-    assert_eq!(cheapest_order(&graph(&[], &[]), PAIR_COUNT_MAX), None);
+    assert_eq!(cheapest_order(&graph(&[], &[]), &[], PAIR_COUNT_MAX), None);
     assert_eq!(order(&graph(&[5.0], &[])), JoinTree::Leaf(0));
-    assert_eq!(cheapest_order(&graph(&[1.0; 65], &[]), PAIR_COUNT_MAX), None);
+    assert_eq!(cheapest_order(&graph(&[1.0; 65], &[]), &[], PAIR_COUNT_MAX), None);
 }
 
 fn check_connected(tree: &JoinTree, graph: &JoinGraph) {
@@ -128,4 +128,31 @@ fn check_connected(tree: &JoinTree, graph: &JoinGraph) {
         check_connected(left, graph);
         check_connected(right, graph);
     }
+}
+
+/// The joins of a tree as sets of leaves, in no order.
+fn joins(tree: &JoinTree) -> Vec<LeafSet> {
+    let parts = tree.parts().into_iter();
+    parts.filter(|part| part.count_ones() > 1).collect()
+}
+
+#[test]
+fn leading_leaves_are_joined_first_and_the_others_by_work() {
+    // A chain, by which 0 and 3 have nothing to do with each other.
+    let edges = [(0, 1, 1e3), (1, 2, 10.0), (2, 3, 1e4), (3, 4, 1e2)];
+    let graph = graph(&[1e3, 1e4, 10.0, 1e5, 1e2], &edges);
+    for leading in [&[0, 3][..], &[3, 0], &[4, 2, 0], &[1, 2, 3, 4, 0], &[2]] {
+        for limit in [PAIR_COUNT_MAX, 1] {
+            let tree = cheapest_order(&graph, leading, limit).unwrap();
+            let joins = joins(&tree);
+            for count in 2..=leading.len() {
+                assert!(joins.contains(&set_of(&leading[..count])), "{leading:?}: {tree:?}");
+            }
+            let mut leaves = tree.leaves();
+            leaves.sort_unstable();
+            assert_eq!(leaves, [0, 1, 2, 3, 4]);
+        }
+    }
+    assert_eq!(cheapest_order(&graph, &[2], PAIR_COUNT_MAX), Some(order(&graph)));
+    assert_eq!(cheapest_order(&graph, &[5], PAIR_COUNT_MAX), None);
 }

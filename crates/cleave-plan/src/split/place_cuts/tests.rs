@@ -78,7 +78,7 @@ impl CutContext for Told {
             device_memory_bytes: 64 << 20,
             host_memory_bytes: 1 << 30,
             device_load: 0.0,
-            slot_bytes: 256 << 10,
+            slot_size: crate::cost::SlotSize::Fixed(256 << 10),
             slot_count: 16,
             device_copies: 2,
             host_threads: 2,

@@ -30,7 +30,7 @@ fn scan(planned: Side, share: f64) -> Revisit {
         device_memory_bytes: 256 << 20,
         host_memory_bytes: 1 << 30,
         device_load: 0.0,
-        slot_bytes: 1 << 20,
+        slot_size: SlotSize::Forced(1 << 20),
         slot_count: 8,
         device_copies: 2,
         host_threads: 2,

@@ -1,0 +1,419 @@
+//! Prepared statements: a statement with parameters in, once; values in, as often as one likes, and what it does with them.
+//!
+//! 1. [`Session::prepare`] (PREPARE) reads and describes the statement: the types of its parameters, the columns of its
+//!    result ([`Session::describe`]).
+//! 2. [`Session::execute`] (EXECUTE) reads the values by these types. A query by the key of an index is looked up
+//!    ([`PreparedPoint`]); any other is planned for these very values, so that join order, index and split follow them.
+//! 3. [`Session::deallocate`] (DEALLOCATE) forgets it.
+//!
+//! A statement belongs to its session. It is described anew when a table that it names has changed since, so
+//! one whose table is gone says so, and one whose table came back otherwise takes the new types.
+//!
+//! Deliberately absent: plans that are kept. A plan holds the pages that its values leave, and a split that is right for one
+//! value is wrong for another (decision 0044).
+//!
+//! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use cleave_store::{Column, ColumnType, TableSchema};
+use datafusion::sql::sqlparser::ast;
+
+use super::insert::{Constant, constant};
+use super::{Outcome, Session};
+use crate::catalog::CatalogState;
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::point_path::{PointQuery, PreparedPoint};
+use crate::settings::IndexScan;
+use crate::statement::hint::Hint;
+use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
+use crate::statement::select::{self, Asked};
+use crate::statement::{
+    Execute, Parameter, Parameters, Prepare, Statement, parse::refuse_in_query, parse_script,
+};
+use crate::value::{ColumnBuilder, value_text};
+use crate::write::conform::converted;
+
+/// What is known of a prepared statement before it has values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Described {
+    /// Types of its parameters, `$1` first.
+    pub parameters: Vec<ColumnType>,
+    /// Columns of its rows; `None`: it gives none.
+    pub columns: Option<SchemaRef>,
+}
+
+/// The prepared statements of a session, by name.
+#[derive(Debug, Default)]
+pub(super) struct PreparedStatements {
+    by_name: BTreeMap<String, Arc<PreparedStatement>>,
+}
+
+/// A statement that waits for values.
+#[derive(Debug, Clone)]
+pub(super) struct PreparedStatement {
+    /// What it was before it was described: a query or an INSERT.
+    source: Source,
+    described: Described,
+    /// The tables that it names, as they were then.
+    tables: Vec<Arc<TableSchema>>,
+    /// How it is looked up, where it can be.
+    point: Option<PreparedPoint>,
+}
+
+#[derive(Debug, Clone)]
+struct Source {
+    statement: Statement,
+    text: StatementText,
+    hints: Vec<Hint>,
+    /// The types that were declared.
+    declared: Vec<Option<ColumnType>>,
+}
+
+impl PreparedStatements {
+    /// The hints of the prepared statement that `statement` runs or explains; none where there is no such.
+    pub(super) fn hints_of(&self, statement: &Statement) -> &[Hint] {
+        let execute = match statement {
+            Statement::Execute(execute) => Some(execute),
+            Statement::Explain { statement, .. } => match statement.as_ref() {
+                Statement::Execute(execute) => Some(execute),
+                _ => None,
+            },
+            _ => None,
+        };
+        let prepared = execute.and_then(|execute| self.by_name.get(&execute.name));
+        prepared.map_or(&[], |prepared| &prepared.source.hints)
+    }
+
+    fn find(&self, name: &str) -> Result<&Arc<PreparedStatement>> {
+        let names = || self.by_name.keys().map(String::as_str);
+        self.by_name
+            .get(name)
+            .ok_or_else(|| Error::unknown(NameKind::PreparedStatement, name, names()))
+    }
+}
+
+impl PreparedStatement {
+    pub(super) fn statement(&self) -> &Statement {
+        &self.source.statement
+    }
+
+    /// The look-up that it is with these values on `state`; None: it is planned.
+    pub(super) fn point_query(
+        &self,
+        parameters: &Parameters,
+        state: &CatalogState,
+    ) -> Option<PointQuery> {
+        self.point.as_ref().filter(|point| point.holds(state))?.bind(parameters)
+    }
+
+    /// Whether the tables that it names are in `state` as they were, and its look-up too.
+    fn holds(&self, state: &CatalogState) -> bool {
+        let is_same = |schema: &Arc<TableSchema>| {
+            state.table(&schema.name).is_some_and(|table| Arc::ptr_eq(&table.schema, schema))
+        };
+        self.tables.iter().all(is_same)
+            && self.point.as_ref().is_none_or(|point| point.holds(state))
+    }
+}
+
+impl Session {
+    /// Prepares the statement of `sql` as `name`, as PREPARE does; `types` are those of its first parameters, None where one is to
+    /// be inferred. The statement without a name, `""`, takes the place of the one before.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`]; what the text gives, and what describing it gives; [`Error::Unsupported`] for what is no
+    /// query and no INSERT.
+    pub async fn prepare(
+        &mut self,
+        name: &str,
+        sql: &str,
+        types: &[Option<ColumnType>],
+    ) -> Result<()> {
+        let mut statements = parse_script(sql)?;
+        let (Some(parsed), true) = (statements.pop(), statements.is_empty()) else {
+            return Err(Error::Invalid {
+                message: "one statement is prepared at a time".to_owned(),
+                fault: Fault::Statement,
+                position: None,
+            });
+        };
+        if !matches!(parsed.statement, Statement::Query(_) | Statement::Insert(_)) {
+            return Err(Error::Unsupported {
+                what: "PREPARE of this statement".to_owned(),
+                hint: Some("it prepares SELECT, VALUES, WITH and INSERT".to_owned()),
+                position: Some(parsed.position),
+            });
+        }
+        let prepare = (parsed.statement, parsed.text, types.to_vec());
+        let outcome = self.prepare_source(name, prepare, parsed.hints).await;
+        outcome.map_err(|error| error.at(Some(parsed.position)))
+    }
+
+    /// What is known of the prepared statement `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`]; and, where a table has changed, those of [`Session::prepare`].
+    pub async fn describe(&mut self, name: &str) -> Result<Described> {
+        Ok(self.prepared_now(name).await?.described.clone())
+    }
+
+    /// Runs the prepared statement `name` with `values`, `$1` first, as text by PostgreSQL's input rules; None: NULL.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the statement gives.
+    pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
+        let hints = self.prepared.find(name)?.source.hints.clone();
+        self.hinted = self.under(&hints)?;
+        let outcome = self.execute_texts(name, values).await;
+        self.hinted = None;
+        outcome
+    }
+
+    /// Forgets the prepared statement `name`, or all of them.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`].
+    pub fn deallocate(&mut self, name: Option<&str>) -> Result<()> {
+        match name {
+            None => self.prepared.by_name.clear(),
+            Some(name) => {
+                self.prepared.find(name)?;
+                self.prepared.by_name.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs PREPARE.
+    pub(super) async fn prepare_parsed(
+        &mut self,
+        prepare: Prepare,
+        hints: Vec<Hint>,
+    ) -> Result<Outcome> {
+        let Prepare { name, types, statement, text, .. } = prepare;
+        self.prepare_source(&name, (*statement, text, types), hints).await?;
+        Ok(Outcome::done("PREPARE"))
+    }
+
+    /// Runs EXECUTE.
+    pub(super) async fn execute_parsed(&mut self, execute: &Execute) -> Result<Outcome> {
+        let prepared = self.prepared_now(&execute.name).await?;
+        let values = self.values_of(&prepared, execute).await?;
+        self.run_prepared(&prepared, &values).await
+    }
+
+    /// Runs DEALLOCATE.
+    pub(super) fn deallocated(&mut self, name: Option<&str>) -> Result<Outcome> {
+        self.deallocate(name)?;
+        Ok(Outcome::done(if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" }))
+    }
+
+    async fn execute_texts(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
+        let prepared = self.prepared_now(name).await?;
+        let types = &prepared.described.parameters;
+        check_count(name, types.len(), values.len())?;
+        let read = types.iter().zip(values).zip(1..).map(|((column_type, text), number)| {
+            let value = Parameter::read(*column_type, *text);
+            value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+        });
+        let values = Parameters::new(read.collect::<Result<_>>()?);
+        Box::pin(self.run_prepared(&prepared, &values)).await
+    }
+
+    async fn prepare_source(
+        &mut self,
+        name: &str,
+        (statement, text, declared): (Statement, String, Vec<Option<ColumnType>>),
+        hints: Vec<Hint>,
+    ) -> Result<()> {
+        if !name.is_empty() && self.prepared.by_name.contains_key(name) {
+            let (kind, name) = (NameKind::PreparedStatement, name.to_owned());
+            return Err(Error::NameTaken { kind, name });
+        }
+        // What SET refuses is refused now, and not with the first values.
+        self.under(&hints)?;
+        let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
+        let source = Source { statement, text: StatementText::of(&text), hints, declared };
+        let prepared = self.describe_source(source).await?;
+        self.prepared.by_name.insert(name.to_owned(), Arc::new(prepared));
+        Ok(())
+    }
+
+    /// The prepared statement `name`, described for the tables that there are now.
+    pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
+        let known = Arc::clone(self.prepared.find(name)?);
+        if known.holds(&self.database.catalog()) {
+            return Ok(known);
+        }
+        let anew = Arc::new(self.describe_source(known.source.clone()).await?);
+        self.prepared.by_name.insert(name.to_owned(), Arc::clone(&anew));
+        Ok(anew)
+    }
+
+    async fn describe_source(&self, source: Source) -> Result<PreparedStatement> {
+        let query = match &source.statement {
+            Statement::Query(query) => Some(query),
+            Statement::Insert(insert) => insert.source.as_ref(),
+            _ => None,
+        };
+        let count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        let mut types = source.declared.clone();
+        types.resize(count.max(types.len()), None);
+        if let Statement::Insert(insert) = &source.statement {
+            let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
+            let described = Described { parameters, columns: None };
+            return Ok(PreparedStatement { source, described, tables, point: None });
+        }
+        let Some(query) = query else {
+            return Err(Error::unsupported("PREPARE of this statement"));
+        };
+        let described = select::describe(&self.database, self.in_force(), query, types);
+        let select::Described { types, schema, tables } = Box::pin(described).await?;
+        let point = PreparedPoint::of(query, &types, &self.database.catalog());
+        let described = Described { parameters: types, columns: Some(schema) };
+        Ok(PreparedStatement { source, described, tables, point })
+    }
+
+    async fn run_prepared(
+        &self,
+        prepared: &PreparedStatement,
+        values: &Parameters,
+    ) -> Result<Outcome> {
+        let query = match &prepared.source.statement {
+            Statement::Query(query) => query,
+            Statement::Insert(insert) => return self.insert(insert.clone(), values).await,
+            _ => return Err(Error::unsupported("EXECUTE of this statement")),
+        };
+        let state = self.database.catalog();
+        if self.in_force().index_scan != IndexScan::Never
+            && let Some(point) = prepared.point_query(values, &state)
+            && let Some(outcome) = self.run_point_query(&state, &point).await?
+        {
+            return Ok(outcome);
+        }
+        drop(state);
+        let text = prepared.source.text.with(values);
+        self.planned(Asked { query, parameters: values }, &text).await
+    }
+
+    /// The values that EXECUTE lists, as its prepared statement takes them.
+    pub(super) async fn values_of(
+        &self,
+        prepared: &PreparedStatement,
+        Execute { name, values }: &Execute,
+    ) -> Result<Parameters> {
+        let types = &prepared.described.parameters;
+        check_count(name, types.len(), values.len())?;
+        let mut read = Vec::with_capacity(types.len());
+        for (place, (column_type, value)) in types.iter().zip(values).enumerate() {
+            let value = match constant(value) {
+                Some(constant) => constant_value(place + 1, *column_type, &constant)?,
+                None => self.computed_value(place + 1, *column_type, value).await?,
+            };
+            read.push(value);
+        }
+        Ok(Parameters::new(read))
+    }
+
+    /// A value that is no plain constant, as `now()` or `1 + 1`: the engine computes it.
+    async fn computed_value(
+        &self,
+        number: usize,
+        column_type: ColumnType,
+        value: &ast::Expr,
+    ) -> Result<Parameter> {
+        let query = select::value_query(value)?;
+        refuse_in_query(&query)?;
+        let running = select::run_query(&self.database, self.in_force(), &*query);
+        let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;
+        let array = batches.iter().find_map(|batch: &RecordBatch| batch.columns().first());
+        let Some(array) = array.filter(|array| array.len() == 1) else {
+            return Err(Error::unsupported("a value of EXECUTE that is not one value"));
+        };
+        let array = match (column_type, array.data_type()) {
+            // It has as many digits as it has.
+            (ColumnType::Numeric { .. }, arrow::datatypes::DataType::Decimal128(..)) => {
+                Arc::clone(array)
+            }
+            _ => converted(&column_of(number, column_type), array)
+                .map_err(|error| of_parameter(number, error))?,
+        };
+        let text = value_text(&array, 0)?;
+        let value = Parameter::read(column_type, text.as_deref());
+        value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+    }
+}
+
+/// A parameter as the column that its values are assigned to.
+fn column_of(number: usize, column_type: ColumnType) -> Column {
+    Column { id: 1, name: format!("${number}"), column_type, not_null: false, default: None }
+}
+
+/// What is wrong with the column of a parameter, said of the parameter.
+fn of_parameter(number: usize, error: Error) -> Error {
+    match error {
+        Error::Value { source, .. } => Error::Parameter { number, source },
+        Error::Invalid { message, fault, position } => {
+            let column = format!("column \"${number}\"");
+            let message = message.replacen(&column, &format!("parameter ${number}"), 1);
+            Error::Invalid { message, fault, position }
+        }
+        other => other,
+    }
+}
+
+fn check_count(name: &str, expected: usize, found: usize) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    let of = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+    Err(Error::Invalid {
+        message: format!(
+            "wrong number of parameters for prepared statement{of}: expected {expected}, found {found}"
+        ),
+        fault: Fault::Statement,
+        position: None,
+    })
+}
+
+fn constant_value(
+    number: usize,
+    column_type: ColumnType,
+    value: &Constant<'_>,
+) -> Result<Parameter> {
+    let bad = |source| Error::Parameter { number, source: Box::new(source) };
+    match value {
+        Constant::Null => Ok(Parameter::null(column_type)),
+        Constant::Default => Err(Error::Invalid {
+            message: "DEFAULT is not allowed in this context".to_owned(),
+            fault: Fault::Statement,
+            position: None,
+        }),
+        Constant::Parameter(place) => {
+            Err(Error::unknown(NameKind::Parameter, &format!("${}", place + 1), []))
+        }
+        Constant::Literal(kind, _) if !kind.fits(&column_type) => Err(Error::Invalid {
+            message: format!(
+                "parameter ${number} is of type {} and cannot take {}",
+                type_name(column_type),
+                kind.name()
+            ),
+            fault: Fault::Type,
+            position: None,
+        }),
+        Constant::Literal(_, text) if matches!(column_type, ColumnType::Numeric { .. }) => {
+            Parameter::read(column_type, Some(text)).map_err(bad)
+        }
+        // A number is rounded where a whole one is wanted.
+        Constant::Literal(kind, text) => {
+            let mut builder = ColumnBuilder::new(&column_type, 1);
+            kind.append(&mut builder, text).map_err(bad)?;
+            let text = value_text(&builder.finish(), 0)?;
+            Parameter::read(column_type, text.as_deref()).map_err(bad)
+        }
+    }
+}

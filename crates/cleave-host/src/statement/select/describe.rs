@@ -1,0 +1,141 @@
+//! What a query with parameters is before it is asked: the types of its parameters, the columns of its result.
+//!
+//! 1. Types that were declared, and those that the text says ([`written_types`]), are taken as they are.
+//! 2. For the others the engine binds the query with the parameters in it, and gives each the type of what it stands
+//!    beside: of several places, the first.
+//! 3. The query is bound again with a typed NULL for each; its analysed plan has the columns of the result.
+//!
+//! Nothing is planned: no statistics are read, no index is asked, no device is called.
+
+use std::sync::Arc;
+
+use cleave_store::{ColumnType, TableSchema};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::sql::sqlparser::ast;
+
+use super::{Bound, bind};
+use crate::database::Database;
+use crate::dialect::column_type_of;
+use crate::error::{Error, Fault, Result};
+use crate::settings::Settings;
+use crate::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
+
+/// A query as far as it is known without values.
+#[derive(Debug, Clone)]
+pub(crate) struct Described {
+    /// Types of its parameters, `$1` first.
+    pub(crate) types: Vec<ColumnType>,
+    /// Columns of its result.
+    pub(crate) schema: SchemaRef,
+    /// The tables that it reads, as they were.
+    pub(crate) tables: Vec<Arc<TableSchema>>,
+}
+
+/// Describes `query`, of whose parameters `types` are known.
+///
+/// # Errors
+/// Those of binding it; [`Error::Invalid`] for a parameter whose type nothing tells.
+pub(crate) async fn describe(
+    database: &Arc<Database>,
+    settings: &Settings,
+    query: &ast::Query,
+    mut types: Vec<Option<ColumnType>>,
+) -> Result<Described> {
+    written_types(query, &mut types)?;
+    if types.contains(&None) {
+        let put = |query: &mut ast::Query| put_types_into(query, &types);
+        let bound = bind(database, settings, query.clone(), put).await?;
+        infer(&bound.logical, &mut types)?;
+        // A column of its own is what it is given.
+        shown_places(&query.body, &mut |place| {
+            if let Some(unknown @ None) = types.get_mut(place) {
+                *unknown = Some(ColumnType::Text);
+            }
+        })?;
+    }
+    let put = |query: &mut ast::Query| put_types_into(query, &types);
+    let Bound { state, names, logical, tables, .. } =
+        bind(database, settings, query.clone(), put).await?;
+    let analysed =
+        state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {})?;
+    let schema = names.apply(analysed.schema().inner());
+    Ok(Described { types: all_known(&types)?, schema, tables })
+}
+
+/// The types, all of which must be known.
+pub(crate) fn all_known(types: &[Option<ColumnType>]) -> Result<Vec<ColumnType>> {
+    let known = types.iter().enumerate().map(|(place, known)| {
+        known.ok_or_else(|| {
+            let number = place + 1;
+            Error::Invalid {
+                message: format!(
+                    "the type of parameter ${number} cannot be told; declare it, as in PREPARE name (integer, …) AS …, or \
+                     write ${number}::type"
+                ),
+                fault: Fault::ParameterType,
+                position: None,
+            }
+        })
+    });
+    known.collect()
+}
+
+/// Notes the types that the engine found.
+fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|expression| {
+                if let Expr::Placeholder(Placeholder { id, field: Some(field) }) = expression
+                    && let Some(place) =
+                        id.strip_prefix('$').and_then(|id| id.parse::<usize>().ok())
+                    && let Some(unknown @ None) = types.get_mut(place.wrapping_sub(1))
+                {
+                    *unknown = sql_type(field.data_type()).map(parameter_type);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
+}
+
+fn sql_type(data_type: &DataType) -> Option<ColumnType> {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(ColumnType::Text),
+        DataType::Int8 => Some(ColumnType::SmallInt),
+        other if other.is_unsigned_integer() => Some(ColumnType::BigInt),
+        DataType::Timestamp(_, None) => Some(ColumnType::Timestamp),
+        DataType::Timestamp(..) => Some(ColumnType::TimestampTz),
+        other => column_type_of(other),
+    }
+}
+
+/// Tells the parameters that are whole columns of the result.
+fn shown_places(body: &ast::SetExpr, found: &mut dyn FnMut(usize)) -> Result<()> {
+    let mut one = |expression: &ast::Expr| place_of(expression).map(|place| place.map(&mut *found));
+    match body {
+        ast::SetExpr::Select(select) => {
+            for item in &select.projection {
+                if let ast::SelectItem::UnnamedExpr(expr)
+                | ast::SelectItem::ExprWithAlias { expr, .. } = item
+                {
+                    one(expr)?;
+                }
+            }
+            Ok(())
+        }
+        ast::SetExpr::Values(values) => {
+            let mut cells = values.rows.iter().flat_map(|row| row.iter());
+            cells.try_for_each(|cell| one(cell).map(drop))
+        }
+        ast::SetExpr::SetOperation { left, right, .. } => {
+            shown_places(left, found)?;
+            shown_places(right, found)
+        }
+        ast::SetExpr::Query(query) => shown_places(&query.body, found),
+        _ => Ok(()),
+    }
+}
