@@ -25,6 +25,7 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 
 use super::feeding::OpenFilters;
 use super::fragment_exec::FragmentPart;
+use super::sent_rows::SentRows;
 use crate::statement::select::{PlannedInput, StatementInput};
 
 /// The fragment as it is sent; see the [module](self).
@@ -37,11 +38,13 @@ pub(super) struct PreparedFragment {
     may_run_as_copies: bool,
     /// What tightens further while it runs.
     pub(super) open: Vec<OpenFilters>,
+    /// The rows that its leaves name.
+    pub(super) rows: Arc<SentRows>,
 }
 
 impl PreparedFragment {
-    /// `fragment` with what the operators above have learnt by now.
-    pub(super) fn new(fragment: &FragmentPlan) -> Result<Self> {
+    /// `fragment` with what the operators above have learnt by now, and with `rows`.
+    pub(super) fn new(fragment: &FragmentPlan, rows: Arc<SentRows>) -> Result<Self> {
         // Read first: what changes from now on is sent after it.
         let open = fragment.scans.iter().filter_map(OpenFilters::of).collect();
         let planned = Self {
@@ -50,6 +53,7 @@ impl PreparedFragment {
             tightened: BTreeMap::new(),
             may_run_as_copies: fragment.may_run_as_copies,
             open,
+            rows,
         };
         let mut tightened = BTreeMap::new();
         for FragmentScan { scan, dynamic_filters, .. } in &fragment.scans {

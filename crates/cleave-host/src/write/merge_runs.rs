@@ -202,6 +202,7 @@ impl RunMerger {
             narrowings: Vec::new(),
             fed: Vec::new(),
             indexes: vec![input],
+            broadcasts: Vec::new(),
             reserved: vec![reserved],
         })
     }
@@ -223,6 +224,7 @@ impl RunMerger {
             inputs: Default::default(),
             narrowings: Default::default(),
             indexes: [(INPUT, Arc::new(input))].into(),
+            broadcasts: Default::default(),
             sink: Some(sink),
             spill: None,
             read_ahead: 1,

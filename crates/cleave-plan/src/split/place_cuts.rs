@@ -18,13 +18,13 @@
 //!
 //! A sort or limit that goes down also stays above: several copies of the fragment each keep their
 //! own best rows, and the host's operator merges them. Exchanges never go down (rule 3): what they join again is one
-//! partition there.
+//! partition there. What is broadcast gives way to a leaf that names it, and stays a plan of the host's, with cuts of its own.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use cleave_fragment::{TableScanExec, streamed_input};
+use cleave_fragment::{BroadcastExec, TableScanExec, streamed_input};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -36,8 +36,8 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate};
 use super::choose::{PricedSplit, Pricing, choose, price};
-use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
-use super::{CutDecision, CutWeight, Split, weigh_cut};
+use super::numbered_plan::{NumberedNode, NumberedPlan, Obstacle, is_exchange, is_stateless};
+use super::{CutDecision, CutWeight, Split, row_bytes, weigh_cut};
 use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
 
@@ -58,9 +58,24 @@ pub struct FragmentPlan {
     /// For each device that holds pages of the scans, whether it runs the piece over them; else the host does, which
     /// reads these pages. Of several scans there is one device.
     pub on_device: Vec<bool>,
+    /// What the host makes and sends to each of these devices before it begins.
+    pub broadcasts: Vec<PlannedBroadcast>,
+    /// Rows expected of it, where something was to be priced.
+    pub row_estimate: Option<f64>,
     /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and the
     /// statement's limits want that.
     pub sharing: Option<Sharing>,
+}
+
+/// Rows that the host makes for a fragment.
+#[derive(Debug, Clone)]
+pub struct PlannedBroadcast {
+    /// The number by which the fragment names them, of all those of the statement.
+    pub input: u32,
+    /// The host's plan, of one or several partitions.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// Bytes expected, where something was to be priced.
+    pub byte_estimate: Option<f64>,
 }
 
 /// A scan of a fragment.
@@ -234,8 +249,16 @@ pub fn place_cuts(
     };
     let decisions = Vec::new();
     let pricing = pricing.as_ref();
-    let mut placing =
-        Placing { plan: &plan, split, chosen: &chosen, context, pricing, reason, decisions };
+    let mut placing = Placing {
+        plan: &plan,
+        split,
+        chosen: &chosen,
+        context,
+        pricing,
+        reason,
+        decisions,
+        broadcast_count: 0,
+    };
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
     Ok(PlacedCuts { plan: placed, decisions, priced })
@@ -279,6 +302,8 @@ struct Placing<'a> {
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
+    /// Broadcasts so far.
+    broadcast_count: u32,
 }
 
 impl Placing<'_> {
@@ -297,7 +322,11 @@ impl Placing<'_> {
             if !is_decided {
                 self.stays(number, scan.scan().table.clone());
             }
-            return Ok(Arc::clone(&self.plan.nodes[number].plan));
+            let live = self.live_filters(number, scan);
+            return Ok(match live.len() == scan.dynamic_filters().len() {
+                true => Arc::clone(&self.plan.nodes[number].plan),
+                false => Arc::new(scan.clone().with_dynamic_filters(live)),
+            });
         }
         let inputs = self.plan.nodes[number].inputs.clone();
         let inputs = inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
@@ -319,28 +348,29 @@ impl Placing<'_> {
         let node = &self.plan.nodes[number];
         let is_whole = self.chosen.split == Split::Ndp;
         let limits = if is_whole { Limits::Exact } else { Limits::ByCopy };
-        let scans = self.plan.subtree(number).filter_map(|place| self.plan.scan(place));
-        let inner: BTreeSet<u64> = self.plan.nodes[self.plan.subtree(number)]
+        let below = self.plan.below_cut(number);
+        let inner: BTreeSet<u64> = below
             .iter()
-            .flat_map(|node| node.plan.dynamic_expressions_produced())
+            .flat_map(|place| self.plan.nodes[*place].plan.dynamic_expressions_produced())
             .filter_map(|filter| filter.expression_id())
             .collect();
-        let scans = scans.map(|scan| {
+        let scans = below.iter().filter_map(|place| Some((*place, self.plan.scan(*place)?)));
+        let scans = scans.map(|(place, scan)| {
+            let live = self.live_filters(place, scan);
             let is_outer = |filter: &&Arc<dyn PhysicalExpr>| {
                 filter.expression_id().is_none_or(|id| !inner.contains(&id))
             };
-            let dynamic_filters: Vec<_> =
-                scan.dynamic_filters().iter().filter(is_outer).cloned().collect();
+            let dynamic_filters: Vec<_> = live.iter().filter(is_outer).cloned().collect();
             let filters_keep = filters_keep(scan, &dynamic_filters, self.plan.keys(), self.context);
-            FragmentScan { scan: scan.clone(), dynamic_filters, filters_keep }
+            let scan = scan.clone().with_dynamic_filters(live);
+            FragmentScan { scan, dynamic_filters, filters_keep }
         });
         let scans: Vec<FragmentScan> = scans.collect();
-        let shares = self.plan.subtree(number).rev().find_map(|place| {
-            self.plan.scan(place).map(|_| self.plan.nodes[place].shares.as_slice())
-        });
-        let shares = shares.unwrap_or_default();
+        let streamed = below.iter().rev().find(|place| self.plan.scan(**place).is_some());
+        let shares = streamed.map_or(&[][..], |place| self.plan.nodes[*place].shares.as_slice());
+        let mut sent = Vec::new();
         let mut fragment = FragmentPlan {
-            plan: for_device(&node.plan, limits)?,
+            plan: self.for_device(number, limits, &mut sent)?,
             scans,
             partition_count: match is_whole {
                 true => 1,
@@ -349,6 +379,8 @@ impl Placing<'_> {
             may_run_as_copies: !is_whole || streams_rows(&node.plan),
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
             on_device: vec![true; shares.len()],
+            broadcasts: sent.iter().map(|(input, place)| self.broadcast(*input, *place)).collect(),
+            row_estimate: self.pricing.map(|pricing| pricing.rows(number)),
             sharing: self.pricing.and_then(|pricing| pricing.sharing(number)),
         };
         let mut reason = self.reason.clone();
@@ -364,7 +396,66 @@ impl Placing<'_> {
         }
         let device_operators = self.plan.operators(number);
         self.decisions.push(CutDecision { table: fragment.tables(), device_operators, reason });
+        for (broadcast, (_, place)) in fragment.broadcasts.iter_mut().zip(sent) {
+            broadcast.plan = self.place(place)?;
+        }
         Ok(Some(fragment))
+    }
+
+    /// The rows of the operator `place` on their way to a fragment, before the cuts in there are placed.
+    fn broadcast(&self, input: u32, place: usize) -> PlannedBroadcast {
+        let plan = Arc::clone(&self.plan.nodes[place].plan);
+        let bytes = |pricing: &Pricing<'_>| pricing.rows(place) * row_bytes(&plan.schema());
+        let byte_estimate = self.pricing.map(bytes);
+        PlannedBroadcast { input, plan, byte_estimate }
+    }
+
+    /// The filters of `scan`, which is the operator `number`, that somebody tightens who runs on the same side of a cut, or
+    /// above it. Those of a join below another cut never reach it: they are handed down anew where that join runs.
+    fn live_filters(&self, number: usize, scan: &TableScanExec) -> Vec<Arc<dyn PhysicalExpr>> {
+        let root_above = |number: usize| self.plan.root_above(&self.chosen.roots, number);
+        let own = root_above(number);
+        let is_live = |filter: &&Arc<dyn PhysicalExpr>| {
+            let id = filter.expression_id();
+            let makes = |node: &NumberedNode| {
+                let made = node.plan.dynamic_expressions_produced();
+                made.iter().any(|made| id.is_some() && made.expression_id() == id)
+            };
+            let maker = self.plan.nodes.iter().position(makes);
+            maker.and_then(root_above).is_none_or(|root| Some(root) == own)
+        };
+        scan.dynamic_filters().iter().filter(is_live).cloned().collect()
+    }
+
+    /// The piece below a cut at `number` as the device runs it: one partition, no exchanges, and no filters that the host's
+    /// operators tighten. What is broadcast is added to `sent`, with the operator that makes it.
+    fn for_device(
+        &mut self,
+        number: usize,
+        limits: Limits,
+        sent: &mut Vec<(u32, usize)>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let NumberedNode { plan, inputs, .. } = &self.plan.nodes[number];
+        if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+            return Ok(Arc::new(scan.with_copies(1)));
+        }
+        let mut made = Vec::with_capacity(inputs.len());
+        for (place, input) in inputs.iter().enumerate() {
+            let node = &self.plan.nodes[*input];
+            if node.broadcast.is_some() {
+                sent.push((self.broadcast_count, *input));
+                made.push(
+                    Arc::new(BroadcastExec::new(self.broadcast_count, node.plan.schema())) as _
+                );
+                self.broadcast_count += 1;
+                continue;
+            }
+            // What joins collect is made once, whatever copies there are of what streams.
+            let is_streamed = place + 1 == inputs.len();
+            let limits = if is_streamed { limits } else { Limits::Exact };
+            made.push(self.for_device(*input, limits, sent)?);
+        }
+        on_device(plan, made, limits)
     }
 }
 
@@ -424,17 +515,12 @@ enum Limits {
     ByCopy,
 }
 
-/// The piece as the device runs it: one partition, no exchanges, and no filters that the host's operators tighten.
-fn for_device(plan: &Arc<dyn ExecutionPlan>, limits: Limits) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-        return Ok(Arc::new(scan.with_copies(1)));
-    }
-    let mut inputs = plan.children().into_iter();
-    let last = inputs.next_back().map(|input| for_device(input, limits)).transpose()?;
-    // What joins collect is made once, whatever copies there are of what streams.
-    let mut inputs =
-        inputs.map(|input| for_device(input, Limits::Exact)).collect::<Result<Vec<_>>>()?;
-    inputs.extend(last);
+/// The operator `plan` as the device runs it, over `inputs` that it does.
+fn on_device(
+    plan: &Arc<dyn ExecutionPlan>,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+    limits: Limits,
+) -> Result<Arc<dyn ExecutionPlan>> {
     if let [input] = inputs.as_slice() {
         if is_exchange(plan.as_ref()) {
             return Ok(match plan.fetch() {

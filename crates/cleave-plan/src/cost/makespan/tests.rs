@@ -18,6 +18,7 @@ fn limits() -> Limits {
         device_copies: 2,
         host_threads: 2,
         shares_work: false,
+        broadcast_bytes: 16 << 20,
     }
 }
 
@@ -39,11 +40,19 @@ fn scan(rows: f64, kept: f64) -> ShapeNode {
         rows: kept,
         row_bytes: 16.0,
         may_share: false,
+        is_broadcast: false,
     }
 }
 
 fn node(work: Work, inputs: &[usize], rows: f64) -> ShapeNode {
-    ShapeNode { work, inputs: inputs.to_vec(), rows, row_bytes: 16.0, may_share: false }
+    ShapeNode {
+        work,
+        inputs: inputs.to_vec(),
+        rows,
+        row_bytes: 16.0,
+        may_share: false,
+        is_broadcast: false,
+    }
 }
 
 fn on(places: &[bool]) -> Placement {
