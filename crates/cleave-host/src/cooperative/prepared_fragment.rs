@@ -22,6 +22,7 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 
 use super::feeding::OpenFilters;
 use super::fragment_exec::FragmentPart;
@@ -48,7 +49,8 @@ impl PreparedFragment {
         // Read first: what changes from now on is sent after it.
         let open = fragment.scans.iter().filter_map(OpenFilters::of).collect();
         let planned = Self {
-            plan: Arc::clone(&fragment.plan),
+            // A join keeps what it has collected, and another pass may collect something else.
+            plan: reset_plan_states(Arc::clone(&fragment.plan))?,
             bytes: encode_fragment(&fragment.plan)?.into(),
             tightened: BTreeMap::new(),
             may_run_as_copies: fragment.may_run_as_copies,
@@ -72,7 +74,7 @@ impl PreparedFragment {
         if tightened.is_empty() {
             return Ok(planned);
         }
-        let plan = Arc::clone(&fragment.plan)
+        let plan = Arc::clone(&planned.plan)
             .transform_up(|other| {
                 let scan = other.downcast_ref::<TableScanExec>();
                 let scan = scan.and_then(|scan| tightened.get(&scan.scan().input));

@@ -152,7 +152,7 @@ async fn rows_that_are_too_many_to_be_sent_or_held_are_joined_on_the_host() {
     run(&mut session, "SET split = host").await;
     let wide = "SELECT count(*), sum(o.id), min(m.note) FROM many m JOIN many o ON m.note = o.note";
     let (few, many) = (row(&mut session, JOINED).await, row(&mut session, wide).await);
-    run(&mut session, "SET split = 'h1'; SET broadcast_bytes = '2kB'").await;
+    run(&mut session, "SET split = 'h1'; SET broadcast_bytes = '1kB'").await;
     assert_eq!(row(&mut session, JOINED).await, few);
     let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {JOINED}")).await.join("\n");
     assert_eq!(plan.matches("ran on the host: rows to broadcast have ").count(), 1, "{plan}");
