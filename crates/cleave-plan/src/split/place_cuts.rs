@@ -36,7 +36,9 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate};
 use super::choose::{PricedSplit, Pricing, choose, price};
-use super::numbered_plan::{NumberedNode, NumberedPlan, Obstacle, is_exchange, is_stateless};
+use super::numbered_plan::{
+    NumberedNode, NumberedPlan, Obstacle, is_exchange, is_join, is_stateless,
+};
 use super::{CutDecision, CutWeight, Split, row_bytes, weigh_cut};
 use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
@@ -376,7 +378,10 @@ impl Placing<'_> {
                 true => 1,
                 false => node.plan.output_partitioning().partition_count(),
             },
-            may_run_as_copies: !is_whole || streams_rows(&node.plan),
+            may_run_as_copies: match is_whole {
+                true => streams_rows(&node.plan),
+                false => joins_rows_that_stream(&node.plan),
+            },
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
             on_device: vec![true; shares.len()],
             broadcasts: sent.iter().map(|(input, place)| self.broadcast(*input, *place)).collect(),
@@ -440,7 +445,7 @@ impl Placing<'_> {
             return Ok(Arc::new(scan.with_copies(1)));
         }
         let mut made = Vec::with_capacity(inputs.len());
-        for (place, input) in inputs.iter().enumerate() {
+        for input in inputs {
             let node = &self.plan.nodes[*input];
             if node.broadcast.is_some() {
                 sent.push((self.broadcast_count, *input));
@@ -450,9 +455,9 @@ impl Placing<'_> {
                 self.broadcast_count += 1;
                 continue;
             }
-            // What joins collect is made once, whatever copies there are of what streams.
-            let is_streamed = place + 1 == inputs.len();
-            let limits = if is_streamed { limits } else { Limits::Exact };
+            // What joins collect is made once, whatever copies there are of what streams, and a limit below a join has
+            // none above it.
+            let limits = if is_join(plan.as_ref()) { Limits::Exact } else { limits };
             made.push(self.for_device(*input, limits, sent)?);
         }
         on_device(plan, made, limits)
@@ -504,6 +509,16 @@ fn rows_needed(chain: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 fn streams_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     (is_stateless(plan.as_ref()) || is_exchange(plan.as_ref()) && plan.fetch().is_none())
         && streamed_input(plan.as_ref()).is_none_or(streams_rows)
+}
+
+/// Whether what streams into the joins of `plan` is treated row by row. Else several copies would sort, count or group what
+/// each of them has, where the join wants all of it, or wants it in order.
+fn joins_rows_that_stream(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let streamed = streamed_input(plan.as_ref());
+    match is_join(plan.as_ref()) {
+        true => plan.fetch().is_none() && streamed.is_none_or(streams_rows),
+        false => streamed.is_none_or(joins_rows_that_stream),
+    }
 }
 
 /// What limits in a fragment mean.

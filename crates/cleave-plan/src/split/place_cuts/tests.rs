@@ -370,6 +370,23 @@ fn rows_that_are_collected_are_handed_on_by_one_device_only() {
 }
 
 #[test]
+fn what_has_to_be_whole_below_a_join_has_one_copy() {
+    let copies = |streamed| {
+        let told = Told::default();
+        place_cuts(joined(scan("a", None, 1), streamed), "h1".parse().unwrap(), false, &told)
+            .unwrap();
+        let fragments = told.fragments.lock().unwrap();
+        (fragments[0].may_run_as_copies, names(&fragments[0].plan)[2].clone())
+    };
+    assert_eq!(copies(projected(scan("b", None, 1))), (true, "ProjectionExec".to_owned()));
+    assert_eq!(copies(sorted(scan("b", None, 1), None)), (false, "SortExec".to_owned()));
+    assert_eq!(copies(sorted(scan("b", None, 1), Some(3))), (false, "SortExec".to_owned()));
+    // A limit skips once.
+    let limit = GlobalLimitExec::new(scan("b", None, 1), 3, Some(5));
+    assert_eq!(copies(Arc::new(limit)), (false, "GlobalLimitExec".to_owned()));
+}
+
+#[test]
 fn a_plan_that_broadcasts_is_not_one_devices() {
     let plan = joined(scan("a", None, 1), scan("b", None, 1));
     let told = two_devices(&[("a", 0), ("b", 1)]);
