@@ -36,6 +36,8 @@ pub enum MalformedMessage {
 }
 
 const SPOILT_BROADCAST: &str = "broadcast: a piece of it fails its checksum";
+/// Most broadcasts of one run: more than any plan has joins.
+const BROADCAST_COUNT_MAX: usize = 1024;
 
 type Decoded<T> = Result<T, MalformedMessage>;
 
@@ -479,6 +481,9 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
     let fragment = parts.next().ok_or(MalformedMessage::Parts)?;
     if !fragment.is_intact() {
         return Err(MalformedMessage::Field("fragment: it fails its checksum"));
+    }
+    if message.broadcasts.len() > BROADCAST_COUNT_MAX {
+        return Err(MalformedMessage::Field("number of broadcasts"));
     }
     let broadcasts = message.broadcasts.into_iter().map(|broadcast| {
         let pieces = (0..broadcast.piece_count).map(|_| {
