@@ -41,10 +41,12 @@ use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use prost::Message;
 
+use crate::broadcast::unsendable;
 use crate::expressions::key_set::KeySetExpr;
 use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
 use crate::functions::{delimiter, string_agg};
+use crate::operators::broadcast_exec::BroadcastExec;
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
@@ -53,7 +55,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 4;
+const CODEC_VERSION: u32 = 5;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -77,8 +79,9 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 16] = [
+const DEVICE_OPERATORS: [&str; 17] = [
     "TableScanExec",
+    "BroadcastExec",
     "MergeRunsExec",
     "WriteRunExec",
     "DenseAggregateExec",
@@ -474,7 +477,7 @@ fn type_made_of(expr: &Arc<dyn PhysicalExpr>) -> Option<DataType> {
 }
 
 /// Whether a NULL of this type takes about as much memory as a value.
-fn has_sound_width(data_type: &DataType) -> bool {
+pub(crate) fn has_sound_width(data_type: &DataType) -> bool {
     match data_type {
         DataType::FixedSizeBinary(_) => ValueType::from_arrow(data_type).is_some(),
         DataType::FixedSizeList(..)
@@ -494,7 +497,7 @@ fn has_sound_width(data_type: &DataType) -> bool {
 /// Wire form of an operator that is not the engine's own. Its input, if it has one, is the engine's to carry.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5")]
     operator: Option<OperatorNode>,
 }
 
@@ -508,6 +511,17 @@ enum OperatorNode {
     WriteRun(WriteRunNode),
     #[prost(message, tag = "4")]
     DenseAggregate(DenseAggregateNode),
+    #[prost(message, tag = "5")]
+    Broadcast(BroadcastNode),
+}
+
+/// Wire form of a [`BroadcastExec`].
+#[derive(Clone, PartialEq, Message)]
+struct BroadcastNode {
+    #[prost(uint32, tag = "1")]
+    input: u32,
+    #[prost(message, optional, tag = "2")]
+    schema: Option<protobuf::Schema>,
 }
 
 /// Wire form of a [`DenseAggregateExec`], of which all is said by its input.
@@ -611,6 +625,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             }
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
+            Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
             None => return Err(DataFusionError::Plan("an operator without a kind".into())),
         };
         let output = decode_projection("output", node.output_columns, node.output_schema.as_ref())?;
@@ -649,6 +664,9 @@ impl PhysicalExtensionCodec for FragmentCodec {
         } else if let Some(exec) = node.downcast_ref::<WriteRunExec>() {
             let segment = Some((&exec.segment()).into());
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })
+        } else if let Some(exec) = node.downcast_ref::<BroadcastExec>() {
+            let schema = Some(exec.schema().as_ref().try_into()?);
+            OperatorNode::Broadcast(BroadcastNode { input: exec.input(), schema })
         } else if node.is::<DenseAggregateExec>() {
             OperatorNode::DenseAggregate(DenseAggregateNode {})
         } else {
@@ -694,6 +712,19 @@ fn decode_write_run(
             Ok(Arc::new(WriteRunExec::new(Arc::clone(entries), segment, node.unique)?))
         }
         _ => Err(DataFusionError::Plan("a run to be written without name or entries".into())),
+    }
+}
+
+fn decode_broadcast(node: BroadcastNode) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = node.schema.as_ref().ok_or_else(|| {
+        DataFusionError::Plan("fragment refused: a broadcast without its schema".into())
+    })?;
+    let schema: SchemaRef = Arc::new(schema.try_into()?);
+    match unsendable(&schema) {
+        Some(reason) => {
+            Err(DataFusionError::Plan(format!("fragment refused: a broadcast whose {reason}")))
+        }
+        None => Ok(Arc::new(BroadcastExec::new(node.input, schema))),
     }
 }
 

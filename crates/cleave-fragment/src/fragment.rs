@@ -21,6 +21,7 @@ use datafusion_physical_plan::execution_plan::replace_children_if_necessary;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::broadcast::BroadcastInputs;
 use crate::codec::FragmentFunctions;
 use crate::index_input::IndexInput;
 use crate::morsel::{Morsel, MorselSource};
@@ -41,6 +42,8 @@ pub struct FragmentContext {
     pub narrowings: BTreeMap<u32, Arc<NarrowedInput>>,
     /// Index inputs by the number that operators name.
     pub indexes: BTreeMap<u32, Arc<IndexInput>>,
+    /// Rows that the host has made, by the number that leaves name.
+    pub broadcasts: BroadcastInputs,
     /// Where a fragment that writes puts its pages.
     pub sink: Option<Arc<dyn PageSink>>,
     /// Where operators put rows that do not fit their memory.
@@ -239,6 +242,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         inputs: BTreeMap::new(),
         narrowings: BTreeMap::new(),
         indexes: BTreeMap::new(),
+        broadcasts: BroadcastInputs::new(),
         sink: None,
         spill: None,
         read_ahead: 1,

@@ -10,7 +10,7 @@
 //!    [`functions`] and [`expressions`] are those that the engine lacks.
 //! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3). [`narrowing`]: which rows of
 //!    them an index leaves. [`index_input`]: what a merge reads of indexes; [`page_sink`]: where it writes pages.
-//!    [`spill_space`]: where operators put rows that do not fit their memory.
+//!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends along.
 //!    [`read_ahead`] has the media at work on the next ones while a scan decodes the present one.
 //!    [`hand_down`]: what joins and top-k learn while they run goes down to the scans below them.
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
@@ -21,6 +21,7 @@
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
+pub mod broadcast;
 pub mod codec;
 pub mod command;
 pub mod expressions;
@@ -41,6 +42,7 @@ pub mod spill_space;
 pub mod strip;
 pub mod waiting;
 
+pub use broadcast::{Broadcast, BroadcastInputs, BroadcastRows, broadcast_inputs};
 pub use codec::{build_id, decode_fragment, encode_fragment, reserve_plan};
 pub use fragment::{
     FragmentContext, FragmentCounters, fragment_task_context, index_inputs, narrowed_inputs,
@@ -50,6 +52,7 @@ pub use hand_down::hand_down_filters;
 pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use narrowing::{IndexFigures, NarrowedInput, NarrowedPart, Narrowing, ScanKeys, Thrift};
+pub use operators::broadcast_exec::BroadcastExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::grace_exec::GraceExec;
 pub use operators::merge_runs_exec::MergeRunsExec;

@@ -10,6 +10,7 @@ mod join_order;
 
 use std::fmt;
 
+use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
 pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::Split;
@@ -103,6 +104,8 @@ pub struct Settings {
     pub device_spill_bytes: u64,
     /// `batch_size`: rows of one batch between operators.
     pub batch_size: u32,
+    /// `broadcast_bytes`: bytes of rows that may be sent to one run of a fragment on a device; 0: none.
+    pub broadcast_bytes: u64,
     /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
     pub default_device: String,
     /// `default_tablets`: tablets of a new table; 0: one a device.
@@ -195,6 +198,14 @@ pub const LIST: &[Setting] = &[
         values: Values::Number(1, 65_536),
         get: |settings| settings.batch_size.to_string(),
         set: |settings, value| settings.batch_size = value.number_u32(),
+    },
+    Setting {
+        name: "broadcast_bytes",
+        description: "Bytes of rows that the host may send to a fragment, for joins with what does not lie on its device; 0: \
+                      none, the host runs such joins",
+        values: Values::Bytes(0, BROADCAST_BYTES_MAX),
+        get: |settings| bytes_text(settings.broadcast_bytes),
+        set: |settings, value| settings.broadcast_bytes = value.number(),
     },
     fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
     Setting {
@@ -432,6 +443,7 @@ impl Default for Settings {
             device_memory_bytes: 64 * MIB,
             device_spill_bytes: 256 * MIB,
             batch_size: 8192,
+            broadcast_bytes: 16 * MIB,
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             dense_aggregates: true,

@@ -32,7 +32,7 @@ use crate::link::SimLink;
 use crate::machine::{Machine, runtime_options};
 use crate::media::SimMedia;
 use crate::model::{Effect, Model, Query};
-use crate::workload::{Kind, Step, WAYS, Workload};
+use crate::workload::{Kind, Step, WAYS, Workload, may_be_refused};
 use crate::world::{self, Rates, SimWorld};
 
 /// Stack of the thread on which all of it runs: operators walk expressions by recursion.
@@ -344,8 +344,7 @@ impl Run {
         let is_expected = match code {
             "23505" => matches!(step.kind, Kind::Duplicate),
             "58030" => self.rates.make_failures() || self.events > 0,
-            // Not every plan ends on one device.
-            "0A000" => step.settings.contains(&("split", "ndp".to_owned())),
+            "0A000" => may_be_refused(&step.settings),
             "53100" => self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power),
             "XX001" => self.rates.read_flip > 0,
             _ => false,
@@ -428,10 +427,8 @@ impl Run {
                 for query in queries {
                     let ran = timeout(STATEMENT_LIMIT, self.session()?.run(&query.sql())).await;
                     let ran = ran.ok_or_else(|| format!("it hangs: {}", query.sql()))?;
-                    // Not every plan ends on one device, and not every table lies on one.
-                    let is_refused = |error: &Error| {
-                        error.sqlstate() == "0A000" && way.contains(&("split", "ndp"))
-                    };
+                    let is_refused =
+                        |error: &Error| error.sqlstate() == "0A000" && may_be_refused(way);
                     if ran.as_ref().is_err_and(is_refused) {
                         continue;
                     }

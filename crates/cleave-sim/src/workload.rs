@@ -12,16 +12,24 @@ use crate::world::index;
 pub const DEVICES: [&str; 3] = ["embedded", "far", "embedded, far"];
 
 /// Every way to reach the same rows: what a session sets before it asks.
-pub const WAYS: [&[(&str, &str)]; 5] = [
+pub const WAYS: [&[(&str, &str)]; 7] = [
     &[("stack", "blk")],
     &[("stack", "native")],
     &[("stack", "ndp"), ("split", "h0")],
+    &[("stack", "ndp"), ("split", "h1")],
+    &[("stack", "ndp"), ("split", "h1+")],
     &[("stack", "ndp"), ("split", "ndp")],
     &[("stack", "ndp"), ("split", "auto")],
 ];
 
 const WORDS: [&str; 5] =
     ["amber", "birch", "cedar", "dune", "a rather longer note, so that pages differ"];
+
+/// Whether what `settings` ask for may be refused: not every plan ends on one device, and not every plan joins.
+pub fn may_be_refused<V: AsRef<str>>(settings: &[(&str, V)]) -> bool {
+    let is_strict = |split: &str| ["ndp", "h1", "h1+"].contains(&split);
+    settings.iter().any(|(name, value)| *name == "split" && is_strict(value.as_ref()))
+}
 
 /// One statement and what must come of it.
 #[derive(Debug, Clone)]

@@ -26,6 +26,7 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         settings: Vec::new(),
         first_slot: 0,
         narrowings: Vec::new(),
+        broadcasts: Vec::new(),
         fed: Vec::new(),
         indexes: Vec::new(),
         reserved: Vec::new(),

@@ -16,9 +16,10 @@ use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunKey};
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList, MorselSource, PageSink,
-    ReadAheadPages, SpillSpace, TableScanExec, build_id, decode_fragment, fragment_task_context,
-    hand_down_filters, index_inputs, narrowed_inputs, reserve_plan, streamed_input, with_copies,
+    BroadcastExec, FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList,
+    MorselSource, PageSink, ReadAheadPages, SpillSpace, TableScanExec, broadcast_inputs, build_id,
+    decode_fragment, fragment_task_context, hand_down_filters, index_inputs, narrowed_inputs,
+    reserve_plan, streamed_input, with_copies,
 };
 use cleave_store::Snapshot;
 use datafusion_execution::TaskContext;
@@ -235,6 +236,8 @@ fn prepare(
         (morsels, narrowed, lists.get(&number).map(Arc::clone))
     });
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
+    let broadcasts =
+        broadcast_inputs(&request.broadcasts, &memory).map_err(|error| of_decoding(&error))?;
     let context = FragmentContext {
         pages: Arc::new(ReadAheadPages::new(pages, order, &memory)),
         snapshot: Snapshot { commit: request.snapshot },
@@ -244,6 +247,7 @@ fn prepare(
             .collect(),
         narrowings,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
+        broadcasts,
         sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
         spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
         read_ahead: READ_AHEAD,
@@ -257,11 +261,13 @@ fn prepare(
         )
         .build_arc()
         .map_err(of_engine)?;
-    let task = fragment_task_context(Arc::new(context), environment, &request.settings)
+    let context = Arc::new(context);
+    let task = fragment_task_context(Arc::clone(&context), environment, &request.settings)
         .map_err(|error| of_decoding(&error))?;
     let plan_memory =
         reserve_plan(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
     let plan = decode_fragment(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
+    BroadcastExec::check(&plan, &context).map_err(|error| of_decoding(&error))?;
     let partitions = plan.output_partitioning().partition_count();
     if partitions != 1 {
         return Err(refused(format!("the fragment has {partitions} partitions and not one")));

@@ -215,6 +215,7 @@ impl Bench {
             settings: vec![("datafusion.execution.batch_size".into(), "500".into())],
             first_slot: 0,
             narrowings: Vec::new(),
+            broadcasts: Vec::new(),
             fed: Vec::new(),
             indexes: Vec::new(),
             reserved: Vec::new(),

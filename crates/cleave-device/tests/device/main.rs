@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bench;
+mod broadcasts;
 mod conformance;
 mod dependencies;
 mod faults;

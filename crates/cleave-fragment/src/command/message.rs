@@ -13,6 +13,7 @@ use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, PageRef, SegmentRef};
 
 use super::status::{DeviceStatus, RunReport};
+use crate::broadcast::Broadcast;
 use crate::index_input::IndexInput;
 use crate::morsel::{Lease, Morsel};
 use crate::narrowing::Narrowing;
@@ -313,6 +314,8 @@ pub struct Execute {
     pub narrowings: Vec<Narrowing>,
     /// What it reads of indexes.
     pub indexes: Vec<IndexInput>,
+    /// Rows that the host has made for it.
+    pub broadcasts: Vec<Broadcast>,
     /// Where it may write: inside what this database has reserved, and of no other run.
     pub reserved: Vec<Extent>,
     /// Copies of the pipeline, all pulling from the same inputs; 0 leaves it to the device.

@@ -11,6 +11,7 @@ use prost::Message;
 
 use super::message::{Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem};
 use super::wire::{Frame, FrameKind};
+use crate::broadcast::Broadcast;
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
 use crate::narrowing::{NarrowedPart, Narrowing, ScanKeys, Thrift};
@@ -33,6 +34,10 @@ pub enum MalformedMessage {
     #[error("a message whose payloads are not those that it mentions")]
     Parts,
 }
+
+const SPOILT_BROADCAST: &str = "broadcast: a piece of it fails its checksum";
+/// Most broadcasts of one run: more than any plan has joins.
+const BROADCAST_COUNT_MAX: usize = 1024;
 
 type Decoded<T> = Result<T, MalformedMessage>;
 
@@ -193,7 +198,7 @@ struct ReserveProto {
     extents: Vec<ExtentProto>,
 }
 
-/// The fragment is the one part.
+/// The fragment is the first part; those behind it are the pieces of its broadcasts, one after the other.
 #[derive(Clone, PartialEq, Message)]
 struct ExecuteProto {
     #[prost(message, optional, tag = "1")]
@@ -224,6 +229,18 @@ struct ExecuteProto {
     narrowings: Vec<NarrowingProto>,
     #[prost(uint32, repeated, tag = "14")]
     fed: Vec<u32>,
+    #[prost(message, repeated, tag = "15")]
+    broadcasts: Vec<BroadcastProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct BroadcastProto {
+    #[prost(uint32, tag = "1")]
+    input: u32,
+    #[prost(bytes = "bytes", tag = "2")]
+    schema: Bytes,
+    #[prost(uint32, tag = "3")]
+    piece_count: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -418,6 +435,14 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
 
 /// `execute` as a frame.
 pub fn encode_execute(request: u64, execute: Execute) -> Frame {
+    let mut parts = vec![Payload::new(execute.fragment)];
+    let broadcasts = execute.broadcasts.into_iter().map(|Broadcast { input, schema, pieces }| {
+        // More of them than that are no frame.
+        let piece_count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        parts.extend(pieces);
+        BroadcastProto { input, schema, piece_count }
+    });
+    let broadcasts = broadcasts.collect();
     let head = ExecuteProto {
         header: Some(header_to_proto(execute.header)),
         snapshot: execute.snapshot,
@@ -444,8 +469,8 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         reserved: execute.reserved.into_iter().map(extent_to_proto).collect(),
         narrowings: execute.narrowings.into_iter().map(narrowing_to_proto).collect(),
         fed: execute.fed,
+        broadcasts,
     };
-    let parts = vec![Payload::new(execute.fragment)];
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
 
@@ -454,10 +479,23 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
     let message = ExecuteProto::decode(frame.head)?;
     let mut parts = frame.parts.into_iter();
     let fragment = parts.next().ok_or(MalformedMessage::Parts)?;
-    no_more(parts)?;
     if !fragment.is_intact() {
         return Err(MalformedMessage::Field("fragment: it fails its checksum"));
     }
+    if message.broadcasts.len() > BROADCAST_COUNT_MAX {
+        return Err(MalformedMessage::Field("number of broadcasts"));
+    }
+    let broadcasts = message.broadcasts.into_iter().map(|broadcast| {
+        let pieces = (0..broadcast.piece_count).map(|_| {
+            let piece = parts.next().ok_or(MalformedMessage::Parts)?;
+            let is_intact = piece.is_intact();
+            is_intact.then_some(piece).ok_or(MalformedMessage::Field(SPOILT_BROADCAST))
+        });
+        let pieces = pieces.collect::<Decoded<_>>()?;
+        Ok(Broadcast { input: broadcast.input, schema: broadcast.schema, pieces })
+    });
+    let broadcasts = broadcasts.collect::<Decoded<_>>()?;
+    no_more(parts)?;
     Ok(Execute {
         header: header_from_proto(message.header)?,
         build: message.build,
@@ -489,6 +527,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
             .map(narrowing_from_proto)
             .collect::<Decoded<_>>()?,
         fed: message.fed,
+        broadcasts,
     })
 }
 

@@ -29,10 +29,12 @@ use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
 use cleave_fragment::strip::Strip;
 use cleave_fragment::{
-    IndexInput, IndexPages, Lease, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift,
+    Broadcast, BroadcastRows, IndexInput, IndexPages, Lease, Morsel, MorselPage, NarrowedPart,
+    Narrowing, ScanKeys, Thrift,
 };
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
+use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use futures::executor::block_on;
 
 use super::Target;
@@ -44,6 +46,8 @@ pub const TARGET: Target = Target { name: "commands", shape: Shape::Message, see
 /// The token that a device wants.
 const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
 
+/// Memory that rows may take.
+const MEMORY_BYTES: usize = 1 << 20;
 /// What the first byte of an input says.
 const HEADS: u8 = 0;
 const STREAM: u8 = 1;
@@ -63,16 +67,31 @@ fn run(input: &[u8]) {
                 if let Ok(batch) = decoded {
                     check(&batch);
                 }
+                let schema = encode_schema(&batch.schema()).unwrap_or_default();
+                let piece = Payload::new(Bytes::copy_from_slice(bytes));
+                rows_of(&Broadcast { input: 1, schema: schema.into(), pieces: vec![piece] });
             }
         }
-        _ => drop(decode_schema(Bytes::copy_from_slice(bytes))),
+        _ => {
+            let schema = Bytes::copy_from_slice(bytes);
+            drop(decode_schema(schema.clone()));
+            rows_of(&Broadcast { input: 1, schema, pieces: Vec::new() });
+        }
+    }
+}
+
+/// Rows as a device takes them, within memory that they must ask for.
+fn rows_of(sent: &Broadcast) {
+    let memory: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(MEMORY_BYTES));
+    if let Ok(rows) = BroadcastRows::decode(sent, &memory) {
+        rows.batches().iter().for_each(check);
     }
 }
 
 /// Every decoder of a head, with as many parts as a reply may want.
 fn heads(head: &[u8]) {
     let part = Payload::new(Bytes::from_static(b"a part"));
-    for parts in [0, 1, 3] {
+    for parts in [0, 1, 3, 1 + batches().len()] {
         let frame = || Frame {
             kind: FrameKind::Command,
             request: 1,
@@ -110,7 +129,10 @@ fn stream(bytes: &[u8]) {
         while let Ok(Some(frame)) = block_on(read_frame(&mut rest)) {
             drop(frame.length());
             match frame.kind {
-                FrameKind::Execute => drop(decode_execute(frame)),
+                FrameKind::Execute => {
+                    let execute = decode_execute(frame);
+                    execute.iter().flat_map(|execute| &execute.broadcasts).for_each(rows_of);
+                }
                 FrameKind::Reply => drop(decode_reply(frame)),
                 FrameKind::Slot => drop(decode_slot(frame)),
                 FrameKind::Report => drop(decode_report(frame)),
@@ -211,6 +233,14 @@ fn batches() -> Vec<RecordBatch> {
     .collect()
 }
 
+/// Rows of every shape, as a host sends them.
+fn broadcasts() -> Vec<Broadcast> {
+    let sent = (0..).zip(batches()).filter_map(|(input, batch)| {
+        BroadcastRows::new(batch.schema(), vec![batch], None).encode(input).ok()
+    });
+    sent.collect()
+}
+
 fn header() -> CommandHeader {
     CommandHeader {
         database: [7; 16],
@@ -285,6 +315,7 @@ fn execute() -> Execute {
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
         fed: vec![0, 7],
+        broadcasts: broadcasts(),
         narrowings: vec![
             Narrowing {
                 input: 3,

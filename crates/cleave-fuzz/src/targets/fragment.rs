@@ -50,7 +50,7 @@ const TABLES: &str = "
     INSERT INTO keyword VALUES (1, 1, 'murder', 0.5), (2, 2, NULL, NULL);";
 
 /// Statements whose leaves, filters, projections, aggregates and orders are of many kinds.
-const QUERIES: [&str; 21] = [
+const QUERIES: [&str; 22] = [
     "SELECT * FROM title",
     "SELECT title FROM title WHERE year BETWEEN 1990 AND 2000 AND title LIKE '%one%'",
     "SELECT id FROM title WHERE note IS NULL OR note NOT IN ('a', 'b', 'c')",
@@ -71,6 +71,8 @@ const QUERIES: [&str; 21] = [
     "SELECT t.id, k.word FROM title t LEFT JOIN keyword k ON t.id = k.movie_id AND length(k.word) < t.year",
     "SELECT count(*) FROM title t JOIN keyword k ON t.rating > k.weight",
     "SELECT t.id FROM title t, keyword k WHERE NOT EXISTS (SELECT 1 FROM keyword o WHERE o.movie_id = t.id)",
+    // What it collects is no table: it is sent along.
+    "SELECT t.id, v.word FROM title t JOIN (VALUES (1, 'a'), (2, 'b')) AS v (id, word) ON t.id = v.id",
     "SELECT id FROM title WHERE year IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)",
 ];
 
@@ -110,7 +112,7 @@ async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error
     let mut session = database.session();
     session.run(TABLES).await?;
     let mut fragments = Vec::new();
-    for split in ["ndp", "h0"] {
+    for split in ["ndp", "h0", "h1"] {
         session.set("split", split)?;
         for query in QUERIES {
             // Some of them cannot run on a device as a whole.

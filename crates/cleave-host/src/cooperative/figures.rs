@@ -38,6 +38,8 @@ pub struct FragmentFigures {
     pub fragment_bytes: usize,
     /// Bytes of a slot of its ring.
     pub slot_bytes: u32,
+    /// Rows that were made for it first, and their bytes; none where its joins need none.
+    pub broadcast: Option<(usize, u64)>,
     /// Rows that came over the cut, or from the host's own part.
     pub rows: u64,
     /// What the host saw of it; what the device did is in its report.

@@ -9,6 +9,8 @@
 //! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so
 //!    that the keys it wants ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule
 //!    out pages once more.
+//!    What its joins collect that does not lie on these devices, the host makes then ([`sent_rows`](super::sent_rows)): plans of its own, which
+//!    are this node's inputs.
 //! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once; the scans of a
 //!    fragment that joins lie on one device. [`Execute`] carries the fragment, the snapshot and the device's morsels of
 //!    every scan; the device admits it.
@@ -25,15 +27,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
 use cleave_media::Stopwatch;
-use cleave_plan::split::FragmentPlan;
 use cleave_plan::split::revisit::Side;
+use cleave_plan::split::{FragmentPlan, PlannedBroadcast};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
@@ -55,6 +57,7 @@ use tokio::sync::OnceCell;
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
 use super::prepared_fragment::PreparedFragment;
+use super::sent_rows::{Gathering, SentRows};
 use super::shared_run::{Begin, Failure, SharedRun};
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing as MorselStealing;
@@ -91,6 +94,8 @@ pub struct FragmentPart {
 
 /// One reading of the node's rows.
 struct Pass {
+    /// What is broadcast, from when the first part starts. Whoever asks goes on where the one before was dropped.
+    gathering: OnceLock<Gathering>,
     /// Made when the first part starts.
     prepared: OnceCell<Arc<PreparedFragment>>,
     /// One for each part.
@@ -143,6 +148,11 @@ impl FragmentExec {
         &self.fragment.plan
     }
 
+    /// What the host makes for it first.
+    pub fn broadcasts(&self) -> &[PlannedBroadcast] {
+        &self.fragment.broadcasts
+    }
+
     /// Names of the devices that are to run the fragment.
     pub fn device_names(&self) -> String {
         self.names(true)
@@ -162,7 +172,8 @@ impl FragmentExec {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let pass = begun.entry(number).or_insert_with(|| {
             let runs = self.parts.iter().map(|_| tokio::sync::Mutex::new(Run::Waiting)).collect();
-            Arc::new(Pass { prepared: OnceCell::new(), runs, given: Mutex::default() })
+            let (gathering, prepared) = (OnceLock::new(), OnceCell::new());
+            Arc::new(Pass { gathering, prepared, runs, given: Mutex::default() })
         });
         Arc::clone(pass)
     }
@@ -179,7 +190,10 @@ impl FragmentExec {
         };
         let mut run = run.lock().await;
         if matches!(*run, Run::Waiting) {
-            let prepare = || async { PreparedFragment::new(&self.fragment).map(Arc::new) };
+            let prepare = || async {
+                let rows = self.rows_to_send(pass, task).await?;
+                PreparedFragment::new(&self.fragment, rows).map(Arc::new)
+            };
             let prepared = pass.prepared.get_or_try_init(prepare).await?;
             *run = self.start(prepared, part, place, task).await?;
         }
@@ -188,6 +202,15 @@ impl FragmentExec {
             *run = Run::Over;
         }
         outcome
+    }
+
+    /// What the host makes for the fragment, once it is there.
+    async fn rows_to_send(&self, pass: &Pass, task: &Arc<TaskContext>) -> Result<Arc<SentRows>> {
+        let gathering = pass.gathering.get_or_init(|| {
+            let bytes_max = self.context.settings().broadcast_bytes;
+            SentRows::gather(self.fragment.broadcasts.clone(), bytes_max, Arc::clone(task))
+        });
+        gathering.clone().await.map_err(DataFusionError::Shared)
     }
 
     async fn advance(
@@ -273,6 +296,13 @@ impl FragmentExec {
         place: usize,
         task: &Arc<TaskContext>,
     ) -> Result<Run> {
+        // Rows that are too many to be sent are joined once, with all that streams.
+        let whole = match (&prepared.rows.sent, place) {
+            (Ok(_), _) => None,
+            (Err(_), 0) => Some(self.whole()?),
+            (Err(_), _) => return Ok(Run::Over),
+        };
+        let part = whole.as_ref().unwrap_or(part);
         let inputs = prepared.inputs(part)?;
         let pages_left: usize = inputs.iter().map(|(_, input)| input.input.pages_left()).sum();
         if pages_left == 0 && place > 0 {
@@ -291,11 +321,17 @@ impl FragmentExec {
             mode: device.mode(),
             report: None,
             is_planned_here: !part.on_device,
-            refused: (!on_device && turned.is_none()).then(|| "as the cuts have it".to_owned()),
+            refused: match &prepared.rows.sent {
+                Err(reason) => Some(reason.clone()),
+                Ok(_) if turned.is_some() => None,
+                Ok(_) => (!on_device).then(|| "as the cuts have it".to_owned()),
+            },
             turned,
             pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
             fragment_bytes: prepared.bytes.len(),
             slot_bytes: self.fragment.slot_bytes,
+            broadcast: (!self.fragment.broadcasts.is_empty())
+                .then(|| (prepared.rows.row_count(), prepared.rows.byte_count)),
             rows: 0,
             timeline: HostTimeline::default(),
             filters_fed: 0,
@@ -350,6 +386,7 @@ impl FragmentExec {
             narrowings,
             fed: prepared.open.iter().map(OpenFilters::input).collect(),
             indexes: Vec::new(),
+            broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
             reserved: Vec::new(),
         };
         let link = device.link().await.map_err(external)?;
@@ -373,6 +410,15 @@ impl FragmentExec {
             }
             Err(error) => Err(self.fault(part, &link, error).await),
         }
+    }
+
+    /// All of its input as one part, for the host.
+    fn whole(&self) -> Result<FragmentPart> {
+        let first = self.parts.first().ok_or_else(never_prepared)?;
+        let numbers = first.inputs.iter().map(|(number, _)| *number);
+        let inputs = numbers.map(|number| Ok((number, self.context.input(number)?)));
+        let inputs = inputs.collect::<Result<_>>()?;
+        Ok(FragmentPart { device: Arc::clone(&first.device), inputs, on_device: false })
     }
 
     /// Whether the host may take morsels of what streams through `part`.
@@ -422,7 +468,8 @@ impl FragmentExec {
         let begin = move || {
             let source = Arc::clone(&source);
             let streamed = (source.input(), source as Arc<dyn MorselSource>);
-            prepared.run_here(context.fragment_context_of(&inputs, Some(streamed))?, &task)
+            let rows = prepared.rows.inputs.clone();
+            prepared.run_here(context.fragment_context_of(&inputs, Some(streamed), rows)?, &task)
         };
         Some((stealing, Arc::new(begin)))
     }
@@ -434,7 +481,8 @@ impl FragmentExec {
         task: &Arc<TaskContext>,
         figures: FragmentFigures,
     ) -> Result<Run> {
-        let context = self.context.fragment_context_of(&prepared.inputs(part)?, None)?;
+        let (inputs, rows) = (prepared.inputs(part)?, prepared.rows.inputs.clone());
+        let context = self.context.fragment_context_of(&inputs, None, rows)?;
         Ok(Run::OnHost { stream: prepared.run_here(context, task)?, figures })
     }
 
@@ -563,9 +611,9 @@ impl ExecutionPlan for FragmentExec {
         &self.properties
     }
 
-    /// None: what lies below the cut is the device's, and no rule of the host's planner may touch it.
+    /// What is broadcast. What lies below the cut is the device's, and no rule of the host's planner may touch it.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
+        self.fragment.broadcasts.iter().map(|made| &made.plan).collect()
     }
 
     fn apply_expressions(
@@ -582,9 +630,13 @@ impl ExecutionPlan for FragmentExec {
 
     fn with_new_children(
         self: Arc<Self>,
-        _children: Vec<Arc<dyn ExecutionPlan>>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
+        let mut changed = Self::clone(&self);
+        for (made, plan) in changed.fragment.broadcasts.iter_mut().zip(children) {
+            made.plan = plan;
+        }
+        Arc::new(changed).reset_state()
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -23,9 +23,11 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 
 use super::feeding::OpenFilters;
 use super::fragment_exec::FragmentPart;
+use super::sent_rows::SentRows;
 use crate::statement::select::{PlannedInput, StatementInput};
 
 /// The fragment as it is sent; see the [module](self).
@@ -40,20 +42,24 @@ pub(super) struct PreparedFragment {
     keys: Vec<Vec<Option<usize>>>,
     /// What tightens further while it runs.
     pub(super) open: Vec<OpenFilters>,
+    /// The rows that its leaves name.
+    pub(super) rows: Arc<SentRows>,
 }
 
 impl PreparedFragment {
-    /// `fragment` with what the operators above have learnt by now.
-    pub(super) fn new(fragment: &FragmentPlan) -> Result<Self> {
+    /// `fragment` with what the operators above have learnt by now, and with `rows`.
+    pub(super) fn new(fragment: &FragmentPlan, rows: Arc<SentRows>) -> Result<Self> {
         // Read first: what changes from now on is sent after it.
         let open = fragment.scans.iter().filter_map(OpenFilters::of).collect();
         let planned = Self {
-            plan: Arc::clone(&fragment.plan),
+            // A join keeps what it has collected, and another pass may collect something else.
+            plan: reset_plan_states(Arc::clone(&fragment.plan))?,
             bytes: encode_fragment(&fragment.plan)?.into(),
             tightened: BTreeMap::new(),
             may_run_as_copies: fragment.may_run_as_copies,
             keys: Vec::new(),
             open,
+            rows,
         };
         let mut all_keys = Vec::with_capacity(fragment.scans.len());
         let mut tightened = BTreeMap::new();
@@ -77,7 +83,7 @@ impl PreparedFragment {
         if tightened.is_empty() {
             return Ok(planned);
         }
-        let plan = Arc::clone(&fragment.plan)
+        let plan = Arc::clone(&planned.plan)
             .transform_up(|other| {
                 let scan = other.downcast_ref::<TableScanExec>();
                 let scan = scan.and_then(|scan| tightened.get(&scan.scan().input));

@@ -205,6 +205,7 @@ impl RunMerger {
             narrowings: Vec::new(),
             fed: Vec::new(),
             indexes: vec![input],
+            broadcasts: Vec::new(),
             reserved: vec![reserved],
         })
     }
@@ -226,6 +227,7 @@ impl RunMerger {
             inputs: Default::default(),
             narrowings: Default::default(),
             indexes: [(INPUT, Arc::new(input))].into(),
+            broadcasts: Default::default(),
             sink: Some(sink),
             spill: None,
             read_ahead: 1,

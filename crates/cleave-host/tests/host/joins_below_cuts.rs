@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cleave_host::Session;
 
-use crate::support::{fresh, row, rows, run};
+use crate::support::{batches, fresh, numbered, row, rows, run};
 
 async fn two_tables(session: &mut Session) {
     run(session, "CREATE TABLE few (id int PRIMARY KEY, kind int)").await;
@@ -38,6 +38,37 @@ async fn a_join_runs_below_the_cut_and_says_how_many_rows_it_had() {
     assert!(joins[0].contains("(rows=59997, "), "{plan}");
     // Both tables are of one fragment, and so are their pages.
     assert!(plan.contains("  scans: few, many on device"), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sorted_or_limited_below_a_join_is_so_above_the_cut() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE loaded (id int PRIMARY KEY, note text)").await;
+    // Pages enough for several copies, of which each has keys from everywhere.
+    let load =
+        (0..4).map(|part| numbered((0..70_000).map(move |n| (n * 7919) % 70_001 * 4 + part)));
+    session.load("loaded", batches(load.collect()), None).await.unwrap();
+    let sorted = "SELECT a.note, b.id FROM loaded a JOIN loaded b ON a.id = b.id + 3 WHERE a.id < 30000 ORDER BY b.id";
+    let limited = "SELECT count(*) FROM (VALUES (1), (2)) AS v (n) \
+        JOIN (SELECT id FROM loaded ORDER BY note, id LIMIT 9 OFFSET 2) AS few ON few.id > v.n - 1000";
+    let grouped = "SELECT count(*), sum(parts) FROM (VALUES (1), (2)) AS v (n) \
+        JOIN (SELECT id % 50000 AS half, count(*) AS parts FROM loaded GROUP BY half) AS g ON g.half > v.n * 1000";
+    run(&mut session, "SET split = host").await;
+    let mut expected = Vec::new();
+    for query in [sorted, limited, grouped] {
+        expected.push(rows(&mut session, query).await);
+    }
+    for way in [
+        "SET split = 'h1'; SET batch_size = 100",
+        "SET threads = 1",
+        "SET device_memory = '1MB'; SET device_spill = 0",
+    ] {
+        run(&mut session, way).await;
+        for (query, expected) in [sorted, limited, grouped].iter().zip(&expected) {
+            assert_eq!(&rows(&mut session, query).await, expected, "{way}: {query}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -78,7 +78,9 @@ fn many_callers_share_a_bounded_number_of_rings() {
                     let places: Vec<ReadPlace> =
                         (0..40).map(|at| place((caller * 7 + round + at * 5) % 299, 1)).collect();
                     // `None`: all rings are busy, and the caller reads on its own.
-                    let Some(buffers) = rings.read(file, &places, &Arc::default()) else { continue };
+                    let Some(buffers) = rings.read(file, &places, &Arc::default()) else {
+                        continue;
+                    };
                     for (place, buffer) in places.iter().zip(buffers.unwrap()) {
                         let block = usize::try_from(place.offset).unwrap() / BLOCK_SIZE;
                         assert!(buffer.iter().all(|byte| usize::from(*byte) == block % 251));

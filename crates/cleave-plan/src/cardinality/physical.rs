@@ -37,7 +37,8 @@ pub fn estimate_rows(plan: &Arc<dyn ExecutionPlan>, known: &PlanEstimates) -> Ve
     estimate_rows_with(plan, known, &|_| None)
 }
 
-/// As [`estimate_rows`]; the nodes that `below` finds below one, such as those of a fragment, come behind it.
+/// As [`estimate_rows`]; the nodes that `below` finds below one, such as those of a fragment, come behind it in the place of
+/// its inputs.
 pub fn estimate_rows_with(
     plan: &Arc<dyn ExecutionPlan>,
     known: &PlanEstimates,
@@ -98,11 +99,13 @@ fn estimate(
     let place = rows.len();
     rows.push(0.0);
     let hidden = below(plan).map(|hidden| estimate(&hidden, known, below, rows));
-    let inputs: Vec<Output> =
-        plan.children().into_iter().map(|child| estimate(child, known, below, rows)).collect();
     let output = match hidden {
         Some(hidden) => hidden,
-        None => of_node(plan, inputs, known),
+        None => {
+            let inputs = plan.children().into_iter();
+            let inputs = inputs.map(|child| estimate(child, known, below, rows)).collect();
+            of_node(plan, inputs, known)
+        }
     };
     let output = output.at_most(plan.fetch());
     if let Some(own) = rows.get_mut(place) {

@@ -21,6 +21,8 @@ pub struct Limits {
     pub host_threads: u32,
     /// The host takes morsels of fragments that may be shared, where it is idle.
     pub shares_work: bool,
+    /// Bytes of rows that the host may send to one run of a fragment; 0: none.
+    pub broadcast_bytes: u64,
 }
 
 impl Limits {

@@ -8,6 +8,8 @@
 //! 4. Where the host takes morsels of a fragment ([`sharing`]), both work on its stream at their own pace, and are done with it at the
 //!    same time.
 //! 5. A fragment that needs more memory than the device gives is refused: the attempt, and then all of it on the host.
+//! 6. What is broadcast to a fragment, the host makes and sends to each of its devices before it begins ([`Walk::send`]).
+//! 7. Several devices work on their parts of a scan at the same time: the largest part counts. They share one link.
 //!
 //! ```text
 //!  device  ░build░▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
@@ -168,6 +170,8 @@ struct Inside {
     held_bytes: f64,
     /// Of `done_s`, until the last build side was taken in.
     built_s: f64,
+    /// Of that stream, the share of the device that has most of it; 0: all.
+    share_beside: f64,
 }
 
 /// A fragment's operators on the host.
@@ -183,6 +187,8 @@ struct Walk<'a> {
     shape: &'a PlanShape,
     /// None: all on the host.
     placement: Option<&'a Placement>,
+    /// What is broadcast is there already.
+    has_broadcasts: bool,
     profile: &'a Profile,
     limits: &'a Limits,
     host: Seconds,
@@ -196,6 +202,8 @@ struct Walk<'a> {
     /// Bytes that the host's operators hold now, and of those that cannot spill.
     held_bytes: f64,
     fixed_bytes_peak: f64,
+    /// Most bytes that are broadcast at once.
+    sent_bytes_peak: f64,
     so_far: Prediction,
 }
 
@@ -211,6 +219,7 @@ impl<'a> Walk<'a> {
         Self {
             shape,
             placement,
+            has_broadcasts: false,
             profile,
             limits,
             host: Seconds::of(&profile.host),
@@ -222,6 +231,7 @@ impl<'a> Walk<'a> {
             built_s: 0.0,
             held_bytes: 0.0,
             fixed_bytes_peak: 0.0,
+            sent_bytes_peak: 0.0,
             so_far: Prediction::default(),
         }
     }
@@ -235,6 +245,14 @@ impl<'a> Walk<'a> {
         self.so_far.first_result = first_piece_s;
         self.so_far.finish = self.clock_s;
         self.so_far.fits = true;
+        if self.sent_bytes_peak > self.limits.broadcast_bytes as f64 {
+            self.so_far.fits = false;
+            self.so_far.why = Some(format!(
+                "rows to broadcast have about {}, and may have {}",
+                bytes(self.sent_bytes_peak),
+                bytes(self.limits.broadcast_bytes as f64),
+            ));
+        }
         let available = self.limits.host_memory_bytes as f64;
         if self.fixed_bytes_peak > available {
             self.so_far.fits = false;
@@ -270,7 +288,11 @@ impl<'a> Walk<'a> {
         let held = held_bytes(self.shape, node, 1.0);
         let mut inputs = self.inputs(place, node);
         if is_join(&node.work) {
-            let mut build = inputs.next().map(|first| self.input(first)).unwrap_or_default();
+            let is_there = |first: &usize| self.has_broadcasts && self.is_broadcast(*first);
+            let mut build = match inputs.next().filter(|first| !is_there(first)) {
+                Some(first) => self.input(first),
+                None => Stream::default(),
+            };
             if let Some(first) = input(self.shape, node, 0) {
                 build.host_s += self.host.build(node, first);
             }
@@ -309,7 +331,7 @@ impl<'a> Walk<'a> {
         let bytes = scan.chunk_bytes * share;
         Stream {
             host_s: self.host.scan(scan, row_bytes),
-            media_s: self.media(scan) * share,
+            media_s: self.media(scan) * share * (1.0 - scan.share_beside),
             link_bytes: if self.profile.link.is_embedded { 0.0 } else { bytes },
             requests: pages * share,
             pages,
@@ -324,6 +346,7 @@ impl<'a> Walk<'a> {
 
     /// A fragment whose root is the node at `place`: all that stops its stream is before its first row.
     fn fragment(&mut self, place: usize, node: &'a ShapeNode) -> Stream {
+        self.send(place, node);
         let mut inside = Inside::default();
         self.open_inside(place, node, &mut inside);
         let peak = &mut self.so_far.device_memory_bytes;
@@ -379,9 +402,38 @@ impl<'a> Walk<'a> {
         self.limits.slot_size.of(&crossing, link, self.limits.slot_count)
     }
 
+    /// Makes what is broadcast to the fragment whose root is the node at `place`, and sends it.
+    fn send(&mut self, place: usize, node: &'a ShapeNode) {
+        let device_count = 1.0 + streamed_scan(self.shape, node).map_or(0.0, |s| s.devices_beside);
+        let mut pending = vec![(place, node)];
+        while let Some((place, node)) = pending.pop() {
+            for input in self.inputs(place, node) {
+                let Some(input_node) = self.shape.nodes.get(input) else { continue };
+                if !input_node.is_broadcast {
+                    pending.push((input, input_node));
+                    continue;
+                }
+                let bytes = input_node.rows * input_node.row_bytes;
+                let mut made = self.input(input);
+                made.host_s += bytes * self.host.slot_encode;
+                self.close(&made);
+                self.sent_bytes_peak = self.sent_bytes_peak.max(bytes);
+                if !self.profile.link.is_embedded {
+                    let link_bytes = bytes * device_count;
+                    self.close(&Stream { link_bytes, ..Stream::default() });
+                }
+            }
+        }
+    }
+
+    fn is_broadcast(&self, place: usize) -> bool {
+        self.shape.nodes.get(place).is_some_and(|node| node.is_broadcast)
+    }
+
     /// The operators of a fragment, all of them on the host.
     fn alone(&self, place: usize, node: &'a ShapeNode) -> Alone {
         let mut walk = Walk::new(self.shape, None, self.profile, self.limits);
+        walk.has_broadcasts = true;
         let stream = walk.open(place, node);
         walk.close(&stream);
         Alone {
@@ -416,6 +468,7 @@ impl<'a> Walk<'a> {
             let share = if self.profile.link.is_embedded { absent(scan) } else { 1.0 };
             inside.media_s += self.media(scan) * share;
             inside.pages += scan.pages.max(1.0);
+            inside.share_beside = scan.share_beside;
             return;
         }
         let mut inputs = self.inputs(place, node);
@@ -424,7 +477,13 @@ impl<'a> Walk<'a> {
             if let Some(first) = inputs.next()
                 && let Some(first_node) = self.shape.nodes.get(first)
             {
-                self.open_inside(first, first_node, &mut build);
+                if first_node.is_broadcast {
+                    let bytes = first_node.rows * first_node.row_bytes;
+                    build.core_s += bytes * self.device.slot_decode;
+                    build.held_bytes += bytes;
+                } else {
+                    self.open_inside(first, first_node, &mut build);
+                }
                 build.core_s += self.device.build(node, first_node);
             }
             // A build side runs as one copy.
@@ -458,7 +517,7 @@ impl<'a> Walk<'a> {
     /// Seconds of a fragment's open stream: copies share the pages, and the media feed them.
     fn streamed(&self, inside: &Inside) -> f64 {
         let copies = self.copies.min(inside.pages.max(1.0)).min(self.device_cores);
-        (inside.core_s / copies).max(inside.media_s)
+        (inside.core_s / copies).max(inside.media_s) * (1.0 - inside.share_beside)
     }
 
     /// Lets a stream end: the clock goes on. Gives when its first piece was through.
@@ -516,17 +575,19 @@ impl<'a> Walk<'a> {
 
 /// Pages of the scan that streams through a node.
 fn streamed_pages(shape: &PlanShape, node: &ShapeNode) -> f64 {
+    streamed_scan(shape, node).map_or(0.0, |scan| scan.pages)
+}
+
+/// The scan that streams through a node.
+fn streamed_scan<'a>(shape: &'a PlanShape, node: &'a ShapeNode) -> Option<&'a ScanWork> {
     let mut node = node;
     for _ in &shape.nodes {
         if let Work::Scan(scan) = &node.work {
-            return scan.pages;
+            return Some(scan);
         }
-        match input(shape, node, node.inputs.len().saturating_sub(1)) {
-            Some(below) => node = below,
-            None => break,
-        }
+        node = input(shape, node, node.inputs.len().saturating_sub(1))?;
     }
-    0.0
+    None
 }
 
 /// Share of a scan's chunks that the host does not hold.

@@ -23,6 +23,8 @@ pub struct ShapeNode {
     pub row_bytes: f64,
     /// Both sides may work at the same time on the fragment whose root it is, each on morsels of its own.
     pub may_share: bool,
+    /// A join collects it, and where that join runs below a cut, the host makes its rows and sends them there.
+    pub is_broadcast: bool,
 }
 
 /// What an operator does to its input.
@@ -82,6 +84,10 @@ pub struct ScanWork {
     pub conditions: Conditions,
     /// Single rows that are looked up in an index instead; 0: the pages are scanned.
     pub looked_up: f64,
+    /// Devices beside one that hold pages of it.
+    pub devices_beside: f64,
+    /// Share of its pages that lie on others than the device that has most of them: they are read beside those.
+    pub share_beside: f64,
 }
 
 /// What is asked of a row.
@@ -95,7 +101,8 @@ pub struct Conditions {
     pub key_sets: f64,
 }
 
-/// Which operators run on the device, by place in [`PlanShape::nodes`]; the inputs of such an operator do too.
+/// Which operators run on the device, by place in [`PlanShape::nodes`]; the inputs of such an operator do too, but for those that
+/// are broadcast, which may.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
     /// True: on the device.

@@ -9,7 +9,8 @@
 //! | `ndp` | everything |
 //!
 //! Joins count in the order of [`NumberedPlan::joins`], those that no device can run left out: of a bushy plan the first
-//! so many may be several subtrees, and then there are several cuts. Source: hybridNDP, sections 3.3 and 3.4.
+//! so many may be several subtrees, and then there are several cuts. So there are where what a join collects is broadcast: joins
+//! and leaves in there have cuts of their own. Source: hybridNDP, sections 3.3 and 3.4.
 
 use std::collections::BTreeSet;
 
@@ -31,14 +32,14 @@ impl Candidate {
     pub(super) fn placement(&self, plan: &NumberedPlan) -> Placement {
         let mut on_device = vec![false; plan.nodes.len()];
         for root in &self.roots {
-            on_device[plan.subtree(*root)].fill(true);
+            plan.below_cut(*root).into_iter().for_each(|number| on_device[number] = true);
         }
         Placement { on_device }
     }
 
     /// Whether the operator `number` runs on the device.
     pub(super) fn has(&self, number: usize, plan: &NumberedPlan) -> bool {
-        lies_below(plan, &self.roots, number)
+        plan.root_above(&self.roots, number).is_some()
     }
 }
 
@@ -138,6 +139,13 @@ fn whole(plan: &NumberedPlan) -> Result<(), Obstacle> {
     for scan in plan.scans() {
         scannable(plan, scan)?;
     }
+    let parents = plan.nodes.iter().filter(|node| node.broadcast.is_some());
+    if let Some((parent, reason)) =
+        parents.filter_map(|node| node.parent.zip(node.broadcast.clone())).next()
+    {
+        let operator = plan.nodes[parent].plan.name().to_owned();
+        return Err(Obstacle { operator, reason });
+    }
     let names: Vec<&str> =
         plan.nodes[first].shares.iter().map(|share| share.device.as_str()).collect();
     let with_state = (0..plan.nodes.len()).find(|number| {
@@ -173,17 +181,14 @@ fn too_few_joins(plan: &NumberedPlan, count: usize) -> Obstacle {
 /// The topmost operators over `joins`, each with the chain above it.
 fn roots_of(plan: &NumberedPlan, joins: &[usize]) -> BTreeSet<usize> {
     let tops: Vec<usize> = joins.iter().map(|join| plan.top_of(*join)).collect();
-    let is_within =
-        |top: usize| tops.iter().any(|other| *other != top && plan.subtree(*other).contains(&top));
+    let is_within = |top: usize| {
+        let others: BTreeSet<usize> = tops.iter().copied().filter(|other| *other != top).collect();
+        plan.root_above(&others, top).is_some()
+    };
     tops.iter().copied().filter(|top| !is_within(*top)).collect()
 }
 
 /// Of `leaves`, those that do not lie below one of `roots`.
 fn own_leaves(plan: &NumberedPlan, leaves: &[usize], roots: &BTreeSet<usize>) -> BTreeSet<usize> {
-    leaves.iter().copied().filter(|leaf| !lies_below(plan, roots, *leaf)).collect()
-}
-
-/// Whether the operator `number` is one of `roots`, or below one.
-fn lies_below(plan: &NumberedPlan, roots: &BTreeSet<usize>, number: usize) -> bool {
-    roots.iter().any(|root| plan.subtree(*root).contains(&number))
+    leaves.iter().copied().filter(|leaf| plan.root_above(roots, *leaf).is_none()).collect()
 }

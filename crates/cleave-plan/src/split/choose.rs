@@ -174,6 +174,11 @@ impl<'a> Pricing<'a> {
         slot_bytes(&self.shape, root, &self.profile, &self.limits)
     }
 
+    /// Rows expected of the operator `number`.
+    pub(super) fn rows(&self, number: usize) -> f64 {
+        self.shape.nodes.get(number).map_or(0.0, |node| node.rows)
+    }
+
     fn price(&self, candidate: Candidate) -> Priced {
         let placement = candidate.placement(self.plan);
         let prediction = predict(&self.shape, &placement, &self.profile, &self.limits);

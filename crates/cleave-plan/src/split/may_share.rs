@@ -13,14 +13,12 @@ use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
-use super::numbered_plan::is_exchange;
+use super::numbered_plan::{is_exchange, is_join, is_stateless};
 
 /// Whether host and device may share the morsels that stream through `plan`.
 pub(super) fn may_share(plan: &dyn ExecutionPlan) -> bool {
-    let here = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        hands_on_no_collected_row(*join.join_type())
-    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
-        hands_on_no_collected_row(*join.join_type())
+    let here = if is_join(plan) {
+        may_share_join(plan) && plan.fetch().is_none()
     } else if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
         matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
     } else if let Some(sort) = plan.downcast_ref::<SortExec>() {
@@ -28,13 +26,29 @@ pub(super) fn may_share(plan: &dyn ExecutionPlan) -> bool {
         sort.fetch().is_some()
     } else {
         let is_plain = matches!(plan.name(), "TableScanExec" | "FilterExec" | "ProjectionExec");
-        let is_known = is_plain
-            || plan.is::<CrossJoinExec>()
-            || plan.is::<DenseAggregateExec>()
-            || is_exchange(plan);
+        let is_known = is_plain || plan.is::<DenseAggregateExec>() || is_exchange(plan);
         is_known && plan.fetch().is_none()
     };
     here && streamed_input(plan).is_none_or(|input| may_share(input.as_ref()))
+}
+
+/// Whether the join `plan` gives the same rows where each device joins all that it collects with a part of what streams.
+pub(super) fn joins_divided_rows(plan: &dyn ExecutionPlan) -> bool {
+    let is_plain = is_exchange(plan) && plan.fetch().is_none() || is_stateless(plan);
+    is_plain
+        && (!is_join(plan) || may_share_join(plan))
+        && streamed_input(plan).is_none_or(|input| joins_divided_rows(input.as_ref()))
+}
+
+/// Whether the join `plan` hands on rows of what it has collected only with rows that stream.
+fn may_share_join(plan: &dyn ExecutionPlan) -> bool {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return hands_on_no_collected_row(*join.join_type());
+    }
+    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        return hands_on_no_collected_row(*join.join_type());
+    }
+    plan.is::<CrossJoinExec>()
 }
 
 /// Whether a join of this kind hands on rows of what it has collected, its first input, only with rows that stream.

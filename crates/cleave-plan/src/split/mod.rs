@@ -21,7 +21,8 @@ use std::str::FromStr;
 
 pub use choose::PricedSplit;
 pub use place_cuts::{
-    CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, ScanShare, place_cuts,
+    CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, PlannedBroadcast,
+    ScanShare, place_cuts,
 };
 pub use revisit::Revisit;
 pub use shape_of::{row_bytes, type_bytes};

@@ -11,13 +11,19 @@
 //!               7 TableScanExec b         ┘ what streams
 //! ```
 //!
-//! The operators of a subtree are consecutive numbers, so that a set of cuts is a set of numbers.
+//! The operators of a subtree are consecutive numbers, so that a set of cuts is a set of numbers. Below a cut at one of them
+//! lies its subtree, but for what is *broadcast*: what a join collects that does not lie on the one device on which the rows
+//! lie that stream through it, or that no device can make. The host makes such rows, with cuts of their own, and sends them to
+//! every device on which the join runs. Whether that is so is a matter of the plan, and the same for all splits of it.
+//!
+//! A join may run on several devices where what streams is treated row by row, and the join hands on rows that it has
+//! collected only with rows that stream: each device joins all of what was sent with its own part.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
+use cleave_fragment::broadcast::unsendable;
 use cleave_fragment::codec::check_device_operator;
 use cleave_fragment::{DenseAggregateExec, TableScanExec};
 use datafusion_physical_plan::ExecutionPlan;
@@ -27,6 +33,7 @@ use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
 use super::build_keys::BuildKeys;
+use super::may_share::joins_divided_rows;
 use super::{CutContext, ScanShare};
 
 /// The plan.
@@ -47,6 +54,9 @@ pub(super) struct NumberedNode {
     pub(super) shares: Vec<ScanShare>,
     /// Why the subtree cannot run on a device.
     pub(super) obstacle: Option<Obstacle>,
+    /// Of what a join below a cut collects: why the host makes its rows and sends them to where the join runs. None: it is made
+    /// where the join runs.
+    pub(super) broadcast: Option<String>,
 }
 
 /// Why a subtree cannot run on a device.
@@ -80,6 +90,7 @@ impl NumberedPlan {
             size: 1,
             shares: scan.map(|scan| context.shares(scan)).unwrap_or_default(),
             obstacle: None,
+            broadcast: None,
         });
         let inputs: Vec<usize> = plan
             .children()
@@ -87,15 +98,26 @@ impl NumberedPlan {
             .map(|input| self.add(input, Some(number), context))
             .collect();
         let size = self.nodes.len() - number;
-        let below = inputs.iter().find_map(|input| self.nodes[*input].obstacle.clone());
-        let obstacle = below.or_else(|| self.own_obstacle(number, &inputs, size));
+        let obstacle = match inputs.as_slice() {
+            [collected, streamed] if is_join(plan.as_ref()) => {
+                let sent = self.nodes[*streamed]
+                    .obstacle
+                    .clone()
+                    .map_or_else(|| self.joined_rows(number, *collected, *streamed, context), Err);
+                sent.map(|why| self.nodes[*collected].broadcast = why).err()
+            }
+            _ => {
+                let below = inputs.iter().find_map(|input| self.nodes[*input].obstacle.clone());
+                below.or_else(|| self.own_obstacle(number, &inputs))
+            }
+        };
         let node = &mut self.nodes[number];
         (node.inputs, node.size, node.obstacle) = (inputs, size, obstacle);
         number
     }
 
-    /// Why a device cannot run this operator over inputs that it can.
-    fn own_obstacle(&self, number: usize, inputs: &[usize], size: usize) -> Option<Obstacle> {
+    /// Why a device cannot run this operator, which is no join, over inputs that it can.
+    fn own_obstacle(&self, number: usize, inputs: &[usize]) -> Option<Obstacle> {
         let node = &self.nodes[number];
         let obstacle =
             |reason: String| Some(Obstacle { operator: node.plan.name().to_owned(), reason });
@@ -113,21 +135,64 @@ impl NumberedPlan {
                 _ => None,
             };
         }
-        if inputs.len() < 2 {
-            return None;
-        }
-        let shares = self.nodes[number..number + size].iter().flat_map(|node| &node.shares);
-        let refused = shares.clone().find_map(|share| share.refusal.clone());
-        if let Some(reason) = refused {
-            return obstacle(reason);
-        }
-        // What it joins would have to be co-located, copied or sent (rule 10).
-        let devices: BTreeSet<&str> = shares.map(|share| share.device.as_str()).collect();
-        if devices.len() > 1 {
-            let names: Vec<&str> = devices.into_iter().collect();
-            return obstacle(format!("its inputs lie on several devices ({})", names.join(", ")));
-        }
         None
+    }
+
+    /// Why what the join `number` collects is to be sent to where it runs, over what streams, which a device can make; None
+    /// where it need not be. An error says why no device can run the join.
+    fn joined_rows(
+        &self,
+        number: usize,
+        collected: usize,
+        streamed: usize,
+        context: &dyn CutContext,
+    ) -> Result<Option<String>, Obstacle> {
+        let join = self.nodes[number].plan.as_ref();
+        let obstacle = |reason: String| Obstacle { operator: join.name().to_owned(), reason };
+        if let Some(reason) = check_device_operator(join) {
+            return Err(obstacle(reason));
+        }
+        let below = self.shares_below(streamed);
+        if let Some(reason) = below.iter().find_map(|share| share.refusal.clone()) {
+            return Err(obstacle(reason));
+        }
+        let devices: BTreeSet<&str> = below.iter().map(|share| share.device.as_str()).collect();
+        let beside = self.shares_below(collected);
+        let refused = beside.iter().find_map(|share| share.refusal.clone());
+        let all = beside.iter().map(|share| share.device.as_str()).chain(devices.iter().copied());
+        let all: BTreeSet<&str> = all.collect();
+        let why = match &self.nodes[collected].obstacle {
+            Some(Obstacle { operator, reason }) => format!("{operator}: {reason}"),
+            None => match refused {
+                Some(reason) => reason,
+                None if all.len() == 1 => return Ok(None),
+                None => {
+                    let names: Vec<&str> = all.into_iter().collect();
+                    format!("its inputs lie on several devices ({})", names.join(", "))
+                }
+            },
+        };
+        if context.limits().broadcast_bytes == 0 {
+            return Err(obstacle(format!("{why}, and broadcast_bytes = 0 lets no rows be sent")));
+        }
+        if let Some(reason) = unsendable(&self.nodes[collected].plan.schema()) {
+            return Err(obstacle(format!("{why}, and {reason}")));
+        }
+        if devices.len() > 1 && !joins_divided_rows(join) {
+            let names: Vec<&str> = devices.into_iter().collect();
+            let tables = self.tables(streamed).join(", ");
+            return Err(obstacle(format!(
+                "it needs all rows of \"{tables}\", which lie on {} devices ({})",
+                names.len(),
+                names.join(", ")
+            )));
+        }
+        Ok(Some(why))
+    }
+
+    /// Where the pages lie that a fragment with the root `number` reads.
+    fn shares_below(&self, number: usize) -> Vec<&ScanShare> {
+        self.below_cut(number).into_iter().flat_map(|place| &self.nodes[place].shares).collect()
     }
 
     /// What its joins hand down. It takes the statistics of every build side, and is not asked where nothing is cut.
@@ -136,9 +201,30 @@ impl NumberedPlan {
         self.keys.get_or_init(all)
     }
 
-    /// The operators of the subtree of `number`.
-    pub(super) fn subtree(&self, number: usize) -> Range<usize> {
-        number..number + self.nodes[number].size
+    /// The operators below a cut at `root`: its subtree, but for what is broadcast.
+    pub(super) fn below_cut(&self, root: usize) -> Vec<usize> {
+        let (mut below, mut number) = (Vec::new(), root);
+        while number < root + self.nodes[root].size {
+            if number > root && self.nodes[number].broadcast.is_some() {
+                number += self.nodes[number].size;
+            } else {
+                below.push(number);
+                number += 1;
+            }
+        }
+        below
+    }
+
+    /// Of `roots`, the one below whose cut the operator `number` lies; None: it is the host's.
+    pub(super) fn root_above(&self, roots: &BTreeSet<usize>, number: usize) -> Option<usize> {
+        let mut at = number;
+        while !roots.contains(&at) {
+            if self.nodes[at].broadcast.is_some() {
+                return None;
+            }
+            at = self.nodes[at].parent?;
+        }
+        Some(at)
     }
 
     /// The scans, in the order in which they are begun.
@@ -192,14 +278,20 @@ impl NumberedPlan {
 
     /// Names of the operators of the subtree of `number`, what is done first first.
     pub(super) fn operators(&self, number: usize) -> Vec<String> {
-        let nodes = self.nodes[self.subtree(number)].iter().rev();
-        let names = nodes.filter(|node| !is_exchange(node.plan.as_ref()));
-        names.map(|node| node.plan.name().to_owned()).collect()
+        let is_sent = |input: &&usize| self.nodes[**input].broadcast.is_some();
+        let names = self.below_cut(number).into_iter().rev().flat_map(|place| {
+            let node = &self.nodes[place];
+            let sent = node.inputs.iter().find(is_sent).map(|_| "BroadcastExec");
+            let own = (!is_exchange(node.plan.as_ref())).then(|| node.plan.name());
+            sent.into_iter().chain(own)
+        });
+        names.map(str::to_owned).collect()
     }
 
-    /// Names of the tables that the subtree of `number` reads.
+    /// Names of the tables that a fragment with the root `number` reads.
     pub(super) fn tables(&self, number: usize) -> Vec<&str> {
-        let scans = self.subtree(number).filter_map(|node| self.scan(node));
+        let below = self.below_cut(number);
+        let scans = below.into_iter().filter_map(|node| self.scan(node));
         scans.map(|scan| scan.scan().table.as_str()).collect()
     }
 }

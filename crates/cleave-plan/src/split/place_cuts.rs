@@ -18,13 +18,13 @@
 //!
 //! A sort or limit that goes down also stays above: several copies of the fragment each keep their
 //! own best rows, and the host's operator merges them. Exchanges never go down (rule 3): what they join again is one
-//! partition there.
+//! partition there. What is broadcast gives way to a leaf that names it, and stays a plan of the host's, with cuts of its own.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use cleave_fragment::{TableScanExec, streamed_input};
+use cleave_fragment::{BroadcastExec, TableScanExec, streamed_input};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -36,9 +36,11 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate, leaves_below};
 use super::choose::{PricedSplit, Pricing, choose, price};
-use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
+use super::numbered_plan::{
+    NumberedNode, NumberedPlan, Obstacle, is_exchange, is_join, is_stateless,
+};
 use super::revisit::{Revisit, Side};
-use super::{CutDecision, CutWeight, Split, weigh_cut};
+use super::{CutDecision, CutWeight, Split, row_bytes, weigh_cut};
 use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
 
@@ -61,11 +63,26 @@ pub struct FragmentPlan {
     pub on_device: Vec<bool>,
     /// Bytes of a slot in which its rows cross.
     pub slot_bytes: u32,
+    /// What the host makes and sends to each of these devices before it begins.
+    pub broadcasts: Vec<PlannedBroadcast>,
+    /// Rows expected of it, where something was to be priced.
+    pub row_estimate: Option<f64>,
     /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and the
     /// statement's limits want that.
     pub sharing: Option<Sharing>,
     /// Where actual figures may turn it to the other side: only `auto` does, of one device.
     pub revisit: Option<Revisit>,
+}
+
+/// Rows that the host makes for a fragment.
+#[derive(Debug, Clone)]
+pub struct PlannedBroadcast {
+    /// The number by which the fragment names them, of all those of the statement.
+    pub input: u32,
+    /// The host's plan, of one or several partitions.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// Bytes expected, where something was to be priced.
+    pub byte_estimate: Option<f64>,
 }
 
 /// A scan of a fragment.
@@ -239,8 +256,16 @@ pub fn place_cuts(
     };
     let decisions = Vec::new();
     let pricing = pricing.as_ref();
-    let mut placing =
-        Placing { plan: &plan, split, chosen: &chosen, context, pricing, reason, decisions };
+    let mut placing = Placing {
+        plan: &plan,
+        split,
+        chosen: &chosen,
+        context,
+        pricing,
+        reason,
+        decisions,
+        broadcast_count: 0,
+    };
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
     Ok(PlacedCuts { plan: placed, decisions, priced })
@@ -284,6 +309,8 @@ struct Placing<'a> {
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
+    /// Broadcasts so far.
+    broadcast_count: u32,
 }
 
 impl<'a> Placing<'a> {
@@ -304,7 +331,11 @@ impl<'a> Placing<'a> {
             if !is_decided {
                 self.stays(number, scan.scan().table.clone());
             }
-            return Ok(Arc::clone(&self.plan.nodes[number].plan));
+            let live = self.live_filters(number, scan);
+            return Ok(match live.len() == scan.dynamic_filters().len() {
+                true => Arc::clone(&self.plan.nodes[number].plan),
+                false => Arc::new(scan.clone().with_dynamic_filters(live)),
+            });
         }
         let inputs = self.plan.nodes[number].inputs.clone();
         let inputs = inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
@@ -330,8 +361,8 @@ impl<'a> Placing<'a> {
         {
             return Ok(None);
         }
-        let mut piece = self.piece(number)?;
-        if piece.on_device.len() != 1 {
+        let (mut piece, sent) = self.piece(number)?;
+        if piece.on_device.len() != 1 || !sent.is_empty() {
             return Ok(None);
         }
         piece.revisit = pricing.revisit(number, Side::Host, &piece.scans, self.context);
@@ -350,7 +381,7 @@ impl<'a> Placing<'a> {
 
     /// The fragment whose root is `number`; None, and a decision that says why, where it pays on no device.
     fn fragment(&mut self, number: usize) -> Result<Option<FragmentPlan>> {
-        let mut fragment = self.piece(number)?;
+        let (mut fragment, sent) = self.piece(number)?;
         let shares = self.shares(number);
         let mut reason = self.reason.clone();
         if self.split == Split::Auto && shares.len() > 1 {
@@ -368,56 +399,126 @@ impl<'a> Placing<'a> {
         }
         let device_operators = self.plan.operators(number);
         self.decisions.push(CutDecision { table: fragment.tables(), device_operators, reason });
+        for (broadcast, (_, place)) in fragment.broadcasts.iter_mut().zip(sent) {
+            broadcast.plan = self.place(place)?;
+        }
         Ok(Some(fragment))
     }
 
-    /// What lies below `number`, as a fragment for all of its devices.
-    fn piece(&self, number: usize) -> Result<FragmentPlan> {
-        let node = &self.plan.nodes[number];
+    /// What lies below a cut at `number`, as a fragment for all of its devices; and by number, the operators whose rows are
+    /// broadcast to it, in which no cuts are placed yet.
+    fn piece(&mut self, number: usize) -> Result<(FragmentPlan, Vec<(u32, usize)>)> {
+        let plan = self.plan;
+        let node = &plan.nodes[number];
         let is_whole = self.chosen.split == Split::Ndp;
         let limits = if is_whole { Limits::Exact } else { Limits::ByCopy };
-        let scans = self.plan.subtree(number).filter_map(|place| self.plan.scan(place));
-        let inner: BTreeSet<u64> = self.plan.nodes[self.plan.subtree(number)]
+        let below = plan.below_cut(number);
+        let inner: BTreeSet<u64> = below
             .iter()
-            .flat_map(|node| node.plan.dynamic_expressions_produced())
+            .flat_map(|place| plan.nodes[*place].plan.dynamic_expressions_produced())
             .filter_map(|filter| filter.expression_id())
             .collect();
-        let scans = scans.map(|scan| {
+        let scans = below.iter().filter_map(|place| Some((*place, plan.scan(*place)?)));
+        let scans = scans.map(|(place, scan)| {
+            let live = self.live_filters(place, scan);
             let is_outer = |filter: &&Arc<dyn PhysicalExpr>| {
                 filter.expression_id().is_none_or(|id| !inner.contains(&id))
             };
-            let dynamic_filters: Vec<_> =
-                scan.dynamic_filters().iter().filter(is_outer).cloned().collect();
-            let filters_keep = filters_keep(scan, &dynamic_filters, self.plan.keys(), self.context);
-            FragmentScan { scan: scan.clone(), dynamic_filters, filters_keep }
+            let dynamic_filters: Vec<_> = live.iter().filter(is_outer).cloned().collect();
+            let filters_keep = filters_keep(scan, &dynamic_filters, plan.keys(), self.context);
+            let scan = scan.clone().with_dynamic_filters(live);
+            FragmentScan { scan, dynamic_filters, filters_keep }
         });
         let scans: Vec<FragmentScan> = scans.collect();
-        Ok(FragmentPlan {
-            plan: for_device(&node.plan, limits)?,
+        let mut sent = Vec::new();
+        let piece = FragmentPlan {
+            plan: self.for_device(number, limits, &mut sent)?,
             scans,
             partition_count: match is_whole {
                 true => 1,
                 false => node.plan.output_partitioning().partition_count(),
             },
-            may_run_as_copies: !is_whole || streams_rows(&node.plan),
+            may_run_as_copies: match is_whole {
+                true => streams_rows(&node.plan),
+                false => joins_rows_that_stream(&node.plan),
+            },
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
             on_device: vec![true; self.shares(number).len()],
             slot_bytes: match self.pricing {
                 Some(pricing) => pricing.slot_bytes(number),
                 None => self.context.limits().slot_size.usual(),
             },
+            broadcasts: sent.iter().map(|(input, place)| self.broadcast(*input, *place)).collect(),
+            row_estimate: self.pricing.map(|pricing| pricing.rows(number)),
             sharing: self.pricing.and_then(|pricing| pricing.sharing(number)),
             revisit: None,
-        })
+        };
+        Ok((piece, sent))
     }
 
     /// The devices over which what streams through `number` lies.
     fn shares(&self, number: usize) -> &'a [ScanShare] {
         let plan = self.plan;
-        let mut places = plan.subtree(number).rev();
+        let mut below = plan.below_cut(number).into_iter().rev();
         let shares =
-            places.find_map(|place| plan.scan(place).map(|_| plan.nodes[place].shares.as_slice()));
+            below.find_map(|place| plan.scan(place).map(|_| plan.nodes[place].shares.as_slice()));
         shares.unwrap_or_default()
+    }
+
+    /// The rows of the operator `place` on their way to a fragment, before the cuts in there are placed.
+    fn broadcast(&self, input: u32, place: usize) -> PlannedBroadcast {
+        let plan = Arc::clone(&self.plan.nodes[place].plan);
+        let bytes = |pricing: &Pricing<'_>| pricing.rows(place) * row_bytes(&plan.schema());
+        let byte_estimate = self.pricing.map(bytes);
+        PlannedBroadcast { input, plan, byte_estimate }
+    }
+
+    /// The filters of `scan`, which is the operator `number`, that somebody tightens who runs on the same side of a cut, or
+    /// above it. Those of a join below another cut never reach it: they are handed down anew where that join runs.
+    fn live_filters(&self, number: usize, scan: &TableScanExec) -> Vec<Arc<dyn PhysicalExpr>> {
+        let root_above = |number: usize| self.plan.root_above(&self.chosen.roots, number);
+        let own = root_above(number);
+        let is_live = |filter: &&Arc<dyn PhysicalExpr>| {
+            let id = filter.expression_id();
+            let makes = |node: &NumberedNode| {
+                let made = node.plan.dynamic_expressions_produced();
+                made.iter().any(|made| id.is_some() && made.expression_id() == id)
+            };
+            let maker = self.plan.nodes.iter().position(makes);
+            maker.and_then(root_above).is_none_or(|root| Some(root) == own)
+        };
+        scan.dynamic_filters().iter().filter(is_live).cloned().collect()
+    }
+
+    /// The piece below a cut at `number` as the device runs it: one partition, no exchanges, and no filters that the host's
+    /// operators tighten. What is broadcast is added to `sent`, with the operator that makes it.
+    fn for_device(
+        &mut self,
+        number: usize,
+        limits: Limits,
+        sent: &mut Vec<(u32, usize)>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let NumberedNode { plan, inputs, .. } = &self.plan.nodes[number];
+        if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+            return Ok(Arc::new(scan.with_copies(1)));
+        }
+        let mut made = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let node = &self.plan.nodes[*input];
+            if node.broadcast.is_some() {
+                sent.push((self.broadcast_count, *input));
+                made.push(
+                    Arc::new(BroadcastExec::new(self.broadcast_count, node.plan.schema())) as _
+                );
+                self.broadcast_count += 1;
+                continue;
+            }
+            // What joins collect is made once, whatever copies there are of what streams, and a limit below a join has
+            // none above it.
+            let limits = if is_join(plan.as_ref()) { Limits::Exact } else { limits };
+            made.push(self.for_device(*input, limits, sent)?);
+        }
+        on_device(plan, made, limits)
     }
 }
 
@@ -468,6 +569,16 @@ fn streams_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
         && streamed_input(plan.as_ref()).is_none_or(streams_rows)
 }
 
+/// Whether what streams into the joins of `plan` is treated row by row. Else several copies would sort, count or group what
+/// each of them has, where the join wants all of it, or wants it in order.
+fn joins_rows_that_stream(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let streamed = streamed_input(plan.as_ref());
+    match is_join(plan.as_ref()) {
+        true => plan.fetch().is_none() && streamed.is_none_or(streams_rows),
+        false => streamed.is_none_or(joins_rows_that_stream),
+    }
+}
+
 /// What limits in a fragment mean.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Limits {
@@ -477,17 +588,12 @@ enum Limits {
     ByCopy,
 }
 
-/// The piece as the device runs it: one partition, no exchanges, and no filters that the host's operators tighten.
-fn for_device(plan: &Arc<dyn ExecutionPlan>, limits: Limits) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-        return Ok(Arc::new(scan.with_copies(1)));
-    }
-    let mut inputs = plan.children().into_iter();
-    let last = inputs.next_back().map(|input| for_device(input, limits)).transpose()?;
-    // What joins collect is made once, whatever copies there are of what streams.
-    let mut inputs =
-        inputs.map(|input| for_device(input, Limits::Exact)).collect::<Result<Vec<_>>>()?;
-    inputs.extend(last);
+/// The operator `plan` as the device runs it, over `inputs` that it does.
+fn on_device(
+    plan: &Arc<dyn ExecutionPlan>,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+    limits: Limits,
+) -> Result<Arc<dyn ExecutionPlan>> {
     if let [input] = inputs.as_slice() {
         if is_exchange(plan.as_ref()) {
             return Ok(match plan.fetch() {

@@ -96,6 +96,10 @@ impl Revisit {
         scans: &[FragmentScan],
         context: &dyn CutContext,
     ) -> Option<Self> {
+        if plan.below_cut(root).len() != plan.subtree(root).len() {
+            // What is broadcast to it is made elsewhere.
+            return None;
+        }
         let places = plan.subtree(root).filter(|place| plan.scan(*place).is_some());
         let scans = places.zip(scans).enumerate().filter_map(|(number, (place, scan))| {
             let values = scan.dynamic_filters.iter();

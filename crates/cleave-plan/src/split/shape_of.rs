@@ -32,6 +32,7 @@ pub(super) fn shape_of(plan: &NumberedPlan, rows: &[f64], context: &dyn CutConte
         rows: *rows,
         row_bytes: row_bytes(&node.plan.schema()),
         may_share: may_share(node.plan.as_ref()),
+        is_broadcast: node.broadcast.is_some(),
     });
     PlanShape { nodes: nodes.collect() }
 }

@@ -6,7 +6,7 @@
 /// What crosses the link for one leaf, with and without a cut above it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutWeight {
-    /// Estimated bytes of the fragment's rows.
+    /// Estimated bytes of the fragment's rows, and of those that are sent to it first.
     pub result_bytes: f64,
     /// Bytes of the column chunks that the scan reads.
     pub chunk_bytes: f64,

@@ -1,7 +1,7 @@
 //! SQL in, rows out: every file of `cases/` runs under every stack and split, embedded and across a link.
 //!
 //! One script, one expected result: a cut may change where work is done, never what comes out. Configuration
-//! `remote_every_split` runs each query again under every split that it has. Files
+//! `remote_every_split` and `divided_every_split` run each query again under every split that it has. Files
 //! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -41,7 +41,7 @@ const EVERY: &str = "every";
 const JOIN_COUNT_MAX: usize = 8;
 
 /// Name, settings, and on what kind of device the tables lie.
-const CONFIGURATIONS: [(&str, SettingList, On); 13] = [
+const CONFIGURATIONS: [(&str, SettingList, On); 14] = [
     ("blk", &[("stack", "blk")], On::Embedded),
     ("native", &[("stack", "native")], On::Embedded),
     ("host", &[("split", "host")], On::Embedded),
@@ -58,6 +58,7 @@ const CONFIGURATIONS: [(&str, SettingList, On); 13] = [
     ("remote_h0", &[("split", "h0")], On::Remote),
     ("remote_every_split", &[("split", EVERY)], On::Remote),
     ("divided", &[("default_tablets", "5")], On::Divided),
+    ("divided_every_split", &[("default_tablets", "5"), ("split", EVERY)], On::Divided),
     ("divided_h0", &[("default_tablets", "5"), ("split", "h0"), ("threads", "1")], On::Divided),
 ];
 
@@ -80,6 +81,10 @@ fn cases_give_the_same_rows_in_every_configuration() {
                 async move { Ok(place.connection(settings)) }
             });
             runner.add_label(name);
+            // What it is not asked under every split is as in that configuration.
+            if name == "divided_every_split" {
+                runner.add_label("divided");
+            }
             if let Err(error) = runtime.block_on(runner.run_file_async(file)) {
                 failures.push(format!("{name}: {error}"));
             }

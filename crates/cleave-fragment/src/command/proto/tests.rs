@@ -114,6 +114,11 @@ fn by_keys(thrift: Thrift) -> Narrowing {
     Narrowing { input: 1, ranges: Vec::new(), keys: Some(keys), parts: vec![part] }
 }
 
+fn broadcast(input: u32, pieces: &[&'static [u8]]) -> Broadcast {
+    let pieces = pieces.iter().map(|piece| Payload::new(Bytes::from_static(piece)));
+    Broadcast { input, schema: Bytes::from_static(b"columns"), pieces: pieces.collect() }
+}
+
 #[test]
 fn execute_comes_back_as_it_was() {
     let morsel = |number: u32| Morsel {
@@ -137,6 +142,7 @@ fn execute_comes_back_as_it_was() {
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
         fed: vec![3],
+        broadcasts: vec![broadcast(7, &[b"rows", b"more"]), broadcast(u32::MAX, &[])],
         narrowings: vec![Narrowing {
             input: 3,
             ranges: vec![
@@ -164,6 +170,15 @@ fn execute_comes_back_as_it_was() {
     let mut spoilt = encode_execute(1, execute.clone());
     spoilt.parts[0].checksum ^= 1;
     assert!(decode_execute(spoilt).unwrap_err().to_string().contains("fragment"));
+    let mut spoilt = encode_execute(1, execute.clone());
+    spoilt.parts[2].checksum ^= 1;
+    assert!(decode_execute(spoilt).unwrap_err().to_string().contains("broadcast"));
+    let mut fewer = encode_execute(1, execute.clone());
+    fewer.parts.pop();
+    assert_eq!(decode_execute(fewer).unwrap_err(), MalformedMessage::Parts);
+    let mut more = encode_execute(1, execute.clone());
+    more.parts.push(Payload::new(Bytes::from_static(b"nobody's")));
+    assert_eq!(decode_execute(more).unwrap_err(), MalformedMessage::Parts);
     let mut without = encode_execute(1, execute);
     without.parts.clear();
     assert_eq!(decode_execute(without).unwrap_err(), MalformedMessage::Parts);

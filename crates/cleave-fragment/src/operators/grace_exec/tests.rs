@@ -50,6 +50,7 @@ fn task(memory_bytes: Option<usize>, space: &Arc<MemorySpace>) -> Arc<TaskContex
         inputs: none,
         narrowings: Default::default(),
         indexes: Default::default(),
+        broadcasts: Default::default(),
         sink: None,
         spill: Some(Arc::clone(space) as Arc<dyn SpillSpace>),
         read_ahead: 1,

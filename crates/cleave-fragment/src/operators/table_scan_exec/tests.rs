@@ -198,6 +198,7 @@ fn rows(table: &Stored, scan: &TableScanExec) -> RecordBatch {
         inputs: BTreeMap::from([(3, MorselList::new(table.morsels.clone()) as _)]),
         narrowings: BTreeMap::new(),
         indexes: BTreeMap::new(),
+        broadcasts: BTreeMap::new(),
         sink: None,
         spill: None,
         read_ahead: 1,

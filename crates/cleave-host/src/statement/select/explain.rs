@@ -2,13 +2,14 @@
 
 mod timeline;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_fragment::command::RunReport;
 use cleave_fragment::command::status::metrics_sets;
-use cleave_fragment::{IndexFigures, TableScanExec};
+use cleave_fragment::{BroadcastExec, IndexFigures, TableScanExec};
 use cleave_plan::PlanEstimates;
 use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::Prediction;
@@ -327,6 +328,9 @@ fn fragment_lines(
         let side = if fragment.is_planned_here { "the device" } else { "the host" };
         lines.push(line("decided again", format!("for {side}: {why}")));
     }
+    if let Some((rows, size)) = fragment.broadcast {
+        lines.push(line("broadcast", format!("{rows} rows, {}", bytes(size))));
+    }
     if let Some(reason) = &fragment.refused {
         lines.push(line("ran on the host", reason.clone()));
     }
@@ -390,12 +394,27 @@ fn plan_nodes(
 ) -> Vec<PlanNode> {
     let mut nodes = Vec::new();
     collect_host(plan, 0, analyzed, &mut nodes);
-    let fragment = |node: &Arc<dyn ExecutionPlan>| {
-        Some(Arc::clone(node.downcast_ref::<FragmentExec>()?.device_plan()))
+    let mut broadcasts = BTreeMap::new();
+    collect_broadcasts(plan, &mut broadcasts);
+    let fragment = |node: &Arc<dyn ExecutionPlan>| match node.downcast_ref::<BroadcastExec>() {
+        Some(leaf) => broadcasts.get(&leaf.input()).cloned(),
+        None => Some(Arc::clone(node.downcast_ref::<FragmentExec>()?.device_plan())),
     };
     let rows = estimate_rows_with(plan, known, &fragment);
     nodes.iter_mut().zip(rows).for_each(|(node, rows)| node.estimate = Some(rows));
     nodes
+}
+
+/// The plans that make what is broadcast, by number.
+fn collect_broadcasts(
+    plan: &Arc<dyn ExecutionPlan>,
+    found: &mut BTreeMap<u32, Arc<dyn ExecutionPlan>>,
+) {
+    if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
+        let made = fragment.broadcasts().iter();
+        found.extend(made.map(|made| (made.input, Arc::clone(&made.plan))));
+    }
+    plan.children().into_iter().for_each(|child| collect_broadcasts(child, found));
 }
 
 fn collect_host(
@@ -410,7 +429,8 @@ fn collect_host(
         let mut metrics = device_metrics(fragment);
         metrics.reverse();
         let plan = fragment.device_plan();
-        collect_device(plan, depth + 1, &fragment.device_names(), &mut metrics, nodes);
+        collect_device(plan, depth + 1, (fragment, analyzed), &mut metrics, nodes);
+        return;
     }
     for child in plan.children() {
         collect_host(child, depth + 1, analyzed, nodes);
@@ -434,18 +454,23 @@ fn device_metrics(fragment: &FragmentExec) -> Vec<MetricsSet> {
     together
 }
 
-/// `metrics` holds those of the nodes to come, the next one last.
+/// The nodes of `fragment` from `plan` on; what is broadcast beneath the leaf that names it. `metrics` holds those of the nodes to
+/// come, the next one last.
 fn collect_device(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
-    device: &str,
+    (fragment, analyzed): (&FragmentExec, bool),
     metrics: &mut Vec<MetricsSet>,
     nodes: &mut Vec<PlanNode>,
 ) {
     let own = metrics.pop();
-    nodes.push(node(plan, depth, Some(device.to_owned()), own));
+    nodes.push(node(plan, depth, Some(fragment.device_names()), own));
+    if let Some(leaf) = plan.downcast_ref::<BroadcastExec>() {
+        let made = fragment.broadcasts().iter().find(|made| made.input == leaf.input());
+        made.into_iter().for_each(|made| collect_host(&made.plan, depth + 1, analyzed, nodes));
+    }
     for child in plan.children() {
-        collect_device(child, depth + 1, device, metrics, nodes);
+        collect_device(child, depth + 1, (fragment, analyzed), metrics, nodes);
     }
 }
 

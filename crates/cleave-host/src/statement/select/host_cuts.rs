@@ -176,6 +176,9 @@ impl CutContext for HostCuts {
         let Ok(planned) = self.context.input(named.input) else { return ScanWork::default() };
         let input = &planned.input;
         let (chunk_bytes, held_bytes) = self.chunk_bytes(scan, input);
+        let devices = input.devices();
+        let most = devices.iter().map(|id| input.on_device(*id).pages_left()).max().unwrap_or(0);
+        let share_beside = 1.0 - most as f64 / input.pages_left().max(1) as f64;
         ScanWork {
             table: named.table.clone(),
             rows: input.rows_left() as f64 * input.share_read(),
@@ -187,6 +190,8 @@ impl CutContext for HostCuts {
             held_bytes,
             conditions: Conditions::default(),
             looked_up: input.index.as_ref().map_or(0.0, |(index, _)| index.entry_count as f64),
+            devices_beside: devices.len().saturating_sub(1) as f64,
+            share_beside: if most > 0 { share_beside } else { 0.0 },
         }
     }
 
@@ -271,6 +276,7 @@ fn limits<'a>(
         device_copies: devices.map(|facts| facts.cores).min().unwrap_or(1),
         host_threads: u32::try_from(engine::host_partitions(settings)).unwrap_or(u32::MAX),
         shares_work: settings.stealing != Stealing::Never,
+        broadcast_bytes: settings.broadcast_bytes,
     }
 }
 
@@ -321,6 +327,15 @@ impl HostCuts {
         (chunk_bytes, held_bytes)
     }
 
+    /// Share of the rows of `scan` that `part` has.
+    fn share_of(&self, scan: &TableScanExec, part: &StatementInput) -> f64 {
+        let whole = self.context.input(scan.scan().input).map(|whole| whole.row_estimate);
+        match whole {
+            Ok(whole) if whole > 0.0 => (part.row_estimate / whole).min(1.0),
+            _ => 1.0,
+        }
+    }
+
     /// What would cross the link of one device.
     fn weight(
         &self,
@@ -331,8 +346,13 @@ impl HostCuts {
     ) -> CutWeight {
         let (chunk_bytes, held_bytes) = self.chunk_bytes(&scan.scan, &part.input);
         let link_is_free = facts.mode == AttachMode::Embedded;
-        let result_bytes =
-            result_rows(fragment, scan, part.row_estimate) * row_bytes(&fragment.plan.schema());
+        let rows = match fragment.row_estimate.filter(|_| !fragment.broadcasts.is_empty()) {
+            // Of what streams, each device joins its part.
+            Some(rows) => rows * self.share_of(&scan.scan, part),
+            None => result_rows(fragment, scan, part.row_estimate),
+        };
+        let sent_bytes: f64 = fragment.broadcasts.iter().filter_map(|b| b.byte_estimate).sum();
+        let result_bytes = rows * row_bytes(&fragment.plan.schema()) + sent_bytes;
         CutWeight { result_bytes, chunk_bytes, held_bytes, link_is_free }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
-    FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource, Narrowing, ReadAheadPages,
-    narrowed_inputs,
+    BroadcastInputs, FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource,
+    Narrowing, ReadAheadPages, narrowed_inputs,
 };
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::{ColumnFacts, PlanEstimates, SampledRows, TableFacts, TableStatistics};
@@ -167,15 +167,16 @@ impl StatementContext {
     /// What the scans that run on the host need: every input, pages by way of the link.
     pub fn host_fragment_context(&self) -> Result<Arc<FragmentContext>> {
         let inputs: Vec<(u32, StatementInput)> = (0..).zip(self.inputs()).collect();
-        self.fragment_context_of(&inputs, None)
+        self.fragment_context_of(&inputs, None, BroadcastInputs::new())
     }
 
     /// As [`Self::host_fragment_context`], for some inputs by their numbers. Of an input that is `shared` with a device,
-    /// morsels come from that source, and nothing tells which come next.
+    /// morsels come from that source, and nothing tells which come next. `broadcasts` are there already.
     pub fn fragment_context_of(
         &self,
         inputs: &[(u32, StatementInput)],
         shared: Option<(u32, Arc<dyn MorselSource>)>,
+        broadcasts: BroadcastInputs,
     ) -> Result<Arc<FragmentContext>> {
         let own = |number: &u32| shared.as_ref().is_none_or(|(shared, _)| shared != number);
         let own_inputs = || inputs.iter().filter(|(number, _)| own(number));
@@ -210,6 +211,7 @@ impl StatementContext {
             inputs: lists.chain(shared).collect(),
             narrowings,
             indexes: BTreeMap::new(),
+            broadcasts,
             sink: None,
             spill: None,
             read_ahead,

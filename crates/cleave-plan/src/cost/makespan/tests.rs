@@ -18,6 +18,7 @@ fn limits() -> Limits {
         device_copies: 2,
         host_threads: 2,
         shares_work: false,
+        broadcast_bytes: 16 << 20,
     }
 }
 
@@ -39,11 +40,19 @@ fn scan(rows: f64, kept: f64) -> ShapeNode {
         rows: kept,
         row_bytes: 16.0,
         may_share: false,
+        is_broadcast: false,
     }
 }
 
 fn node(work: Work, inputs: &[usize], rows: f64) -> ShapeNode {
-    ShapeNode { work, inputs: inputs.to_vec(), rows, row_bytes: 16.0, may_share: false }
+    ShapeNode {
+        work,
+        inputs: inputs.to_vec(),
+        rows,
+        row_bytes: 16.0,
+        may_share: false,
+        is_broadcast: false,
+    }
 }
 
 fn on(places: &[bool]) -> Placement {
@@ -108,6 +117,34 @@ fn both_sides_of_a_shared_fragment_are_done_together() {
     assert_eq!(share, 0.0);
     // What does not stream is nobody's share.
     assert_eq!(Sharing::default().host_share(), 0.0);
+}
+
+#[test]
+fn rows_are_broadcast_to_every_device_and_devices_work_side_by_side() {
+    let shape = |devices_beside: f64, share_beside: f64| {
+        let mut shape = joined(1.0);
+        shape.nodes[2].is_broadcast = true;
+        let Work::Scan(probe) = &mut shape.nodes[3].work else { panic!("a scan") };
+        (probe.devices_beside, probe.share_beside) = (devices_beside, share_beside);
+        shape
+    };
+    let profile = Profile::assumed();
+    let below = [on(&[false, true, false, true]), on(&[true, true, false, true]), on(&[true; 4])];
+    for placement in below {
+        let of = |shape: &PlanShape| predict(shape, &placement, &profile, &limits());
+        let (one, two) = (of(&shape(0.0, 0.0)), of(&shape(1.0, 0.0)));
+        // 20,000 rows of 16 bytes, once more.
+        assert!((two.link_bytes - one.link_bytes - 320_000.0).abs() < 1.0, "{two:?}");
+        assert!(one.fits && two.finish > one.finish);
+        // Of two devices each has half of what streams.
+        let halves = of(&shape(1.0, 0.5));
+        assert!(halves.finish < 0.8 * two.finish, "{} of {}", halves.finish, two.finish);
+        // More than may be sent is the host's.
+        let small = Limits { broadcast_bytes: 100_000, ..limits() };
+        let refused = predict(&shape(1.0, 0.5), &placement, &profile, &small);
+        assert!(!refused.fits);
+        assert!(refused.why.unwrap().contains("rows to broadcast have about 320 kB"));
+    }
 }
 
 #[test]

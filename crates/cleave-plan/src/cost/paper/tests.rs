@@ -76,6 +76,7 @@ fn plan() -> PlanShape {
         rows: kept,
         row_bytes,
         may_share: false,
+        is_broadcast: false,
     };
     let join = ShapeNode {
         work: Work::HashJoin,
@@ -83,6 +84,7 @@ fn plan() -> PlanShape {
         rows: 50.0,
         row_bytes: 40.0,
         may_share: false,
+        is_broadcast: false,
     };
     let a = scan(1000.0, 100.0, 20.0, 409_600.0, (1.0, 4.0));
     let b = scan(200.0, 200.0, 8.0, 40_960.0, (0.0, 1.0));
@@ -162,6 +164,7 @@ fn a_profile_gives_table_2() {
         device_copies: 1,
         host_threads: 4,
         shares_work: false,
+        broadcast_bytes: 16 << 20,
     };
     let hardware = HardwareModel::of(&profile, &limits);
     close(hardware.flash_device, 100_000.0);

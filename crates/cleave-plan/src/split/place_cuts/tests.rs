@@ -5,11 +5,12 @@ use std::sync::Mutex;
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_store::{ColumnRef, Projection};
+use datafusion_common::JoinType;
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::empty::EmptyExec;
-use datafusion_physical_plan::joins::CrossJoinExec;
+use datafusion_physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion_physical_plan::projection::ProjectionExec;
 
 use super::*;
@@ -22,6 +23,9 @@ struct Told {
     link_is_free: Vec<bool>,
     /// Bytes that each scan reads.
     chunk_bytes: f64,
+    broadcast_bytes: u64,
+    /// Tables that lie on one of the devices alone.
+    alone: Vec<(&'static str, usize)>,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
@@ -32,18 +36,24 @@ impl Default for Told {
             result_bytes: vec![0.0],
             link_is_free: vec![false],
             chunk_bytes: 1e7,
+            broadcast_bytes: 16 << 20,
+            alone: Vec::new(),
             fragments: Mutex::default(),
         }
     }
 }
 
 impl CutContext for Told {
-    fn shares(&self, _scan: &TableScanExec) -> Vec<ScanShare> {
+    fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare> {
         let share = |number| ScanShare {
             device: format!("d{number}"),
             refusal: self.refusal.clone().filter(|_| number == 0),
         };
-        (0..self.result_bytes.len()).map(share).collect()
+        let alone = self.alone.iter().find(|(table, _)| *table == scan.scan().table);
+        match alone {
+            Some((_, number)) => vec![share(*number)],
+            None => (0..self.result_bytes.len()).map(share).collect(),
+        }
     }
 
     fn weights(&self, _fragment: &FragmentPlan) -> Vec<CutWeight> {
@@ -63,7 +73,7 @@ impl CutContext for Told {
     }
 
     fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64> {
-        let row_bytes = super::super::row_bytes(&plan.schema());
+        let row_bytes = row_bytes(&plan.schema());
         let mut rows = vec![self.result_bytes.iter().sum::<f64>() / row_bytes];
         plan.children().into_iter().for_each(|input| rows.extend(self.rows(input)));
         rows
@@ -83,6 +93,7 @@ impl CutContext for Told {
             device_copies: 2,
             host_threads: 2,
             shares_work: false,
+            broadcast_bytes: self.broadcast_bytes,
         }
     }
 
@@ -278,10 +289,114 @@ fn exchanges_stay_above_and_vanish_below() {
     );
 }
 
+/// Two devices, on which all tables are divided but those `alone` on one.
+fn two_devices(alone: &[(&'static str, usize)]) -> Told {
+    let (result_bytes, link_is_free) = (vec![0.0; 2], vec![false; 2]);
+    Told { result_bytes, link_is_free, alone: alone.to_vec(), ..Told::default() }
+}
+
 #[test]
-fn a_join_over_several_devices_stays_and_says_why() {
-    let told =
-        Told { result_bytes: vec![0.0, 0.0], link_is_free: vec![false, false], ..Told::default() };
+fn what_a_join_collects_is_broadcast_to_where_the_other_side_lies() {
+    let join = || projected(joined(projected(scan("a", None, 1)), scan("b", None, 2)));
+    let told = two_devices(&[("a", 0)]);
+    let placed = place_cuts(join(), "h1".parse().unwrap(), false, &told).unwrap();
+    assert_eq!(
+        placed.decisions[0].to_string(),
+        "b: device [TableScanExec > BroadcastExec > CrossJoinExec > ProjectionExec], as the settings ask"
+    );
+    assert_eq!(placed.decisions[1].to_string(), "a: host, as the settings ask");
+    let fragments = told.fragments.lock().unwrap();
+    let [fragment] = fragments.as_slice() else { panic!("{} fragments", fragments.len()) };
+    assert_eq!(
+        names(&fragment.plan),
+        ["ProjectionExec", "CrossJoinExec", "BroadcastExec", "TableScanExec"]
+    );
+    assert_eq!((fragment.tables().as_str(), fragment.on_device.len()), ("b", 2));
+    assert_eq!(names(&fragment.broadcasts[0].plan), ["ProjectionExec", "TableScanExec"]);
+    // The host's own scan may be a fragment too, which is done first.
+    let told = two_devices(&[("a", 0)]);
+    place_cuts(join(), "h1+".parse().unwrap(), false, &told).unwrap();
+    let fragments = told.fragments.lock().unwrap();
+    let tables: Vec<_> = fragments.iter().map(FragmentPlan::tables).collect();
+    assert_eq!(tables, ["a", "b"]);
+    assert_eq!(names(&fragments[1].broadcasts[0].plan), ["EmptyExec"]);
+    // Of a table on one device, the same.
+    let told = two_devices(&[("a", 0), ("b", 1)]);
+    place_cuts(join(), "h1".parse().unwrap(), false, &told).unwrap();
+    assert_eq!(told.fragments.lock().unwrap()[0].on_device, [true]);
+}
+
+#[test]
+fn joins_within_what_is_broadcast_have_cuts_of_their_own() {
+    let tables = |split: &str| {
+        // a ⋈ b on one device, collected by a join over c ⋈ d, whose sides lie apart.
+        let told = two_devices(&[("a", 0), ("b", 0), ("c", 1)]);
+        place_cuts(bushy(), split.parse().unwrap(), false, &told).unwrap();
+        let fragments = told.fragments.lock().unwrap();
+        let of = |one: &FragmentPlan| (one.tables(), one.broadcasts.len());
+        fragments.iter().map(of).collect::<Vec<_>>()
+    };
+    let found = |list: &[(&str, usize)]| {
+        list.iter().map(|(tables, count)| ((*tables).to_owned(), *count)).collect::<Vec<_>>()
+    };
+    assert_eq!(tables("h1"), found(&[("a, b", 0)]));
+    assert_eq!(tables("h2"), found(&[("a, b", 0), ("d", 1)]));
+    assert_eq!(tables("h3"), found(&[("a, b", 0), ("d", 2)]));
+    assert_eq!(tables("h3+"), found(&[("a, b", 0), ("c", 0), ("d", 2)]));
+}
+
+#[test]
+fn rows_that_are_collected_are_handed_on_by_one_device_only() {
+    let join = |join_type| -> Arc<dyn ExecutionPlan> {
+        let (left, right) = (scan("a", None, 1), scan("b", None, 1));
+        Arc::new(NestedLoopJoinExec::try_new(left, right, None, &join_type, None).unwrap())
+    };
+    let below = |told: &Told, plan| place_cuts(plan, "h1".parse().unwrap(), false, told);
+    for join_type in [JoinType::Inner, JoinType::Right, JoinType::RightSemi, JoinType::RightAnti] {
+        assert!(below(&two_devices(&[("a", 0)]), join(join_type)).is_ok(), "{join_type}");
+    }
+    for join_type in [JoinType::Left, JoinType::Full, JoinType::LeftSemi, JoinType::LeftAnti] {
+        let error = below(&two_devices(&[("a", 0)]), join(join_type)).unwrap_err().to_string();
+        assert!(
+            error.contains("it needs all rows of \"b\", which lie on 2 devices (d0, d1)"),
+            "{error}"
+        );
+        assert!(below(&two_devices(&[("a", 0), ("b", 1)]), join(join_type)).is_ok(), "{join_type}");
+    }
+    // What has to see all rows first cannot be divided either.
+    let counted = joined(scan("a", None, 1), scan("b", Some(7), 1));
+    let error = below(&two_devices(&[]), counted).unwrap_err().to_string();
+    assert!(error.contains("it needs all rows of"), "{error}");
+}
+
+#[test]
+fn what_has_to_be_whole_below_a_join_has_one_copy() {
+    let copies = |streamed| {
+        let told = Told::default();
+        place_cuts(joined(scan("a", None, 1), streamed), "h1".parse().unwrap(), false, &told)
+            .unwrap();
+        let fragments = told.fragments.lock().unwrap();
+        (fragments[0].may_run_as_copies, names(&fragments[0].plan)[2].clone())
+    };
+    assert_eq!(copies(projected(scan("b", None, 1))), (true, "ProjectionExec".to_owned()));
+    assert_eq!(copies(sorted(scan("b", None, 1), None)), (false, "SortExec".to_owned()));
+    assert_eq!(copies(sorted(scan("b", None, 1), Some(3))), (false, "SortExec".to_owned()));
+    // A limit skips once.
+    let limit = GlobalLimitExec::new(scan("b", None, 1), 3, Some(5));
+    assert_eq!(copies(Arc::new(limit)), (false, "GlobalLimitExec".to_owned()));
+}
+
+#[test]
+fn a_plan_that_broadcasts_is_not_one_devices() {
+    let plan = joined(scan("a", None, 1), scan("b", None, 1));
+    let told = two_devices(&[("a", 0), ("b", 1)]);
+    let error = place_cuts(plan, Split::Ndp, false, &told).unwrap_err().to_string();
+    assert!(error.contains("its inputs lie on several devices (d0, d1)"), "{error}");
+}
+
+#[test]
+fn a_join_over_several_devices_that_may_not_broadcast_stays_and_says_why() {
+    let told = Told { broadcast_bytes: 0, ..two_devices(&[]) };
     let plan = joined(scan("a", None, 1), scan("b", None, 1));
     let error = place_cuts(plan, "h1".parse().unwrap(), false, &told).unwrap_err().to_string();
     assert!(error.contains("its inputs lie on several devices (d0, d1)"), "{error}");

@@ -1,7 +1,7 @@
 //! What turns a piece, and what does not.
 
 use super::*;
-use crate::cost::{Conditions, ScanWork, ShapeNode};
+use crate::cost::{Conditions, ScanWork, ShapeNode, SlotSize};
 
 const ROWS: f64 = 1e7;
 
@@ -15,9 +15,8 @@ fn scan(planned: Side, share: f64) -> Revisit {
         output_columns: 2.0,
         pages: 160.0,
         chunk_bytes: ROWS * 12.0,
-        held_bytes: 0.0,
         conditions: Conditions { key_sets: 1.0, ..Conditions::default() },
-        looked_up: 0.0,
+        ..ScanWork::default()
     };
     let node = ShapeNode {
         work: Work::Scan(work),
@@ -25,12 +24,13 @@ fn scan(planned: Side, share: f64) -> Revisit {
         rows: ROWS * share,
         row_bytes: 16.0,
         may_share: false,
+        is_broadcast: false,
     };
     let limits = Limits {
         device_memory_bytes: 256 << 20,
         host_memory_bytes: 1 << 30,
         device_load: 0.0,
-        slot_size: SlotSize::Forced(1 << 20),
+        slot_size: SlotSize::Fixed(1 << 20),
         slot_count: 8,
         device_copies: 2,
         host_threads: 2,
