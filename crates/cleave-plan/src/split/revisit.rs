@@ -96,11 +96,12 @@ impl Revisit {
         scans: &[FragmentScan],
         context: &dyn CutContext,
     ) -> Option<Self> {
-        if plan.below_cut(root).len() != plan.subtree(root).len() {
+        let piece = root..root + plan.nodes.get(root)?.size;
+        if plan.below_cut(root).len() != piece.len() {
             // What is broadcast to it is made elsewhere.
             return None;
         }
-        let places = plan.subtree(root).filter(|place| plan.scan(*place).is_some());
+        let places = piece.clone().filter(|place| plan.scan(*place).is_some());
         let scans = places.zip(scans).enumerate().filter_map(|(number, (place, scan))| {
             let values = scan.dynamic_filters.iter();
             let distinct_counts = values.map(|filter| values_of(filter, &scan.scan, context));
@@ -115,7 +116,7 @@ impl Revisit {
         if !scans.iter().any(|scan| scan.distinct_counts.iter().any(Option::is_some)) {
             return None;
         }
-        let shape = piece_of(shape, plan.subtree(root));
+        let shape = piece_of(shape, piece);
         let (profile, limits) = (profile.clone(), limits.clone());
         let revisit = Self { planned, shape, profile, limits, scans };
         let fewest = vec![(FEWEST, FEWEST); revisit.scans.len()];

@@ -35,6 +35,7 @@ fn scan(planned: Side, share: f64) -> Revisit {
         device_copies: 2,
         host_threads: 2,
         shares_work: false,
+        broadcast_bytes: 16 << 20,
     };
     let scan = RevisitedScan {
         place: 0,
