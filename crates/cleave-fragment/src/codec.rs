@@ -41,6 +41,7 @@ use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use prost::Message;
 
+use crate::expressions::key_filter::KeyFilterExpr;
 use crate::expressions::key_set::KeySetExpr;
 use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
@@ -53,7 +54,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 4;
+const CODEC_VERSION: u32 = 5;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -491,6 +492,22 @@ fn has_sound_width(data_type: &DataType) -> bool {
     }
 }
 
+/// Wire form of an expression that is not the engine's own. Its operands are the engine's to carry.
+#[derive(Clone, PartialEq, Message)]
+struct ExpressionNode {
+    #[prost(oneof = "Keys", tags = "1, 2")]
+    keys: Option<Keys>,
+}
+
+/// Keys, in the form that their expression reads.
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Keys {
+    #[prost(bytes = "vec", tag = "1")]
+    Set(Vec<u8>),
+    #[prost(bytes = "vec", tag = "2")]
+    Filter(Vec<u8>),
+}
+
 /// Wire form of an operator that is not the engine's own. Its input, if it has one, is the engine's to carry.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
@@ -558,7 +575,7 @@ struct ScanNode {
 /// Encodes and decodes the nodes that are not the engine's own.
 #[derive(Debug, Default)]
 struct FragmentCodec {
-    /// What decoded sets of keys are charged to, for as long as any of them is there.
+    /// What decoded sets and filters of keys are charged to, for as long as any of them is there.
     memory: Option<Arc<MemoryReservation>>,
 }
 
@@ -577,7 +594,13 @@ impl PhysicalExtensionCodec for FragmentCodec {
         inputs: &[Arc<dyn PhysicalExpr>],
         _context: &PhysicalExprDecodeCtx<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        KeySetExpr::decode(bytes, inputs, self.memory.as_ref())
+        let node = ExpressionNode::decode(bytes)
+            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        match node.keys {
+            Some(Keys::Set(keys)) => KeySetExpr::decode(&keys, inputs, self.memory.as_ref()),
+            Some(Keys::Filter(bits)) => KeyFilterExpr::decode(&bits, inputs, self.memory.as_ref()),
+            None => Err(DataFusionError::Plan("an expression without a kind".into())),
+        }
     }
 
     fn try_encode_expr(
@@ -586,13 +609,15 @@ impl PhysicalExtensionCodec for FragmentCodec {
         bytes: &mut Vec<u8>,
         _context: &PhysicalExprEncodeCtx<'_>,
     ) -> Result<()> {
-        match node.downcast_ref::<KeySetExpr>() {
-            Some(set) => {
-                set.encode(bytes);
-                Ok(())
-            }
-            None => Err(DataFusionError::Plan(format!("{node} does not cross a link"))),
-        }
+        let keys = if let Some(set) = node.downcast_ref::<KeySetExpr>() {
+            Keys::Set(set.encode())
+        } else if let Some(filter) = node.downcast_ref::<KeyFilterExpr>() {
+            Keys::Filter(filter.encode())
+        } else {
+            return Err(DataFusionError::Plan(format!("{node} does not cross a link")));
+        };
+        bytes.extend(ExpressionNode { keys: Some(keys) }.encode_to_vec());
+        Ok(())
     }
 
     fn try_decode(

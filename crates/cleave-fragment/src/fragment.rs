@@ -161,7 +161,7 @@ pub fn narrowed_inputs<'a>(
 }
 
 /// Most keys of a join's build side that go down to the probe side's scan as a list.
-const KEY_LIST_COUNT_MAX: usize = 100_000;
+pub const KEY_LIST_COUNT_MAX: usize = 100_000;
 /// Most bytes of such a list.
 const KEY_LIST_BYTES_MAX: usize = 1 << 20;
 

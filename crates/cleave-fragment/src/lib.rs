@@ -50,6 +50,7 @@ pub use hand_down::hand_down_filters;
 pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use narrowing::{IndexFigures, NarrowedInput, NarrowedPart, Narrowing, ScanKeys, Thrift};
+pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::grace_exec::GraceExec;
 pub use operators::merge_runs_exec::MergeRunsExec;

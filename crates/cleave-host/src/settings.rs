@@ -10,7 +10,7 @@ use std::fmt;
 
 pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
-pub use cleave_plan::split::Split;
+pub use cleave_plan::split::{KeyFilters, Split};
 
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
@@ -94,6 +94,8 @@ pub struct Settings {
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: IndexScan,
+    /// `key_filters`: whether keys of joins go down as Bloom filters.
+    pub key_filters: KeyFilters,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: Stealing,
     /// `query_log`: queries are entered in the query log.
@@ -264,6 +266,24 @@ pub const LIST: &[Setting] = &[
         },
     },
     Setting {
+        name: "key_filters",
+        description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom filters \
+                      where that pays: on, or off to compare; always: also where it does not",
+        values: Values::Words(&["on", "off", "always"]),
+        get: |settings| match settings.key_filters {
+            KeyFilters::WherePays => "on".to_owned(),
+            KeyFilters::Never => "off".to_owned(),
+            KeyFilters::Always => "always".to_owned(),
+        },
+        set: |settings, value| {
+            settings.key_filters = match value {
+                Value::Word(0) => KeyFilters::WherePays,
+                Value::Word(1) => KeyFilters::Never,
+                _ => KeyFilters::Always,
+            }
+        },
+    },
+    Setting {
         name: "ndp",
         description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
                       and is no error with any of them",
@@ -389,6 +409,7 @@ impl Default for Settings {
             default_tablets: 0,
             dense_aggregates: true,
             index_scan: IndexScan::WherePays,
+            key_filters: KeyFilters::WherePays,
             stealing: Stealing::WherePays,
             query_log: true,
             use_statistics: true,

@@ -1,5 +1,6 @@
 //! The location-free operators: execution plans that run unchanged on either side of a link.
 
+pub mod collect_keys_exec;
 pub mod dense_aggregate_exec;
 pub mod grace_exec;
 pub mod merge_runs_exec;

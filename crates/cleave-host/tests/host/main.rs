@@ -16,6 +16,7 @@ mod index_joins;
 mod indexes;
 mod insert;
 mod joins_below_cuts;
+mod key_filters;
 mod load;
 mod narrowing;
 mod open;

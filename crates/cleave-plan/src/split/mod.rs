@@ -9,6 +9,7 @@
 mod build_keys;
 mod candidate;
 mod choose;
+mod keys_above;
 mod may_share;
 mod numbered_plan;
 mod place_cuts;
@@ -19,6 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use choose::PricedSplit;
+pub use keys_above::{KeyFilters, KeysAbove};
 pub use place_cuts::{
     CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, ScanShare, place_cuts,
 };

@@ -36,7 +36,9 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate};
 use super::choose::{PricedSplit, Pricing, choose, price};
+use super::keys_above::{KeyFilters, KeysAbove};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
+use super::shape_of::row_bytes;
 use super::{CutDecision, CutWeight, Split, weigh_cut};
 use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
@@ -72,6 +74,8 @@ pub struct FragmentScan {
     pub dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
     /// Share of the scan's rows that they are expected to keep; `None`: nothing is known of them.
     pub filters_keep: Option<f64>,
+    /// Keys of joins above the cut that may go down as filters.
+    pub keys_above: Vec<KeysAbove>,
 }
 
 impl FragmentScan {
@@ -120,6 +124,10 @@ pub trait CutContext {
     }
     /// What would cross the link of each of them for `fragment`, in the same order.
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight>;
+    /// Whether joins above cuts send filters of their keys.
+    fn key_filters(&self) -> KeyFilters {
+        KeyFilters::default()
+    }
     /// What `scan` reads; its conditions and the rows that they keep are filled in from the plan.
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork;
     /// Rows expected of each operator of `plan`, in preorder.
@@ -232,10 +240,16 @@ pub fn place_cuts(
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
-    let decisions = Vec::new();
-    let pricing = pricing.as_ref();
-    let mut placing =
-        Placing { plan: &plan, split, chosen: &chosen, context, pricing, reason, decisions };
+    let mut placing = Placing {
+        plan: &plan,
+        split,
+        chosen: &chosen,
+        context,
+        pricing: pricing.as_ref(),
+        reason,
+        decisions: Vec::new(),
+        keys_wanted: Vec::new(),
+    };
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
     Ok(PlacedCuts { plan: placed, decisions, priced })
@@ -279,6 +293,8 @@ struct Placing<'a> {
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
+    /// Keys that fragments may be sent, of joins that are placed after them.
+    keys_wanted: Vec<KeysAbove>,
 }
 
 impl Placing<'_> {
@@ -300,8 +316,49 @@ impl Placing<'_> {
             return Ok(Arc::clone(&self.plan.nodes[number].plan));
         }
         let inputs = self.plan.nodes[number].inputs.clone();
-        let inputs = inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
-        with_children(Arc::clone(&self.plan.nodes[number].plan), inputs)
+        let mut inputs: Vec<_> =
+            inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
+        let plan = &self.plan.nodes[number].plan;
+        let keys = self.keys_wanted.iter().find(|keys| {
+            plan.dynamic_expressions_produced().iter().any(|filter| keys.are_of(filter))
+        });
+        if let (Some(keys), Some(join)) = (keys, plan.downcast_ref::<HashJoinExec>())
+            && let Some(build) = inputs.first_mut()
+        {
+            *build = keys.collect(join, Arc::clone(build))?;
+        }
+        with_children(Arc::clone(plan), inputs)
+    }
+
+    /// The keys of joins above the cut that the scan `place`, with these filters of theirs, may be sent.
+    fn keys_above(&mut self, place: usize, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeysAbove> {
+        let Some(scan) = self.plan.scan(place) else { return Vec::new() };
+        let joins: Vec<&HashJoinExec> = {
+            let nodes = self.plan.nodes.iter();
+            nodes.filter_map(|node| node.plan.downcast_ref()).collect()
+        };
+        let mut found = Vec::new();
+        for filter in filters {
+            let hands_down = |join: &&&HashJoinExec| {
+                let id = filter.expression_id();
+                let own = join.dynamic_expressions_produced();
+                id.is_some() && own.iter().any(|own| own.expression_id() == id)
+            };
+            let Some(join) = joins.iter().find(hands_down) else { continue };
+            let plan = &self.plan.nodes[place].plan;
+            let rows = self.context.rows(plan).first().copied().unwrap_or(0.0);
+            let scanned = (scan, rows * row_bytes(&plan.schema()));
+            let keys = KeysAbove::new(join, filter, scanned, self.plan.keys(), self.context);
+            let Some(keys) = keys else { continue };
+            match self.keys_wanted.iter().find(|known| keys.are_those(known)) {
+                Some(known) => found.push(keys.collected_as(known)),
+                None => {
+                    self.keys_wanted.push(keys.clone());
+                    found.push(keys);
+                }
+            }
+        }
+        found
     }
 
     fn stays(&mut self, number: usize, table: String) {
@@ -319,22 +376,28 @@ impl Placing<'_> {
         let node = &self.plan.nodes[number];
         let is_whole = self.chosen.split == Split::Ndp;
         let limits = if is_whole { Limits::Exact } else { Limits::ByCopy };
-        let scans = self.plan.subtree(number).filter_map(|place| self.plan.scan(place));
         let inner: BTreeSet<u64> = self.plan.nodes[self.plan.subtree(number)]
             .iter()
             .flat_map(|node| node.plan.dynamic_expressions_produced())
             .filter_map(|filter| filter.expression_id())
             .collect();
-        let scans = scans.map(|scan| {
+        let mut scans = Vec::new();
+        for place in self.plan.subtree(number) {
+            let Some(scan) = self.plan.scan(place) else { continue };
             let is_outer = |filter: &&Arc<dyn PhysicalExpr>| {
                 filter.expression_id().is_none_or(|id| !inner.contains(&id))
             };
             let dynamic_filters: Vec<_> =
                 scan.dynamic_filters().iter().filter(is_outer).cloned().collect();
             let filters_keep = filters_keep(scan, &dynamic_filters, self.plan.keys(), self.context);
-            FragmentScan { scan: scan.clone(), dynamic_filters, filters_keep }
-        });
-        let scans: Vec<FragmentScan> = scans.collect();
+            let keys_above = self.keys_above(place, &dynamic_filters);
+            scans.push(FragmentScan {
+                scan: scan.clone(),
+                dynamic_filters,
+                filters_keep,
+                keys_above,
+            });
+        }
         let shares = self.plan.subtree(number).rev().find_map(|place| {
             self.plan.scan(place).map(|_| self.plan.nodes[place].shares.as_slice())
         });

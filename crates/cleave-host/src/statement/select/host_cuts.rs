@@ -13,7 +13,7 @@ use cleave_plan::cardinality::estimate_rows;
 use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
-    CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, row_bytes, type_bytes,
+    CutContext, CutWeight, FragmentPlan, FragmentScan, KeyFilters, ScanShare, row_bytes, type_bytes,
 };
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::DataType;
@@ -162,6 +162,10 @@ impl CutContext for HostCuts {
         let Some(scan) = fragment.scans.last() else { return Vec::new() };
         let parts = self.parts_of(&scan.scan).unwrap_or_default();
         parts.iter().map(|(facts, part)| self.weight(fragment, scan, facts, part)).collect()
+    }
+
+    fn key_filters(&self) -> KeyFilters {
+        self.context.settings().key_filters
     }
 
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork {

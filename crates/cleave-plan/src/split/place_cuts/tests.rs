@@ -63,7 +63,7 @@ impl CutContext for Told {
     }
 
     fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64> {
-        let row_bytes = super::super::row_bytes(&plan.schema());
+        let row_bytes = row_bytes(&plan.schema());
         let mut rows = vec![self.result_bytes.iter().sum::<f64>() / row_bytes];
         plan.children().into_iter().for_each(|input| rows.extend(self.rows(input)));
         rows
