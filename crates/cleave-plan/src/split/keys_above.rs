@@ -71,9 +71,9 @@ impl KeysAbove {
             return None;
         }
         let operands: Vec<_> = filter.children().into_iter().cloned().collect();
-        let counts = operands.iter().map(|operand| {
-            context.distinct_count(scan, operand.downcast_ref::<Column>()?.name())
-        });
+        let counts = operands
+            .iter()
+            .map(|operand| context.distinct_count(scan, operand.downcast_ref::<Column>()?.name()));
         // Of several columns there are at least as many keys as of each.
         let distinct_count = counts.flatten().max_by(f64::total_cmp);
         let (collected, is_forced) = (Arc::default(), setting == KeyFilters::Always);
@@ -106,9 +106,9 @@ impl KeysAbove {
 
     /// Whether a filter of so many keys and bytes leaves out rows enough, and more bytes of them than it has.
     fn pays(&self, key_count: f64, false_share: f64, bytes: usize) -> bool {
-        let share = self.distinct_count.map_or(SHARE_UNKNOWN, |distinct_count| {
-            (key_count / distinct_count.max(1.0)).min(1.0)
-        });
+        let share = self
+            .distinct_count
+            .map_or(SHARE_UNKNOWN, |distinct_count| (key_count / distinct_count.max(1.0)).min(1.0));
         let passing = share + (1.0 - share) * false_share;
         passing <= PASSING_MAX && self.scan_bytes * (1.0 - passing) > bytes as f64
     }

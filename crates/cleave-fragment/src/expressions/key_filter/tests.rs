@@ -39,8 +39,8 @@ fn crossed(filter: &KeyFilterExpr) -> Arc<dyn PhysicalExpr> {
 
 fn passing(filter: &dyn PhysicalExpr, parts: Vec<ArrayRef>) -> Vec<Option<bool>> {
     let fields = parts.iter().enumerate();
-    let fields = fields
-        .map(|(place, part)| Field::new(format!("c{place}"), part.data_type().clone(), true));
+    let fields =
+        fields.map(|(place, part)| Field::new(format!("c{place}"), part.data_type().clone(), true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let batch = RecordBatch::try_new(schema, parts).unwrap();
     let passing = filter.evaluate(&batch).unwrap().into_array(batch.num_rows()).unwrap();
