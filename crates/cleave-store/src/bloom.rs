@@ -127,7 +127,7 @@ impl BloomFilter {
     pub fn expected_false_share(key_count: f64) -> f64 {
         let blocks_max = (BLOOM_BYTES_MAX / BLOCK_BYTES) as f64;
         let keys_a_block = (key_count / blocks_max).max(BLOCK_BITS as f64 / KEY_BITS as f64);
-        (1.0 - unset_by_a_key().powf(keys_a_block)).powi(WORDS as i32)
+        (1.0 - unset_by_a_key().powf(keys_a_block)).powf(WORDS as f64)
     }
 
     /// Bytes that it takes.

@@ -182,3 +182,6 @@ impl Collecting {
 fn keys_of(keys: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
     keys.iter().map(|key| key.evaluate(batch)?.into_array(batch.num_rows())).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,7 @@ proptest! {
         let numbers: ArrayRef = Arc::new(Int64Array::from(numbers));
         let texts: ArrayRef = Arc::new(StringArray::from(texts));
         let parts = vec![numbers, texts];
-        let filter = filter(&[parts.clone()]);
+        let filter = filter(std::slice::from_ref(&parts));
         let expected: Vec<Option<bool>> =
             rows.iter().map(|row| (row.0.is_some() && row.1.is_some()).then_some(true)).collect();
         prop_assert_eq!(passing(&filter, parts.clone()), expected.clone());
