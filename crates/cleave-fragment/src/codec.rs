@@ -47,6 +47,7 @@ use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
 use crate::functions::{delimiter, string_agg};
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
+use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 use crate::operators::write_run_exec::WriteRunExec;
@@ -78,8 +79,9 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 16] = [
+const DEVICE_OPERATORS: [&str; 17] = [
     "TableScanExec",
+    "FetchColumnsExec",
     "MergeRunsExec",
     "WriteRunExec",
     "DenseAggregateExec",
@@ -511,7 +513,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. Its input, if it has one, is the engine's to carry.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5")]
     operator: Option<OperatorNode>,
 }
 
@@ -525,6 +527,27 @@ enum OperatorNode {
     WriteRun(WriteRunNode),
     #[prost(message, tag = "4")]
     DenseAggregate(DenseAggregateNode),
+    #[prost(message, tag = "5")]
+    FetchColumns(Box<FetchColumnsNode>),
+}
+
+/// Wire form of a [`FetchColumnsExec`].
+#[derive(Clone, PartialEq, Message)]
+struct FetchColumnsNode {
+    #[prost(string, tag = "1")]
+    table: String,
+    #[prost(uint32, tag = "2")]
+    input: u32,
+    #[prost(uint32, repeated, tag = "3")]
+    columns: Vec<u32>,
+    #[prost(message, optional, tag = "4")]
+    columns_schema: Option<protobuf::Schema>,
+    #[prost(uint32, tag = "5")]
+    reference: u32,
+    #[prost(message, optional, tag = "6")]
+    schema: Option<protobuf::Schema>,
+    #[prost(uint32, repeated, tag = "7")]
+    places: Vec<u32>,
 }
 
 /// Wire form of a [`DenseAggregateExec`], of which all is said by its input.
@@ -570,6 +593,8 @@ struct ScanNode {
     input: u32,
     #[prost(uint64, optional, tag = "9")]
     fetch: Option<u64>,
+    #[prost(bool, tag = "10")]
+    refers: bool,
 }
 
 /// Encodes and decodes the nodes that are not the engine's own.
@@ -636,6 +661,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             }
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
+            Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
             None => return Err(DataFusionError::Plan("an operator without a kind".into())),
         };
         let output = decode_projection("output", node.output_columns, node.output_schema.as_ref())?;
@@ -656,6 +682,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             predicate,
             input: node.input,
             fetch,
+            refers: node.refers,
         };
         Ok(Arc::new(TableScanExec::new(scan, 1)))
     }
@@ -676,6 +703,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })
         } else if node.is::<DenseAggregateExec>() {
             OperatorNode::DenseAggregate(DenseAggregateNode {})
+        } else if let Some(exec) = node.downcast_ref::<FetchColumnsExec>() {
+            OperatorNode::FetchColumns(Box::new(encode_fetch_columns(exec.fetched())?))
         } else {
             return Err(DataFusionError::Plan(format!("{} does not run on a device", node.name())));
         };
@@ -705,6 +734,7 @@ impl FragmentCodec {
             predicate,
             input: scan.input,
             fetch: scan.fetch.map(|fetch| fetch as u64),
+            refers: scan.refers,
         })
     }
 }
@@ -726,6 +756,40 @@ fn decode_dense_aggregate(inputs: &[Arc<dyn ExecutionPlan>]) -> Result<Arc<dyn E
     let dense = if let [input] = inputs { DenseAggregateExec::over(input) } else { None };
     let message = "fragment refused: a dense aggregate over what it cannot help";
     Ok(Arc::new(dense.ok_or_else(|| DataFusionError::Plan(message.into()))?))
+}
+
+fn encode_fetch_columns(fetched: &FetchedColumns) -> Result<FetchColumnsNode> {
+    let number = |place: &usize| {
+        u32::try_from(*place).map_err(|_| DataFusionError::Plan("a column beyond 2^32".into()))
+    };
+    Ok(FetchColumnsNode {
+        table: fetched.table.clone(),
+        input: fetched.input,
+        columns: user_columns(&fetched.columns)?,
+        columns_schema: Some(fetched.columns.schema.as_ref().try_into()?),
+        reference: number(&fetched.reference)?,
+        schema: Some(fetched.schema.as_ref().try_into()?),
+        places: fetched.places.iter().map(number).collect::<Result<_>>()?,
+    })
+}
+
+fn decode_fetch_columns(
+    node: FetchColumnsNode,
+    inputs: &[Arc<dyn ExecutionPlan>],
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let bad = |what: &str| DataFusionError::Plan(format!("columns to be fetched {what}"));
+    let [rows] = inputs else { return Err(bad("for no rows")) };
+    let schema: Schema = node.schema.as_ref().ok_or_else(|| bad("without a schema"))?.try_into()?;
+    let place = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
+    let fetched = FetchedColumns {
+        table: node.table,
+        input: node.input,
+        columns: decode_projection("fetched", node.columns, node.columns_schema.as_ref())?,
+        reference: place(node.reference),
+        schema: Arc::new(schema),
+        places: node.places.into_iter().map(place).collect(),
+    };
+    Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
 fn user_columns(projection: &Projection) -> Result<Vec<u32>> {

@@ -10,7 +10,7 @@ use std::fmt;
 
 pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
-pub use cleave_plan::split::{KeyFilters, Split};
+pub use cleave_plan::split::{KeyFilters, LateColumns, Split};
 
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
@@ -96,6 +96,8 @@ pub struct Settings {
     pub index_scan: IndexScan,
     /// `key_filters`: whether keys of joins go down as Bloom filters.
     pub key_filters: KeyFilters,
+    /// `late_columns`: when wide columns are fetched above joins.
+    pub late_columns: LateColumns,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: Stealing,
     /// `query_log`: queries are entered in the query log.
@@ -284,6 +286,24 @@ pub const LIST: &[Setting] = &[
         },
     },
     Setting {
+        name: "late_columns",
+        description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, where few \
+                      rows are left: on, or off to compare; always: wherever it can be done",
+        values: Values::Words(&["on", "off", "always"]),
+        get: |settings| match settings.late_columns {
+            LateColumns::WherePays => "on".to_owned(),
+            LateColumns::Never => "off".to_owned(),
+            LateColumns::Always => "always".to_owned(),
+        },
+        set: |settings, value| {
+            settings.late_columns = match value {
+                Value::Word(0) => LateColumns::WherePays,
+                Value::Word(1) => LateColumns::Never,
+                _ => LateColumns::Always,
+            }
+        },
+    },
+    Setting {
         name: "ndp",
         description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
                       and is no error with any of them",
@@ -410,6 +430,7 @@ impl Default for Settings {
             dense_aggregates: true,
             index_scan: IndexScan::WherePays,
             key_filters: KeyFilters::WherePays,
+            late_columns: LateColumns::WherePays,
             stealing: Stealing::WherePays,
             query_log: true,
             use_statistics: true,

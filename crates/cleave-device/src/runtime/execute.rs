@@ -17,8 +17,9 @@ use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
     FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList, MorselSource, PageSink,
-    ReadAheadPages, SpillSpace, TableScanExec, build_id, decode_fragment, fragment_task_context,
-    hand_down_filters, index_inputs, narrowed_inputs, reserve_plan, streamed_input, with_copies,
+    ReadAheadPages, RowPlaces, SpillSpace, TableScanExec, build_id, decode_fragment,
+    fragment_task_context, hand_down_filters, index_inputs, narrowed_inputs, reserve_plan,
+    streamed_input, with_copies,
 };
 use cleave_store::Snapshot;
 use datafusion_execution::TaskContext;
@@ -246,6 +247,7 @@ fn prepare(
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
         sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
         spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
+        places: RowPlaces::default(),
         read_ahead: READ_AHEAD,
         counters,
     };

@@ -34,6 +34,7 @@ fn scan() -> TableScan {
         ))),
         input: 3,
         fetch: Some(10),
+        refers: false,
     }
 }
 

@@ -112,6 +112,7 @@ async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error
     let mut session = database.session();
     session.run(TABLES).await?;
     let mut fragments = Vec::new();
+    session.set("late_columns", "always")?;
     for split in ["ndp", "h0"] {
         session.set("split", split)?;
         for query in QUERIES {
@@ -153,6 +154,7 @@ fn scan_for(wanted: Arc<dyn PhysicalExpr>) -> Result<Vec<u8>, DataFusionError> {
         predicate: Some(wanted),
         input: 0,
         fetch: None,
+        refers: false,
     };
     let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan, 1));
     encode_fragment(&plan)

@@ -23,8 +23,8 @@ use bytes::Bytes;
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::command::{DeviceErrorCause, Execute};
 use cleave_fragment::{
-    FragmentContext, IndexInput, IndexPages, MergeRunsExec, PageSink, PlacedRun, WriteRunExec,
-    build_id, encode_fragment, fragment_task_context,
+    FragmentContext, IndexInput, IndexPages, MergeRunsExec, PageSink, PlacedRun, RowPlaces,
+    WriteRunExec, build_id, encode_fragment, fragment_task_context,
 };
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::index::run::INDEX_PAGE_CLASS;
@@ -225,6 +225,7 @@ impl RunMerger {
             indexes: [(INPUT, Arc::new(input))].into(),
             sink: Some(sink),
             spill: None,
+            places: RowPlaces::default(),
             read_ahead: 1,
             counters: Arc::default(),
         };

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use cleave_fragment::{TableScanExec, streamed_input};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::utils::collect_columns;
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
@@ -36,6 +37,7 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate};
 use super::choose::{PricedSplit, Pricing, choose, price};
+use super::fetch_late::{LateColumns, fetch_late, moved};
 use super::keys_above::{KeyFilters, KeysAbove};
 use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless};
 use super::shape_of::row_bytes;
@@ -79,6 +81,25 @@ pub struct FragmentScan {
 }
 
 impl FragmentScan {
+    /// Only the columns `kept`, among which are all that filters look at, come out of it, and references.
+    fn refer(&mut self, kept: &[usize]) -> Result<()> {
+        let columns = 0..self.scan.scan().output.columns.len();
+        let map: Vec<Option<usize>> =
+            columns.map(|column| kept.iter().position(|kept| *kept == column)).collect();
+        let mut all = Vec::new();
+        for filter in self.scan.dynamic_filters() {
+            let now = moved(filter, &map)?;
+            for outer in &mut self.dynamic_filters {
+                if Arc::ptr_eq(outer, filter) {
+                    *outer = Arc::clone(&now);
+                }
+            }
+            all.push(now);
+        }
+        self.scan = self.scan.referring(kept).with_dynamic_filters(all);
+        Ok(())
+    }
+
     /// Filters over the scan's output that joins below the cut tighten.
     pub fn inner_filters(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         let is_outer = |filter: &Arc<dyn PhysicalExpr>| {
@@ -127,6 +148,10 @@ pub trait CutContext {
     /// Whether joins above cuts send filters of their keys.
     fn key_filters(&self) -> KeyFilters {
         KeyFilters::default()
+    }
+    /// When columns are fetched above the joins that only carry them.
+    fn late_columns(&self) -> LateColumns {
+        LateColumns::default()
     }
     /// What `scan` reads; its conditions and the rows that they keep are filled in from the plan.
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork;
@@ -381,7 +406,7 @@ impl Placing<'_> {
             .flat_map(|node| node.plan.dynamic_expressions_produced())
             .filter_map(|filter| filter.expression_id())
             .collect();
-        let mut scans = Vec::new();
+        let (mut scans, mut places) = (Vec::new(), Vec::new());
         for place in self.plan.subtree(number) {
             let Some(scan) = self.plan.scan(place) else { continue };
             let is_outer = |filter: &&Arc<dyn PhysicalExpr>| {
@@ -390,20 +415,35 @@ impl Placing<'_> {
             let dynamic_filters: Vec<_> =
                 scan.dynamic_filters().iter().filter(is_outer).cloned().collect();
             let filters_keep = filters_keep(scan, &dynamic_filters, self.plan.keys(), self.context);
-            let keys_above = self.keys_above(place, &dynamic_filters);
-            scans.push(FragmentScan {
-                scan: scan.clone(),
-                dynamic_filters,
-                filters_keep,
-                keys_above,
-            });
+            let (scan, keys_above) = (scan.clone(), Vec::new());
+            places.push(place);
+            scans.push(FragmentScan { scan, dynamic_filters, filters_keep, keys_above });
+        }
+        let setting = self.context.late_columns();
+        let plan = for_device(&node.plan, limits)?;
+        let rows =
+            if setting == LateColumns::Never { Vec::new() } else { self.context.rows(&plan) };
+        let columns_wanted = |input| {
+            let scan = scans.iter().find(|scan| scan.scan.scan().input == input);
+            let filters = scan.map(|scan| scan.scan.dynamic_filters()).unwrap_or_default();
+            filters.iter().flat_map(collect_columns).map(|column| column.index()).collect()
+        };
+        let (plan, referring) = fetch_late(plan, setting, &rows, &columns_wanted)?;
+        for scan in &mut scans {
+            let late = referring.iter().find(|late| late.input == scan.scan.scan().input);
+            if let Some(late) = late {
+                scan.refer(&late.kept)?;
+            }
+        }
+        for (place, scan) in places.into_iter().zip(&mut scans) {
+            scan.keys_above = self.keys_above(place, &scan.dynamic_filters);
         }
         let shares = self.plan.subtree(number).rev().find_map(|place| {
             self.plan.scan(place).map(|_| self.plan.nodes[place].shares.as_slice())
         });
         let shares = shares.unwrap_or_default();
         let mut fragment = FragmentPlan {
-            plan: for_device(&node.plan, limits)?,
+            plan,
             scans,
             partition_count: match is_whole {
                 true => 1,

@@ -13,7 +13,8 @@ use cleave_plan::cardinality::estimate_rows;
 use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
-    CutContext, CutWeight, FragmentPlan, FragmentScan, KeyFilters, ScanShare, row_bytes, type_bytes,
+    CutContext, CutWeight, FragmentPlan, FragmentScan, KeyFilters, LateColumns, ScanShare,
+    row_bytes, type_bytes,
 };
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::DataType;
@@ -166,6 +167,10 @@ impl CutContext for HostCuts {
 
     fn key_filters(&self) -> KeyFilters {
         self.context.settings().key_filters
+    }
+
+    fn late_columns(&self) -> LateColumns {
+        self.context.settings().late_columns
     }
 
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork {

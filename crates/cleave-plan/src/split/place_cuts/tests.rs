@@ -115,6 +115,7 @@ fn scan(table: &str, fetch: Option<usize>, copies: usize) -> Arc<dyn ExecutionPl
             predicate: None,
             input: 0,
             fetch,
+            refers: false,
         },
         copies,
     ))
@@ -130,7 +131,16 @@ fn joined_by(data_type: DataType, null_equality: NullEquality) -> Arc<dyn Execut
         };
         let filter = Projection { schema: Arc::new(Schema::empty()), columns: vec![] };
         let (table, predicate) = (format!("t{input}"), None);
-        let scan = TableScan { table, table_id: 1, output, filter, predicate, input, fetch: None };
+        let scan = TableScan {
+            table,
+            table_id: 1,
+            output,
+            filter,
+            predicate,
+            input,
+            fetch: None,
+            refers: false,
+        };
         Arc::new(TableScanExec::new(scan, 1)) as Arc<dyn ExecutionPlan>
     };
     let key = || Arc::new(Column::new("key", 0)) as Arc<dyn PhysicalExpr>;
