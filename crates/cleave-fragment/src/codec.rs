@@ -42,12 +42,14 @@ use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use prost::Message;
 
 use crate::broadcast::unsendable;
+use crate::expressions::key_filter::KeyFilterExpr;
 use crate::expressions::key_set::KeySetExpr;
 use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
 use crate::functions::{delimiter, string_agg};
 use crate::operators::broadcast_exec::BroadcastExec;
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
+use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 use crate::operators::write_run_exec::WriteRunExec;
@@ -79,9 +81,10 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 17] = [
+const DEVICE_OPERATORS: [&str; 18] = [
     "TableScanExec",
     "BroadcastExec",
+    "FetchColumnsExec",
     "MergeRunsExec",
     "WriteRunExec",
     "DenseAggregateExec",
@@ -494,10 +497,26 @@ pub(crate) fn has_sound_width(data_type: &DataType) -> bool {
     }
 }
 
+/// Wire form of an expression that is not the engine's own. Its operands are the engine's to carry.
+#[derive(Clone, PartialEq, Message)]
+struct ExpressionNode {
+    #[prost(oneof = "Keys", tags = "1, 2")]
+    keys: Option<Keys>,
+}
+
+/// Keys, in the form that their expression reads.
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Keys {
+    #[prost(bytes = "vec", tag = "1")]
+    Set(Vec<u8>),
+    #[prost(bytes = "vec", tag = "2")]
+    Filter(Vec<u8>),
+}
+
 /// Wire form of an operator that is not the engine's own. Its input, if it has one, is the engine's to carry.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6")]
     operator: Option<OperatorNode>,
 }
 
@@ -513,6 +532,8 @@ enum OperatorNode {
     DenseAggregate(DenseAggregateNode),
     #[prost(message, tag = "5")]
     Broadcast(BroadcastNode),
+    #[prost(message, tag = "6")]
+    FetchColumns(Box<FetchColumnsNode>),
 }
 
 /// Wire form of a [`BroadcastExec`].
@@ -522,6 +543,25 @@ struct BroadcastNode {
     input: u32,
     #[prost(message, optional, tag = "2")]
     schema: Option<protobuf::Schema>,
+}
+
+/// Wire form of a [`FetchColumnsExec`].
+#[derive(Clone, PartialEq, Message)]
+struct FetchColumnsNode {
+    #[prost(string, tag = "1")]
+    table: String,
+    #[prost(uint32, tag = "2")]
+    input: u32,
+    #[prost(uint32, repeated, tag = "3")]
+    columns: Vec<u32>,
+    #[prost(message, optional, tag = "4")]
+    columns_schema: Option<protobuf::Schema>,
+    #[prost(uint32, tag = "5")]
+    reference: u32,
+    #[prost(message, optional, tag = "6")]
+    schema: Option<protobuf::Schema>,
+    #[prost(uint32, repeated, tag = "7")]
+    places: Vec<u32>,
 }
 
 /// Wire form of a [`DenseAggregateExec`], of which all is said by its input.
@@ -567,12 +607,14 @@ struct ScanNode {
     input: u32,
     #[prost(uint64, optional, tag = "9")]
     fetch: Option<u64>,
+    #[prost(bool, tag = "10")]
+    refers: bool,
 }
 
 /// Encodes and decodes the nodes that are not the engine's own.
 #[derive(Debug, Default)]
 struct FragmentCodec {
-    /// What decoded sets of keys are charged to, for as long as any of them is there.
+    /// What decoded sets and filters of keys are charged to, for as long as any of them is there.
     memory: Option<Arc<MemoryReservation>>,
 }
 
@@ -591,7 +633,13 @@ impl PhysicalExtensionCodec for FragmentCodec {
         inputs: &[Arc<dyn PhysicalExpr>],
         _context: &PhysicalExprDecodeCtx<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        KeySetExpr::decode(bytes, inputs, self.memory.as_ref())
+        let node = ExpressionNode::decode(bytes)
+            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        match node.keys {
+            Some(Keys::Set(keys)) => KeySetExpr::decode(&keys, inputs, self.memory.as_ref()),
+            Some(Keys::Filter(bits)) => KeyFilterExpr::decode(&bits, inputs, self.memory.as_ref()),
+            None => Err(DataFusionError::Plan("an expression without a kind".into())),
+        }
     }
 
     fn try_encode_expr(
@@ -600,13 +648,15 @@ impl PhysicalExtensionCodec for FragmentCodec {
         bytes: &mut Vec<u8>,
         _context: &PhysicalExprEncodeCtx<'_>,
     ) -> Result<()> {
-        match node.downcast_ref::<KeySetExpr>() {
-            Some(set) => {
-                set.encode(bytes);
-                Ok(())
-            }
-            None => Err(DataFusionError::Plan(format!("{node} does not cross a link"))),
-        }
+        let keys = if let Some(set) = node.downcast_ref::<KeySetExpr>() {
+            Keys::Set(set.encode())
+        } else if let Some(filter) = node.downcast_ref::<KeyFilterExpr>() {
+            Keys::Filter(filter.encode())
+        } else {
+            return Err(DataFusionError::Plan(format!("{node} does not cross a link")));
+        };
+        bytes.extend(ExpressionNode { keys: Some(keys) }.encode_to_vec());
+        Ok(())
     }
 
     fn try_decode(
@@ -626,6 +676,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
+            Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
             None => return Err(DataFusionError::Plan("an operator without a kind".into())),
         };
         let output = decode_projection("output", node.output_columns, node.output_schema.as_ref())?;
@@ -646,6 +697,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             predicate,
             input: node.input,
             fetch,
+            refers: node.refers,
         };
         Ok(Arc::new(TableScanExec::new(scan, 1)))
     }
@@ -669,6 +721,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::Broadcast(BroadcastNode { input: exec.input(), schema })
         } else if node.is::<DenseAggregateExec>() {
             OperatorNode::DenseAggregate(DenseAggregateNode {})
+        } else if let Some(exec) = node.downcast_ref::<FetchColumnsExec>() {
+            OperatorNode::FetchColumns(Box::new(encode_fetch_columns(exec.fetched())?))
         } else {
             return Err(DataFusionError::Plan(format!("{} does not run on a device", node.name())));
         };
@@ -698,6 +752,7 @@ impl FragmentCodec {
             predicate,
             input: scan.input,
             fetch: scan.fetch.map(|fetch| fetch as u64),
+            refers: scan.refers,
         })
     }
 }
@@ -732,6 +787,40 @@ fn decode_dense_aggregate(inputs: &[Arc<dyn ExecutionPlan>]) -> Result<Arc<dyn E
     let dense = if let [input] = inputs { DenseAggregateExec::over(input) } else { None };
     let message = "fragment refused: a dense aggregate over what it cannot help";
     Ok(Arc::new(dense.ok_or_else(|| DataFusionError::Plan(message.into()))?))
+}
+
+fn encode_fetch_columns(fetched: &FetchedColumns) -> Result<FetchColumnsNode> {
+    let number = |place: &usize| {
+        u32::try_from(*place).map_err(|_| DataFusionError::Plan("a column beyond 2^32".into()))
+    };
+    Ok(FetchColumnsNode {
+        table: fetched.table.clone(),
+        input: fetched.input,
+        columns: user_columns(&fetched.columns)?,
+        columns_schema: Some(fetched.columns.schema.as_ref().try_into()?),
+        reference: number(&fetched.reference)?,
+        schema: Some(fetched.schema.as_ref().try_into()?),
+        places: fetched.places.iter().map(number).collect::<Result<_>>()?,
+    })
+}
+
+fn decode_fetch_columns(
+    node: FetchColumnsNode,
+    inputs: &[Arc<dyn ExecutionPlan>],
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let bad = |what: &str| DataFusionError::Plan(format!("columns to be fetched {what}"));
+    let [rows] = inputs else { return Err(bad("for no rows")) };
+    let schema: Schema = node.schema.as_ref().ok_or_else(|| bad("without a schema"))?.try_into()?;
+    let place = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
+    let fetched = FetchedColumns {
+        table: node.table,
+        input: node.input,
+        columns: decode_projection("fetched", node.columns, node.columns_schema.as_ref())?,
+        reference: place(node.reference),
+        schema: Arc::new(schema),
+        places: node.places.into_iter().map(place).collect(),
+    };
+    Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
 fn user_columns(projection: &Projection) -> Result<Vec<u32>> {

@@ -58,6 +58,7 @@ pub fn encode_filter(
         filter: scan.output.clone(),
         predicate: Some(conjunction(filters)),
         fetch: None,
+        refers: false,
         ..scan.clone()
     };
     encode_fragment(&(Arc::new(TableScanExec::new(carrier, 1)) as Arc<dyn ExecutionPlan>))

@@ -28,6 +28,7 @@ use crate::morsel::{Morsel, MorselSource};
 use crate::narrowing::{NarrowedInput, Narrowing};
 use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
+use crate::row_places::RowPlaces;
 use crate::spill_space::SpillSpace;
 
 /// All that a fragment's leaves ask for at run time.
@@ -50,6 +51,8 @@ pub struct FragmentContext {
     pub spill: Option<Arc<dyn SpillSpace>>,
     /// Morsels that a scan may read ahead of the one it decodes: 1 where reading does not wait.
     pub read_ahead: usize,
+    /// Pages on which rows are referred to.
+    pub places: RowPlaces,
     /// What the run has read so far.
     pub counters: Arc<FragmentCounters>,
 }
@@ -164,7 +167,7 @@ pub fn narrowed_inputs<'a>(
 }
 
 /// Most keys of a join's build side that go down to the probe side's scan as a list.
-const KEY_LIST_COUNT_MAX: usize = 100_000;
+pub const KEY_LIST_COUNT_MAX: usize = 100_000;
 /// Most bytes of such a list.
 const KEY_LIST_BYTES_MAX: usize = 1 << 20;
 
@@ -246,6 +249,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         sink: None,
         spill: None,
         read_ahead: 1,
+        places: RowPlaces::default(),
         counters: Arc::default(),
     });
     fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[])

@@ -341,6 +341,13 @@ impl PageSource for ReadAheadPages {
         }
     }
 
+    fn read_scattered(
+        &self,
+        reads: Vec<PageRead>,
+    ) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        self.source.read_scattered(reads)
+    }
+
     fn read_overflow(
         &self,
         segment: SegmentRef,

@@ -13,7 +13,7 @@ use std::fmt;
 use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
 pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
-pub use cleave_plan::split::Split;
+pub use cleave_plan::split::{KeyFilters, LateColumns, Split};
 
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
@@ -114,6 +114,10 @@ pub struct Settings {
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: IndexScan,
+    /// `key_filters`: whether keys of joins go down as Bloom filters.
+    pub key_filters: KeyFilters,
+    /// `late_columns`: when wide columns are fetched above joins.
+    pub late_columns: LateColumns,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: Stealing,
     /// `query_log`: queries are entered in the query log.
@@ -312,6 +316,42 @@ pub const LIST: &[Setting] = &[
         },
     },
     Setting {
+        name: "key_filters",
+        description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom filters \
+                      where that pays: on, or off to compare; always: also where it does not",
+        values: Values::Words(&["on", "off", "always"]),
+        get: |settings| match settings.key_filters {
+            KeyFilters::WherePays => "on".to_owned(),
+            KeyFilters::Never => "off".to_owned(),
+            KeyFilters::Always => "always".to_owned(),
+        },
+        set: |settings, value| {
+            settings.key_filters = match value {
+                Value::Word(0) => KeyFilters::WherePays,
+                Value::Word(1) => KeyFilters::Never,
+                _ => KeyFilters::Always,
+            }
+        },
+    },
+    Setting {
+        name: "late_columns",
+        description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, where few \
+                      rows are left: on, or off to compare; always: wherever it can be done",
+        values: Values::Words(&["on", "off", "always"]),
+        get: |settings| match settings.late_columns {
+            LateColumns::WherePays => "on".to_owned(),
+            LateColumns::Never => "off".to_owned(),
+            LateColumns::Always => "always".to_owned(),
+        },
+        set: |settings, value| {
+            settings.late_columns = match value {
+                Value::Word(0) => LateColumns::WherePays,
+                Value::Word(1) => LateColumns::Never,
+                _ => LateColumns::Always,
+            }
+        },
+    },
+    Setting {
         name: "ndp",
         description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
                       and is no error with any of them",
@@ -448,6 +488,8 @@ impl Default for Settings {
             default_tablets: 0,
             dense_aggregates: true,
             index_scan: IndexScan::WherePays,
+            key_filters: KeyFilters::WherePays,
+            late_columns: LateColumns::WherePays,
             stealing: Stealing::WherePays,
             query_log: true,
             use_statistics: true,

@@ -224,6 +224,8 @@ impl Workload {
         choose("threads", &["1", "2"]);
         choose("index_scan", &["on", "always", "off"]);
         choose("stealing", &["on", "always", "off"]);
+        choose("key_filters", &["on", "always", "off"]);
+        choose("late_columns", &["on", "always", "off"]);
         Step { settings, sql: query.sql(), kind: Kind::Query(query) }
     }
 

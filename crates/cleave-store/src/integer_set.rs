@@ -8,6 +8,7 @@
 //! keys close together   bit (value − first) of a bitmap; one word of zeros behind it takes all that is beyond
 //! keys wide apart       bit hash(value) of a small bitmap: mostly no ─▶ out
 //!                                                          mostly yes ─▶ open addressing in a table of keys
+//! keys not known        a Bloom filter of them: what is not among them may pass
 //! ```
 //!
 //! Invariants: distances are modulo 2^64, so that one comparison sees both ends of the set, and a value below the least
@@ -19,9 +20,12 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::{BooleanBuffer, Buffer};
+
+use crate::bloom::{BloomFilter, hash_integer};
 
 /// Bits of a bitmap for each key, at most.
 const BITS_PER_KEY_MAX: u64 = 512;
@@ -57,6 +61,8 @@ enum Members {
         slots: Vec<i64>,
         slot_shift: u32,
     },
+    /// Whatever passes; the first key is 0, so that places are the integers themselves.
+    Likely(Arc<BloomFilter>),
 }
 
 /// How much a set takes, known from its ends and the number of its keys.
@@ -122,6 +128,12 @@ impl IntegerSet {
         Self { first, span, members: Members::Bitmap(words) }
     }
 
+    /// The integers that pass `filter`, by [`hash_integer`]: those that it was made of, and some others.
+    #[must_use]
+    pub fn likely(filter: Arc<BloomFilter>) -> Self {
+        Self { first: 0, span: u64::MAX, members: Members::Likely(filter) }
+    }
+
     /// The keys of a bitmap, ascending; None: it is none.
     #[must_use]
     pub fn keys(&self) -> Option<Vec<i64>> {
@@ -171,6 +183,9 @@ impl IntegerSet {
 
     /// Whether any key may lie from `low` to `high`.
     pub(crate) fn may_meet(&self, low: i64, high: i64) -> bool {
+        if matches!(self.members, Members::Likely(_)) {
+            return true;
+        }
         let last = self.first.wrapping_add_unsigned(self.span);
         if low > last || high < self.first {
             return false;
@@ -202,6 +217,14 @@ impl IntegerSet {
                 let mut flags = [0_u8; 64];
                 for (flag, number) in flags.iter_mut().zip(numbers) {
                     *flag = bit_of(words, place(*number), beyond);
+                }
+                word_of(&flags) & kept
+            }
+            Members::Likely(filter) => {
+                let mut flags = [0_u8; 64];
+                for (flag, number) in flags.iter_mut().zip(numbers) {
+                    let key = place(*number).cast_signed();
+                    *flag = u8::from(filter.may_have(hash_integer(key)));
                 }
                 word_of(&flags) & kept
             }
@@ -250,6 +273,7 @@ impl IntegerSet {
     fn holds(&self, place: u64) -> bool {
         match &self.members {
             Members::Bitmap(words) => bit_of(words, place, usize::MAX) == 1,
+            Members::Likely(filter) => filter.may_have(hash_integer(place.cast_signed())),
             Members::Hashed { slots, slot_shift, .. } => {
                 let key = self.first.wrapping_add_unsigned(place);
                 let start = usize::try_from(hash(place) >> slot_shift).unwrap_or(0);

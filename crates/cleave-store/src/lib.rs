@@ -9,7 +9,8 @@
 //! 4. [`page_source`]: [`PageSource`], how a reader gets column chunks of pages without knowing where it runs;
 //!    [`MediaPages`] is the one over local media.
 //! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches; [`integer_set`]:
-//!    [`IntegerSet`], which columns of integers are looked up in as they are stored.
+//!    [`IntegerSet`], which columns of integers are looked up in as they are stored, and [`BloomFilter`], for more keys than a
+//!    set should have and for keys of other types.
 //! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their values;
 //!    [`placement`] looks up in it.
 //! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
@@ -24,6 +25,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("pages hold little-endian Arrow buffers that are read in place");
 
+pub mod bloom;
 pub mod decode;
 mod error;
 pub mod ids;
@@ -33,6 +35,7 @@ pub mod page_source;
 pub mod proto;
 pub mod schema;
 
+pub use bloom::BloomFilter;
 pub use decode::{OpenColumn, Pick, Projection, decode_batch, decode_rows};
 pub use error::{Corruption, StoreError};
 pub use ids::{RecId, SegmentId, TabletId};

@@ -99,6 +99,14 @@ pub trait PageSource: Send + Sync + Debug {
     /// The future of a source over media does its work synchronously when polled first.
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>>;
 
+    /// The same of pages that nobody expects in their order: a source that reads ahead draws no conclusions from them.
+    fn read_scattered(
+        &self,
+        reads: Vec<PageRead>,
+    ) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        self.read(reads)
+    }
+
     /// Payloads of overflow pages of one segment, verified, in the order of `pages`.
     fn read_overflow(
         &self,

@@ -17,9 +17,9 @@ use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
     BroadcastExec, FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList,
-    MorselSource, PageSink, ReadAheadPages, SpillSpace, TableScanExec, broadcast_inputs, build_id,
-    decode_fragment, fragment_task_context, hand_down_filters, index_inputs, narrowed_inputs,
-    reserve_plan, streamed_input, with_copies,
+    MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec, broadcast_inputs,
+    build_id, decode_fragment, fragment_task_context, hand_down_filters, index_inputs,
+    narrowed_inputs, reserve_plan, streamed_input, with_copies,
 };
 use cleave_store::Snapshot;
 use datafusion_execution::TaskContext;
@@ -250,6 +250,7 @@ fn prepare(
         broadcasts,
         sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
         spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
+        places: RowPlaces::default(),
         read_ahead: READ_AHEAD,
         counters,
     };

@@ -518,6 +518,7 @@ pub(crate) fn scan_with(
         predicate,
         input,
         fetch: None,
+        refers: false,
     };
     Arc::new(TableScanExec::new(scan, partitions))
 }

@@ -11,6 +11,7 @@ use datafusion_physical_plan::filter::FilterExec;
 use datafusion_physical_plan::limit::GlobalLimitExec;
 
 use super::*;
+use crate::expressions::key_filter::KeyFilterExpr;
 use crate::expressions::key_set::compact_keys;
 use crate::fragment::{FragmentContext, fragment_task_context, unread_task_context};
 
@@ -33,6 +34,7 @@ fn scan() -> TableScan {
         ))),
         input: 3,
         fetch: Some(10),
+        refers: false,
     }
 }
 
@@ -342,6 +344,28 @@ fn a_plan_is_charged_to_its_run_with_its_keys() {
         &task_of(0),
     )
     .unwrap();
+}
+
+#[test]
+fn a_filter_of_keys_crosses_and_is_charged_to_its_run() {
+    let hashes: Vec<u64> = (0..100_000).map(cleave_store::bloom::hash_integer).collect();
+    let filter = cleave_store::BloomFilter::of(&hashes);
+    let filter_bytes = filter.bytes();
+    let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("year", 0));
+    let predicate = Some(Arc::new(KeyFilterExpr::new(vec![column], filter)) as _);
+    let plan: Arc<dyn ExecutionPlan> =
+        Arc::new(TableScanExec::new(TableScan { predicate, ..scan() }, 1));
+    let bytes = encode_fragment(&plan).unwrap();
+    assert!((filter_bytes..filter_bytes + 1000).contains(&bytes.len()), "{}", bytes.len());
+    let task = task_of(1 << 20);
+    let back = decode_fragment(&bytes, &task).unwrap();
+    assert_eq!(shown(&plan), shown(&back));
+    assert!(shown(&back).contains("(year@0) IN (filter of about "), "{}", shown(&back));
+    assert_eq!(task.memory_pool().reserved(), filter_bytes);
+    drop(back);
+    assert_eq!(task.memory_pool().reserved(), 0);
+    let error = decode_fragment(&bytes, &task_of(filter_bytes / 2)).unwrap_err();
+    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
 }
 
 #[test]

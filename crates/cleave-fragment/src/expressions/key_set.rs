@@ -25,7 +25,7 @@ use prost::Message;
 
 pub(crate) mod compact;
 
-pub use compact::{compact_keys, key_count};
+pub use compact::{compact_keys, key_count, lists_keys};
 
 /// Most keys of one set that are decoded; a host sends a tenth of them.
 const KEY_COUNT_MAX: usize = 1 << 20;
@@ -65,13 +65,13 @@ impl KeySetExpr {
     }
 
     /// The keys as bytes.
-    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let gaps = self.set.keys.windows(2).filter_map(|pair| match pair {
             [one, next] => Some(next.abs_diff(*one)),
             _ => None,
         });
         let first = self.set.keys.first().copied().unwrap_or_default();
-        bytes.extend(KeySetNode { first, gaps: gaps.collect() }.encode_to_vec());
+        KeySetNode { first, gaps: gaps.collect() }.encode_to_vec()
     }
 
     /// Reads what [`KeySetExpr::encode`] wrote, over `inputs`; the keys are charged to `memory`.

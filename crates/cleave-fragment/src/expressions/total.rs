@@ -13,6 +13,7 @@ use datafusion_physical_expr::expressions::{
 };
 use datafusion_physical_plan::joins::HashTableLookupExpr;
 
+use super::key_filter::KeyFilterExpr;
 use super::key_set::KeySetExpr;
 
 /// Whether `expr`, over rows of `schema`, has a value (or NULL) for all of them, whatever their columns hold. What is
@@ -43,6 +44,7 @@ fn part_cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
         || expr.is::<LikeExpr>()
         || expr.is::<CaseExpr>()
         || expr.is::<KeySetExpr>()
+        || expr.is::<KeyFilterExpr>()
         || expr.is::<DynamicFilterPhysicalExpr>()
         || expr.is::<HashTableLookupExpr>()
 }

@@ -26,6 +26,7 @@ fn scan(table: &str) -> Arc<dyn ExecutionPlan> {
         predicate: None,
         input: 0,
         fetch: None,
+        refers: false,
     };
     Arc::new(TableScanExec::new(scan, 1))
 }

@@ -34,6 +34,7 @@ fn scan(predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
         predicate,
         input: 3,
         fetch: None,
+        refers: false,
     }
 }
 

@@ -1,7 +1,9 @@
 //! The location-free operators: execution plans that run unchanged on either side of a link.
 
 pub mod broadcast_exec;
+pub mod collect_keys_exec;
 pub mod dense_aggregate_exec;
+pub mod fetch_columns_exec;
 pub mod grace_exec;
 pub mod merge_runs_exec;
 pub mod placed_run;

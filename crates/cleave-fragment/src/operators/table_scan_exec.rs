@@ -37,6 +37,7 @@ use datafusion_physical_plan::{
 use crate::fragment::FragmentContext;
 use crate::morsel::Passes;
 use crate::operators::dense_aggregate_exec::SharedGroups;
+use crate::row_places::reference_field;
 
 mod condition;
 mod conditions;
@@ -63,6 +64,20 @@ pub struct TableScan {
     pub input: u32,
     /// Stop after this many rows a copy.
     pub fetch: Option<usize>,
+    /// References to the rows come out behind the output's columns.
+    pub refers: bool,
+}
+
+impl TableScan {
+    /// What comes out.
+    pub fn schema(&self) -> SchemaRef {
+        if !self.refers {
+            return Arc::clone(&self.output.schema);
+        }
+        let fields = self.output.schema.fields().iter().cloned();
+        let fields = fields.chain([Arc::new(reference_field())]);
+        Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>()))
+    }
 }
 
 /// Scans the morsels of one input; see the [module](self).
@@ -83,13 +98,13 @@ impl TableScanExec {
     /// A scan with `copies` partitions that share its morsel input.
     pub fn new(scan: TableScan, copies: usize) -> Self {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&scan.output.schema)),
+            EquivalenceProperties::new(scan.schema()),
             Partitioning::UnknownPartitioning(copies),
             EmissionType::Incremental,
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
-        let statistics = Statistics::new_unknown(&scan.output.schema);
+        let statistics = Statistics::new_unknown(&scan.schema());
         Self {
             scan: Arc::new(scan),
             filters_above: Arc::default(),
@@ -139,6 +154,22 @@ impl TableScanExec {
         scan
     }
 
+    /// The same scan, of whose columns these come out, and references to the rows behind them; with no dynamic filters.
+    pub fn referring(&self, kept: &[usize]) -> Self {
+        let output = &self.scan.output;
+        let column = |place: &usize| {
+            let field = output.schema.fields().get(*place)?;
+            Some((Arc::clone(field), *output.columns.get(*place)?))
+        };
+        let (fields, columns): (Vec<_>, Vec<_>) = kept.iter().filter_map(column).unzip();
+        let output = Projection { schema: Arc::new(Schema::new(fields)), columns };
+        let scan = TableScan { output, refers: true, ..TableScan::clone(&self.scan) };
+        let mut statistics = Statistics::new_unknown(&scan.schema());
+        statistics.num_rows = self.statistics.num_rows;
+        let copies = self.properties.output_partitioning().partition_count();
+        Self::new(scan, copies).with_statistics(statistics)
+    }
+
     /// The same scan with `filters`, over its output's columns, added to its predicate.
     pub fn tightened(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Self> {
         let mut scan = TableScan::clone(&self.scan);
@@ -182,7 +213,7 @@ impl DisplayAs for TableScanExec {
         match kind {
             DisplayFormatType::TreeRender => write!(f, "{}", scan.table)?,
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "TableScanExec: {} [{}]", scan.table, names(&scan.output.schema))?;
+                write!(f, "TableScanExec: {} [{}]", scan.table, names(&scan.schema()))?;
             }
         }
         if let Some(predicate) = &scan.predicate {
@@ -259,7 +290,7 @@ impl ExecutionPlan for TableScanExec {
             input,
             pass,
         );
-        let schema = Arc::clone(&self.scan.output.schema);
+        let schema = self.scan.schema();
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, stream))))
     }
 
@@ -275,7 +306,7 @@ impl ExecutionPlan for TableScanExec {
         match args.partition() {
             None => Ok(Arc::clone(&self.statistics)),
             // Which copy takes which morsel is decided while the query runs.
-            Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.scan.output.schema))),
+            Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.scan.schema()))),
         }
     }
 

@@ -4,8 +4,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_device::{Runtime, RuntimeOptions};
+use cleave_fragment::expressions::key_filter::KeyFilterExpr;
 use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::link::DeviceService;
 use cleave_fragment::operators::table_scan_exec::TableScan;
@@ -15,10 +16,11 @@ use cleave_fragment::{
 };
 use cleave_host::{Database, Error, OpenOptions, Outcome};
 use cleave_media::{Memory, random_bytes};
-use cleave_store::{ColumnRef, Projection, SegmentId, SegmentRef};
+use cleave_store::{BloomFilter, ColumnRef, Projection, SegmentId, SegmentRef};
 use datafusion_common::DataFusionError;
 use datafusion_common::cast::as_string_array;
 use datafusion_execution::TaskContext;
+use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{Column, in_list, lit};
 use datafusion_physical_plan::{ExecutionPlan, displayable};
 
@@ -112,6 +114,7 @@ async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error
     let mut session = database.session();
     session.run(TABLES).await?;
     let mut fragments = Vec::new();
+    session.set("late_columns", "always")?;
     for split in ["ndp", "h0", "h1"] {
         session.set("split", split)?;
         for query in QUERIES {
@@ -126,27 +129,34 @@ async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error
             }
         }
     }
-    fragments.push(scan_for_keys()?);
+    let id: Arc<dyn PhysicalExpr> = Arc::new(Column::new("id", 0));
+    let keys = (0..40).map(|key: i32| lit(key * key)).collect();
+    let wanted = in_list(Arc::clone(&id), keys, &false, &id_column())?;
+    fragments.push(scan_for(compact_keys(wanted)?)?);
+    let likely = KeyFilterExpr::new(vec![id], BloomFilter::of(&[1, 1 << 40]));
+    fragments.push(scan_for(Arc::new(likely))?);
     fragments.push(merge_of_runs()?);
     fragments.sort();
     fragments.dedup();
     Ok(fragments)
 }
 
+fn id_column() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]))
+}
+
 /// A scan for the rows that a join wants, as its build side sends it down.
-fn scan_for_keys() -> Result<Vec<u8>, DataFusionError> {
-    let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]));
-    let keys = (0..40).map(|key: i32| lit(key * key)).collect();
-    let wanted = in_list(Arc::new(Column::new("id", 0)), keys, &false, &schema)?;
-    let columns = Projection { schema, columns: vec![ColumnRef::User(1)] };
+fn scan_for(wanted: Arc<dyn PhysicalExpr>) -> Result<Vec<u8>, DataFusionError> {
+    let columns = Projection { schema: id_column(), columns: vec![ColumnRef::User(1)] };
     let scan = TableScan {
         table: "title".into(),
         table_id: 1,
         output: columns.clone(),
         filter: columns,
-        predicate: Some(compact_keys(wanted)?),
+        predicate: Some(wanted),
         input: 0,
         fetch: None,
+        refers: false,
     };
     let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan, 1));
     encode_fragment(&plan)

@@ -44,6 +44,8 @@ pub struct FragmentFigures {
     pub rows: u64,
     /// What the host saw of it; what the device did is in its report.
     pub timeline: HostTimeline,
+    /// Bloom filters of keys that went down with it, and their bytes.
+    pub key_filters: (usize, usize),
     /// Filters that the device took while it ran.
     pub filters_fed: u64,
     /// Morsels of the device's that the host took, and of how many.

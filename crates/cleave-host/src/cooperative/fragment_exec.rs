@@ -66,6 +66,9 @@ use crate::error::Error;
 use crate::settings::Stealing;
 use crate::statement::select::{StatementContext, StatementInput};
 
+/// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about an eighth.
+const KEY_FILTER_SHARE: u64 = 64;
+
 /// Runs a fragment on its devices; see the [module](self).
 #[derive(Clone)]
 pub struct FragmentExec {
@@ -190,9 +193,11 @@ impl FragmentExec {
         };
         let mut run = run.lock().await;
         if matches!(*run, Run::Waiting) {
+            let bytes_max = self.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
+            let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
             let prepare = || async {
                 let rows = self.rows_to_send(pass, task).await?;
-                PreparedFragment::new(&self.fragment, rows).map(Arc::new)
+                PreparedFragment::new(&self.fragment, rows, bytes_max).map(Arc::new)
             };
             let prepared = pass.prepared.get_or_try_init(prepare).await?;
             *run = self.start(prepared, part, place, task).await?;
@@ -334,6 +339,7 @@ impl FragmentExec {
                 .then(|| (prepared.rows.row_count(), prepared.rows.byte_count)),
             rows: 0,
             timeline: HostTimeline::default(),
+            key_filters: prepared.key_filters,
             filters_fed: 0,
             stolen: (0, 0),
             stolen_rows: 0,

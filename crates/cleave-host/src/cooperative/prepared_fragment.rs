@@ -1,7 +1,8 @@
 //! A fragment with what the operators above it have learnt by now, ready to be sent, or to run here.
 //!
 //! A hash join above a fragment has read its build side when the fragment's first row is asked for: the keys that it wants
-//! become part of the scans' predicates, and rule out pages once more. The same operators run on either side; on the host
+//! become part of the scans' predicates, and rule out pages once more; those that are too many, or no integers, as Bloom filters
+//! ([`KeysAbove`](cleave_plan::split::KeysAbove)). The same operators run on either side; on the host
 //! they read pages through the link and the buffer pool.
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
-use cleave_fragment::expressions::key_set::{compact_keys, key_count};
+use cleave_fragment::expressions::key_set::{compact_keys, key_count, lists_keys};
 use cleave_fragment::fragment::with_copies;
 use cleave_fragment::{FragmentContext, TableScanExec, encode_fragment, hand_down_filters};
 use cleave_plan::split::revisit::ScanFacts;
@@ -37,6 +38,8 @@ pub(super) struct PreparedFragment {
     pub(super) bytes: Bytes,
     /// By morsel input, its scans that ask for more than was planned.
     pub(super) tightened: BTreeMap<u32, TableScanExec>,
+    /// Bloom filters of keys that go down with it, and their bytes.
+    pub(super) key_filters: (usize, usize),
     may_run_as_copies: bool,
     /// By scan, and by filter of the operators above: the keys that it lets through, where that is known.
     keys: Vec<Vec<Option<usize>>>,
@@ -47,8 +50,13 @@ pub(super) struct PreparedFragment {
 }
 
 impl PreparedFragment {
-    /// `fragment` with what the operators above have learnt by now, and with `rows`.
-    pub(super) fn new(fragment: &FragmentPlan, rows: Arc<SentRows>) -> Result<Self> {
+    /// `fragment` with what the operators above have learnt by now, and with `rows`; a filter of keys takes at most
+    /// `filter_bytes_max`.
+    pub(super) fn new(
+        fragment: &FragmentPlan,
+        rows: Arc<SentRows>,
+        filter_bytes_max: usize,
+    ) -> Result<Self> {
         // Read first: what changes from now on is sent after it.
         let open = fragment.scans.iter().filter_map(OpenFilters::of).collect();
         let planned = Self {
@@ -56,6 +64,7 @@ impl PreparedFragment {
             plan: reset_plan_states(Arc::clone(&fragment.plan))?,
             bytes: encode_fragment(&fragment.plan)?.into(),
             tightened: BTreeMap::new(),
+            key_filters: (0, 0),
             may_run_as_copies: fragment.may_run_as_copies,
             keys: Vec::new(),
             open,
@@ -63,12 +72,21 @@ impl PreparedFragment {
         };
         let mut all_keys = Vec::with_capacity(fragment.scans.len());
         let mut tightened = BTreeMap::new();
-        for FragmentScan { scan, dynamic_filters, .. } in &fragment.scans {
+        let mut key_filters = (0, 0);
+        for FragmentScan { scan, dynamic_filters, keys_above, .. } in &fragment.scans {
             let mut filters = Vec::new();
-            let mut keys = Vec::with_capacity(dynamic_filters.len());
+            let mut counts = Vec::with_capacity(dynamic_filters.len());
             for filter in dynamic_filters {
+                let keys = keys_above.iter().find(|keys| keys.are_of(filter));
                 let filter = compact_keys(snapshot_physical_expr(Arc::clone(filter))?)?;
-                keys.push(key_count(&filter));
+                counts.push(key_count(&filter));
+                if let Some(keys) = keys
+                    && !lists_keys(&filter, keys.part_count())
+                    && let Some(keys) = keys.filter(filter_bytes_max)
+                {
+                    key_filters = (key_filters.0 + 1, key_filters.1 + keys.bytes());
+                    filters.push(Arc::new(keys) as Arc<dyn PhysicalExpr>);
+                }
                 if !is_true(&filter) {
                     filters.push(filter);
                 }
@@ -77,7 +95,7 @@ impl PreparedFragment {
                 let scan = scan.with_copies(1).tightened(&filters)?;
                 tightened.insert(scan.scan().input, scan);
             }
-            all_keys.push(keys);
+            all_keys.push(counts);
         }
         let planned = Self { keys: all_keys, ..planned };
         if tightened.is_empty() {
@@ -98,7 +116,7 @@ impl PreparedFragment {
         // A filter without a wire form stays behind: losing one changes no rows (rule 4).
         match encode_fragment(&plan) {
             Ok(bytes) if bytes.len() <= FRAGMENT_BYTES_MAX => {
-                Ok(Self { plan, bytes: bytes.into(), tightened, ..planned })
+                Ok(Self { plan, bytes: bytes.into(), tightened, key_filters, ..planned })
             }
             _ => Ok(planned),
         }

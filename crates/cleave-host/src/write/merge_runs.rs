@@ -23,8 +23,8 @@ use bytes::Bytes;
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::command::{DeviceErrorCause, Execute};
 use cleave_fragment::{
-    FragmentContext, IndexInput, IndexPages, MergeRunsExec, PageSink, PlacedRun, WriteRunExec,
-    build_id, encode_fragment, fragment_task_context,
+    FragmentContext, IndexInput, IndexPages, MergeRunsExec, PageSink, PlacedRun, RowPlaces,
+    WriteRunExec, build_id, encode_fragment, fragment_task_context,
 };
 use cleave_media::{BlockAddress, Extent};
 use cleave_plan::cost::slots::SLOT_BYTES_USUAL;
@@ -230,6 +230,7 @@ impl RunMerger {
             broadcasts: Default::default(),
             sink: Some(sink),
             spill: None,
+            places: RowPlaces::default(),
             read_ahead: 1,
             counters: Arc::default(),
         };

@@ -17,6 +17,8 @@ mod index_joins;
 mod indexes;
 mod insert;
 mod joins_below_cuts;
+mod key_filters;
+mod late_columns;
 mod load;
 mod narrowing;
 mod open;

@@ -1,11 +1,14 @@
 //! How many rows a scan keeps once the joins above it know their keys: what is known of their build sides in, a share out.
 //!
 //! A join whose build side has so many different keys leaves, of a probe side with more of them, that share: each key is
-//! taken to have equally many rows, and all keys of the build side to be among those of the probe side.
+//! taken to have equally many rows, and all keys of the build side to be among those of the probe side. More of them than cross as
+//! a set go down as a Bloom filter, which lets a share of the other rows through.
 
 use std::sync::Arc;
 
 use cleave_fragment::TableScanExec;
+use cleave_fragment::expressions::key_filter::expected_false_share;
+use cleave_fragment::fragment::KEY_LIST_COUNT_MAX;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_plan::ExecutionPlan;
@@ -17,7 +20,7 @@ use super::CutContext;
 /// What a hash join hands down, and how many different values its build side has of each key; None: not known.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BuildKeys {
-    filter: u64,
+    pub(super) filter: u64,
     distinct_counts: Vec<Option<f64>>,
 }
 
@@ -37,6 +40,11 @@ impl BuildKeys {
             Some((distinct_count as f64).max(1.0))
         });
         Some(Self { filter, distinct_counts: distinct_counts.collect() })
+    }
+
+    /// Different keys, as far as the counts of their parts tell: at least as many as of each part.
+    pub(super) fn key_count(&self) -> Option<f64> {
+        self.distinct_counts.iter().copied().flatten().max_by(f64::total_cmp)
     }
 }
 
@@ -69,8 +77,15 @@ fn keep(
         |(key, build_count)| {
             let column = key.downcast_ref::<Column>()?;
             let distinct_count = context.distinct_count(scan, column.name())?;
-            Some(((*build_count)? / distinct_count.max(1.0)).min(1.0))
+            let build_count = (*build_count)?;
+            let share = (build_count / distinct_count.max(1.0)).min(1.0);
+            Some(share + (1.0 - share) * false_share(build_count))
         },
     );
     shares.min_by(f64::total_cmp)
+}
+
+/// Share of the rows without a key that a scan is taken to keep.
+fn false_share(key_count: f64) -> f64 {
+    if key_count <= KEY_LIST_COUNT_MAX as f64 { 0.0 } else { expected_false_share(key_count) }
 }

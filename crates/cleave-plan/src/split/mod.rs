@@ -9,6 +9,8 @@
 mod build_keys;
 mod candidate;
 mod choose;
+mod fetch_late;
+mod keys_above;
 mod may_share;
 mod numbered_plan;
 mod place_cuts;
@@ -20,6 +22,8 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use choose::PricedSplit;
+pub use fetch_late::LateColumns;
+pub use keys_above::{KeyFilters, KeysAbove};
 pub use place_cuts::{
     CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, PlannedBroadcast,
     ScanShare, place_cuts,

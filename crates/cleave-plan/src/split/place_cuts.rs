@@ -27,6 +27,7 @@ use std::sync::Arc;
 use cleave_fragment::{BroadcastExec, TableScanExec, streamed_input};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::utils::collect_columns;
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
@@ -36,11 +37,14 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate, leaves_below};
 use super::choose::{PricedSplit, Pricing, choose, price};
+use super::fetch_late::{LateColumns, fetch_late, moved};
+use super::keys_above::{KeyFilters, KeysAbove};
 use super::numbered_plan::{
     NumberedNode, NumberedPlan, Obstacle, is_exchange, is_join, is_stateless,
 };
 use super::revisit::{Revisit, Side};
-use super::{CutDecision, CutWeight, Split, row_bytes, weigh_cut};
+use super::shape_of::row_bytes;
+use super::{CutDecision, CutWeight, Split, weigh_cut};
 use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
 
@@ -94,9 +98,30 @@ pub struct FragmentScan {
     pub dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
     /// Share of the scan's rows that they are expected to keep; `None`: nothing is known of them.
     pub filters_keep: Option<f64>,
+    /// Keys of joins above the cut that may go down as filters.
+    pub keys_above: Vec<KeysAbove>,
 }
 
 impl FragmentScan {
+    /// Only the columns `kept`, among which are all that filters look at, come out of it, and references.
+    fn refer(&mut self, kept: &[usize]) -> Result<()> {
+        let columns = 0..self.scan.scan().output.columns.len();
+        let map: Vec<Option<usize>> =
+            columns.map(|column| kept.iter().position(|kept| *kept == column)).collect();
+        let mut all = Vec::new();
+        for filter in self.scan.dynamic_filters() {
+            let now = moved(filter, &map)?;
+            for outer in &mut self.dynamic_filters {
+                if Arc::ptr_eq(outer, filter) {
+                    *outer = Arc::clone(&now);
+                }
+            }
+            all.push(now);
+        }
+        self.scan = self.scan.referring(kept).with_dynamic_filters(all);
+        Ok(())
+    }
+
     /// Filters over the scan's output that joins below the cut tighten.
     pub fn inner_filters(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         let is_outer = |filter: &Arc<dyn PhysicalExpr>| {
@@ -142,6 +167,14 @@ pub trait CutContext {
     }
     /// What would cross the link of each of them for `fragment`, in the same order.
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight>;
+    /// Whether joins above cuts send filters of their keys.
+    fn key_filters(&self) -> KeyFilters {
+        KeyFilters::default()
+    }
+    /// When columns are fetched above the joins that only carry them.
+    fn late_columns(&self) -> LateColumns {
+        LateColumns::default()
+    }
     /// What `scan` reads; its conditions and the rows that they keep are filled in from the plan.
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork;
     /// Rows expected of each operator of `plan`, in preorder.
@@ -254,17 +287,16 @@ pub fn place_cuts(
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
-    let decisions = Vec::new();
-    let pricing = pricing.as_ref();
     let mut placing = Placing {
         plan: &plan,
         split,
         chosen: &chosen,
         context,
-        pricing,
+        pricing: pricing.as_ref(),
         reason,
-        decisions,
+        decisions: Vec::new(),
         broadcast_count: 0,
+        keys_wanted: Vec::new(),
     };
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
@@ -311,6 +343,8 @@ struct Placing<'a> {
     decisions: Vec<CutDecision>,
     /// Broadcasts so far.
     broadcast_count: u32,
+    /// Keys that fragments may be sent, of joins that are placed after them.
+    keys_wanted: Vec<KeysAbove>,
 }
 
 impl<'a> Placing<'a> {
@@ -338,8 +372,49 @@ impl<'a> Placing<'a> {
             });
         }
         let inputs = self.plan.nodes[number].inputs.clone();
-        let inputs = inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
-        with_children(Arc::clone(&self.plan.nodes[number].plan), inputs)
+        let mut inputs: Vec<_> =
+            inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
+        let plan = &self.plan.nodes[number].plan;
+        let keys = self.keys_wanted.iter().find(|keys| {
+            plan.dynamic_expressions_produced().iter().any(|filter| keys.are_of(filter))
+        });
+        if let (Some(keys), Some(join)) = (keys, plan.downcast_ref::<HashJoinExec>())
+            && let Some(build) = inputs.first_mut()
+        {
+            *build = keys.collect(join, Arc::clone(build))?;
+        }
+        with_children(Arc::clone(plan), inputs)
+    }
+
+    /// The keys of joins above the cut that the scan `place`, with these filters of theirs, may be sent.
+    fn keys_above(&mut self, place: usize, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeysAbove> {
+        let Some(scan) = self.plan.scan(place) else { return Vec::new() };
+        let joins: Vec<&HashJoinExec> = {
+            let nodes = self.plan.nodes.iter();
+            nodes.filter_map(|node| node.plan.downcast_ref()).collect()
+        };
+        let mut found = Vec::new();
+        for filter in filters {
+            let hands_down = |join: &&&HashJoinExec| {
+                let id = filter.expression_id();
+                let own = join.dynamic_expressions_produced();
+                id.is_some() && own.iter().any(|own| own.expression_id() == id)
+            };
+            let Some(join) = joins.iter().find(hands_down) else { continue };
+            let plan = &self.plan.nodes[place].plan;
+            let rows = self.context.rows(plan).first().copied().unwrap_or(0.0);
+            let scanned = (scan, rows * row_bytes(&plan.schema()));
+            let keys = KeysAbove::new(join, filter, scanned, self.plan.keys(), self.context);
+            let Some(keys) = keys else { continue };
+            match self.keys_wanted.iter().find(|known| keys.are_those(known)) {
+                Some(known) => found.push(keys.collected_as(known)),
+                None => {
+                    self.keys_wanted.push(keys.clone());
+                    found.push(keys);
+                }
+            }
+        }
+        found
     }
 
     fn stays(&mut self, number: usize, table: String) {
@@ -369,6 +444,7 @@ impl<'a> Placing<'a> {
         if piece.revisit.is_none() {
             return Ok(None);
         }
+        self.add_keys_above(number, &mut piece);
         piece.on_device = vec![false];
         let reason = format!("{}; looked at again when its keys are known", self.reason);
         self.decisions.push(CutDecision {
@@ -397,6 +473,7 @@ impl<'a> Placing<'a> {
         if let (Split::Auto, [_], Some(pricing)) = (self.split, shares, self.pricing) {
             fragment.revisit = pricing.revisit(number, Side::Device, &fragment.scans, self.context);
         }
+        self.add_keys_above(number, &mut fragment);
         let device_operators = self.plan.operators(number);
         self.decisions.push(CutDecision { table: fragment.tables(), device_operators, reason });
         for (broadcast, (_, place)) in fragment.broadcasts.iter_mut().zip(sent) {
@@ -418,8 +495,9 @@ impl<'a> Placing<'a> {
             .flat_map(|place| plan.nodes[*place].plan.dynamic_expressions_produced())
             .filter_map(|filter| filter.expression_id())
             .collect();
-        let scans = below.iter().filter_map(|place| Some((*place, plan.scan(*place)?)));
-        let scans = scans.map(|(place, scan)| {
+        let mut scans = Vec::new();
+        for place in below {
+            let Some(scan) = plan.scan(place) else { continue };
             let live = self.live_filters(place, scan);
             let is_outer = |filter: &&Arc<dyn PhysicalExpr>| {
                 filter.expression_id().is_none_or(|id| !inner.contains(&id))
@@ -427,12 +505,14 @@ impl<'a> Placing<'a> {
             let dynamic_filters: Vec<_> = live.iter().filter(is_outer).cloned().collect();
             let filters_keep = filters_keep(scan, &dynamic_filters, plan.keys(), self.context);
             let scan = scan.clone().with_dynamic_filters(live);
-            FragmentScan { scan, dynamic_filters, filters_keep }
-        });
-        let scans: Vec<FragmentScan> = scans.collect();
+            let keys_above = Vec::new();
+            scans.push(FragmentScan { scan, dynamic_filters, filters_keep, keys_above });
+        }
         let mut sent = Vec::new();
+        let below_cut = self.for_device(number, limits, &mut sent)?;
+        let below_cut = self.fetching_late(below_cut, &mut scans)?;
         let piece = FragmentPlan {
-            plan: self.for_device(number, limits, &mut sent)?,
+            plan: below_cut,
             scans,
             partition_count: match is_whole {
                 true => 1,
@@ -454,6 +534,40 @@ impl<'a> Placing<'a> {
             revisit: None,
         };
         Ok((piece, sent))
+    }
+
+    /// `plan` with the columns that its joins only carry fetched above them, where that pays; its `scans` then give references.
+    fn fetching_late(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        scans: &mut [FragmentScan],
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let setting = self.context.late_columns();
+        let rows =
+            if setting == LateColumns::Never { Vec::new() } else { self.context.rows(&plan) };
+        let columns_wanted = |input| {
+            let scan = scans.iter().find(|scan| scan.scan.scan().input == input);
+            let filters = scan.map(|scan| scan.scan.dynamic_filters()).unwrap_or_default();
+            filters.iter().flat_map(collect_columns).map(|column| column.index()).collect()
+        };
+        let (plan, referring) = fetch_late(plan, setting, &rows, &columns_wanted)?;
+        for scan in scans {
+            let late = referring.iter().find(|late| late.input == scan.scan.scan().input);
+            if let Some(late) = late {
+                scan.refer(&late.kept)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Has the scans of `fragment`, the piece below a cut at `number`, sent the keys of the joins above.
+    fn add_keys_above(&mut self, number: usize, fragment: &mut FragmentPlan) {
+        let plan = self.plan;
+        let places = plan.below_cut(number).into_iter();
+        let places = places.filter(|place| plan.scan(*place).is_some());
+        for (place, scan) in places.zip(&mut fragment.scans) {
+            scan.keys_above = self.keys_above(place, &scan.dynamic_filters);
+        }
     }
 
     /// The devices over which what streams through `number` lies.

@@ -1,40 +1,21 @@
 //! Bloom filters over the search keys of a run: a key in, "certainly not here" or "perhaps" out.
 //!
-//! ```text
-//!   hash of a key:  high half ─▶ one block of 32 bytes     low half ─▶ one bit in each of its eight words
-//! ```
-//!
-//! A look-up touches one block, hence one cache line. With [`KEY_BITS`] bits a key about one in a hundred keys that are
+//! They are blocked Bloom filters ([`crate::bloom`]) of as many blocks as there is need of. With [`KEY_BITS`] bits a key about one in a hundred keys that are
 //! not there passes. The filter lies in the run's directory, whose checksum covers it, and so in the host's memory: a run
 //! of more than [`FILTER_KEYS_MAX`] keys has none. Such a run is one of few, and is where most keys are.
 //!
-//! Invariant: a key that was added passes. Bytes from storage that are no filter pass every key. Source: Putze, Sanders,
-//! Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007).
+//! Invariant: a key that was added passes. Bytes from storage that are no filter pass every key.
 
 #![deny(clippy::indexing_slicing)]
 
+use crate::bloom::{BLOCK_BYTES, KEY_BITS, bits, block_of};
 use crate::segment::KeyFilter;
 
 /// How these filters are marked in a directory.
 const BLOCKED: u32 = 1;
 /// Most keys of a run that gets a filter: its filter takes 1.25 MiB.
 pub const FILTER_KEYS_MAX: usize = 1 << 20;
-/// Bits of the filter for each key.
-const KEY_BITS: usize = 10;
-const BLOCK_BYTES: usize = 32;
 const WORD_BYTES: usize = 4;
-
-/// Odd numbers, one a word, that spread the low half of a hash differently.
-const SPREAD: [u32; 8] = [
-    0x9e37_79b1,
-    0x85eb_ca6b,
-    0xc2b2_ae35,
-    0x27d4_eb2f,
-    0x1656_67b1,
-    0xd3a2_646d,
-    0xfd70_46c5,
-    0xb55a_4f09,
-];
 
 /// Gathers the hashes of a run's keys.
 #[derive(Debug, Default)]
@@ -99,20 +80,13 @@ impl KeyFilter {
 
 /// Where the block of `hash` begins in a filter of `byte_count` bytes.
 fn block_start(hash: u64, byte_count: usize) -> Option<usize> {
-    let block_count = (byte_count / BLOCK_BYTES) as u64;
-    // The high half as a fraction of the blocks, without a division.
-    let block = ((hash >> 32) * block_count) >> 32;
-    usize::try_from(block).ok()?.checked_mul(BLOCK_BYTES)
+    block_of(hash, byte_count / BLOCK_BYTES)?.checked_mul(BLOCK_BYTES)
 }
 
-/// One bit for each word of the block.
-fn bits(hash: u64) -> impl Iterator<Item = u32> {
-    let low = u32::try_from(hash & u64::from(u32::MAX)).unwrap_or_default();
-    SPREAD.iter().map(move |spread| 1 << (low.wrapping_mul(*spread) >> 27))
-}
-
-/// A hash that is stored, here and in that rows lie in their tablets: it may never change under the same kind.
-pub(crate) fn hash(key: &[u8]) -> u64 {
+/// A hash that is stored, here and in that rows lie in their tablets, and crosses links: it may never change under the same
+/// kind.
+#[must_use]
+pub fn hash(key: &[u8]) -> u64 {
     let mut hash = 0x51_7c_c1_b7_27_22_0a_95 ^ key.len() as u64;
     for chunk in key.chunks(8) {
         let mut word = [0; 8];

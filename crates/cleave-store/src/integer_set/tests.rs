@@ -28,6 +28,7 @@ fn keys_near_each_other_are_bits_and_others_are_hashed() {
             Members::Hashed { filter, slots, .. } => {
                 assert_eq!(size, (filter.len() + slots.len()) * 8);
             }
+            Members::Likely(_) => panic!("a set of known keys"),
         }
     }
 }

@@ -56,7 +56,11 @@ const CONFIGURATIONS: [(&str, SettingList, On); 14] = [
     ("remote_blk", &[("stack", "blk")], On::Remote),
     ("remote_native", &[("stack", "native"), ("threads", "1")], On::Remote),
     ("remote_h0", &[("split", "h0")], On::Remote),
-    ("remote_every_split", &[("split", EVERY)], On::Remote),
+    (
+        "remote_every_split",
+        &[("split", EVERY), ("key_filters", "always"), ("late_columns", "always")],
+        On::Remote,
+    ),
     ("divided", &[("default_tablets", "5")], On::Divided),
     ("divided_every_split", &[("default_tablets", "5"), ("split", EVERY)], On::Divided),
     ("divided_h0", &[("default_tablets", "5"), ("split", "h0"), ("threads", "1")], On::Divided),

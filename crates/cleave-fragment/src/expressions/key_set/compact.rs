@@ -71,6 +71,17 @@ pub fn key_count(filter: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     counts.min()
 }
 
+/// Whether what [`compact_keys`] made of a join's filter still lists its keys, of so many parts: of sets for each part nobody
+/// knows which belong together.
+pub fn lists_keys(filter: &Arc<dyn PhysicalExpr>, part_count: usize) -> bool {
+    split_conjunction(filter).iter().any(|part| {
+        if let Some(list) = part.downcast_ref::<InListExpr>() {
+            return !list.negated();
+        }
+        part.is::<KeySetExpr>() && part_count == 1
+    })
+}
+
 /// One condition of a filter.
 fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     if let Some(list) = part.downcast_ref::<InListExpr>() {

@@ -38,9 +38,7 @@ proptest! {
         let plain = list(Arc::clone(&column), Arc::new(Int64Array::from(keys.clone())), &schema);
         let compact = compact_keys(Arc::clone(&plain)).unwrap();
         let set = compact.downcast_ref::<KeySetExpr>().unwrap();
-        let mut bytes = Vec::new();
-        set.encode(&mut bytes);
-        let back = KeySetExpr::decode(&bytes, &[column], None).unwrap();
+        let back = KeySetExpr::decode(&set.encode(), &[column], None).unwrap();
         let expected: Vec<Option<bool>> =
             values.iter().map(|value| value.map(|value| keys.contains(&value))).collect();
         prop_assert_eq!(kept(&compact, &batch), expected.clone());

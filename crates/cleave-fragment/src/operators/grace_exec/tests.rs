@@ -24,6 +24,7 @@ use super::*;
 use crate::codec::FragmentFunctions;
 use crate::fragment::fragment_task_context;
 use crate::morsel::MorselSource;
+use crate::row_places::RowPlaces;
 use crate::spill_space::SpillSpace;
 use crate::spill_space::testing::MemorySpace;
 
@@ -53,6 +54,7 @@ fn task(memory_bytes: Option<usize>, space: &Arc<MemorySpace>) -> Arc<TaskContex
         broadcasts: Default::default(),
         sink: None,
         spill: Some(Arc::clone(space) as Arc<dyn SpillSpace>),
+        places: RowPlaces::default(),
         read_ahead: 1,
         counters: Arc::default(),
     };

@@ -36,6 +36,7 @@ use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, Lite
 use datafusion_physical_plan::ColumnarValue;
 
 use super::scan_page::{ScanPage, external, true_bits};
+use crate::expressions::key_filter::KeyFilterExpr;
 use crate::expressions::key_set::KeySetExpr;
 use crate::expressions::key_set::compact::{KeyBounds, integers_in, is_always, tabulated};
 use crate::expressions::total::cannot_fail;
@@ -100,16 +101,6 @@ struct Comparison {
     operator: Operator,
 }
 
-/// The integers among which `expr` looks for a column's value, if that is what it does.
-fn keys_of_column(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<IntegerSet>> {
-    if let Some(set) = expr.downcast_ref::<KeySetExpr>() {
-        return set.operand().is::<Column>().then(|| Arc::clone(set.members()));
-    }
-    let list = expr.downcast_ref::<InListExpr>().filter(|list| list.expr().is::<Column>())?;
-    let (members, _) = IntegerSet::collect(integers_in(list)?);
-    Some(Arc::new(members))
-}
-
 impl Condition {
     /// The condition `expr`, whose columns are positions in `of`.
     pub(super) fn new(expr: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Self> {
@@ -145,10 +136,11 @@ impl Condition {
         let expr = moved.data;
         let short_cut = match Comparison::of(&expr, &columns.schema) {
             Some(comparison) => ShortCut::Comparison(comparison),
-            None => keys_of_column(&expr).map_or(ShortCut::None, ShortCut::Keys),
+            None => keys(&expr).map_or(ShortCut::None, ShortCut::Keys),
         };
-        let figures = Figures::default();
-        Ok(Self { expr, columns, may_fail, is_optional: false, short_cut, figures })
+        // Which keys pass a filter of them, nobody may count on.
+        let is_optional = expr.is::<KeyFilterExpr>();
+        Ok(Self { expr, columns, may_fail, is_optional, short_cut, figures: Figures::default() })
     }
 
     /// The same, of which any row may be let through; `bounds` are those of the column that it looks up, if it does.
@@ -366,6 +358,20 @@ impl Condition {
             }
         })
     }
+}
+
+/// What integers of a column are looked up in to answer `expr`, if it is about that.
+fn keys(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<IntegerSet>> {
+    if let Some(set) = expr.downcast_ref::<KeySetExpr>() {
+        return set.operand().is::<Column>().then(|| Arc::clone(set.members()));
+    }
+    if let Some(list) = expr.downcast_ref::<InListExpr>().filter(|list| list.expr().is::<Column>())
+    {
+        let (members, _) = IntegerSet::collect(integers_in(list)?);
+        return Some(Arc::new(members));
+    }
+    let (operand, integers) = expr.downcast_ref::<KeyFilterExpr>()?.likely_integers()?;
+    operand.is::<Column>().then(|| Arc::new(integers))
 }
 
 impl Figures {

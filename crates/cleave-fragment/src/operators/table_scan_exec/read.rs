@@ -1,11 +1,12 @@
 //! The stream of one copy of a scan: morsels in, batches of visible, matching rows out.
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
-use cleave_store::{ColumnRef, OverflowValues, PageRead, Pick, overflow_pages};
+use cleave_store::{ColumnRef, OverflowValues, PageRead, Pick};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::memory_pool::MemoryPool;
@@ -19,7 +20,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use super::condition::Condition;
 use super::conditions::Conditions;
 use super::filters_above::FiltersAbove;
-use super::scan_page::{ScanPage, external};
+use super::scan_page::{ScanPage, external, read_overflow};
 use super::{TableScan, VERSION_COLUMNS};
 use crate::expressions::key_set::compact::is_implied;
 use crate::fragment::FragmentContext;
@@ -40,6 +41,8 @@ pub(super) struct ScanRun {
     partition: usize,
     memory: Arc<dyn MemoryPool>,
     batch_size: usize,
+    /// Of what comes out.
+    schema: SchemaRef,
     baseline: BaselineMetrics,
     rows_read: Count,
     pages_read: Count,
@@ -70,6 +73,7 @@ impl ScanRun {
             metrics: metrics.clone(),
             partition,
             memory: Arc::clone(task.memory_pool()),
+            schema: scan.schema(),
             scan,
             context,
             batch_size: task.session_config().batch_size().max(1),
@@ -196,7 +200,7 @@ impl ScanRun {
             first.extend(&missing);
         }
         let mut pages = self.read_pages(morsel, &first).await?;
-        let filter_values = self.read_overflow(morsel, &pages, &self.scan.filter.columns).await?;
+        let filter_values = read_overflow(&self.context, &pages, &self.scan.filter.columns).await?;
         {
             let _timer = self.baseline.elapsed_compute().timer();
             for page in &mut pages {
@@ -213,7 +217,7 @@ impl ScanRun {
         if !at_once {
             self.read_rest(&mut pages, &missing).await?;
         }
-        let output_values = self.read_overflow(morsel, &pages, &self.scan.output.columns).await?;
+        let output_values = read_overflow(&self.context, &pages, &self.scan.output.columns).await?;
         let mut batches = Vec::new();
         {
             let _timer = self.baseline.elapsed_compute().timer();
@@ -278,47 +282,6 @@ impl ScanRun {
             page.columns.chunks.extend(answer.chunks);
         }
         Ok(())
-    }
-
-    /// The long values of `columns` on `pages`, which lie on pages of their own.
-    async fn read_overflow(
-        &self,
-        morsel: &Morsel,
-        pages: &[ScanPage<'_>],
-        columns: &[ColumnRef],
-    ) -> Result<OverflowValues> {
-        let mut wanted = Vec::new();
-        for page in pages {
-            let rows = page.selection.as_ref();
-            for number in
-                overflow_pages(&page.columns, &page.read, columns, rows).map_err(external)?
-            {
-                let place = page.place.overflow.iter().find(|overflow| overflow.page == number);
-                let place = place.ok_or_else(|| {
-                    DataFusionError::Internal(format!(
-                        "page {} of {} points to overflow page {number}, which the morsel does not have",
-                        page.place.page.page, morsel.segment.segment
-                    ))
-                })?;
-                if !wanted.contains(place) {
-                    wanted.push(*place);
-                }
-            }
-        }
-        if wanted.is_empty() {
-            return Ok(OverflowValues::default());
-        }
-        let payloads = self
-            .context
-            .pages
-            .read_overflow(morsel.segment, wanted.clone())
-            .await
-            .map_err(external)?;
-        let mut values = OverflowValues::default();
-        for (place, payload) in wanted.iter().zip(payloads) {
-            values.insert(place.page, payload);
-        }
-        Ok(values)
     }
 
     /// Decides which rows of `page` are visible and satisfy the predicate.
@@ -389,16 +352,41 @@ impl ScanRun {
             .selection
             .as_ref()
             .filter(|selection| selection.count_set_bits() < selection.len());
+        let mut first_row = None;
         for range in page.ranges(selection, self.batch_size) {
-            let pick = Pick::new(range, selection, output.columns.len()).map_err(external)?;
+            let pick =
+                Pick::new(range.clone(), selection, output.columns.len()).map_err(external)?;
             if pick.count() == 0 {
                 continue;
             }
-            let arrays = page.decode(&output.columns, &pick)?;
+            let mut arrays = page.decode(&output.columns, &pick)?;
+            if self.scan.refers {
+                let first = match first_row {
+                    Some(first) => first,
+                    None => {
+                        let (segment, input) = (page.read.segment, self.scan.input);
+                        let first = self.context.places.add(input, segment, page.place)?;
+                        *first_row.insert(first)
+                    }
+                };
+                arrays.push(Arc::new(references(first, range, selection)));
+            }
             let options = RecordBatchOptions::new().with_row_count(Some(pick.count()));
-            let schema = SchemaRef::clone(&output.schema);
+            let schema = SchemaRef::clone(&self.schema);
             batches.push(RecordBatch::try_new_with_options(schema, arrays, &options)?);
         }
         Ok(())
+    }
+}
+
+/// References to the rows of `range` that `selection` has, of a page to whose first row `first` refers.
+fn references(first: u64, range: Range<usize>, selection: Option<&BooleanBuffer>) -> UInt64Array {
+    let start = range.start;
+    match selection {
+        None => range.map(|slot| first + slot as u64).collect(),
+        Some(selection) => {
+            let bits = selection.slice(start, range.len());
+            bits.set_indices().map(|slot| first + (start + slot) as u64).collect()
+        }
     }
 }

@@ -12,12 +12,13 @@ use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::Schema;
 use cleave_store::{
     ColumnRef, Encoding, OpenColumn, OverflowValues, PageColumns, PageRead, Pick, Projection,
-    Snapshot, decode_batch,
+    Snapshot, decode_batch, overflow_pages,
 };
 use datafusion_common::cast::{as_boolean_array, as_uint64_array};
 use datafusion_common::{DataFusionError, Result, internal_err};
 
 use super::condition::Condition;
+use crate::fragment::FragmentContext;
 use crate::morsel::MorselPage;
 
 /// A page on its way through the scan.
@@ -34,7 +35,7 @@ pub(crate) struct ScanPage<'a> {
 
 impl<'a> ScanPage<'a> {
     /// A page with the chunks that `read` asked for.
-    pub(super) fn new(place: &'a MorselPage, read: PageRead, columns: PageColumns) -> Self {
+    pub(crate) fn new(place: &'a MorselPage, read: PageRead, columns: PageColumns) -> Self {
         Self { place, read, columns, selection: None, asked: Vec::new(), opened: Vec::new() }
     }
 
@@ -51,7 +52,7 @@ impl<'a> ScanPage<'a> {
     }
 
     /// Opens those of `columns` that are not open yet. `overflow` has the long values of the selected rows.
-    pub(super) fn open(&mut self, columns: &Projection, overflow: &OverflowValues) -> Result<()> {
+    pub(crate) fn open(&mut self, columns: &Projection, overflow: &OverflowValues) -> Result<()> {
         for (field, column) in columns.schema.fields().iter().zip(&columns.columns) {
             if self.opened.iter().any(|(opened, _)| opened == column) {
                 continue;
@@ -79,7 +80,7 @@ impl<'a> ScanPage<'a> {
     }
 
     /// The picked values of columns that were opened.
-    pub(super) fn decode(&self, columns: &[ColumnRef], pick: &Pick) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn decode(&self, columns: &[ColumnRef], pick: &Pick) -> Result<Vec<ArrayRef>> {
         columns.iter().map(|column| self.column(*column)?.decode(pick).map_err(external)).collect()
     }
 
@@ -146,6 +147,39 @@ impl<'a> ScanPage<'a> {
         let batch = decode_batch(&self.columns, &self.read, &projection, None, &overflow);
         Ok(ArrayRef::clone(batch.map_err(external)?.column(0)))
     }
+}
+
+/// The long values of `columns` on `pages`, which lie on pages of their own.
+pub(crate) async fn read_overflow(
+    context: &FragmentContext,
+    pages: &[ScanPage<'_>],
+    columns: &[ColumnRef],
+) -> Result<OverflowValues> {
+    let mut wanted = Vec::new();
+    let mut segment = None;
+    for page in pages {
+        let rows = page.selection.as_ref();
+        for number in overflow_pages(&page.columns, &page.read, columns, rows).map_err(external)? {
+            let place = page.place.overflow.iter().find(|overflow| overflow.page == number);
+            let place = place.ok_or_else(|| {
+                DataFusionError::Internal(format!(
+                    "page {} of {} points to overflow page {number}, which the morsel does not have",
+                    page.place.page.page, page.read.segment.segment
+                ))
+            })?;
+            segment = Some(page.read.segment);
+            if !wanted.contains(place) {
+                wanted.push(*place);
+            }
+        }
+    }
+    let Some(segment) = segment else { return Ok(OverflowValues::default()) };
+    let payloads = context.pages.read_overflow(segment, wanted.clone()).await.map_err(external)?;
+    let mut values = OverflowValues::default();
+    for (place, payload) in wanted.iter().zip(payloads) {
+        values.insert(place.page, payload);
+    }
+    Ok(values)
 }
 
 /// The rows for which `array` is true: NULL is not.

@@ -19,15 +19,21 @@ use datafusion_expr::Operator;
 use datafusion_physical_expr::expressions::{
     BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, lit,
 };
+use datafusion_physical_expr::projection::ProjectionExpr;
 use datafusion_physical_plan::joins::join_hash_map::{JoinHashMapType, JoinHashMapU32};
 use datafusion_physical_plan::joins::{HashTableLookupExpr, Map, SeededRandomState};
+use datafusion_physical_plan::projection::ProjectionExec;
 use datafusion_physical_plan::{ExecutionPlan, common};
 use futures::executor::block_on;
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 
 use super::*;
+use crate::codec::{decode_fragment, encode_fragment};
 use crate::fragment::fragment_task_context;
+use crate::fragment::unread_task_context;
 use crate::morsel::{Morsel, MorselList, MorselPage};
+use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
+use crate::row_places::RowPlaces;
 
 const SEGMENT: SegmentRef =
     SegmentRef { table_id: 1, segment: SegmentId(1), schema_version: 1, commit: 1 };
@@ -188,10 +194,15 @@ fn scan(table: &Stored, predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
         predicate,
         input: 3,
         fetch: None,
+        refers: false,
     }
 }
 
-fn rows(table: &Stored, scan: &TableScanExec) -> RecordBatch {
+fn rows(table: &Stored, plan: &dyn ExecutionPlan) -> RecordBatch {
+    try_rows(table, plan).unwrap()
+}
+
+fn try_rows(table: &Stored, plan: &dyn ExecutionPlan) -> Result<RecordBatch> {
     let context = FragmentContext {
         pages: Arc::new(MediaPages::new(Arc::clone(&table.media) as Arc<dyn Media>)),
         snapshot: Snapshot { commit: 1 },
@@ -201,13 +212,14 @@ fn rows(table: &Stored, scan: &TableScanExec) -> RecordBatch {
         broadcasts: BTreeMap::new(),
         sink: None,
         spill: None,
+        places: RowPlaces::default(),
         read_ahead: 1,
         counters: Arc::default(),
     };
     let task = fragment_task_context(Arc::new(context), Arc::new(RuntimeEnv::default()), &[]);
-    let stream = scan.execute(0, task.unwrap()).unwrap();
-    let batches = block_on(common::collect(stream)).unwrap();
-    concat_batches(&table.batch.schema(), &batches).unwrap()
+    let stream = plan.execute(0, task?)?;
+    let batches = block_on(common::collect(stream))?;
+    Ok(concat_batches(&table.batch.schema(), &batches)?)
 }
 
 /// The rows of `batch` for which all of `filters` are true.
@@ -231,6 +243,54 @@ fn scan_below(
         Arc::new(dynamic) as Arc<dyn PhysicalExpr>
     });
     TableScanExec::new(scan(table, predicate), 1).with_dynamic_filters(in_flight.collect())
+}
+
+/// The column `k` of rows of which `rows` has `n`, and references.
+fn fetching(
+    table: &Stored,
+    rows: Arc<dyn ExecutionPlan>,
+    places: Vec<usize>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let fetched = FetchedColumns {
+        table: "t".into(),
+        input: 3,
+        columns: Projection::of_table(&table.schema, &[0]),
+        reference: 1,
+        schema: table.batch.schema(),
+        places,
+    };
+    Ok(Arc::new(FetchColumnsExec::new(rows, fetched)?))
+}
+
+#[test]
+fn columns_of_rows_that_are_referred_to_are_fetched_here_and_after_crossing() {
+    let wide: Vec<Option<i64>> = (0..2000).map(|row| (row % 9 != 0).then_some(row * 3)).collect();
+    for class in [PageClass::BULK, PageClass::HOT] {
+        let table = stored(&ColumnType::BigInt, &wide, class);
+        let predicate = both(column("n", 1), Operator::Lt, lit(3));
+        let whole = TableScanExec::new(scan(&table, Some(predicate)), 1);
+        let expected = rows(&table, &whole);
+        assert!(expected.num_rows() > 800);
+        let referring: Arc<dyn ExecutionPlan> = Arc::new(whole.referring(&[1]));
+        assert_eq!(referring.schema().fields().len(), 2);
+        let plan = fetching(&table, Arc::clone(&referring), vec![2, 0]).unwrap();
+        assert_eq!(rows(&table, plan.as_ref()), expected);
+        let bytes = encode_fragment(&plan).unwrap();
+        let back = decode_fragment(&bytes, &unread_task_context().unwrap()).unwrap();
+        assert_eq!(rows(&table, back.as_ref()), expected);
+        // What nobody entered, and what is on no page, is refused.
+        for foreign in [1_u64 << 40, 699 + (2 << 32), u64::MAX] {
+            let row = |name: &str, expr| ProjectionExpr { expr, alias: name.to_owned() };
+            let forged = vec![row("n", column("n", 0)), row("row", lit(foreign))];
+            let forged = ProjectionExec::try_new(forged, Arc::clone(&referring)).unwrap();
+            let plan = fetching(&table, Arc::new(forged), vec![2, 0]).unwrap();
+            let error = try_rows(&table, plan.as_ref()).unwrap_err().to_string();
+            assert!(error.contains("a row is referred to "), "{error}");
+        }
+        assert!(fetching(&table, Arc::clone(&referring), vec![0, 2]).is_err(), "other types");
+        assert!(fetching(&table, Arc::clone(&referring), vec![7, 0]).is_err(), "no such column");
+        assert!(fetching(&table, Arc::new(whole), vec![2, 0]).is_err(), "no references");
+    }
 }
 
 #[test]

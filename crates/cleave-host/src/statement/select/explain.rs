@@ -334,6 +334,11 @@ fn fragment_lines(
     if let Some(reason) = &fragment.refused {
         lines.push(line("ran on the host", reason.clone()));
     }
+    if let (count, filter_bytes) = fragment.key_filters
+        && count > 0
+    {
+        lines.push(line("key filters", format!("{count}, {}", bytes(filter_bytes as u64))));
+    }
     if fragment.filters_fed > 0 {
         lines.push(line("filters in flight", fragment.filters_fed.to_string()));
     }

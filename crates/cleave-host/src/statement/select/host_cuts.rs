@@ -14,7 +14,8 @@ use cleave_plan::cost::slots::SLOT_BYTES_AUTO;
 use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork, SlotSize};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
-    CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, row_bytes, type_bytes,
+    CutContext, CutWeight, FragmentPlan, FragmentScan, KeyFilters, LateColumns, ScanShare,
+    row_bytes, type_bytes,
 };
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::DataType;
@@ -169,6 +170,14 @@ impl CutContext for HostCuts {
         let Some(scan) = fragment.scans.last() else { return Vec::new() };
         let parts = self.parts_of(&scan.scan).unwrap_or_default();
         parts.iter().map(|(facts, part)| self.weight(fragment, scan, facts, part)).collect()
+    }
+
+    fn key_filters(&self) -> KeyFilters {
+        self.context.settings().key_filters
+    }
+
+    fn late_columns(&self) -> LateColumns {
+        self.context.settings().late_columns
     }
 
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork {

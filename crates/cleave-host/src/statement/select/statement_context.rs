@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
     BroadcastInputs, FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource,
-    Narrowing, ReadAheadPages, narrowed_inputs,
+    Narrowing, ReadAheadPages, RowPlaces, narrowed_inputs,
 };
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::{ColumnFacts, PlanEstimates, SampledRows, TableFacts, TableStatistics};
@@ -214,6 +214,7 @@ impl StatementContext {
             broadcasts,
             sink: None,
             spill: None,
+            places: RowPlaces::default(),
             read_ahead,
             counters: Arc::new(FragmentCounters::default()),
         }))

@@ -165,6 +165,7 @@ impl TableProvider for CleaveTable {
             predicate,
             input,
             fetch: limit,
+            refers: false,
         };
         let statistics = self.statistics(&scan.output, estimate);
         let copies = session.config().target_partitions();

@@ -23,6 +23,7 @@ fn scan(input: u32, rows: usize, distinct_count: usize) -> Arc<dyn ExecutionPlan
         predicate: None,
         input,
         fetch: None,
+        refers: false,
     };
     let mut statistics = Statistics::new_unknown(&schema);
     statistics.num_rows = Precision::Inexact(rows);

@@ -3,16 +3,21 @@
 use std::sync::Mutex;
 
 use arrow::datatypes::{DataType, Field, Schema};
+use cleave_fragment::hand_down_filters;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_store::{ColumnRef, Projection};
-use datafusion_common::JoinType;
+use datafusion_common::config::ConfigOptions;
+use datafusion_common::{JoinType, NullEquality};
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::empty::EmptyExec;
-use datafusion_physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
+use datafusion_physical_plan::joins::{
+    CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, PartitionMode,
+};
 use datafusion_physical_plan::projection::ProjectionExec;
 
+use super::super::Leaves;
 use super::*;
 
 /// Answers as told, and leaves a marked leaf where a fragment runs.
@@ -26,6 +31,7 @@ struct Told {
     broadcast_bytes: u64,
     /// Tables that lie on one of the devices alone.
     alone: Vec<(&'static str, usize)>,
+    key_filters: KeyFilters,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
@@ -38,6 +44,7 @@ impl Default for Told {
             chunk_bytes: 1e7,
             broadcast_bytes: 16 << 20,
             alone: Vec::new(),
+            key_filters: KeyFilters::WherePays,
             fragments: Mutex::default(),
         }
     }
@@ -64,6 +71,10 @@ impl CutContext for Told {
             link_is_free: *link_is_free,
         };
         self.result_bytes.iter().zip(&self.link_is_free).map(weight).collect()
+    }
+
+    fn key_filters(&self) -> KeyFilters {
+        self.key_filters
     }
 
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork {
@@ -116,9 +127,39 @@ fn scan(table: &str, fetch: Option<usize>, copies: usize) -> Arc<dyn ExecutionPl
             predicate: None,
             input: 0,
             fetch,
+            refers: false,
         },
         copies,
     ))
+}
+
+/// A hash join of two scans by a column of this type, whose filter is at the second scan.
+fn joined_by(data_type: DataType, null_equality: NullEquality) -> Arc<dyn ExecutionPlan> {
+    let side = |input| {
+        let field = Field::new("key", data_type.clone(), true);
+        let output = Projection {
+            schema: Arc::new(Schema::new(vec![field])),
+            columns: vec![ColumnRef::User(1)],
+        };
+        let filter = Projection { schema: Arc::new(Schema::empty()), columns: vec![] };
+        let (table, predicate) = (format!("t{input}"), None);
+        let scan = TableScan {
+            table,
+            table_id: 1,
+            output,
+            filter,
+            predicate,
+            input,
+            fetch: None,
+            refers: false,
+        };
+        Arc::new(TableScanExec::new(scan, 1)) as Arc<dyn ExecutionPlan>
+    };
+    let key = || Arc::new(Column::new("key", 0)) as Arc<dyn PhysicalExpr>;
+    let join = HashJoinExecBuilder::new(side(0), side(1), vec![(key(), key())], JoinType::Inner)
+        .with_partition_mode(PartitionMode::CollectLeft)
+        .with_null_equality(null_equality);
+    hand_down_filters(join.build_exec().unwrap(), &ConfigOptions::default()).unwrap()
 }
 
 fn projected(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
@@ -491,4 +532,31 @@ fn a_cut_at_the_root_merges_no_devices() {
     );
     // A scan that counts rows counts those of all devices.
     assert!(place_cuts(scan("t", Some(5), 1), Split::Ndp, false, &told()).is_err());
+}
+
+/// How many scans of fragments may be sent keys, and whether the plan above them collects some.
+fn keys_sent(plan: &Arc<dyn ExecutionPlan>, split: Split, context: &Told) -> (usize, bool) {
+    let placed = place_cuts(Arc::clone(plan), split, false, context).unwrap();
+    let fragments = context.fragments.lock().unwrap();
+    let count = fragments.iter().flat_map(|fragment| &fragment.scans);
+    let count = count.map(|scan| scan.keys_above.len()).sum();
+    (count, displayable(placed.plan.as_ref()).indent(true).to_string().contains("CollectKeysExec"))
+}
+
+#[test]
+fn keys_are_collected_where_a_fragment_may_be_asked_for_them() {
+    let told = |key_filters| Told { result_bytes: vec![1e6], key_filters, ..Told::default() };
+    let texts = joined_by(DataType::Utf8, NullEquality::NullEqualsNothing);
+    assert_eq!(keys_sent(&texts, Split::H0, &told(KeyFilters::WherePays)), (1, true));
+    assert_eq!(keys_sent(&texts, Split::H0, &told(KeyFilters::Always)), (1, true));
+    assert_eq!(keys_sent(&texts, Split::H0, &told(KeyFilters::Never)), (0, false));
+    // Below a cut the scan asks the join's own table.
+    let below = Split::Hybrid { joins: 1, leaves: Leaves::None };
+    assert_eq!(keys_sent(&texts, below, &told(KeyFilters::Always)), (0, false));
+    assert_eq!(keys_sent(&texts, Split::Host, &told(KeyFilters::Always)), (0, false));
+    // What has no hash, and where NULL is a key.
+    let floats = joined_by(DataType::Float64, NullEquality::NullEqualsNothing);
+    assert_eq!(keys_sent(&floats, Split::H0, &told(KeyFilters::Always)), (0, false));
+    let nulls = joined_by(DataType::Utf8, NullEquality::NullEqualsNull);
+    assert_eq!(keys_sent(&nulls, Split::H0, &told(KeyFilters::Always)), (0, false));
 }

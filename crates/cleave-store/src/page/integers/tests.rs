@@ -2,12 +2,14 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use arrow::buffer::BooleanBuffer;
 use bytes::Bytes;
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 
 use super::{Integers, encode};
+use crate::bloom::{BloomFilter, hash_integer};
 use crate::integer_set::{IntegerSet, Kept};
 
 fn encoded(values: &[i64]) -> Bytes {
@@ -60,6 +62,13 @@ fn round_trip(values: &[i64]) -> u8 {
             values.iter().zip(&kept).map(|(value, kept)| kept && keys.contains(value)).collect();
         let found = integers.contained_in(&set, &Kept::of(&kept));
         assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+        let hashes: Vec<u64> = keys.iter().map(|key| hash_integer(*key)).collect();
+        let likely = IntegerSet::likely(Arc::new(BloomFilter::of(&hashes)));
+        let expected: Vec<bool> =
+            values.iter().zip(&kept).map(|(value, kept)| kept && likely.contains(*value)).collect();
+        let found = integers.contained_in(&likely, &Kept::of(&kept));
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+        assert!(keys.iter().all(|key| likely.contains(*key)));
     }
     kind
 }

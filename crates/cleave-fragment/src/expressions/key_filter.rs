@@ -1,0 +1,396 @@
+//! The keys of a join's build side as a Bloom filter, where they are too many or not of a kind that crosses a link as a set of
+//! integers ([`key_set`](super::key_set)).
+//!
+//! 1. [`CollectedKeys`] takes the hashes of the keys while the join reads its build side
+//!    ([`CollectKeysExec`](crate::operators::collect_keys_exec::CollectKeysExec)).
+//! 2. Before a fragment is sent, [`CollectedKeys::filter`] makes a [`KeyFilterExpr`] of them, over what the keys of the other side
+//!    are in a scan of it. It crosses as the bits of its [`BloomFilter`].
+//! 3. Where it runs, a scan looks integers up as pages store them, and other values by their hashes, of a dictionary once an entry.
+//!
+//! Invariants: what is equal to a key passes: both sides have equal types, and [`hash_keys`] is defined here for these types alone, not by the
+//! engine, whose hashes differ from machine to machine. It may be true elsewhere: a filter from above only saves work (rule 4).
+//! Nothing is equal to NULL.
+//!
+//! Source: predicate transfer, `design.md`; Bloom filters as [`cleave_store::bloom`] has them.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::types::{
+    Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType,
+    TimestampMicrosecondType,
+};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, RecordBatch};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::datatypes::{DataType, Schema, TimeUnit};
+use cleave_store::bloom::{BLOOM_BYTES_MAX, hash_both, hash_bytes, hash_integer};
+use cleave_store::{BloomFilter, IntegerSet};
+use datafusion_common::{DataFusionError, Result, internal_err};
+use datafusion_execution::memory_pool::MemoryReservation;
+use datafusion_expr::ColumnarValue;
+use datafusion_physical_expr::PhysicalExpr;
+
+/// Keys whose hashes are kept as they are: a filter of them takes no more.
+const HASHES_MAX: usize = BLOOM_BYTES_MAX / size_of::<u64>() / 4;
+/// A filter that lets so many of all other keys through is not worth filling.
+const FALSE_SHARE_MAX: f64 = 0.5;
+/// Keys after which it is looked at first.
+const LOOK_AFTER: usize = 1 << 19;
+
+/// Whether the values of some columns are likely to be the key of a row of a join's build side; NULL where one is NULL.
+#[derive(Debug)]
+pub struct KeyFilterExpr {
+    operands: Vec<Arc<dyn PhysicalExpr>>,
+    keys: Arc<FilteredKeys>,
+}
+
+/// The filter, which copies of an expression share.
+#[derive(Debug)]
+struct FilteredKeys {
+    filter: Arc<BloomFilter>,
+    /// About.
+    key_count: f64,
+    /// What the filter is charged to, where it came over a link.
+    _memory: Option<Arc<MemoryReservation>>,
+}
+
+impl KeyFilterExpr {
+    /// Asks `filter`, which has hashes of [`cleave_store::bloom`], for the key with these parts.
+    pub fn new(operands: Vec<Arc<dyn PhysicalExpr>>, filter: BloomFilter) -> Self {
+        Self::over(operands, Arc::new(filter), None)
+    }
+
+    fn over(
+        operands: Vec<Arc<dyn PhysicalExpr>>,
+        filter: Arc<BloomFilter>,
+        memory: Option<Arc<MemoryReservation>>,
+    ) -> Self {
+        let key_count = filter.key_count();
+        Self { operands, keys: Arc::new(FilteredKeys { filter, key_count, _memory: memory }) }
+    }
+
+    /// The filter as bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        self.keys.filter.to_bytes()
+    }
+
+    /// Reads what [`KeyFilterExpr::encode`] wrote, over `inputs`; the filter is charged to `memory`.
+    pub(crate) fn decode(
+        bytes: &[u8],
+        inputs: &[Arc<dyn PhysicalExpr>],
+        memory: Option<&Arc<MemoryReservation>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let bad = |what: &str| DataFusionError::Plan(format!("a filter of keys {what}"));
+        if inputs.is_empty() {
+            return Err(bad("has no operand"));
+        }
+        if bytes.len() > BLOOM_BYTES_MAX {
+            return Err(bad(&format!("has more than {BLOOM_BYTES_MAX} bytes")));
+        }
+        memory.map_or(Ok(()), |memory| memory.try_grow(bytes.len()))?;
+        let filter = BloomFilter::from_bytes(bytes)
+            .ok_or_else(|| bad(&format!("has {} bytes, which are no blocks", bytes.len())))?;
+        Ok(Arc::new(Self::over(inputs.to_vec(), Arc::new(filter), memory.map(Arc::clone))))
+    }
+
+    /// What integers of the only operand are looked up in; None: there are several.
+    pub(crate) fn likely_integers(&self) -> Option<(&Arc<dyn PhysicalExpr>, IntegerSet)> {
+        let [operand] = self.operands.as_slice() else { return None };
+        Some((operand, IntegerSet::likely(Arc::clone(&self.keys.filter))))
+    }
+
+    /// About how many different keys it was made of.
+    pub fn key_count(&self) -> f64 {
+        self.keys.key_count
+    }
+
+    /// The share of other keys that it lets through.
+    pub fn false_share(&self) -> f64 {
+        self.keys.filter.false_share()
+    }
+
+    /// Bytes that it crosses as.
+    pub fn bytes(&self) -> usize {
+        self.keys.filter.bytes()
+    }
+}
+
+impl PhysicalExpr for KeyFilterExpr {
+    fn data_type(&self, _schema: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.operands.iter().try_fold(false, |any, operand| Ok(any || operand.nullable(schema)?))
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let values = self.operands.iter();
+        let values = values.map(|operand| operand.evaluate(batch)?.into_array(batch.num_rows()));
+        let values: Vec<ArrayRef> = values.collect::<Result<_>>()?;
+        let hashes = hash_keys(&values)?;
+        let filter = &self.keys.filter;
+        let likely = BooleanBuffer::from_iter(hashes.iter().map(|hash| filter.may_have(*hash)));
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(likely, nulls_of(&values)))))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.operands.iter().collect()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        if children.len() != self.operands.len() {
+            return internal_err!("a filter of keys of {} parts", self.operands.len());
+        }
+        Ok(Arc::new(Self { operands: children, keys: Arc::clone(&self.keys) }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for KeyFilterExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operands: Vec<String> = self.operands.iter().map(ToString::to_string).collect();
+        let operands = operands.join(", ");
+        write!(f, "({operands}) IN (filter of about {:.0} keys)", self.key_count())
+    }
+}
+
+impl PartialEq for KeyFilterExpr {
+    fn eq(&self, other: &Self) -> bool {
+        self.operands == other.operands && self.keys.filter == other.keys.filter
+    }
+}
+
+impl Eq for KeyFilterExpr {}
+
+impl Hash for KeyFilterExpr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.operands.hash(state);
+        self.keys.filter.hash(state);
+    }
+}
+
+/// Whether keys of this type have a hash of ours. Floats have none: they may be equal and differ in their bits.
+pub fn has_hash(data_type: &DataType) -> bool {
+    use DataType::{
+        Binary, Boolean, Date32, Decimal128, FixedSizeBinary, Int16, Int32, Int64, Time64,
+        Timestamp, Utf8,
+    };
+    matches!(
+        data_type,
+        Int16
+            | Int32
+            | Int64
+            | Date32
+            | Boolean
+            | Utf8
+            | Binary
+            | FixedSizeBinary(_)
+            | Decimal128(..)
+            | Time64(TimeUnit::Microsecond)
+            | Timestamp(TimeUnit::Microsecond, _)
+    )
+}
+
+/// The share of other keys that a filter of so many lets through.
+pub fn expected_false_share(key_count: f64) -> f64 {
+    BloomFilter::expected_false_share(key_count)
+}
+
+/// The hash of each key, whose parts are in these columns; that of a key with a NULL in it means nothing.
+///
+/// # Errors
+/// For a type without a hash.
+pub(crate) fn hash_keys(parts: &[ArrayRef]) -> Result<Vec<u64>> {
+    let mut hashes = Vec::new();
+    for (place, part) in parts.iter().enumerate() {
+        if place == 0 {
+            each_hash(part, |_, hash| hashes.push(hash))?;
+        } else {
+            each_hash(part, |row, hash| {
+                if let Some(first) = hashes.get_mut(row) {
+                    *first = hash_both(*first, hash);
+                }
+            })?;
+        }
+    }
+    Ok(hashes)
+}
+
+/// Calls `take` with the place and hash of each value.
+fn each_hash(values: &ArrayRef, mut take: impl FnMut(usize, u64)) -> Result<()> {
+    fn integers<T: ArrowPrimitiveType>(values: &ArrayRef, mut take: impl FnMut(usize, u64))
+    where
+        T::Native: Into<i64>,
+    {
+        let values = values.as_primitive::<T>().values().iter().enumerate();
+        values.for_each(|(row, value)| take(row, hash_integer((*value).into())));
+    }
+    match values.data_type() {
+        DataType::Int16 => integers::<Int16Type>(values, take),
+        DataType::Int32 => integers::<Int32Type>(values, take),
+        DataType::Int64 => integers::<Int64Type>(values, take),
+        DataType::Date32 => integers::<Date32Type>(values, take),
+        DataType::Time64(TimeUnit::Microsecond) => integers::<Time64MicrosecondType>(values, take),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            integers::<TimestampMicrosecondType>(values, take);
+        }
+        DataType::Decimal128(..) => {
+            let values = values.as_primitive::<Decimal128Type>().values().iter().enumerate();
+            values.for_each(|(row, value)| take(row, hash_bytes(&value.to_le_bytes())));
+        }
+        DataType::Boolean => {
+            let values = values.as_boolean().values().iter().enumerate();
+            values.for_each(|(row, value)| take(row, hash_integer(value.into())));
+        }
+        DataType::Utf8 => {
+            let values = values.as_string::<i32>();
+            (0..values.len()).for_each(|row| take(row, hash_bytes(values.value(row).as_bytes())));
+        }
+        DataType::Binary => {
+            let values = values.as_binary::<i32>();
+            (0..values.len()).for_each(|row| take(row, hash_bytes(values.value(row))));
+        }
+        DataType::FixedSizeBinary(_) => {
+            let values = values.as_fixed_size_binary();
+            (0..values.len()).for_each(|row| take(row, hash_bytes(values.value(row))));
+        }
+        other => return internal_err!("a key of type {other} has no hash"),
+    }
+    Ok(())
+}
+
+/// Where any of the parts is NULL.
+fn nulls_of(parts: &[ArrayRef]) -> Option<NullBuffer> {
+    parts.iter().fold(None, |nulls, part| NullBuffer::union(nulls.as_ref(), part.nulls()))
+}
+
+/// The keys of a join's build side, from when it is read.
+#[derive(Debug, Default)]
+pub struct CollectedKeys {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// Not all of them are there.
+    #[default]
+    Open,
+    Complete {
+        filter: Arc<BloomFilter>,
+        /// What they are charged to.
+        _memory: Arc<MemoryReservation>,
+    },
+    /// The join is read again with other rows, and who looks at this may still look at those of before.
+    Over,
+}
+
+impl CollectedKeys {
+    /// The filter of the keys over `operands`, of at most so many bytes; None: they are not all there, or were too many.
+    pub fn filter(
+        &self,
+        operands: Vec<Arc<dyn PhysicalExpr>>,
+        bytes_max: usize,
+    ) -> Option<KeyFilterExpr> {
+        let filter = match &*self.state() {
+            State::Complete { filter, .. } => Arc::clone(filter),
+            State::Open | State::Over => return None,
+        };
+        let filter = match filter.bytes() > bytes_max {
+            true => Arc::new(BloomFilter::clone(&filter).shrunk(bytes_max)),
+            false => filter,
+        };
+        Some(KeyFilterExpr::over(operands, filter, None))
+    }
+
+    /// Lets them go, for good.
+    pub(crate) fn end(&self) {
+        *self.state() = State::Over;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keys on their way into [`CollectedKeys`].
+#[derive(Debug)]
+pub(crate) struct KeyCollector {
+    gathered: Gathered,
+    memory: Arc<MemoryReservation>,
+    /// Keys so far, and with how many the filter is looked at next.
+    count: usize,
+    look_at: usize,
+}
+
+#[derive(Debug)]
+enum Gathered {
+    Hashes(Vec<u64>),
+    Filter(BloomFilter),
+}
+
+impl KeyCollector {
+    /// A collector charged to `memory`; None: there is not enough.
+    pub(crate) fn new(memory: MemoryReservation) -> Option<Self> {
+        memory.try_grow(BLOOM_BYTES_MAX).ok()?;
+        let gathered = Gathered::Hashes(Vec::new());
+        Some(Self { gathered, memory: Arc::new(memory), count: 0, look_at: LOOK_AFTER })
+    }
+
+    /// Adds keys of which these columns are the parts; false: they are too many by now, or cannot be hashed.
+    pub(crate) fn add(&mut self, parts: &[ArrayRef]) -> bool {
+        let Ok(hashes) = hash_keys(parts) else { return false };
+        let nulls = nulls_of(parts).filter(|nulls| nulls.null_count() > 0);
+        let is_key = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+        let hashes = hashes.iter().enumerate().filter(|(row, _)| is_key(*row));
+        for (_, hash) in hashes {
+            self.count += 1;
+            match &mut self.gathered {
+                Gathered::Hashes(known) => {
+                    known.push(*hash);
+                    if known.len() >= HASHES_MAX {
+                        let mut filter = BloomFilter::largest();
+                        mem::take(known).into_iter().for_each(|hash| filter.add(hash));
+                        self.gathered = Gathered::Filter(filter);
+                    }
+                }
+                Gathered::Filter(filter) => filter.add(*hash),
+            }
+        }
+        if self.count < self.look_at {
+            return true;
+        }
+        self.look_at = self.look_at.saturating_mul(2);
+        match &self.gathered {
+            Gathered::Filter(filter) => filter.false_share() < FALSE_SHARE_MAX,
+            Gathered::Hashes(_) => true,
+        }
+    }
+
+    /// All keys were added.
+    pub(crate) fn finish(self, keys: &CollectedKeys) {
+        let filter = match self.gathered {
+            Gathered::Hashes(mut hashes) => {
+                hashes.sort_unstable();
+                hashes.dedup();
+                BloomFilter::of(&hashes)
+            }
+            Gathered::Filter(filter) => filter.shrunk(BLOOM_BYTES_MAX),
+        };
+        let mut state = keys.state();
+        if !matches!(*state, State::Over) {
+            *state = State::Complete { filter: Arc::new(filter), _memory: self.memory };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
