@@ -35,3 +35,4 @@ mod statistics;
 mod stealing;
 mod support;
 mod tablets;
+mod turning;
