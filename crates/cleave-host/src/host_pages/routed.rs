@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready, try_join_all};
 
 use crate::catalog::DeviceId;
 use crate::database::Database;
@@ -54,15 +54,36 @@ impl RoutedPages {
 }
 
 impl PageSource for RoutedPages {
-    /// The reads of one call belong to one morsel or run, hence to one segment.
+    /// The reads of one call are of one device mostly; those of several are asked for side by side.
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        let Some(first) = reads.first() else {
-            return futures::future::ready(Ok(Vec::new())).boxed();
+        let sources = reads.iter().map(|read| self.source(read.segment.segment));
+        let sources: Vec<&Arc<dyn PageSource>> = match sources.collect() {
+            Ok(sources) => sources,
+            Err(error) => return ready(Err(error)).boxed(),
         };
-        match self.source(first.segment.segment) {
-            Ok(source) => source.read(reads),
-            Err(error) => futures::future::ready(Err(error)).boxed(),
+        let Some(first) = sources.first() else { return ready(Ok(Vec::new())).boxed() };
+        if sources.iter().all(|source| Arc::ptr_eq(source, first)) {
+            return first.read(reads);
         }
+        let mut by_source: Vec<(&Arc<dyn PageSource>, Vec<usize>, Vec<PageRead>)> = Vec::new();
+        for (place, (source, read)) in sources.into_iter().zip(reads).enumerate() {
+            match by_source.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, source)) {
+                Some((_, places, reads)) => {
+                    places.push(place);
+                    reads.push(read);
+                }
+                None => by_source.push((source, vec![place], vec![read])),
+            }
+        }
+        async move {
+            let answers = by_source.into_iter().map(|(source, places, reads)| async move {
+                Ok::<_, StoreError>(places.into_iter().zip(source.read(reads).await?))
+            });
+            let answers = try_join_all(answers).await?;
+            let in_order: BTreeMap<usize, PageColumns> = answers.into_iter().flatten().collect();
+            Ok(in_order.into_values().collect())
+        }
+        .boxed()
     }
 
     fn read_overflow(
@@ -72,7 +93,7 @@ impl PageSource for RoutedPages {
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
         match self.source(segment.segment) {
             Ok(source) => source.read_overflow(segment, pages),
-            Err(error) => futures::future::ready(Err(error)).boxed(),
+            Err(error) => ready(Err(error)).boxed(),
         }
     }
 }

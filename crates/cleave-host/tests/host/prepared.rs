@@ -18,7 +18,9 @@ fn chosen(plan: &[String]) -> String {
 
 /// A table on a device behind a link of 2 MB a second: few rows of it cross sooner than its pages, which are packed, and its pages
 /// sooner than all of its rows.
-pub(crate) async fn behind_a_slow_link(outside: &Path) -> (tempfile::TempDir, Arc<Database>, Served) {
+pub(crate) async fn behind_a_slow_link(
+    outside: &Path,
+) -> (tempfile::TempDir, Arc<Database>, Served) {
     let (directory, database) = fresh().await;
     let served = Served::start(&outside.join("nas.media"), [1; 16], anywhere()).await;
     let nas = remote(served.address, token_file(outside, TOKEN));

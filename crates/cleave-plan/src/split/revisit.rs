@@ -32,7 +32,7 @@ use crate::profile::Profile;
 const CONTRADICTION: f64 = 3.0;
 /// A side must be predicted to take at most this share of the other's time before a piece turns to it.
 const MARGIN: f64 = 0.8;
-/// Shares of the expected rows and pages for which a scan of the host's is tried, to see whether it could ever turn.
+/// Share of the expected rows for which a scan of the host's is tried, to see whether it could ever turn.
 const FEWEST: f64 = 0.02;
 
 /// Where a piece runs.
@@ -119,7 +119,7 @@ impl Revisit {
         let shape = piece_of(shape, piece);
         let (profile, limits) = (profile.clone(), limits.clone());
         let revisit = Self { planned, shape, profile, limits, scans };
-        let fewest = vec![(FEWEST, FEWEST); revisit.scans.len()];
+        let fewest = vec![(1.0, FEWEST); revisit.scans.len()];
         let could_turn =
             planned == Side::Device || revisit.side_of(&revisit.scaled(&fewest)) != planned;
         (could_turn && revisit.side_of(&revisit.shape) == planned).then_some(revisit)
