@@ -53,6 +53,13 @@ impl RoutedPages {
     }
 }
 
+/// What one device is asked for of one call, with the place of each read in it.
+struct ReadsOf<'a> {
+    source: &'a Arc<dyn PageSource>,
+    places: Vec<usize>,
+    reads: Vec<PageRead>,
+}
+
 impl PageSource for RoutedPages {
     /// The reads of one call are of one device mostly; those of several are asked for side by side.
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
@@ -65,19 +72,22 @@ impl PageSource for RoutedPages {
         if sources.iter().all(|source| Arc::ptr_eq(source, first)) {
             return first.read(reads);
         }
-        let mut by_source: Vec<(&Arc<dyn PageSource>, Vec<usize>, Vec<PageRead>)> = Vec::new();
+        let mut by_source: Vec<ReadsOf<'_>> = Vec::new();
         for (place, (source, read)) in sources.into_iter().zip(reads).enumerate() {
-            match by_source.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, source)) {
-                Some((_, places, reads)) => {
-                    places.push(place);
-                    reads.push(read);
+            match by_source.iter_mut().find(|known| Arc::ptr_eq(known.source, source)) {
+                Some(known) => {
+                    known.places.push(place);
+                    known.reads.push(read);
                 }
-                None => by_source.push((source, vec![place], vec![read])),
+                None => {
+                    by_source.push(ReadsOf { source, places: vec![place], reads: vec![read] });
+                }
             }
         }
         async move {
-            let answers = by_source.into_iter().map(|(source, places, reads)| async move {
-                Ok::<_, StoreError>(places.into_iter().zip(source.read(reads).await?))
+            let answers = by_source.into_iter().map(|asked| async move {
+                let pages = asked.source.read(asked.reads).await?;
+                Ok::<_, StoreError>(asked.places.into_iter().zip(pages))
             });
             let answers = try_join_all(answers).await?;
             let in_order: BTreeMap<usize, PageColumns> = answers.into_iter().flatten().collect();
