@@ -34,7 +34,7 @@ use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery};
-use crate::settings::{IndexScan, Settings};
+use crate::settings::{Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::select::Asked;
 use crate::statement::{
@@ -165,7 +165,7 @@ impl Session {
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if self.in_force().index_scan == IndexScan::Never {
+        if self.in_force().index_scan == When::Never {
             return None;
         }
         let state = self.database.catalog();
@@ -253,7 +253,7 @@ impl Session {
 
     async fn query(&self, query: &ast::Query, text: &str) -> Result<Outcome> {
         let state = self.database.catalog();
-        if self.in_force().index_scan != IndexScan::Never
+        if self.in_force().index_scan != When::Never
             && let Some(point) = self.point_queries.detect(query, text, &state)
             && let Some(outcome) = self.run_point_query(&state, &point).await?
         {
@@ -344,7 +344,7 @@ impl Session {
         format: ExplainFormat,
         point: &PointQuery,
     ) -> Result<Option<Outcome>> {
-        if self.in_force().index_scan == IndexScan::Never {
+        if self.in_force().index_scan == When::Never {
             return Ok(None);
         }
         let state = self.database.catalog();

@@ -13,7 +13,7 @@ use std::fmt;
 use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
 pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
-pub use cleave_plan::split::{KeyFilters, LateColumns, Split};
+pub use cleave_plan::split::{Split, When};
 
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
@@ -31,28 +31,6 @@ pub enum Stack {
     Native,
     /// Near-data processing: fragments of the plan run on the device.
     Ndp,
-}
-
-/// Whether queries go through indexes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IndexScan {
-    /// Never, to compare.
-    Never,
-    /// Where figures say that it pays.
-    WherePays,
-    /// As that, and joins look their keys up wherever they can.
-    Always,
-}
-
-/// Whether the host takes morsels of fragments that run on devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stealing {
-    /// Never, to compare.
-    Never,
-    /// Where it is idle and both sides are expected to be done sooner.
-    WherePays,
-    /// Whatever there is, at once.
-    Always,
 }
 
 /// By which operator joins are made.
@@ -113,13 +91,13 @@ pub struct Settings {
     /// `dense_aggregates`: aggregates may work on what pages store.
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
-    pub index_scan: IndexScan,
+    pub index_scan: When,
     /// `key_filters`: whether keys of joins go down as Bloom filters.
-    pub key_filters: KeyFilters,
+    pub key_filters: When,
     /// `late_columns`: when wide columns are fetched above joins.
-    pub late_columns: LateColumns,
+    pub late_columns: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
-    pub stealing: Stealing,
+    pub stealing: When,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
     /// `use_statistics`: plans are made with what ANALYZE found.
@@ -270,19 +248,9 @@ pub const LIST: &[Setting] = &[
         name: "index_scan",
         description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
                       of joins also where it does not",
-        values: Values::Words(&["on", "off", "always"]),
-        get: |settings| match settings.index_scan {
-            IndexScan::WherePays => "on".to_owned(),
-            IndexScan::Never => "off".to_owned(),
-            IndexScan::Always => "always".to_owned(),
-        },
-        set: |settings, value| {
-            settings.index_scan = match value {
-                Value::Word(0) => IndexScan::WherePays,
-                Value::Word(1) => IndexScan::Never,
-                _ => IndexScan::Always,
-            }
-        },
+        values: WHEN,
+        get: |settings| when_text(settings.index_scan),
+        set: |settings, value| settings.index_scan = value.when(),
     },
     fixed("IntervalStyle", "How intervals are written", "postgres"),
     Setting {
@@ -319,37 +287,17 @@ pub const LIST: &[Setting] = &[
         name: "key_filters",
         description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom filters \
                       where that pays: on, or off to compare; always: also where it does not",
-        values: Values::Words(&["on", "off", "always"]),
-        get: |settings| match settings.key_filters {
-            KeyFilters::WherePays => "on".to_owned(),
-            KeyFilters::Never => "off".to_owned(),
-            KeyFilters::Always => "always".to_owned(),
-        },
-        set: |settings, value| {
-            settings.key_filters = match value {
-                Value::Word(0) => KeyFilters::WherePays,
-                Value::Word(1) => KeyFilters::Never,
-                _ => KeyFilters::Always,
-            }
-        },
+        values: WHEN,
+        get: |settings| when_text(settings.key_filters),
+        set: |settings, value| settings.key_filters = value.when(),
     },
     Setting {
         name: "late_columns",
         description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, where few \
                       rows are left: on, or off to compare; always: wherever it can be done",
-        values: Values::Words(&["on", "off", "always"]),
-        get: |settings| match settings.late_columns {
-            LateColumns::WherePays => "on".to_owned(),
-            LateColumns::Never => "off".to_owned(),
-            LateColumns::Always => "always".to_owned(),
-        },
-        set: |settings, value| {
-            settings.late_columns = match value {
-                Value::Word(0) => LateColumns::WherePays,
-                Value::Word(1) => LateColumns::Never,
-                _ => LateColumns::Always,
-            }
-        },
+        values: WHEN,
+        get: |settings| when_text(settings.late_columns),
+        set: |settings, value| settings.late_columns = value.when(),
     },
     Setting {
         name: "ndp",
@@ -427,19 +375,9 @@ pub const LIST: &[Setting] = &[
         name: "stealing",
         description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \
                       sooner: on, or off to compare; always: whatever there is, at once",
-        values: Values::Words(&["on", "off", "always"]),
-        get: |settings| match settings.stealing {
-            Stealing::WherePays => "on".to_owned(),
-            Stealing::Never => "off".to_owned(),
-            Stealing::Always => "always".to_owned(),
-        },
-        set: |settings, value| {
-            settings.stealing = match value {
-                Value::Word(0) => Stealing::WherePays,
-                Value::Word(1) => Stealing::Never,
-                _ => Stealing::Always,
-            }
-        },
+        values: WHEN,
+        get: |settings| when_text(settings.stealing),
+        set: |settings, value| settings.stealing = value.when(),
     },
     Setting {
         name: "threads",
@@ -487,10 +425,10 @@ impl Default for Settings {
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             dense_aggregates: true,
-            index_scan: IndexScan::WherePays,
-            key_filters: KeyFilters::WherePays,
-            late_columns: LateColumns::WherePays,
-            stealing: Stealing::WherePays,
+            index_scan: When::WherePays,
+            key_filters: When::WherePays,
+            late_columns: When::WherePays,
+            stealing: When::WherePays,
             query_log: true,
             use_statistics: true,
             application_name: String::new(),
@@ -647,11 +585,32 @@ impl fmt::Display for Values {
     }
 }
 
+/// The words of a [`When`].
+const WHEN: Values = Values::Words(&["on", "off", "always"]);
+
+fn when_text(when: When) -> String {
+    match when {
+        When::WherePays => "on",
+        When::Never => "off",
+        When::Always => "always",
+    }
+    .to_owned()
+}
+
 impl Value {
     fn number(&self) -> u64 {
         match self {
             Self::Number(number) => *number,
             _ => 0,
+        }
+    }
+
+    /// Of [`WHEN`].
+    fn when(&self) -> When {
+        match self {
+            Self::Word(1) => When::Never,
+            Self::Word(2) => When::Always,
+            _ => When::WherePays,
         }
     }
 

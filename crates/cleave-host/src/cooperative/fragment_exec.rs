@@ -35,7 +35,7 @@ use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
 use cleave_media::Stopwatch;
 use cleave_plan::split::revisit::Side;
-use cleave_plan::split::{FragmentPlan, PlannedBroadcast};
+use cleave_plan::split::{FragmentPlan, PlannedBroadcast, When};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
@@ -60,10 +60,9 @@ use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
 use super::shared_run::{Begin, Failure, SharedRun};
 use super::spill_space::DeviceRun;
-use super::stealing::Stealing as MorselStealing;
+use super::stealing::Stealing;
 use crate::device::Device;
 use crate::error::Error;
-use crate::settings::Stealing;
 use crate::statement::select::{StatementContext, StatementInput};
 
 /// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about an eighth.
@@ -359,7 +358,7 @@ impl FragmentExec {
         if let (true, Some(streamed), Some(scan)) =
             (shares, morsels.last_mut(), self.fragment.scans.last())
         {
-            if self.context.settings().stealing == Stealing::Always {
+            if self.context.settings().stealing == When::Always {
                 *streamed = one_page_each(streamed);
             }
             self.held_last(streamed, part, &scan.scan);
@@ -429,7 +428,7 @@ impl FragmentExec {
 
     /// Whether the host may take morsels of what streams through `part`.
     fn shares(&self, part: &FragmentPart) -> bool {
-        let wanted = self.context.settings().stealing != Stealing::Never;
+        let wanted = self.context.settings().stealing != When::Never;
         // A device in this process has the same cores.
         let is_apart = part.device.mode() != AttachMode::Embedded;
         wanted && is_apart && self.fragment.sharing.is_some() && self.fragment.fetch.is_none()
@@ -457,17 +456,17 @@ impl FragmentExec {
         inputs: Vec<(u32, StatementInput)>,
         morsels: Vec<Morsel>,
         task: &Arc<TaskContext>,
-    ) -> Option<(Arc<MorselStealing>, Begin)> {
+    ) -> Option<(Arc<Stealing>, Begin)> {
         let (input, _) = inputs.last()?;
         if morsels.len() < 2 {
             return None;
         }
-        let always = self.context.settings().stealing == Stealing::Always;
+        let always = self.context.settings().stealing == When::Always;
         let sharing = self.fragment.sharing.filter(|_| !always);
         let copies = prepared.host_copies(task);
         let device = Arc::clone(&part.device);
         let streamed = (*input, morsels);
-        let stealing = MorselStealing::new(device, link, run, streamed, sharing, copies);
+        let stealing = Stealing::new(device, link, run, streamed, sharing, copies);
         let source = Arc::clone(&stealing);
         let (prepared, context, task) =
             (Arc::clone(prepared), Arc::clone(&self.context), Arc::clone(task));

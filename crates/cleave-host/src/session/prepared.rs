@@ -27,7 +27,7 @@ use super::{Outcome, Session};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
-use crate::settings::IndexScan;
+use crate::settings::When;
 use crate::statement::hint::Hint;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
 use crate::statement::select::{self, Asked};
@@ -289,7 +289,7 @@ impl Session {
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
         let state = self.database.catalog();
-        if self.in_force().index_scan != IndexScan::Never
+        if self.in_force().index_scan != When::Never
             && let Some(point) = prepared.point_query(values, &state)
             && let Some(outcome) = self.run_point_query(&state, &point).await?
         {

@@ -36,19 +36,8 @@ use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion_physical_plan::projection::ProjectionExec;
 
+use super::When;
 use super::shape_of::type_bytes;
-
-/// When columns are fetched late.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum LateColumns {
-    /// Never, to compare.
-    Never,
-    /// Where few rows are left of many, and the columns are wide.
-    #[default]
-    WherePays,
-    /// Wherever it can be done.
-    Always,
-}
 
 /// At most one in so many rows is left.
 const ROWS_TO_ONE_LEFT: f64 = 4.0;
@@ -68,12 +57,12 @@ pub(super) struct Referring {
 /// in preorder; `wanted` says which columns of a scan others look at.
 pub(super) fn fetch_late(
     plan: Arc<dyn ExecutionPlan>,
-    setting: LateColumns,
+    setting: When,
     rows: &[f64],
     wanted: &dyn Fn(u32) -> BTreeSet<usize>,
 ) -> Result<(Arc<dyn ExecutionPlan>, Vec<Referring>)> {
     let mut found = Vec::new();
-    if setting == LateColumns::Never {
+    if setting == When::Never {
         return Ok((plan, found));
     }
     let mut chains = Vec::new();
@@ -85,7 +74,7 @@ pub(super) fn fetch_late(
         let (top_rows, scan_rows) = (rows_of(top_rows), rows_of(scan_rows));
         let mut changed = None;
         let is_worth = |bytes: f64| {
-            setting == LateColumns::Always
+            setting == When::Always
                 || (bytes >= ROW_BYTES_MIN
                     && scan_rows >= ROWS_MIN
                     && top_rows * ROWS_TO_ONE_LEFT <= scan_rows)

@@ -18,8 +18,8 @@ use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::CutContext;
 use super::build_keys::BuildKeys;
+use super::{CutContext, When};
 
 /// So many integers are expected to cross as an exact set, also where the estimate is far too low.
 const FEW_INTEGERS: f64 = 20_000.0;
@@ -27,18 +27,6 @@ const FEW_INTEGERS: f64 = 20_000.0;
 const PASSING_MAX: f64 = 0.9;
 /// Share of a scan's rows that have one of the keys, where nothing tells how many they have.
 const SHARE_UNKNOWN: f64 = 0.25;
-
-/// Whether joins above cuts send filters of their keys.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum KeyFilters {
-    /// Never, to compare.
-    Never,
-    /// Where they are expected to save more than they take.
-    #[default]
-    WherePays,
-    /// Wherever there is no exact set.
-    Always,
-}
 
 /// Keys of a join above a fragment, as a scan of it may be asked for them.
 #[derive(Debug, Clone)]
@@ -67,7 +55,7 @@ impl KeysAbove {
     ) -> Option<Self> {
         let setting = context.key_filters();
         let id = filter.expression_id()?;
-        if setting == KeyFilters::Never || !can_collect(join) {
+        if setting == When::Never || !can_collect(join) {
             return None;
         }
         let operands: Vec<_> = filter.children().into_iter().cloned().collect();
@@ -76,7 +64,7 @@ impl KeysAbove {
             .map(|operand| context.distinct_count(scan, operand.downcast_ref::<Column>()?.name()));
         // Of several columns there are at least as many keys as of each.
         let distinct_count = counts.flatten().max_by(f64::total_cmp);
-        let (collected, is_forced) = (Arc::default(), setting == KeyFilters::Always);
+        let (collected, is_forced) = (Arc::default(), setting == When::Always);
         let keys = Self { filter: id, collected, operands, distinct_count, scan_bytes, is_forced };
         let expected = build_keys.iter().find(|keys| keys.filter == id);
         let key_count = expected.and_then(|expected| expected.key_count());

@@ -17,13 +17,13 @@ mod place_cuts;
 pub mod revisit;
 mod shape_of;
 mod weigh_cut;
+mod when;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub use choose::PricedSplit;
-pub use fetch_late::LateColumns;
-pub use keys_above::{KeyFilters, KeysAbove};
+pub use keys_above::KeysAbove;
 pub use place_cuts::{
     CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, PlannedBroadcast,
     ScanShare, place_cuts,
@@ -31,6 +31,7 @@ pub use place_cuts::{
 pub use revisit::Revisit;
 pub use shape_of::{row_bytes, type_bytes};
 pub use weigh_cut::{CutWeight, weigh_cut};
+pub use when::When;
 
 /// Most joins that a split can name: more than any plan has that is ordered well.
 pub const SPLIT_JOINS_MAX: usize = 63;

@@ -37,14 +37,14 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate, leaves_below};
 use super::choose::{PricedSplit, Pricing, choose, price};
-use super::fetch_late::{LateColumns, fetch_late, moved};
-use super::keys_above::{KeyFilters, KeysAbove};
+use super::fetch_late::{fetch_late, moved};
+use super::keys_above::KeysAbove;
 use super::numbered_plan::{
     NumberedNode, NumberedPlan, Obstacle, is_exchange, is_join, is_stateless,
 };
 use super::revisit::{Revisit, Side};
 use super::shape_of::row_bytes;
-use super::{CutDecision, CutWeight, Split, weigh_cut};
+use super::{CutDecision, CutWeight, Split, When, weigh_cut};
 use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
 
@@ -168,12 +168,12 @@ pub trait CutContext {
     /// What would cross the link of each of them for `fragment`, in the same order.
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight>;
     /// Whether joins above cuts send filters of their keys.
-    fn key_filters(&self) -> KeyFilters {
-        KeyFilters::default()
+    fn key_filters(&self) -> When {
+        When::default()
     }
     /// When columns are fetched above the joins that only carry them.
-    fn late_columns(&self) -> LateColumns {
-        LateColumns::default()
+    fn late_columns(&self) -> When {
+        When::default()
     }
     /// What `scan` reads; its conditions and the rows that they keep are filled in from the plan.
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork;
@@ -543,8 +543,7 @@ impl<'a> Placing<'a> {
         scans: &mut [FragmentScan],
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let setting = self.context.late_columns();
-        let rows =
-            if setting == LateColumns::Never { Vec::new() } else { self.context.rows(&plan) };
+        let rows = if setting == When::Never { Vec::new() } else { self.context.rows(&plan) };
         let columns_wanted = |input| {
             let scan = scans.iter().find(|scan| scan.scan.scan().input == input);
             let filters = scan.map(|scan| scan.scan.dynamic_filters()).unwrap_or_default();

@@ -14,8 +14,7 @@ use cleave_plan::cost::slots::SLOT_BYTES_AUTO;
 use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork, SlotSize};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
-    CutContext, CutWeight, FragmentPlan, FragmentScan, KeyFilters, LateColumns, ScanShare,
-    row_bytes, type_bytes,
+    CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, When, row_bytes, type_bytes,
 };
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::DataType;
@@ -33,7 +32,6 @@ use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::device::Device;
 use crate::engine;
 use crate::error::Error;
-use crate::settings::Stealing;
 
 /// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
 /// many there are.
@@ -172,11 +170,11 @@ impl CutContext for HostCuts {
         parts.iter().map(|(facts, part)| self.weight(fragment, scan, facts, part)).collect()
     }
 
-    fn key_filters(&self) -> KeyFilters {
+    fn key_filters(&self) -> When {
         self.context.settings().key_filters
     }
 
-    fn late_columns(&self) -> LateColumns {
+    fn late_columns(&self) -> When {
         self.context.settings().late_columns
     }
 
@@ -284,7 +282,7 @@ fn limits<'a>(
         slot_count: settings.slot_count,
         device_copies: devices.map(|facts| facts.cores).min().unwrap_or(1),
         host_threads: u32::try_from(engine::host_partitions(settings)).unwrap_or(u32::MAX),
-        shares_work: settings.stealing != Stealing::Never,
+        shares_work: settings.stealing != When::Never,
         broadcast_bytes: settings.broadcast_bytes,
     }
 }

@@ -45,7 +45,7 @@ use crate::catalog::index_definition::IndexColumn;
 use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
-use crate::settings::{IndexScan, Split, Stack};
+use crate::settings::{Split, Stack, When};
 
 /// Most ranges of one scan, of lists of values over several columns.
 const RANGE_COUNT_MAX: usize = 256;
@@ -98,7 +98,7 @@ pub(super) async fn choose(
     input: PlannedInput,
 ) -> Result<PlannedInput> {
     let table = Arc::clone(&input.table);
-    if context.settings().index_scan == IndexScan::Never || table.indexes.is_empty() {
+    if context.settings().index_scan == When::Never || table.indexes.is_empty() {
         return Ok(input);
     }
     let bounds = bounds(&table.schema, filters);

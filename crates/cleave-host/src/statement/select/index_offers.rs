@@ -22,7 +22,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use super::planned_input::OfferedIndex;
 use super::statement_context::StatementContext;
 use crate::catalog::TableState;
-use crate::settings::IndexScan;
+use crate::settings::When;
 
 /// Pages that a scan must have before an index is offered: one is read in any case, or the join's zone maps leave it out.
 const PAGES_MIN: usize = 2;
@@ -38,7 +38,7 @@ pub(super) fn offer_indexes(
     context: &StatementContext,
 ) -> Result<()> {
     let setting = context.settings().index_scan;
-    if setting == IndexScan::Never {
+    if setting == When::Never {
         return Ok(());
     }
     let mut handed_down = BTreeSet::new();
@@ -57,7 +57,7 @@ pub(super) fn offer_indexes(
             });
             let columns: BTreeSet<u32> =
                 of_joins.flat_map(|filter| key_columns(filter, scan)).collect();
-            offer(scan, &columns, setting == IndexScan::Always, context)?;
+            offer(scan, &columns, setting == When::Always, context)?;
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

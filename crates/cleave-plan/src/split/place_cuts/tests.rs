@@ -31,7 +31,7 @@ struct Told {
     broadcast_bytes: u64,
     /// Tables that lie on one of the devices alone.
     alone: Vec<(&'static str, usize)>,
-    key_filters: KeyFilters,
+    key_filters: When,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Told {
             chunk_bytes: 1e7,
             broadcast_bytes: 16 << 20,
             alone: Vec::new(),
-            key_filters: KeyFilters::WherePays,
+            key_filters: When::WherePays,
             fragments: Mutex::default(),
         }
     }
@@ -73,7 +73,7 @@ impl CutContext for Told {
         self.result_bytes.iter().zip(&self.link_is_free).map(weight).collect()
     }
 
-    fn key_filters(&self) -> KeyFilters {
+    fn key_filters(&self) -> When {
         self.key_filters
     }
 
@@ -547,16 +547,16 @@ fn keys_sent(plan: &Arc<dyn ExecutionPlan>, split: Split, context: &Told) -> (us
 fn keys_are_collected_where_a_fragment_may_be_asked_for_them() {
     let told = |key_filters| Told { result_bytes: vec![1e6], key_filters, ..Told::default() };
     let texts = joined_by(DataType::Utf8, NullEquality::NullEqualsNothing);
-    assert_eq!(keys_sent(&texts, Split::H0, &told(KeyFilters::WherePays)), (1, true));
-    assert_eq!(keys_sent(&texts, Split::H0, &told(KeyFilters::Always)), (1, true));
-    assert_eq!(keys_sent(&texts, Split::H0, &told(KeyFilters::Never)), (0, false));
+    assert_eq!(keys_sent(&texts, Split::H0, &told(When::WherePays)), (1, true));
+    assert_eq!(keys_sent(&texts, Split::H0, &told(When::Always)), (1, true));
+    assert_eq!(keys_sent(&texts, Split::H0, &told(When::Never)), (0, false));
     // Below a cut the scan asks the join's own table.
     let below = Split::Hybrid { joins: 1, leaves: Leaves::None };
-    assert_eq!(keys_sent(&texts, below, &told(KeyFilters::Always)), (0, false));
-    assert_eq!(keys_sent(&texts, Split::Host, &told(KeyFilters::Always)), (0, false));
+    assert_eq!(keys_sent(&texts, below, &told(When::Always)), (0, false));
+    assert_eq!(keys_sent(&texts, Split::Host, &told(When::Always)), (0, false));
     // What has no hash, and where NULL is a key.
     let floats = joined_by(DataType::Float64, NullEquality::NullEqualsNothing);
-    assert_eq!(keys_sent(&floats, Split::H0, &told(KeyFilters::Always)), (0, false));
+    assert_eq!(keys_sent(&floats, Split::H0, &told(When::Always)), (0, false));
     let nulls = joined_by(DataType::Utf8, NullEquality::NullEqualsNull);
-    assert_eq!(keys_sent(&nulls, Split::H0, &told(KeyFilters::Always)), (0, false));
+    assert_eq!(keys_sent(&nulls, Split::H0, &told(When::Always)), (0, false));
 }

@@ -1,0 +1,13 @@
+//! How far something goes that changes no rows and only saves work.
+
+/// Whether to do it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum When {
+    /// Never, to compare.
+    Never,
+    /// Where it is expected to save more than it takes.
+    #[default]
+    WherePays,
+    /// Wherever it can be done.
+    Always,
+}
