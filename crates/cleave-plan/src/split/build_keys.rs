@@ -63,6 +63,20 @@ pub(super) fn filters_keep(
     shares.product()
 }
 
+/// Different keys, one at least, that rows of `scan` have in what `filter` asks of them: of several columns as many as of the one that
+/// has most; None: not known.
+pub(super) fn distinct_keys(
+    filter: &Arc<dyn PhysicalExpr>,
+    scan: &TableScanExec,
+    context: &dyn CutContext,
+) -> Option<f64> {
+    let counts = filter.children().into_iter().filter_map(|key| {
+        let column = key.downcast_ref::<Column>()?;
+        context.distinct_count(scan, column.name())
+    });
+    counts.max_by(f64::total_cmp).map(|count| count.max(1.0))
+}
+
 /// Of several keys, the one that keeps least.
 fn keep(
     filter: &Arc<dyn PhysicalExpr>,

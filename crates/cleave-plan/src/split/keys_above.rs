@@ -14,11 +14,10 @@ use cleave_fragment::{CollectKeysExec, TableScanExec};
 use datafusion_common::arrow::datatypes::DataType;
 use datafusion_common::{NullEquality, Result};
 use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::build_keys::BuildKeys;
+use super::build_keys::{BuildKeys, distinct_keys};
 use super::{CutContext, When};
 
 /// So many integers are expected to cross as an exact set, also where the estimate is far too low.
@@ -59,11 +58,7 @@ impl KeysAbove {
             return None;
         }
         let operands: Vec<_> = filter.children().into_iter().cloned().collect();
-        let counts = operands
-            .iter()
-            .map(|operand| context.distinct_count(scan, operand.downcast_ref::<Column>()?.name()));
-        // Of several columns there are at least as many keys as of each.
-        let distinct_count = counts.flatten().max_by(f64::total_cmp);
+        let distinct_count = distinct_keys(filter, scan, context);
         let (collected, is_forced) = (Arc::default(), setting == When::Always);
         let keys = Self { filter: id, collected, operands, distinct_count, scan_bytes, is_forced };
         let expected = build_keys.iter().find(|keys| keys.filter == id);
@@ -96,7 +91,7 @@ impl KeysAbove {
     fn pays(&self, key_count: f64, false_share: f64, bytes: usize) -> bool {
         let share = self
             .distinct_count
-            .map_or(SHARE_UNKNOWN, |distinct_count| (key_count / distinct_count.max(1.0)).min(1.0));
+            .map_or(SHARE_UNKNOWN, |distinct_count| (key_count / distinct_count).min(1.0));
         let passing = share + (1.0 - share) * false_share;
         passing <= PASSING_MAX && self.scan_bytes * (1.0 - passing) > bytes as f64
     }

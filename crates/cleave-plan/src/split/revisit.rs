@@ -15,13 +15,9 @@
 //! Source: the design's re-splitting between pipelines; POP (Markl et al., SIGMOD 2004) for validity ranges.
 
 use std::ops::Range;
-use std::sync::Arc;
-
-use cleave_fragment::TableScanExec;
-use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_expr::expressions::Column;
 
 use super::CutContext;
+use super::build_keys::distinct_keys;
 use super::numbered_plan::NumberedPlan;
 use super::place_cuts::FragmentScan;
 use crate::cost::makespan::predict;
@@ -104,7 +100,7 @@ impl Revisit {
         let places = piece.clone().filter(|place| plan.scan(*place).is_some());
         let scans = places.zip(scans).enumerate().filter_map(|(number, (place, scan))| {
             let values = scan.dynamic_filters.iter();
-            let distinct_counts = values.map(|filter| values_of(filter, &scan.scan, context));
+            let distinct_counts = values.map(|filter| distinct_keys(filter, &scan.scan, context));
             Some(RevisitedScan {
                 place: place - root,
                 number,
@@ -205,19 +201,6 @@ impl RevisitedScan {
         let kept: f64 = kept.product();
         (facts.pages, kept / self.expected_share.max(f64::MIN_POSITIVE))
     }
-}
-
-/// Different values in what `filter` asks of `scan`, of the column that has most.
-fn values_of(
-    filter: &Arc<dyn PhysicalExpr>,
-    scan: &TableScanExec,
-    context: &dyn CutContext,
-) -> Option<f64> {
-    let counts = filter.children().into_iter().filter_map(|key| {
-        let column = key.downcast_ref::<Column>()?;
-        context.distinct_count(scan, column.name())
-    });
-    counts.max_by(f64::total_cmp).map(|count| count.max(1.0))
 }
 
 /// The nodes of `shape` at `places`, as a shape of their own.
