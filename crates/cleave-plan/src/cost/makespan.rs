@@ -22,16 +22,15 @@
 
 use crate::profile::Profile;
 
-use super::slots::Crossing;
+use super::slots::{Crossing, SLOTS_AT_WORK};
 use super::work::{Seconds, held_bytes, input, is_breaker, is_join};
 use super::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Sharing, Work};
 
 /// Requests for pages that the host has on their way.
 const REQUESTS_AHEAD: f64 = 4.0;
-/// Share of the slots that work while credits for the others come back.
-const SLOTS_AT_WORK: f64 = 0.75;
-/// Seconds of a device's core for each scan of a fragment, beside its rows: decoding, opening, reporting, the network's part. On the
-/// testbed the device's processes took 2.3 to 5 ms a scan more than their operators did (JOB 1a, 16a, 32b).
+/// Seconds of a device's core for each scan of a fragment, beside its rows: decoding, opening, reporting, the network's part. Set by runs
+/// of three queries under a quota of a quarter of a core; without limits a whole fragment takes 0.8 to 2 ms of the device's process
+/// beside its operators (`docs/benchmarks.md`).
 const SCAN_CORE_S: f64 = 0.002;
 /// Least share of its cores that a device has for a fragment, however many others run.
 const LOAD_SHARE_MIN: f64 = 0.05;

@@ -21,7 +21,7 @@ use cleave_fragment::profile::LinkProfile;
 /// Seconds that each slot costs beside its bytes. A guess: the order of a message and a wake-up on a local network.
 const SLOT_S: f64 = 50e-6;
 /// Share of the slots that are on their way while credits for the others come back.
-const SLOTS_AT_WORK: f64 = 0.75;
+pub(super) const SLOTS_AT_WORK: f64 = 0.75;
 /// The sizes that are chosen among.
 pub const SLOT_BYTES_AUTO: RangeInclusive<u32> = 1 << 10..=1 << 20;
 /// The size where nothing is known, or nothing crosses.
