@@ -53,12 +53,12 @@ pub(super) struct Referring {
     pub(super) kept: Vec<usize>,
 }
 
-/// `plan`, of a fragment, with the columns of those scans fetched late for which that pays. `rows` are those expected of each operator,
-/// in preorder; `wanted` says which columns of a scan others look at.
+/// `plan`, of a fragment, with the columns of those scans fetched late for which that pays. `rows` tells those expected of each operator,
+/// in preorder, and is asked only where something could be fetched late; `wanted` says which columns of a scan others look at.
 pub(super) fn fetch_late(
     plan: Arc<dyn ExecutionPlan>,
     setting: When,
-    rows: &[f64],
+    rows: &dyn Fn() -> Vec<f64>,
     wanted: &dyn Fn(u32) -> BTreeSet<usize>,
 ) -> Result<(Arc<dyn ExecutionPlan>, Vec<Referring>)> {
     let mut found = Vec::new();
@@ -68,6 +68,8 @@ pub(super) fn fetch_late(
     let mut chains = Vec::new();
     let mut number = 0;
     find_chains(&plan, &mut Vec::new(), &mut number, &mut chains);
+    let is_asked = setting == When::WherePays && !chains.is_empty();
+    let rows = if is_asked { rows() } else { Vec::new() };
     let mut plan = plan;
     for Chain { input, top_rows, scan_rows } in chains {
         let rows_of = |place: usize| rows.get(place).copied().unwrap_or(0.0);

@@ -287,6 +287,12 @@ pub fn place_cuts(
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
+    let may_turn = split == Split::Auto && pricing.is_some() && context.pages_only().is_none();
+    let mut own_leaves: BTreeSet<usize> = match may_turn {
+        true => leaves_below(&plan).into_iter().collect(),
+        false => BTreeSet::new(),
+    };
+    own_leaves.retain(|leaf| !chosen.has(*leaf, &plan));
     let mut placing = Placing {
         plan: &plan,
         split,
@@ -295,6 +301,7 @@ pub fn place_cuts(
         pricing: pricing.as_ref(),
         reason,
         decisions: Vec::new(),
+        own_leaves,
         broadcast_count: 0,
         keys_wanted: Vec::new(),
     };
@@ -341,6 +348,8 @@ struct Placing<'a> {
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
+    /// Tops of leaves that stay with the host and may turn.
+    own_leaves: BTreeSet<usize>,
     /// Broadcasts so far.
     broadcast_count: u32,
     /// Keys that fragments may be sent, of joins that are placed after them.
@@ -429,21 +438,18 @@ impl<'a> Placing<'a> {
 
     /// The leaf of the host's whose top is `number`, if it may turn out to be better as a fragment.
     fn may_turn(&mut self, number: usize) -> Result<Option<FragmentPlan>> {
-        let (Split::Auto, Some(pricing)) = (self.split, self.pricing) else { return Ok(None) };
-        if self.context.pages_only().is_some()
-            || self.chosen.has(number, self.plan)
-            || !leaves_below(self.plan).contains(&number)
-        {
+        let Some(pricing) = self.pricing.filter(|_| self.own_leaves.contains(&number)) else {
+            return Ok(None);
+        };
+        let [_] = self.shares(number) else { return Ok(None) };
+        let scans = self.scans(number);
+        let revisit = pricing.revisit(number, Side::Host, &scans, self.context);
+        if revisit.is_none() {
             return Ok(None);
         }
-        let (mut piece, sent) = self.piece(number)?;
-        if piece.on_device.len() != 1 || !sent.is_empty() {
-            return Ok(None);
-        }
-        piece.revisit = pricing.revisit(number, Side::Host, &piece.scans, self.context);
-        if piece.revisit.is_none() {
-            return Ok(None);
-        }
+        // A leaf collects nothing, so that nothing is broadcast to it.
+        let (mut piece, _) = self.piece(number, scans)?;
+        piece.revisit = revisit;
         self.add_keys_above(number, &mut piece);
         piece.on_device = vec![false];
         let reason = format!("{}; looked at again when its keys are known", self.reason);
@@ -457,7 +463,7 @@ impl<'a> Placing<'a> {
 
     /// The fragment whose root is `number`; None, and a decision that says why, where it pays on no device.
     fn fragment(&mut self, number: usize) -> Result<Option<FragmentPlan>> {
-        let (mut fragment, sent) = self.piece(number)?;
+        let (mut fragment, sent) = self.piece(number, self.scans(number))?;
         let shares = self.shares(number);
         let mut reason = self.reason.clone();
         if self.split == Split::Auto && shares.len() > 1 {
@@ -482,22 +488,17 @@ impl<'a> Placing<'a> {
         Ok(Some(fragment))
     }
 
-    /// What lies below a cut at `number`, as a fragment for all of its devices; and by number, the operators whose rows are
-    /// broadcast to it, in which no cuts are placed yet.
-    fn piece(&mut self, number: usize) -> Result<(FragmentPlan, Vec<(u32, usize)>)> {
+    /// The scans below a cut at `number`, with the filters that tighten them from above it.
+    fn scans(&self, number: usize) -> Vec<FragmentScan> {
         let plan = self.plan;
-        let node = &plan.nodes[number];
-        let is_whole = self.chosen.split == Split::Ndp;
-        let limits = if is_whole { Limits::Exact } else { Limits::ByCopy };
         let below = plan.below_cut(number);
         let inner: BTreeSet<u64> = below
             .iter()
             .flat_map(|place| plan.nodes[*place].plan.dynamic_expressions_produced())
             .filter_map(|filter| filter.expression_id())
             .collect();
-        let mut scans = Vec::new();
-        for place in below {
-            let Some(scan) = plan.scan(place) else { continue };
+        let scans = below.into_iter().filter_map(|place| Some((place, plan.scan(place)?)));
+        let scans = scans.map(|(place, scan)| {
             let live = self.live_filters(place, scan);
             let is_outer = |filter: &&Arc<dyn PhysicalExpr>| {
                 filter.expression_id().is_none_or(|id| !inner.contains(&id))
@@ -505,9 +506,21 @@ impl<'a> Placing<'a> {
             let dynamic_filters: Vec<_> = live.iter().filter(is_outer).cloned().collect();
             let filters_keep = filters_keep(scan, &dynamic_filters, plan.keys(), self.context);
             let scan = scan.clone().with_dynamic_filters(live);
-            let keys_above = Vec::new();
-            scans.push(FragmentScan { scan, dynamic_filters, filters_keep, keys_above });
-        }
+            FragmentScan { scan, dynamic_filters, filters_keep, keys_above: Vec::new() }
+        });
+        scans.collect()
+    }
+
+    /// What lies below a cut at `number`, with these scans, as a fragment for all of its devices; and by number, the operators whose
+    /// rows are broadcast to it, in which no cuts are placed yet.
+    fn piece(
+        &mut self,
+        number: usize,
+        mut scans: Vec<FragmentScan>,
+    ) -> Result<(FragmentPlan, Vec<(u32, usize)>)> {
+        let node = &self.plan.nodes[number];
+        let is_whole = self.chosen.split == Split::Ndp;
+        let limits = if is_whole { Limits::Exact } else { Limits::ByCopy };
         let mut sent = Vec::new();
         let below_cut = self.for_device(number, limits, &mut sent)?;
         let below_cut = self.fetching_late(below_cut, &mut scans)?;
@@ -542,13 +555,14 @@ impl<'a> Placing<'a> {
         plan: Arc<dyn ExecutionPlan>,
         scans: &mut [FragmentScan],
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let setting = self.context.late_columns();
-        let rows = if setting == When::Never { Vec::new() } else { self.context.rows(&plan) };
+        let of_plan = Arc::clone(&plan);
+        let rows = || self.context.rows(&of_plan);
         let columns_wanted = |input| {
             let scan = scans.iter().find(|scan| scan.scan.scan().input == input);
             let filters = scan.map(|scan| scan.scan.dynamic_filters()).unwrap_or_default();
             filters.iter().flat_map(collect_columns).map(|column| column.index()).collect()
         };
+        let setting = self.context.late_columns();
         let (plan, referring) = fetch_late(plan, setting, &rows, &columns_wanted)?;
         for scan in scans {
             let late = referring.iter().find(|late| late.input == scan.scan.scan().input);
