@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cleave_host::{Database, Session};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{fresh, row, rows, run};
+use crate::support::{answer, fresh, row, rows, run};
 
 /// `few` on the embedded device, `kinds` on nas, `many` and `more` divided.
 async fn with_tables(outside: &Path) -> (tempfile::TempDir, Arc<Database>, Served, Served) {
@@ -63,14 +63,6 @@ const QUERIES: [&str; 15] = [
     "SELECT count(*), sum(m.id) FROM many m JOIN (SELECT kind, max(id) AS id FROM few GROUP BY kind) AS top \
      ON m.few = top.id",
 ];
-
-async fn answer(session: &mut Session, query: &str) -> Vec<String> {
-    let mut found = rows(session, query).await;
-    if !query.contains("ORDER BY") {
-        found.sort();
-    }
-    found
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_over_several_devices_give_the_same_rows_in_every_split() {

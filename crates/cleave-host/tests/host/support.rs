@@ -76,6 +76,15 @@ pub(crate) async fn run(session: &mut Session, sql: &str) -> Vec<Outcome> {
     }
 }
 
+/// The rows of `query`, sorted unless it sorts them itself.
+pub(crate) async fn answer(session: &mut Session, query: &str) -> Vec<String> {
+    let mut found = rows(session, query).await;
+    if !query.contains("ORDER BY") {
+        found.sort();
+    }
+    found
+}
+
 /// The rows of one query, values as text joined by commas, in the order in which they come.
 pub(crate) async fn rows(session: &mut Session, sql: &str) -> Vec<String> {
     let outcomes = run(session, sql).await;

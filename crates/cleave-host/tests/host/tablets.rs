@@ -10,7 +10,7 @@ use cleave_host::{Database, Session};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{
-    assert_no_leak, batches, fresh, note, numbered, open, refused, row, rows, run,
+    answer, assert_no_leak, batches, fresh, note, numbered, open, refused, row, rows, run,
 };
 
 /// A database with the remote devices "nas" and "san" beside the embedded one.
@@ -106,12 +106,8 @@ const QUERIES: [&str; 24] = [
     "SELECT min(id), max(id) FROM {t} WHERE id < -100000",
 ];
 
-async fn answer(session: &mut Session, query: &str, table: &str) -> Vec<String> {
-    let mut found = rows(session, &query.replace("{t}", table)).await;
-    if !query.contains("ORDER BY") {
-        found.sort();
-    }
-    found
+async fn answer_of(session: &mut Session, query: &str, table: &str) -> Vec<String> {
+    answer(session, &query.replace("{t}", table)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,7 +119,7 @@ async fn divided_tables_give_the_rows_of_whole_ones_in_every_split_and_stack() {
     let mut expected = Vec::new();
     run(&mut session, "SET split = host").await;
     for query in QUERIES {
-        expected.push(answer(&mut session, query, "whole").await);
+        expected.push(answer_of(&mut session, query, "whole").await);
     }
     assert_eq!(expected[0][0].split(',').next().unwrap(), "100049");
     let ways = [
@@ -138,7 +134,7 @@ async fn divided_tables_give_the_rows_of_whole_ones_in_every_split_and_stack() {
         run(&mut session, way).await;
         for (table, _) in &DIVISIONS[1..] {
             for (query, expected) in QUERIES.iter().zip(&expected) {
-                let found = answer(&mut session, query, table).await;
+                let found = answer_of(&mut session, query, table).await;
                 assert_eq!(&found, expected, "{way}: {query} of {table}");
             }
         }
@@ -146,10 +142,11 @@ async fn divided_tables_give_the_rows_of_whole_ones_in_every_split_and_stack() {
     // A cut at the root is for plans that need no merging.
     run(&mut session, "RESET ALL; SET split = ndp").await;
     let all =
-        answer(&mut session, "SELECT id, kind FROM {t} WHERE note LIKE 'note 1%'", "whole").await;
+        answer_of(&mut session, "SELECT id, kind FROM {t} WHERE note LIKE 'note 1%'", "whole")
+            .await;
     for (table, _) in DIVISIONS {
         let query = "SELECT id, kind FROM {t} WHERE note LIKE 'note 1%'";
-        assert_eq!(answer(&mut session, query, table).await, all, "{table}");
+        assert_eq!(answer_of(&mut session, query, table).await, all, "{table}");
     }
     let error = refused(&mut session, "SELECT count(*) FROM hashed").await;
     assert!(error.to_string().contains("which lie on 3 devices (embedded, nas, san)"), "{error}");
@@ -166,7 +163,11 @@ async fn divided_tables_give_the_rows_of_whole_ones_in_every_split_and_stack() {
     let mut session = database.session();
     for (table, _) in DIVISIONS {
         for (query, expected) in QUERIES.iter().zip(&expected) {
-            assert_eq!(&answer(&mut session, query, table).await, expected, "{query} of {table}");
+            assert_eq!(
+                &answer_of(&mut session, query, table).await,
+                expected,
+                "{query} of {table}"
+            );
         }
         let duplicate = refused(&mut session, &format!("INSERT INTO {table} VALUES (17)")).await;
         assert_eq!(duplicate.sqlstate(), "23505", "{table}");
