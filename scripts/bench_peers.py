@@ -128,6 +128,7 @@ def duckdb_ms(connection, query):
 
 def imdb(scale):
     """The same IMDb-like rows in Cleave, analyzed, and in DuckDB's own file, opened; both are made once and kept."""
+    import compare_duckdb
     import duckdb
 
     place, file = WORK / f"imdb-{scale:g}", WORK / f"imdb-{scale:g}.duckdb"
@@ -140,9 +141,7 @@ def imdb(scale):
         run([CLEAVE, "generate", "imdb", "--scale", scale, "--out", csv_folder])
         made.unlink(missing_ok=True)
         connection = duckdb.connect(str(made))
-        connection.execute((csv_folder / "schema.sql").read_text())
-        for table in sorted(csv_folder.glob("*.csv")):
-            connection.execute(f"COPY {table.stem} FROM '{table}' (FORMAT csv, HEADER false, NULLSTR '', ALLOW_QUOTED_NULLS false)")
+        compare_duckdb.fill(connection, csv_folder)
         connection.execute("ANALYZE; CHECKPOINT")
         connection.close()
         made.rename(file)

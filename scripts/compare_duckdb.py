@@ -76,11 +76,16 @@ def find_queries(folders):
 
 def load_duckdb(csv):
     connection = duckdb.connect()
+    fill(connection, csv)
+    return connection
+
+
+def fill(connection, csv):
+    """The tables of a folder of schema.sql and TABLE.csv."""
     connection.execute((csv / "schema.sql").read_text())
     for file in sorted(csv.glob("*.csv")):
         connection.execute(
             f"COPY {file.stem} FROM '{file}' (FORMAT csv, HEADER false, NULLSTR '', ALLOW_QUOTED_NULLS false)")
-    return connection
 
 
 class Cleave:
