@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::{Database, Session};
+use cleave_host::Database;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{answer, fresh, row, rows, run};
