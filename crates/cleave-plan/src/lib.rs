@@ -24,7 +24,7 @@ pub mod split;
 pub mod statistics;
 
 pub use cardinality::PlanEstimates;
-pub use statistics::{ColumnStatistics, RowSample, SampledRows, TableStatistics};
+pub use statistics::{ColumnStatistics, RowSample, SampledRows, StoredColumn, TableStatistics};
 
 /// What the planner asks about tables.
 pub trait TableFacts {

@@ -2,8 +2,10 @@
 //!
 //! The rows are read by a query like any other, `SELECT table_sketch(columns) FROM table`: on the device where the
 //! session's settings and the link have it so, in copies, within the device's memory; what crosses the link are
-//! sketches. It reads a snapshot, blocks nobody, and dropping its future stops it on both sides.
+//! sketches. It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. How columns lie on pages,
+//! the headers of some of them tell ([`stored_columns`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::AsArray;
@@ -11,15 +13,19 @@ use arrow::datatypes::DataType;
 use cleave_fragment::functions::table_sketch::TableSketch;
 use cleave_fragment::waiting;
 use cleave_plan::statistics::{ColumnCounts, KeySample};
-use cleave_plan::{ColumnStatistics, RowSample, TableStatistics};
-use cleave_store::TableSchema;
+use cleave_plan::{ColumnStatistics, RowSample, StoredColumn, TableStatistics};
+use cleave_store::{Column, ColumnRef, Encoding, PageRead, PageSource, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use crate::catalog::{CatalogState, TableState};
+use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
-use crate::settings::Settings;
+use crate::host_pages::RoutedPages;
+use crate::settings::{Settings, Stack};
 use crate::statement::select;
+
+/// Most pages of a table whose headers are looked at.
+const HEADERS_MAX: usize = 32;
 
 /// What ANALYZE found of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +54,9 @@ pub(crate) async fn analyze(
     let table = state.find_table(name)?;
     let schema = Arc::clone(&table.schema);
     let (page_count, page_bytes) = heap_size(table);
-    drop(state);
     let column_ids = column_ids(&schema, columns)?;
+    let stored = stored_columns(database, table).await?;
+    drop(state);
     let query = sketch_query(&schema, &column_ids)?;
     let planned = Box::pin(select::plan_query(database, settings, &*query)).await?;
     check_same(planned.context.state(), &schema)?;
@@ -70,6 +77,9 @@ pub(crate) async fn analyze(
         let mut found = TableStatistics { row_count, page_count, page_bytes, ..Default::default() };
         if row_count > 0 {
             found.columns = summarize(&sketch, &column_ids)?;
+            for (id, column) in &mut found.columns {
+                column.stored = stored.get(id).copied();
+            }
             let sampled = sketch.columns.iter().map(|column| Arc::clone(&column.sample));
             let sampled = column_ids.iter().copied().zip(sampled).collect();
             found.sample = Some(RowSample::of_larger(row_count, sampled)?);
@@ -83,11 +93,8 @@ pub(crate) async fn analyze(
     Ok(Analyzed { table: name, row_count, sampled_count, page_count })
 }
 
-fn summarize(
-    sketch: &TableSketch,
-    ids: &[u32],
-) -> Result<std::collections::BTreeMap<u32, ColumnStatistics>> {
-    let mut columns = std::collections::BTreeMap::new();
+fn summarize(sketch: &TableSketch, ids: &[u32]) -> Result<BTreeMap<u32, ColumnStatistics>> {
+    let mut columns = BTreeMap::new();
     for (column, id) in sketch.columns.iter().zip(ids) {
         let counts = ColumnCounts {
             row_count: sketch.row_count,
@@ -156,6 +163,53 @@ fn check_same(state: &CatalogState, schema: &TableSchema) -> Result<()> {
         Some(table) if table.schema.table_id == schema.table_id => Ok(()),
         _ => Err(Error::unknown(NameKind::Table, &schema.name, state.table_names())),
     }
+}
+
+/// How the columns of `table` lie on its pages, by the headers of [`HEADERS_MAX`] of them, spread evenly.
+async fn stored_columns(
+    database: &Database,
+    table: &TableState,
+) -> Result<BTreeMap<u32, StoredColumn>> {
+    let segments = || {
+        let of_tablet = |tablet: &Arc<TabletState>| {
+            let device = tablet.device;
+            tablet.heap.iter().map(|segment| (device, Arc::clone(segment))).collect::<Vec<_>>()
+        };
+        table.tablets.iter().flat_map(of_tablet)
+    };
+    let routed = segments().map(|(device, segment)| (device, segment.segment));
+    let pages = RoutedPages::new(database, Stack::Native, routed)?;
+    let mut reads = Vec::new();
+    for (_, segment) in segments() {
+        reads.extend(segment.pages.iter().map(|entry| PageRead {
+            segment: segment.segment_ref(),
+            page: entry.page,
+            columns: Vec::new(),
+        }));
+    }
+    let step = reads.len().div_ceil(HEADERS_MAX).max(1);
+    let reads: Vec<PageRead> = reads.into_iter().step_by(step).collect();
+    let page_count = reads.len().max(1) as f64;
+    let answers = pages.read_scattered(reads).await?;
+    let row_count: f64 = answers.iter().map(|page| f64::from(page.header.row_count)).sum();
+    let stored = |column: &Column| {
+        let (mut bytes, mut dictionary_rows) = (0.0, 0.0);
+        for header in answers.iter().map(|page| &page.header) {
+            let Some(entry) = header.entry(ColumnRef::User(column.id)) else { continue };
+            bytes += f64::from(entry.length);
+            if matches!(entry.encoding, Encoding::Dictionary | Encoding::Constant) {
+                dictionary_rows += f64::from(header.row_count);
+            }
+        }
+        let stored = StoredColumn {
+            row_bytes: bytes / row_count,
+            page_rows: row_count / page_count,
+            dictionary_share: dictionary_rows / row_count,
+        };
+        (column.id, stored)
+    };
+    let columns = table.schema.columns.iter().filter(|_| row_count > 0.0);
+    Ok(columns.map(stored).collect())
 }
 
 /// Pages of a table's heap, and their bytes.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cleave_plan::statistics::KeySample;
-use cleave_plan::{ColumnStatistics, RowSample, TableStatistics};
+use cleave_plan::{ColumnStatistics, RowSample, StoredColumn, TableStatistics};
 use cleave_store::{Format, FrameError, TableSchema};
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
@@ -87,6 +87,9 @@ struct Column {
     key_hashes: Vec<u64>,
     #[prost(uint64, repeated, tag = "14")]
     key_counts: Vec<u64>,
+    /// Absent where no page was looked at, and of earlier builds.
+    #[prost(message, optional, tag = "15")]
+    stored: Option<Stored>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -123,6 +126,17 @@ struct Interval {
     nanoseconds: i64,
 }
 
+/// How a column lies on pages.
+#[derive(Clone, PartialEq, Message)]
+struct Stored {
+    #[prost(double, tag = "1")]
+    row_bytes: f64,
+    #[prost(double, tag = "2")]
+    page_rows: f64,
+    #[prost(double, tag = "3")]
+    dictionary_share: f64,
+}
+
 pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
     let columns = statistics.columns.iter().map(|(id, column)| Column {
         id: *id,
@@ -139,6 +153,11 @@ pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
         key_threshold: column.keys.as_ref().map(|keys| keys.threshold()),
         key_hashes: counted(column).map(|(hash, _)| *hash).collect(),
         key_counts: counted(column).map(|(_, count)| *count).collect(),
+        stored: column.stored.map(|stored| Stored {
+            row_bytes: stored.row_bytes,
+            page_rows: stored.page_rows,
+            dictionary_share: stored.dictionary_share,
+        }),
     });
     let table = Table {
         table_id,
@@ -236,6 +255,18 @@ fn decoded(column: Column, data_type: &DataType) -> Result<Option<ColumnStatisti
     {
         return Err(FORMAT.malformed(format!("the fractions of column {}", column.id)));
     }
+    let stored = column.stored.map(|stored| StoredColumn {
+        row_bytes: stored.row_bytes,
+        page_rows: stored.page_rows,
+        dictionary_share: stored.dictionary_share,
+    });
+    if stored.is_some_and(|stored| {
+        !is_count(stored.row_bytes)
+            || !is_count(stored.page_rows)
+            || !is_fraction(&stored.dictionary_share)
+    }) {
+        return Err(FORMAT.malformed(format!("the pages of column {}", column.id)));
+    }
     let keys = match column.key_threshold {
         Some(threshold) if column.key_hashes.len() == column.key_counts.len() => {
             let counts = column.key_hashes.into_iter().zip(column.key_counts).collect();
@@ -267,6 +298,7 @@ fn decoded(column: Column, data_type: &DataType) -> Result<Option<ColumnStatisti
         common: common.into_iter().zip(column.frequencies).collect(),
         histogram,
         keys,
+        stored,
     }))
 }
 

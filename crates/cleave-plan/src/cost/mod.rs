@@ -14,7 +14,7 @@ pub mod slots;
 mod work;
 
 pub use limits::{Limits, Prediction, Sharing};
-pub use shape::{Conditions, Placement, PlanShape, ScanWork, ShapeNode, Work};
+pub use shape::{AskedColumn, Conditions, Placement, PlanShape, ScanWork, ShapeNode, Work};
 pub use slots::SlotSize;
 
 /// How candidates are compared.

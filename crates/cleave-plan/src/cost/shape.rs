@@ -99,6 +99,23 @@ pub struct Conditions {
     pub patterns: f64,
     /// Sets of keys that joins above hand down: each row is looked for in them.
     pub key_sets: f64,
+    /// Bytes of text that are decoded to be asked.
+    pub text_bytes: f64,
+}
+
+/// What a condition on a column takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AskedColumn {
+    /// Share of the rows for which it is asked: of a page that stores each different value once, it is asked of these.
+    pub share: f64,
+    /// Bytes of a text that is decoded before it is asked; 0 of other types.
+    pub text_bytes: f64,
+}
+
+impl Default for AskedColumn {
+    fn default() -> Self {
+        Self { share: 1.0, text_bytes: 0.0 }
+    }
 }
 
 /// Which operators run on the device, by place in [`PlanShape::nodes`]; the inputs of such an operator do too, but for those that

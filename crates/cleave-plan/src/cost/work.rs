@@ -76,6 +76,7 @@ impl Seconds {
         let key_set = self.integer + self.probe;
         rows * (conditions.comparisons * self.compare
             + conditions.patterns * self.pattern
+            + conditions.text_bytes * self.text
             + conditions.key_sets * key_set)
     }
 

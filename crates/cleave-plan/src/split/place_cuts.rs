@@ -45,7 +45,7 @@ use super::numbered_plan::{
 use super::revisit::{Revisit, Side};
 use super::shape_of::row_bytes;
 use super::{CutDecision, CutWeight, Split, When, weigh_cut};
-use crate::cost::{CostStrategy, Limits as CostLimits, ScanWork, Sharing};
+use crate::cost::{AskedColumn, CostStrategy, Limits as CostLimits, ScanWork, Sharing};
 use crate::profile::Profile;
 
 /// A piece of the plan that is to run on a device.
@@ -164,6 +164,10 @@ pub trait CutContext {
     /// Different values in `column` of the table of `scan`, all rows.
     fn distinct_count(&self, _scan: &TableScanExec, _column: &str) -> Option<f64> {
         None
+    }
+    /// What a condition on `column` of the table of `scan` takes.
+    fn asked(&self, _scan: &TableScanExec, _column: &str) -> AskedColumn {
+        AskedColumn::default()
     }
     /// What would cross the link of each of them for `fragment`, in the same order.
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight>;

@@ -8,7 +8,7 @@ use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, LikeExpr};
-use datafusion_physical_expr::utils::split_conjunction;
+use datafusion_physical_expr::utils::{collect_columns, split_conjunction};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::AggregateExec;
 use datafusion_physical_plan::filter::FilterExec;
@@ -19,7 +19,7 @@ use datafusion_physical_plan::sorts::sort::SortExec;
 use super::CutContext;
 use super::may_share::may_share;
 use super::numbered_plan::NumberedPlan;
-use crate::cost::{Conditions, PlanShape, ShapeNode, Work};
+use crate::cost::{AskedColumn, Conditions, PlanShape, ShapeNode, Work};
 
 /// Bytes that a text value is taken to have.
 const TEXT_BYTES: f64 = 24.0;
@@ -42,14 +42,14 @@ fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutContext) -> W
         let scan_work = context.scan_work(scan);
         let mut conditions = Conditions::default();
         if let Some(predicate) = &scan.scan().predicate {
-            count_conditions(predicate, &mut conditions);
+            count_conditions(predicate, &mut conditions, &|column| context.asked(scan, column));
         }
         conditions.key_sets = scan.dynamic_filters().len() as f64;
         return Work::Scan(crate::cost::ScanWork { rows_kept: rows, conditions, ..scan_work });
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         let mut conditions = Conditions::default();
-        count_conditions(filter.predicate(), &mut conditions);
+        count_conditions(filter.predicate(), &mut conditions, &each_row);
         return Work::Filter(conditions);
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
@@ -62,7 +62,7 @@ fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutContext) -> W
     if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         let mut conditions = Conditions::default();
         if let Some(filter) = join.filter() {
-            count_conditions(filter.expression(), &mut conditions);
+            count_conditions(filter.expression(), &mut conditions, &each_row);
         }
         return Work::NestedLoopJoin(conditions);
     }
@@ -85,27 +85,43 @@ fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutContext) -> W
     if hands_on { Work::Pass } else { Work::Other }
 }
 
-fn count_conditions(predicate: &Arc<dyn PhysicalExpr>, conditions: &mut Conditions) {
+/// What a condition takes of which each row is asked.
+fn each_row(_column: &str) -> AskedColumn {
+    AskedColumn::default()
+}
+
+fn count_conditions(
+    predicate: &Arc<dyn PhysicalExpr>,
+    conditions: &mut Conditions,
+    asked: &dyn Fn(&str) -> AskedColumn,
+) {
     for part in split_conjunction(predicate) {
+        // What looks at one column is asked of its different values.
+        let columns = collect_columns(part);
+        let of_part = match columns.iter().next() {
+            Some(only) if columns.len() == 1 => asked(only.name()),
+            _ => AskedColumn::default(),
+        };
+        conditions.text_bytes += of_part.share * of_part.text_bytes;
         // Its walk ends only where a closure says so, which none does.
         let _walked = part.apply(|expr| {
             if expr.is::<LikeExpr>() {
-                conditions.patterns += 1.0;
+                conditions.patterns += of_part.share;
             } else if expr.is::<InListExpr>() {
-                conditions.comparisons += 1.0;
+                conditions.comparisons += of_part.share;
             } else if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
                 match binary.op() {
                     Operator::And | Operator::Or => {}
                     Operator::RegexMatch
                     | Operator::RegexIMatch
                     | Operator::RegexNotMatch
-                    | Operator::RegexNotIMatch => conditions.patterns += 2.0,
-                    _ => conditions.comparisons += 1.0,
+                    | Operator::RegexNotIMatch => conditions.patterns += 2.0 * of_part.share,
+                    _ => conditions.comparisons += of_part.share,
                 }
             } else if expr.children().is_empty() {
                 return Ok(TreeNodeRecursion::Continue);
             } else {
-                conditions.comparisons += 1.0;
+                conditions.comparisons += of_part.share;
             }
             Ok(TreeNodeRecursion::Continue)
         });

@@ -7,6 +7,7 @@
 //! 3. [`ColumnStatistics::distinct_count_at`] scales to the rows that the table has by now.
 //! 4. [`KeySample`] tells how often values that join come together.
 //! 5. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
+//! 6. [`StoredColumn`] tells what reading a column takes, and [`ColumnStatistics::asked_share`] how often a condition is asked.
 //!
 //! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest make one.
 //! Deliberately absent: counts over several columns; the sample of rows stands in for them.
@@ -83,6 +84,19 @@ pub struct ColumnStatistics {
     pub histogram: Vec<ScalarValue>,
     /// Rows of some of its values; None: they were not counted.
     pub keys: Option<Arc<KeySample>>,
+    /// How it lies on pages; None: no page was looked at.
+    pub stored: Option<StoredColumn>,
+}
+
+/// How a column lies on the pages of its table, by the headers of some of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StoredColumn {
+    /// Bytes of its chunks for each row, long values not counted.
+    pub row_bytes: f64,
+    /// Rows of a page.
+    pub page_rows: f64,
+    /// Share of its rows on pages that have each different value once: a condition is asked of these values.
+    pub dictionary_share: f64,
 }
 
 /// What was counted of a column over all rows.
@@ -99,6 +113,27 @@ pub struct ColumnCounts {
 }
 
 impl ColumnStatistics {
+    /// The share of rows for which a condition on the column is evaluated: of a page that stores each different value once, it
+    /// is asked of these.
+    #[must_use]
+    pub fn asked_share(&self) -> f64 {
+        let Some(stored) = self.stored.filter(|stored| stored.page_rows > 0.0) else { return 1.0 };
+        let page_rows = stored.page_rows;
+        // How many of so many different values, each with its share of rows, a page has at least once.
+        let on_page = |count: f64, share: f64| count * (1.0 - (-page_rows * share).exp());
+        let common: f64 = self.common.iter().map(|(_, share)| on_page(1.0, *share)).sum();
+        let common_share: f64 = self.common.iter().map(|(_, share)| share).sum();
+        let rare_count = self.distinct_count - self.common.len() as f64;
+        let rare = if rare_count > 0.0 {
+            let rare_share = (1.0 - self.null_fraction - common_share).max(0.0);
+            on_page(rare_count, rare_share / rare_count)
+        } else {
+            0.0
+        };
+        let asked = ((common + rare) / page_rows).min(1.0);
+        1.0 - stored.dictionary_share * (1.0 - asked)
+    }
+
     /// The statistics of a column of which `counts` were counted and `sample` was drawn; `ends` are its least and
     /// greatest value, or nothing.
     ///

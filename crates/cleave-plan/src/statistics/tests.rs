@@ -58,6 +58,24 @@ fn one_frequent_value_stands_out_of_many() {
 }
 
 #[test]
+fn a_condition_is_asked_once_a_value_of_a_dictionary() {
+    let values = (0..1000).map(|n| Some(n % 4)).collect();
+    let mut column = of_integers(values, 4.0);
+    assert_eq!(column.asked_share(), 1.0);
+    let stored = |dictionary_share| {
+        Some(StoredColumn { row_bytes: 1.0, page_rows: 100.0, dictionary_share })
+    };
+    column.stored = stored(1.0);
+    near(column.asked_share(), 0.04);
+    column.stored = stored(0.5);
+    near(column.asked_share(), 0.52);
+    // More different values than a page has rows.
+    let mut column = of_integers((0..1000).map(Some).collect(), 1000.0);
+    column.stored = stored(1.0);
+    near(column.asked_share(), 0.95);
+}
+
+#[test]
 fn skewed_values_have_narrow_parts_where_they_are_many() {
     // Squares: half of them lie below a quarter of the greatest.
     let values = (0..1000).map(|n| Some(n * n)).collect();

@@ -11,7 +11,7 @@ use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
 use cleave_plan::cardinality::estimate_rows;
 use cleave_plan::cost::slots::SLOT_BYTES_AUTO;
-use cleave_plan::cost::{Conditions, CostStrategy, Limits, ScanWork, SlotSize};
+use cleave_plan::cost::{AskedColumn, Conditions, CostStrategy, Limits, ScanWork, SlotSize};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
     CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, When, row_bytes, type_bytes,
@@ -164,6 +164,10 @@ impl CutContext for HostCuts {
         self.context.distinct_count(&scan.scan().table, column)
     }
 
+    fn asked(&self, scan: &TableScanExec, column: &str) -> AskedColumn {
+        self.context.asked(&scan.scan().table, column)
+    }
+
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight> {
         let Some(scan) = fragment.scans.last() else { return Vec::new() };
         let parts = self.parts_of(&scan.scan).unwrap_or_default();
@@ -182,7 +186,7 @@ impl CutContext for HostCuts {
         let named = scan.scan();
         let Ok(planned) = self.context.input(named.input) else { return ScanWork::default() };
         let input = &planned.input;
-        let (chunk_bytes, held_bytes) = self.chunk_bytes(scan, input);
+        let (chunk_bytes, held_bytes) = self.chunk_bytes(scan, input, planned.row_estimate);
         let devices = input.devices();
         let most = devices.iter().map(|id| input.on_device(*id).pages_left()).max().unwrap_or(0);
         let share_beside = 1.0 - most as f64 / input.pages_left().max(1) as f64;
@@ -306,25 +310,36 @@ fn nowhere(reason: String) -> ScanShare {
 }
 
 impl HostCuts {
-    /// Bytes of the chunks that `scan` reads of the pages of `input`, and of these, those in the buffer pool.
-    fn chunk_bytes(&self, scan: &TableScanExec, input: &PlannedInput) -> (f64, f64) {
+    /// Bytes of the chunks that `scan` reads of the pages of `input`, of whose rows its predicate leaves `rows_kept`, and of
+    /// these bytes, those in the buffer pool.
+    fn chunk_bytes(
+        &self,
+        scan: &TableScanExec,
+        input: &PlannedInput,
+        rows_kept: f64,
+    ) -> (f64, f64) {
         let scan = scan.scan();
-        let table = input.table.schema.arrow();
-        let mut columns: Vec<ColumnRef> = scan.output.columns.clone();
-        columns.extend(scan.filter.columns.iter().filter(|c| !scan.output.columns.contains(c)));
-        let read: f64 = columns
-            .iter()
-            .filter_map(|column| match column {
-                ColumnRef::User(id) => input.table.schema.columns.iter().find(|c| c.id == *id),
-                _ => None,
-            })
-            .map(|column| type_bytes(&column.column_type.arrow()))
-            .sum();
-        let share = (read / row_bytes(&table)).min(1.0) * input.share_read();
+        let filtered = &scan.filter.columns;
+        let is_late = |column: &&ColumnRef| !filtered.contains(column);
+        let late: Vec<ColumnRef> = scan.output.columns.iter().filter(is_late).copied().collect();
+        let pages_left = input.pages_left().max(1) as f64;
+        // What no condition looks at is read where a row is left.
+        let read_late = match scan.predicate {
+            Some(_) => 1.0 - (-rows_kept / (pages_left * input.share_read()).max(1.0)).exp(),
+            None => 1.0,
+        };
+        let filtered_bytes = self.column_bytes(input, filtered);
+        let late_bytes = self.column_bytes(input, &late);
+        let columns: Vec<ColumnRef> = filtered.iter().chain(&late).copied().collect();
         let (mut chunk_bytes, mut held_bytes) = (0.0, 0.0);
         let pool = self.context.database().buffer_pool();
         for (device, entry) in input.entries() {
-            let bytes = entry.page.extent.bytes() as f64 * share;
+            let of_page = |(by_row, by_byte): (f64, f64)| {
+                let page = &entry.page;
+                by_row * f64::from(page.row_count) + by_byte * page.extent.bytes() as f64
+            };
+            let bytes = of_page(filtered_bytes) + of_page(late_bytes) * read_late;
+            let bytes = bytes * input.share_read();
             chunk_bytes += bytes;
             if !columns.is_empty() {
                 let held = pool.held_count(device, &entry.page, &columns);
@@ -332,6 +347,28 @@ impl HostCuts {
             }
         }
         (chunk_bytes, held_bytes)
+    }
+
+    /// Bytes of the chunks of `columns`: for each row, of those whose pages ANALYZE has looked at, and of the others the share
+    /// of a page's bytes by their types.
+    fn column_bytes(&self, input: &PlannedInput, columns: &[ColumnRef]) -> (f64, f64) {
+        let table = &input.table;
+        let known = self.context.statistics(table);
+        let whole = row_bytes(&table.schema.arrow());
+        let (mut by_row, mut by_byte) = (0.0, 0.0);
+        for column in columns {
+            let ColumnRef::User(id) = column else { continue };
+            let statistics = known.as_ref().and_then(|known| known.columns.get(id));
+            match statistics.and_then(|column| column.stored) {
+                Some(stored) => by_row += stored.row_bytes,
+                None => {
+                    let column = table.schema.column_by_id(*id);
+                    let bytes = column.map_or(0.0, |c| type_bytes(&c.column_type.arrow()));
+                    by_byte += bytes / whole;
+                }
+            }
+        }
+        (by_row, by_byte)
     }
 
     /// Share of the rows of `scan` that `part` has.
@@ -351,7 +388,8 @@ impl HostCuts {
         facts: &DeviceFacts,
         part: &StatementInput,
     ) -> CutWeight {
-        let (chunk_bytes, held_bytes) = self.chunk_bytes(&scan.scan, &part.input);
+        let (chunk_bytes, held_bytes) =
+            self.chunk_bytes(&scan.scan, &part.input, part.row_estimate);
         let link_is_free = facts.mode == AttachMode::Embedded;
         let rows = match fragment.row_estimate.filter(|_| !fragment.broadcasts.is_empty()) {
             // Of what streams, each device joins its part.

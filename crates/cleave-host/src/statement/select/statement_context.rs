@@ -14,6 +14,7 @@ use cleave_fragment::{
     Narrowing, ReadAheadPages, RowPlaces, narrowed_inputs,
 };
 use cleave_plan::cardinality::LeafKey;
+use cleave_plan::cost::AskedColumn;
 use cleave_plan::{ColumnFacts, PlanEstimates, SampledRows, TableFacts, TableStatistics};
 use cleave_store::{Column, PageSource};
 use datafusion::arrow::array::Array;
@@ -89,6 +90,20 @@ impl StatementContext {
         }
         let statistics = self.statistics(table)?;
         Some(statistics.columns.get(&column.id)?.distinct_count_at(row_count).max(1.0))
+    }
+
+    /// What a condition on `column` of `table` takes.
+    pub(super) fn asked(&self, table: &str, column: &str) -> AskedColumn {
+        let known = || {
+            let table = self.state.table(table)?;
+            let column = table.schema.column(column)?;
+            let is_text = column.column_type.arrow().primitive_width().is_none();
+            let statistics = self.statistics(table)?;
+            let statistics = statistics.columns.get(&column.id)?;
+            let text_bytes = if is_text { statistics.average_width } else { 0.0 };
+            Some(AskedColumn { share: statistics.asked_share(), text_bytes })
+        };
+        known().unwrap_or_default()
     }
 
     /// The database.

@@ -28,6 +28,7 @@ fn column(value: &ScalarValue) -> ColumnStatistics {
         common: vec![(value.clone(), 0.5)],
         histogram: vec![value.clone(), value.clone()],
         keys: Some(Arc::new(KeySample::new(9, vec![(3, 2), (5, 8)]).unwrap())),
+        stored: Some(StoredColumn { row_bytes: 2.5, page_rows: 10.0, dictionary_share: 0.5 }),
     }
 }
 
