@@ -461,7 +461,8 @@ impl<'a> Walk<'a> {
         if let Work::Scan(scan) = &node.work {
             inside.core_s += self.device.scan(scan, node.row_bytes);
             if !self.profile.link.is_embedded {
-                inside.core_s += SCAN_CORE_S;
+                inside.done_s += SCAN_CORE_S / self.device_cores.min(1.0);
+                inside.done_core_s += SCAN_CORE_S;
             }
             // An embedded device reads through the host's pool.
             let share = if self.profile.link.is_embedded { absent(scan) } else { 1.0 };

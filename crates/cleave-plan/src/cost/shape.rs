@@ -68,7 +68,9 @@ pub struct ScanWork {
     pub table: String,
     /// Rows on the pages that are read.
     pub rows: f64,
-    /// Rows of them that its conditions, and the keys of joins above, leave to be decoded.
+    /// Rows of them that its own conditions leave.
+    pub rows_matched: f64,
+    /// Rows of these that the keys of joins above leave to be decoded.
     pub rows_kept: f64,
     /// Columns that conditions look at.
     pub filter_columns: f64,

@@ -23,6 +23,7 @@ pub(super) struct Seconds {
     copy: f64,
     compare: f64,
     pattern: f64,
+    hash: f64,
     integer: f64,
     text: f64,
     build: f64,
@@ -43,6 +44,7 @@ impl Seconds {
             copy: unit(Figure::Copy),
             compare: unit(Figure::Compare),
             pattern: unit(Figure::Pattern),
+            hash: unit(Figure::Hash),
             integer: unit(Figure::DecodeInteger),
             text: unit(Figure::DecodeText),
             build: unit(Figure::JoinBuild),
@@ -64,20 +66,24 @@ impl Seconds {
         let text_bytes = (row_bytes - scan.output_columns * PLAIN_VALUE_BYTES).max(0.0);
         let row = scan.output_columns * self.integer + text_bytes * self.text;
         let looked_up = scan.looked_up * LOOK_UP_PROBES * self.probe;
-        opened
-            + narrowed
-            + self.conditions(scan.rows, &scan.conditions)
-            + scan.rows_kept * row
-            + looked_up
+        opened + narrowed + self.asked(scan) + scan.rows_kept * row + looked_up
+    }
+
+    /// What a scan asks of its rows: first what is worth more, its own conditions or the keys of joins above, then the other of what
+    /// is left.
+    fn asked(&self, scan: &ScanWork) -> f64 {
+        let own = self.conditions(1.0, &scan.conditions);
+        // A key is unpacked and looked up in a set that is made for pages.
+        let keys = scan.conditions.key_sets * (self.integer + self.hash);
+        let matched = (scan.rows_matched / scan.rows.max(1.0)).clamp(0.0, 1.0);
+        let with_keys = (scan.rows_kept / scan.rows_matched.max(1.0)).clamp(0.0, 1.0);
+        scan.rows * (own + matched * keys).min(keys + with_keys * own)
     }
 
     fn conditions(&self, rows: f64, conditions: &Conditions) -> f64 {
-        // A key is decoded, hashed and looked for, as a join does it.
-        let key_set = self.integer + self.probe;
         rows * (conditions.comparisons * self.compare
             + conditions.patterns * self.pattern
-            + conditions.text_bytes * self.text
-            + conditions.key_sets * key_set)
+            + conditions.text_bytes * self.text)
     }
 
     /// What a node does to the rows of its last input, which stream through it.

@@ -193,6 +193,7 @@ impl CutContext for HostCuts {
         ScanWork {
             table: named.table.clone(),
             rows: input.rows_left() as f64 * input.share_read(),
+            rows_matched: planned.row_estimate,
             rows_kept: planned.row_estimate,
             filter_columns: named.filter.columns.len() as f64,
             output_columns: named.output.columns.len() as f64,
