@@ -28,10 +28,11 @@ use super::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Shari
 
 /// Requests for pages that the host has on their way.
 const REQUESTS_AHEAD: f64 = 4.0;
-/// Seconds of a device's core for each scan of a fragment, beside its rows: decoding, opening, reporting, the network's part. Set by runs
-/// of three queries under a quota of a quarter of a core; without limits a whole fragment takes 0.8 to 2 ms of the device's process
-/// beside its operators (`docs/benchmarks.md`).
-const SCAN_CORE_S: f64 = 0.002;
+/// Seconds of a device's core for each fragment, beside its rows: decoding, starting, reporting, the network's part. Without limits a
+/// fragment takes 0.8 to 2 ms of the device's process beside its operators (`docs/benchmarks.md`).
+const FRAGMENT_CORE_S: f64 = 0.0012;
+/// The same for each of its scans, which is opened and has a morsel list of its own.
+const SCAN_CORE_S: f64 = 0.0006;
 /// Least share of its cores that a device has for a fragment, however many others run.
 const LOAD_SHARE_MIN: f64 = 0.05;
 
@@ -348,6 +349,10 @@ impl<'a> Walk<'a> {
         self.send(place, node);
         let mut inside = Inside::default();
         self.open_inside(place, node, &mut inside);
+        if !self.profile.link.is_embedded {
+            inside.done_s += FRAGMENT_CORE_S / self.device_cores.min(1.0);
+            inside.done_core_s += FRAGMENT_CORE_S;
+        }
         let peak = &mut self.so_far.device_memory_bytes;
         *peak = peak.max(inside.held_bytes);
         self.so_far.device_busy += inside.done_s;
