@@ -71,6 +71,8 @@ struct State {
     /// Time that copies have waited for slots, when the device was last asked, and when that was.
     stall: (Duration, Duration),
     stalled: f64,
+    /// What the device had begun when it was first seen to have begun any, and when that was.
+    streams: Option<(u32, Duration)>,
     /// Since when the host is at work on what it has taken, idle times left out.
     began: Option<Stopwatch>,
     idle: Duration,
@@ -137,6 +139,7 @@ impl Stealing {
                 given_out: Vec::new(),
                 stall: (Duration::ZERO, Duration::ZERO),
                 stalled: 0.0,
+                streams: None,
                 began: None,
                 idle: Duration::ZERO,
                 idle_since: None,
@@ -219,9 +222,12 @@ impl Stealing {
         let under_way = f64::from(2 * self.copies - state.waiting.min(self.copies));
         let now_idle = state.idle_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
+        let now = self.clock.elapsed();
+        let streams = state.streams;
         self.pace.step(&Seen {
             lease: state.part.lease,
-            elapsed_s: self.clock.elapsed().as_secs_f64(),
+            elapsed_s: now.as_secs_f64(),
+            streams: streams.map(|(begun, at)| (begun, now.saturating_sub(at).as_secs_f64())),
             stalled: state.stalled,
             host_done: (given_out - under_way).max(0.0),
             host_s: began.saturating_sub(state.idle + now_idle).as_secs_f64(),
@@ -250,6 +256,10 @@ impl Stealing {
         state.stalled = stall.saturating_sub(stall_before).as_secs_f64() / passed;
         let own = state.part.answered(lease);
         state.taken.extend(own);
+        let begun = state.part.lease.begun;
+        if begun > 0 {
+            state.streams.get_or_insert((begun, now));
+        }
     }
 
     /// The next morsel that was taken and not given out in `pass`.

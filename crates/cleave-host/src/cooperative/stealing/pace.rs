@@ -1,7 +1,8 @@
 //! Which of a run's morsels the host should take, and when: what is known of both sides' pace in, a step out.
 //!
 //! Both sides are to be done at the same time. Each side's seconds a morsel are those that were predicted, corrected by what
-//! was seen: the prediction weighs as much as one morsel.
+//! was seen: the prediction weighs as much as one morsel. What a device does before its first morsel, build sides above all, is no
+//! part of its pace, however long it takes.
 //!
 //! 1. *Before the host has begun*, it has to take in what joins collect; it begins where the device would still be at work
 //!    well after that.
@@ -45,6 +46,8 @@ pub(super) struct Seen {
     pub(super) lease: Lease,
     /// Seconds since the run was accepted.
     pub(super) elapsed_s: f64,
+    /// Morsels that the device had begun when it was first seen to have begun any, and the seconds since then.
+    pub(super) streams: Option<(u32, f64)>,
     /// Of these, what the device has waited for slots to be consumed since it was last asked, as a share.
     pub(super) stalled: f64,
     /// Morsels that the host has done.
@@ -84,13 +87,13 @@ impl Pace {
             return Step::Take(1);
         }
         let begun = f64::from(seen.lease.begun);
-        let before_s = self.sharing.device_before_s.min(seen.elapsed_s);
-        let at_work_s = if begun > 0.0 { seen.elapsed_s - before_s } else { 0.0 };
-        let device_s = (at_work_s + self.device_s) / (begun + 1.0);
+        let (begun_first, at_work_s) = seen.streams.unwrap_or_default();
+        let begun_since = f64::from(seen.lease.begun.saturating_sub(begun_first));
+        let device_s = (at_work_s + self.device_s) / (begun_since + 1.0);
         let host_s = (seen.host_s + self.host_s) / (seen.host_done + 1.0);
         let mut device_left_s = left * device_s;
         if begun == 0.0 {
-            device_left_s += self.sharing.device_before_s - before_s;
+            device_left_s += (self.sharing.device_before_s - seen.elapsed_s).max(0.0);
         }
         let wait =
             |seconds: f64| Step::Wait(Duration::from_secs_f64(seconds.clamp(PAUSE_S.0, PAUSE_S.1)));
@@ -129,6 +132,7 @@ mod tests {
         Seen {
             lease: Lease { begun, kept },
             elapsed_s,
+            streams: (begun > 0).then_some((0, elapsed_s)),
             stalled: 0.0,
             host_done: 0.0,
             host_s: 0.0,
@@ -191,6 +195,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_a_device_does_before_its_first_morsel_is_not_its_pace() {
+        // Build sides took ten times as long as predicted; each morsel takes what was predicted.
+        let pace = Pace::new(Sharing { device_before_s: 0.1, ..sharing(1.0, 2.0) }, 100, false);
+        let late = Seen { streams: Some((1, 0.1)), ..seen(11, 100, 1.1) };
+        let alone = Seen { streams: Some((1, 0.1)), ..seen(11, 100, 0.2) };
+        assert_eq!(pace.step(&late), pace.step(&alone));
     }
 
     #[test]
