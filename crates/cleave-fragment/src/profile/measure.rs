@@ -4,7 +4,8 @@
 //!    cores at once, to see what they reach together.
 //! 2. A slice is timed by the thread's CPU time, and all slices together say how much CPU that thread was given while time
 //!    passed: the product is what a fragment sees, and a quota that lets a thread run for 1 ms of every 5 falls on all
-//!    kernels alike.
+//!    kernels alike. Of the parts of a slice the fastest counts: what else happens on a machine only makes slower, and which kernel
+//!    it falls on is chance.
 //!
 //! Invariants: about a third of a second and 16 MiB; in a simulation nothing is measured, and the figures are the assumed ones.
 
@@ -44,6 +45,8 @@ use crate::waiting::spawn_blocking_on;
 
 /// Time for one kernel, which runs at least once in it.
 const SLICE: Duration = Duration::from_millis(12);
+/// Parts of a slice.
+const PARTS: u32 = 4;
 /// Time for which one core works, and then all of them at once.
 const TOGETHER: Duration = Duration::from_millis(30);
 /// Rows that kernels work on: few enough for a slow core to be through in time.
@@ -102,17 +105,26 @@ impl Kernel {
         Ok(Self { units: units as f64, run: Box::new(run) })
     }
 
-    /// Units, and the CPU time they took.
-    fn measure(&mut self) -> Result<(f64, Duration)> {
+    /// Units a second of CPU time.
+    fn measure(&mut self) -> Result<f64> {
         // The first run finds caches empty, and memory that the process does not have yet.
         (self.run)()?;
+        let mut best = 0.0_f64;
+        for _ in 0..PARTS {
+            best = best.max(self.measure_part()?);
+        }
+        Ok(best)
+    }
+
+    fn measure_part(&mut self) -> Result<f64> {
         let (watch, before) = (Stopwatch::start(), thread_cpu_time());
         let mut units = 0.0;
         loop {
             (self.run)()?;
             units += self.units;
-            if watch.elapsed() >= SLICE {
-                return Ok((units, thread_cpu_time().saturating_sub(before)));
+            if watch.elapsed() >= SLICE / PARTS {
+                let cpu = thread_cpu_time().saturating_sub(before);
+                return Ok(units / cpu.as_secs_f64().max(1e-9));
             }
         }
     }
@@ -128,7 +140,7 @@ fn measure_alone() -> Vec<(Figure, Result<f64>)> {
     }
     let cpu = thread_cpu_time().saturating_sub(before).as_secs_f64();
     let given = (cpu / watch.elapsed().as_secs_f64()).clamp(0.001, 1.0);
-    let rate = |(units, cpu): (f64, Duration)| units / cpu.as_secs_f64().max(1e-9) * given;
+    let rate = |of_cpu: f64| of_cpu * given;
     measured.into_iter().map(|(figure, outcome)| (figure, outcome.map(rate))).collect()
 }
 
