@@ -11,6 +11,7 @@ mod candidate;
 mod choose;
 mod fetch_late;
 mod keys_above;
+mod leaf_costs;
 mod may_share;
 mod numbered_plan;
 mod place_cuts;
@@ -24,6 +25,7 @@ use std::str::FromStr;
 
 pub use choose::PricedSplit;
 pub use keys_above::KeysAbove;
+pub use leaf_costs::leaf_costs;
 pub use place_cuts::{
     CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, PlannedBroadcast,
     ScanShare, place_cuts,
