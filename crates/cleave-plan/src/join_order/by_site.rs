@@ -1,5 +1,5 @@
 //! Orders that a device could prefer: what was searched for the least work, and what reading, joining and crossing cost, in; trees
-//! that are expected to be done sooner out.
+//! worth a prediction out.
 //!
 //! The order with the least work counts rows, wherever they are joined. Where a device can run the first joins, another order
 //! may be better: one whose first joins all lie on one device and leave few bytes to cross, although they join more rows.
@@ -10,11 +10,10 @@
 //!    in Distributed Query Processing", ACM Computing Surveys 2000).
 //! 2. The host may join what a device has by letting its rows cross. Of the rows that a join looks up, only those cross whose keys the
 //!    other input has, since it hands them down.
-//! 3. What both sides do at the same time is not a sum. So the device's seconds count once in full and once by
-//!    [`BESIDE_SHARE`], and the trees of both are offered.
+//! 3. What both sides do at the same time is not a sum. So the device's seconds count in full, in part and hardly
+//!    ([`DEVICE_SHARES`]), and each time the best tree of either site and the next best pairs at the root are taken.
 //!
-//! These are seconds added up, which is too rough to choose by: the cuts of each order that is offered are priced by the cost
-//! model over its own physical plan. Here it is only found out which orders are worth that.
+//! These are seconds added up, which is too rough to choose by: [`super::predict_order`] looks at what is found.
 //!
 //! Pure: ties go to what was found first.
 
@@ -22,17 +21,19 @@ use std::collections::HashMap;
 
 use super::enumerate::{JoinTree, Search, bits};
 use super::graph::LeafSet;
-use crate::cost::Limits;
+use crate::cost::{Limits, ShapeNode};
 use crate::profile::{Figure, Profile, SideProfile};
 
-/// Most orders that are offered beside the one with the least work: each costs a physical plan.
-pub const OTHERS_MAX: usize = 3;
-/// Share of the device's seconds that count where the host works beside it.
-const BESIDE_SHARE: f64 = 0.25;
+/// Shares of the device's seconds that count: the host may work beside it, and then it costs less.
+const DEVICE_SHARES: [f64; 3] = [1.0, 0.25, 0.02];
+/// Pairs of parts at the root, beside the best, whose trees are taken.
+const NEXT_BEST_COUNT: usize = 3;
 
 /// What reading a leaf costs.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LeafCost {
+    /// Its scan, without keys that joins hand down.
+    pub scan: ShapeNode,
     /// Seconds until the host has read its rows, whose pages cross the link.
     pub host_s: f64,
     /// Seconds of a device that reads them where they lie; `None`: none can.
@@ -51,7 +52,7 @@ struct JoinCost {
 
 /// What joining costs on either side, and crossing from one to the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SiteCosts {
+pub(super) struct SiteCosts {
     host: JoinCost,
     device: JoinCost,
     /// Seconds of the link for a byte.
@@ -64,7 +65,7 @@ pub struct SiteCosts {
 
 impl SiteCosts {
     /// By the figures of both sides and of the link, and what of them a statement may use.
-    pub fn of(profile: &Profile, limits: &Limits) -> Self {
+    pub(super) fn of(profile: &Profile, limits: &Limits) -> Self {
         let cores = |side: &SideProfile, used: u32| f64::from(used).min(side.cores_together);
         let host_cores = cores(&profile.host, limits.host_threads).max(f64::MIN_POSITIVE);
         let device_cores = cores(&profile.device, limits.device_copies).max(f64::MIN_POSITIVE);
@@ -110,7 +111,7 @@ pub(super) struct RowBytes {
 
 impl RowBytes {
     /// Of the join of some leaves.
-    fn of(&self, leaves: LeafSet) -> f64 {
+    pub(super) fn of(&self, leaves: LeafSet) -> f64 {
         let carried: f64 = bits(leaves).filter_map(|leaf| self.carried.get(leaf)).sum();
         let is_open = |class: &&(LeafSet, f64)| class.0 & leaves != 0 && class.0 & !leaves != 0;
         let keys: f64 = self.keys.iter().filter(is_open).map(|(_, bytes)| bytes).sum();
@@ -118,45 +119,27 @@ impl RowBytes {
     }
 }
 
-/// An order that may be done sooner than the one with the least work.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Offer {
-    pub(super) tree: JoinTree,
-    /// Its seconds as a share of those of the order with the least work.
-    pub(super) share: f64,
-}
-
-/// The orders that are expected to take at most `share_max` of the time of the one with the least work, the most promising first: at
-/// most [`OTHERS_MAX`].
+/// Orders other than the one with the least work, each once.
 pub(super) fn orders_by_site(
     search: &Search,
-    leaves: &[LeafCost],
+    leaves: &[Option<LeafCost>],
     row_bytes: &RowBytes,
     costs: &SiteCosts,
-    share_max: f64,
-) -> Vec<Offer> {
-    let Some(cheapest) = search.cheapest() else { return Vec::new() };
-    let mut offers: Vec<Offer> = Vec::new();
-    for share in [1.0, BESIDE_SHARE] {
-        let costs = costs.with_device(share);
-        let leaves: Vec<LeafCost> = leaves
-            .iter()
-            .map(|leaf| LeafCost { device_s: leaf.device_s.map(|s| s * share), ..*leaf })
-            .collect();
-        let mut weighing = Weighing { search, leaves, row_bytes, costs, best: HashMap::new() };
-        let of_cheapest = weighing.along(&cheapest).delivered_s(&costs);
+) -> Vec<JoinTree> {
+    let cheapest = search.cheapest();
+    let mut orders: Vec<JoinTree> = Vec::new();
+    for device_share in DEVICE_SHARES {
+        let costs = costs.with_device(device_share);
+        let mut weighing =
+            Weighing { search, leaves, device_share, row_bytes, costs, best: HashMap::new() };
         weighing.weigh_all();
-        for (tree, seconds) in weighing.found() {
-            let share = seconds / of_cheapest;
-            let is_new = tree != cheapest && !offers.iter().any(|known| known.tree == tree);
-            if share <= share_max && is_new {
-                offers.push(Offer { tree, share });
+        for tree in weighing.found() {
+            if Some(&tree) != cheapest.as_ref() && !orders.contains(&tree) {
+                orders.push(tree);
             }
         }
     }
-    offers.sort_by(|a, b| a.share.total_cmp(&b.share));
-    offers.truncate(OTHERS_MAX);
-    offers
+    orders
 }
 
 /// Where the rows of a part are.
@@ -195,11 +178,6 @@ impl Part {
         Some(device_s.max(bytes * costs.link_byte_s) + bytes * costs.slot_byte_s + costs.cut_s)
     }
 
-    /// Seconds until all rows are on the host, joined wherever that is better.
-    fn delivered_s(&self, costs: &SiteCosts) -> f64 {
-        self.crossed_s(self.rows, costs).unwrap_or(f64::INFINITY).min(self.host.seconds)
-    }
-
     /// Keeps what `other`, the same rows, has that is better.
     fn take_better(&mut self, other: &Self) {
         if other.host.seconds < self.host.seconds {
@@ -215,8 +193,9 @@ impl Part {
 
 struct Weighing<'a> {
     search: &'a Search,
-    /// By leaf.
-    leaves: Vec<LeafCost>,
+    /// By leaf; `None`: it is no table, and costs the same in every order.
+    leaves: &'a [Option<LeafCost>],
+    device_share: f64,
     row_bytes: &'a RowBytes,
     costs: SiteCosts,
     best: HashMap<LeafSet, Part>,
@@ -232,17 +211,15 @@ impl Weighing<'_> {
             self.best.insert(part.set, Part { host: unit, device, ..part });
         }
         for (one, other) in self.search.weighed() {
-            let (Some(a), Some(b)) = (self.best.get(one), self.best.get(other)) else { continue };
-            let (build, probe) = if b.rows < a.rows { (b, a) } else { (a, b) };
             let set = one | other;
-            let (rows, row_bytes) = match self.best.get(&set) {
+            let made = match self.best.get(&set) {
                 Some(known) => (known.rows, known.row_bytes),
                 None => {
                     let leaves = self.search.leaves_of(set);
                     (self.search.row_count(set), self.row_bytes.of(leaves))
                 }
             };
-            let joined = join(build, probe, (rows, row_bytes), &self.costs);
+            let Some(joined) = self.joined(*one, *other, made) else { continue };
             self.best
                 .entry(set)
                 .and_modify(|known| known.take_better(&joined))
@@ -250,14 +227,28 @@ impl Weighing<'_> {
         }
     }
 
-    /// The best trees of all units, by site, with their seconds.
-    fn found(&self) -> Vec<(JoinTree, f64)> {
+    /// The best trees of all units, by site, and of the next best pairs at the root.
+    fn found(&self) -> Vec<JoinTree> {
         let all = self.search.all();
-        let Some(part) = self.best.get(&all) else { return Vec::new() };
-        let host = self.tree(all, Site::Host).map(|tree| (tree, part.host.seconds));
-        let device = part.crossed_s(part.rows, &self.costs);
-        let device = device.and_then(|seconds| Some((self.tree(all, Site::Device)?, seconds)));
-        host.into_iter().chain(device).collect()
+        let Some(whole) = self.best.get(&all) else { return Vec::new() };
+        let mut pairs: Vec<Part> = self
+            .search
+            .weighed()
+            .iter()
+            .filter(|(one, other)| one | other == all)
+            .filter_map(|(one, other)| self.joined(*one, *other, (whole.rows, whole.row_bytes)))
+            .collect();
+        pairs.sort_by(|a, b| a.host.seconds.total_cmp(&b.host.seconds));
+        let next_best = pairs.iter().skip(1).take(NEXT_BEST_COUNT).map(|pair| pair.host);
+        let best = std::iter::once(whole.host).chain(whole.device);
+        best.chain(next_best).filter_map(|way| self.tree_of(all, way)).collect()
+    }
+
+    /// The join of two parts, the smaller of which builds.
+    fn joined(&self, one: LeafSet, other: LeafSet, made: (f64, f64)) -> Option<Part> {
+        let (a, b) = (self.best.get(&one)?, self.best.get(&other)?);
+        let (build, probe) = if b.rows < a.rows { (b, a) } else { (a, b) };
+        Some(join(build, probe, made, &self.costs))
     }
 
     fn tree(&self, set: LeafSet, site: Site) -> Option<JoinTree> {
@@ -266,6 +257,10 @@ impl Weighing<'_> {
             Site::Host => part.host,
             Site::Device => part.device?,
         };
+        self.tree_of(set, way)
+    }
+
+    fn tree_of(&self, set: LeafSet, way: Way) -> Option<JoinTree> {
         let Some([(build, build_site), (probe, probe_site)]) = way.inputs else {
             return self.search.units().get(bits(set).next()?).cloned();
         };
@@ -277,16 +272,17 @@ impl Weighing<'_> {
     fn along(&self, tree: &JoinTree) -> Part {
         match tree {
             JoinTree::Leaf(leaf) => {
-                let cost = self.leaves.get(*leaf).copied().unwrap_or_default();
+                let cost = self.leaves.get(*leaf).and_then(Option::as_ref);
+                let device_s = cost.and_then(|cost| cost.device_s);
                 let set = 1 << leaf;
                 let way = |seconds| Way { seconds, inputs: None };
                 Part {
                     set,
                     rows: self.search.graph().row_count(set),
                     row_bytes: self.row_bytes.of(set),
-                    host: way(cost.host_s),
-                    device: cost.device_s.map(way),
-                    place: cost.device,
+                    host: way(cost.map_or(0.0, |cost| cost.host_s)),
+                    device: device_s.map(|seconds| way(seconds * self.device_share)),
+                    place: cost.and_then(|cost| cost.device),
                 }
             }
             JoinTree::Join(build, probe) => {

@@ -10,14 +10,20 @@ use datafusion_expr::{
     Expr, ExprSchemable, Join, JoinConstraint, JoinType, LogicalPlan, LogicalPlanBuilder,
 };
 
-use super::by_site::{LeafCost, OTHERS_MAX, Offer, RowBytes, SiteCosts, orders_by_site};
+use super::by_site::{LeafCost, RowBytes, SiteCosts, orders_by_site};
 use super::enumerate::{JoinTree, PAIR_COUNT_MAX, Search};
 use super::graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
+use super::predict_order::Orders;
 use super::samples::{KeyColumns, expect_keys, expect_samples};
 use crate::TableFacts;
 use crate::cardinality::{LeafEstimate, LeafKey, PlanEstimates, estimate_leaf, selectivity};
+use crate::cost::Limits;
+use crate::profile::Profile;
 use crate::split::type_bytes;
 use crate::statistics::KeySample;
+
+/// Most orders that are offered beside the one with the least work: each costs a physical plan.
+pub const OTHERS_MAX: usize = 2;
 
 /// A plan whose inner joins are in the order with the least work.
 #[derive(Debug, Clone)]
@@ -65,23 +71,24 @@ impl Reordered {
     }
 
     /// The same plan in other orders that may be done sooner where devices run the first joins, the most promising first: at most
-    /// [`OTHERS_MAX`]. `leaf` says what reading a leaf costs; each is expected to take at most `share_max` of the time.
+    /// [`OTHERS_MAX`]. `leaf` says what reading a leaf costs, `profile` and `limits` what both sides have; each is expected to take at
+    /// most `share_max` of the time.
     ///
     /// # Errors
     /// Those of putting the plan together.
     pub fn others(
         &self,
         leaf: impl Fn(&LeafKey) -> Option<LeafCost>,
-        costs: &SiteCosts,
+        (profile, limits): (&Profile, &Limits),
         share_max: f64,
     ) -> Result<Vec<Ordered>> {
-        let offers: Vec<Vec<Offer>> =
-            self.trees.iter().map(|tree| tree.offers(&leaf, costs, share_max)).collect();
-        let count = offers.iter().map(Vec::len).max().unwrap_or(0).min(OTHERS_MAX);
+        let sides = (profile, limits);
+        let offers: Vec<Vec<JoinTree>> =
+            self.trees.iter().map(|tree| tree.offers(&leaf, sides, share_max)).collect();
+        let count = offers.iter().map(Vec::len).max().unwrap_or(0);
         let other = |place: usize| {
-            let of_tree = |(tree, offers): (&SearchedTree, &Vec<Offer>)| match offers.get(place) {
-                Some(offer) => offer.tree.clone(),
-                None => tree.cheapest.clone(),
+            let of_tree = |(tree, offers): (&SearchedTree, &Vec<JoinTree>)| {
+                offers.get(place).unwrap_or(&tree.cheapest).clone()
             };
             let orders: Vec<JoinTree> = self.trees.iter().zip(&offers).map(of_tree).collect();
             let source = Source::Known { trees: &self.trees, orders: &orders };
@@ -117,19 +124,29 @@ struct SearchedTree {
 }
 
 impl SearchedTree {
+    /// Other orders that are predicted to take at most `share_max` of the time of the cheapest, the best first.
     fn offers(
         &self,
         leaf: impl Fn(&LeafKey) -> Option<LeafCost>,
-        costs: &SiteCosts,
+        (profile, limits): (&Profile, &Limits),
         share_max: f64,
-    ) -> Vec<Offer> {
-        // What is no table is made by the host, whatever the order.
-        let cost = |of: &LeafEstimate| of.key.as_ref().and_then(&leaf).unwrap_or_default();
-        let leaves: Vec<LeafCost> = self.leaves.iter().map(cost).collect();
-        if leaves.len() < 3 || leaves.iter().all(|leaf| leaf.device_s.is_none()) {
+    ) -> Vec<JoinTree> {
+        let cost = |of: &LeafEstimate| of.key.as_ref().and_then(&leaf);
+        let leaves: Vec<Option<LeafCost>> = self.leaves.iter().map(cost).collect();
+        let is_far = |leaf: &LeafCost| leaf.device_s.is_some();
+        if leaves.len() < 3 || !leaves.iter().flatten().any(is_far) {
             return Vec::new();
         }
-        orders_by_site(&self.search, &leaves, &self.row_bytes, costs, share_max)
+        let (graph, row_bytes) = (self.search.graph(), &self.row_bytes);
+        let orders = Orders { graph, leaves: &leaves, row_bytes, profile, limits };
+        let of_cheapest = orders.finish_s(&self.cheapest);
+        let costs = SiteCosts::of(profile, limits);
+        let found = orders_by_site(&self.search, &leaves, &self.row_bytes, &costs);
+        let predicted = found.into_iter().map(|tree| (orders.finish_s(&tree), tree));
+        let mut sooner: Vec<(f64, JoinTree)> =
+            predicted.filter(|(finish_s, _)| *finish_s <= share_max * of_cheapest).collect();
+        sooner.sort_by(|a, b| a.0.total_cmp(&b.0));
+        sooner.into_iter().take(OTHERS_MAX).map(|(_, tree)| tree).collect()
     }
 
     /// `order` with the names of leaves, as `(a b) c`.

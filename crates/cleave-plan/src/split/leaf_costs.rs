@@ -1,7 +1,7 @@
 //! What reading each leaf of a plan costs on either side: a plan and a cost model in, figures by leaf out.
 //!
 //! A leaf is priced as a plan of its own, once with its pages crossing the link and once on the device. So the figures by which join
-//! orders are found ([`crate::join_order::SiteCosts`]) are those by which their cuts are priced.
+//! orders are found ([`Reordered::others`](crate::join_order::Reordered::others)) are those by which their cuts are priced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::CutContext;
 use super::shape_of::{row_bytes, work};
 use crate::cardinality::{LeafKey, PlanEstimates};
 use crate::cost::makespan::predict;
-use crate::cost::{Placement, PlanShape, ShapeNode};
+use crate::cost::{Placement, PlanShape, ShapeNode, Work};
 use crate::join_order::LeafCost;
 
 /// What the scans of `plan` cost, by the leaves of join trees that they are; `known` tells which.
@@ -47,15 +47,19 @@ impl Found<'_> {
     }
 
     fn cost(&mut self, plan: &Arc<dyn ExecutionPlan>, scan: &TableScanExec, rows: f64) -> LeafCost {
-        let node = ShapeNode {
+        let mut node = ShapeNode {
             work: work(plan, rows, self.context),
             inputs: Vec::new(),
             rows,
             row_bytes: row_bytes(&plan.schema()),
-            may_share: false,
+            may_share: true,
             is_broadcast: false,
         };
-        let shape = PlanShape { nodes: vec![node] };
+        if let Work::Scan(scan) = &mut node.work {
+            // Each order hands down its own keys.
+            scan.conditions.key_sets = 0.0;
+        }
+        let shape = PlanShape { nodes: vec![node.clone()] };
         let (profile, limits) = (self.context.profile(), self.context.limits());
         let price = |on_device: bool| {
             predict(&shape, &Placement { on_device: vec![on_device] }, &profile, &limits)
@@ -67,7 +71,8 @@ impl Found<'_> {
             _ => None,
         };
         let device_s = can_run.then(|| price(true).device_busy);
-        LeafCost { host_s: price(false).finish, device_s, device }
+        let host_s = price(false).finish;
+        LeafCost { scan: node, host_s, device_s, device }
     }
 
     fn place(&mut self, device: &str) -> usize {

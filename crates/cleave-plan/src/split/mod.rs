@@ -24,6 +24,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use choose::PricedSplit;
+pub(crate) use choose::SOONER_THAN_HOST;
 pub use keys_above::KeysAbove;
 pub use leaf_costs::leaf_costs;
 pub use place_cuts::{

@@ -12,8 +12,9 @@
 use std::sync::Arc;
 
 use cleave_fragment::DenseAggregateExec;
+use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::CostStrategy;
-use cleave_plan::join_order::{Ordered, Reordered, SiteCosts, reorder_joins};
+use cleave_plan::join_order::{Ordered, Reordered, reorder_joins};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutContext, PlaceCutsError, PlacedCuts, Split, leaf_costs, place_cuts};
 use datafusion::execution::session_state::SessionState;
@@ -148,10 +149,10 @@ impl Planning<'_> {
         cuts: &HostCuts,
     ) -> Result<Vec<Ordered>> {
         let leaves = leaf_costs(plan, &self.context.estimates(), cuts);
-        let costs = SiteCosts::of(&cuts.profile(), &cuts.limits());
+        let (profile, limits) = (cuts.profile(), cuts.limits());
         let share_max = if self.is_forced() { f64::INFINITY } else { SOONER_SHARE };
-        let others = reordered.others(|leaf| leaves.get(leaf).copied(), &costs, share_max)?;
-        Ok(others)
+        let leaf = |key: &LeafKey| leaves.get(key).cloned();
+        Ok(reordered.others(leaf, (&profile, &limits), share_max)?)
     }
 
     /// The physical plan of `plan`, whose joins are in order, and what places its cuts.

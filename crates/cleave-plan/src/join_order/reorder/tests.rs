@@ -4,6 +4,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion_expr::{col, lit, table_scan};
 
 use super::*;
+use crate::cost::{ScanWork, ShapeNode, Work};
 
 struct Facts;
 
@@ -155,4 +156,95 @@ fn leading_names_join_first_whatever_they_cost() {
     assert!(depth("small") < depth("middle") && depth("small") < depth("large"), "{text}");
     // What no name is of changes nothing.
     assert_eq!(leading(&["nothing"]).cheapest.plan, cheapest.cheapest.plan);
+}
+
+/// Of `held` the host has all pages; the others lie on a device behind a slow link.
+struct Far;
+
+impl TableFacts for Far {
+    fn row_count(&self, table: &str) -> Option<f64> {
+        Some(match table {
+            "held" => 100.0,
+            "facts" => 1e6,
+            _ => 1.5e5,
+        })
+    }
+
+    fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {
+        if (table, column) == ("facts", "ref_id") { Some(1e3) } else { self.row_count(table) }
+    }
+}
+
+fn scan_of(key: &LeafKey, is_far: bool) -> LeafCost {
+    let table = ["held", "facts", "notes"]
+        .into_iter()
+        .find(|table| *key == LeafKey::new(table, []))
+        .unwrap();
+    let rows = Far.row_count(table).unwrap();
+    let scan = ShapeNode {
+        work: Work::Scan(ScanWork {
+            rows,
+            rows_kept: rows,
+            output_columns: 2.0,
+            pages: rows / 1e4,
+            chunk_bytes: rows * 8.0,
+            held_bytes: if table == "held" { rows * 8.0 } else { 0.0 },
+            ..ScanWork::default()
+        }),
+        inputs: Vec::new(),
+        rows,
+        row_bytes: 48.0,
+        may_share: true,
+        is_broadcast: false,
+    };
+    let is_far = is_far && table != "held";
+    let device_s = is_far.then_some(rows * 1e-8);
+    LeafCost { scan, host_s: rows * 1e-5, device_s, device: is_far.then_some(0) }
+}
+
+#[test]
+fn an_order_whose_first_join_lies_on_the_device_is_offered_where_less_crosses() {
+    let plan = join(
+        join(table("facts"), table("held"), ("facts.ref_id", "held.id")),
+        table("notes"),
+        ("facts.id", "notes.ref_id"),
+    )
+    .build()
+    .unwrap();
+    let mut profile = Profile::assumed();
+    profile.link.bytes_per_second = 1e6;
+    let limits = Limits {
+        device_memory_bytes: 64 << 20,
+        host_memory_bytes: 1 << 30,
+        device_load: 0.0,
+        slot_size: crate::cost::SlotSize::Fixed(256 << 10),
+        slot_count: 16,
+        device_copies: 2,
+        host_threads: 2,
+        shares_work: false,
+        broadcast_bytes: 0,
+    };
+    let columns = plan.schema().columns();
+    let reordered = reorder_joins(plan, &[], &Far).unwrap();
+    assert!(reordered.has_orders());
+    // The least work: the facts are fewer once they have met what the host holds.
+    assert_eq!(reordered.cheapest.orders, ["(held facts) notes"]);
+    let leaf = |key: &LeafKey| Some(scan_of(key, true));
+    let others = reordered.others(leaf, (&profile, &limits), 0.9).unwrap();
+    assert_eq!(others[0].orders, ["held (notes facts)"]);
+    assert_eq!(others[0].plan.schema().columns(), columns);
+    assert_eq!(
+        others[0].plan.display_indent().to_string(),
+        "Projection: facts.id, facts.ref_id, held.id, held.ref_id, notes.id, notes.ref_id\
+         \n  Inner Join: held.id = facts.ref_id\
+         \n    TableScan: held\
+         \n    Inner Join: notes.ref_id = facts.id\
+         \n      TableScan: notes\
+         \n      TableScan: facts"
+    );
+    let keys = ["facts", "notes"].map(|table| LeafKey::new(table, []));
+    assert_eq!(others[0].estimates.join(keys.to_vec()), Some(1.5e5));
+    // Nothing is gained where no device can run a join.
+    let leaf = |key: &LeafKey| Some(scan_of(key, false));
+    assert!(reordered.others(leaf, (&profile, &limits), 0.9).unwrap().is_empty());
 }
