@@ -24,4 +24,4 @@ mod samples;
 pub use by_site::LeafCost;
 pub use enumerate::{JoinTree, PAIR_COUNT_MAX, cheapest_order};
 pub use graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
-pub use reorder::{OTHERS_MAX, Ordered, Reordered, reorder_joins};
+pub use reorder::{OTHERS_MAX, Ordered, Others, Reordered, reorder_joins};

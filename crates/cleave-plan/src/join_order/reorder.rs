@@ -23,7 +23,7 @@ use crate::split::type_bytes;
 use crate::statistics::KeySample;
 
 /// Most orders that are offered beside the one with the least work: each costs a physical plan.
-pub const OTHERS_MAX: usize = 2;
+pub const OTHERS_MAX: usize = 1;
 
 /// A plan whose inner joins are in the order with the least work.
 #[derive(Debug, Clone)]
@@ -47,6 +47,15 @@ pub struct Ordered {
     pub estimates: PlanEstimates,
     /// Its trees of inner joins, in words: of each join what builds, then what probes.
     pub orders: Vec<String>,
+}
+
+/// Orders beside the one with the least work.
+#[derive(Debug, Clone)]
+pub struct Others {
+    /// How many orders of all trees were looked at, those with the least work included.
+    pub looked_at: usize,
+    /// Those that may be done sooner, the most promising first.
+    pub orders: Vec<Ordered>,
 }
 
 /// Reorders every tree of inner joins in `plan`. Inputs that `leading` names are joined first in their tree, in that order.
@@ -81,10 +90,14 @@ impl Reordered {
         leaf: impl Fn(&LeafKey) -> Option<LeafCost>,
         (profile, limits): (&Profile, &Limits),
         share_max: f64,
-    ) -> Result<Vec<Ordered>> {
+    ) -> Result<Others> {
         let sides = (profile, limits);
-        let offers: Vec<Vec<JoinTree>> =
-            self.trees.iter().map(|tree| tree.offers(&leaf, sides, share_max)).collect();
+        let (mut offers, mut looked_at) = (Vec::with_capacity(self.trees.len()), 0);
+        for tree in &self.trees {
+            let (of_tree, count) = tree.offers(&leaf, sides, share_max);
+            looked_at += count;
+            offers.push(of_tree);
+        }
         let count = offers.iter().map(Vec::len).max().unwrap_or(0);
         let other = |place: usize| {
             let of_tree = |(tree, offers): (&SearchedTree, &Vec<JoinTree>)| {
@@ -96,7 +109,8 @@ impl Reordered {
             let plan = reorder(self.unordered.clone(), &mut so_far)?;
             Ok(Ordered::new(plan, &self.trees, &orders))
         };
-        (0..count).map(other).collect()
+        let orders = (0..count).map(other).collect::<Result<_>>()?;
+        Ok(Others { looked_at, orders })
     }
 }
 
@@ -124,29 +138,31 @@ struct SearchedTree {
 }
 
 impl SearchedTree {
-    /// Other orders that are predicted to take at most `share_max` of the time of the cheapest, the best first.
+    /// Other orders that are predicted to take at most `share_max` of the time of the cheapest, the best first; and of how many
+    /// orders that was predicted, the cheapest included.
     fn offers(
         &self,
         leaf: impl Fn(&LeafKey) -> Option<LeafCost>,
         (profile, limits): (&Profile, &Limits),
         share_max: f64,
-    ) -> Vec<JoinTree> {
+    ) -> (Vec<JoinTree>, usize) {
         let cost = |of: &LeafEstimate| of.key.as_ref().and_then(&leaf);
         let leaves: Vec<Option<LeafCost>> = self.leaves.iter().map(cost).collect();
         let is_far = |leaf: &LeafCost| leaf.device_s.is_some();
         if leaves.len() < 3 || !leaves.iter().flatten().any(is_far) {
-            return Vec::new();
+            return (Vec::new(), 0);
         }
         let (graph, row_bytes) = (self.search.graph(), &self.row_bytes);
         let orders = Orders { graph, leaves: &leaves, row_bytes, profile, limits };
         let of_cheapest = orders.finish_s(&self.cheapest);
         let costs = SiteCosts::of(profile, limits);
         let found = orders_by_site(&self.search, &leaves, &self.row_bytes, &costs);
+        let looked_at = found.len() + 1;
         let predicted = found.into_iter().map(|tree| (orders.finish_s(&tree), tree));
         let mut sooner: Vec<(f64, JoinTree)> =
             predicted.filter(|(finish_s, _)| *finish_s <= share_max * of_cheapest).collect();
         sooner.sort_by(|a, b| a.0.total_cmp(&b.0));
-        sooner.into_iter().take(OTHERS_MAX).map(|(_, tree)| tree).collect()
+        (sooner.into_iter().take(OTHERS_MAX).map(|(_, tree)| tree).collect(), looked_at)
     }
 
     /// `order` with the names of leaves, as `(a b) c`.

@@ -50,7 +50,7 @@ mod tablet_choice;
 pub(crate) use describe::{Described, all_known, describe};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
-pub use order_and_split::PricedOrder;
+pub use order_and_split::{ComparedOrders, PricedOrder};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
@@ -76,8 +76,8 @@ pub struct PlannedQuery {
     pub cuts: PlacedCuts,
     /// The split that was asked for.
     pub split: Split,
-    /// The orders of joins that were compared, where several were.
-    pub orders: Vec<PricedOrder>,
+    /// The orders of joins that were compared.
+    pub orders: ComparedOrders,
     /// Time that planning took.
     pub planning: Duration,
     /// Where the figures come from by which splits were priced.

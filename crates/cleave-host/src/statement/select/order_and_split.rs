@@ -2,9 +2,9 @@
 //!
 //! 1. [`reorder_joins`] finds the order with the least work; [`Planning::physical`] makes a physical plan of it; [`place_cuts`] finds
 //!    the split that is predicted to be done first.
-//! 2. With `join_order_with_split`, a few other orders that a device could prefer come after it ([`Reordered::others`]), found by what
-//!    the scans of the first plan cost on either side. Each becomes a physical plan with cuts of its own, and is taken where it is
-//!    clearly sooner than what was taken before.
+//! 2. With `join_order_with_split`, other orders that a device could prefer are looked at ([`Reordered::others`]), by what the scans of
+//!    the first plan cost on either side. The most promising becomes a physical plan with cuts of its own, and is taken where it is
+//!    clearly sooner than the first.
 //!
 //! Orders are compared where splits are: under `split = auto` with the strategy `makespan`, behind a link. The published equations
 //! (`paper`) take the order as it comes.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cleave_fragment::DenseAggregateExec;
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::CostStrategy;
-use cleave_plan::join_order::{Ordered, Reordered, reorder_joins};
+use cleave_plan::join_order::{Ordered, Others, Reordered, reorder_joins};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutContext, PlaceCutsError, PlacedCuts, Split, leaf_costs, place_cuts};
 use datafusion::execution::session_state::SessionState;
@@ -38,8 +38,16 @@ pub(super) struct Divided {
     pub(super) cuts: PlacedCuts,
     /// Where the figures come from by which splits were priced.
     pub(super) profile: Origin,
-    /// The orders that were compared; fewer than two: none.
-    pub(super) orders: Vec<PricedOrder>,
+    pub(super) orders: ComparedOrders,
+}
+
+/// The orders of joins that were compared; none where they were not.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ComparedOrders {
+    /// Those that became plans: the one with the least work, then others.
+    pub planned: Vec<PricedOrder>,
+    /// How many were looked at.
+    pub looked_at: usize,
 }
 
 /// An order of joins with the split that is best for it.
@@ -81,7 +89,8 @@ impl Planning<'_> {
         }
         let mut priced: Vec<PricedOrder> = best.priced_order(&orders).into_iter().collect();
         let mut chosen = 0;
-        for other in self.others(&reordered, &plan, &cuts)? {
+        let others = self.others(&reordered, &plan, &cuts)?;
+        for other in others.orders {
             let held = self.context.take_inputs();
             self.context.expect(|known| known.extend(other.estimates));
             let (plan, cuts) = self.physical(other.plan).await?;
@@ -103,7 +112,8 @@ impl Planning<'_> {
         if let Some(order) = priced.get_mut(chosen) {
             order.is_chosen = true;
         }
-        Ok(Divided { orders: priced, ..best })
+        let orders = ComparedOrders { planned: priced, looked_at: others.looked_at };
+        Ok(Divided { orders, ..best })
     }
 
     /// `plan` with its inner joins in the order that the settings want; None: as it is.
@@ -147,7 +157,7 @@ impl Planning<'_> {
         reordered: &Reordered,
         plan: &Arc<dyn ExecutionPlan>,
         cuts: &HostCuts,
-    ) -> Result<Vec<Ordered>> {
+    ) -> Result<Others> {
         let leaves = leaf_costs(plan, &self.context.estimates(), cuts);
         let (profile, limits) = (cuts.profile(), cuts.limits());
         let share_max = if self.is_forced() { f64::INFINITY } else { SOONER_SHARE };
@@ -189,7 +199,7 @@ impl Planning<'_> {
             PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
             PlaceCutsError::Plan(error) => Error::from(error),
         })?;
-        Ok(Divided { cuts, profile, orders: Vec::new() })
+        Ok(Divided { cuts, profile, orders: ComparedOrders::default() })
     }
 }
 
