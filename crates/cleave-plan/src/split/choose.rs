@@ -12,10 +12,10 @@ use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
 use crate::profile::Profile;
 
+use super::FragmentScan;
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidates, leaves_below};
 use super::numbered_plan::NumberedPlan;
-use super::place_cuts::FragmentScan;
 use super::revisit::{Revisit, Side};
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
