@@ -6,6 +6,7 @@
     scripts/bench_ndp.py quality       3: what the cost model chooses, against the matrix
     scripts/bench_ndp.py two-tables    4, 5: a join of two tables, narrow and wide, without and with indexes
     scripts/bench_ndp.py timeline      6: 8c at every split, with what both sides wait
+    scripts/bench_ndp.py orders        join order and split chosen one after the other and together
     scripts/bench_ndp.py sweep         eight queries of the matrix with other devices and other links
     scripts/bench_ndp.py all           all of these, and the report
     scripts/bench_ndp.py report        CSV, summary and pictures of what has been measured
@@ -29,7 +30,8 @@ import testbed
 from ndp import experiments, places, report, results, self_test
 
 EXPERIMENTS = {"stacks": experiments.stacks, "matrix": experiments.matrix, "quality": experiments.quality,
-               "two-tables": experiments.two_tables, "timeline": experiments.timeline}
+               "two-tables": experiments.two_tables, "timeline": experiments.timeline,
+               "orders": experiments.orders}
 NUMBERS = {"1": "stacks", "2": "matrix", "3": "quality", "4": "two-tables", "5": "two-tables", "6": "timeline"}
 SWEEP_QUERIES = ["8c", "8d", "17b", "32b", "1a", "6a", "16a", "29a"]
 # (link, device's share of a core)

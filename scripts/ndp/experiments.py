@@ -116,6 +116,12 @@ def quality(bench, queries):
                 break
 
 
+def orders(bench, queries):
+    """Join order and split chosen one after the other and together."""
+    for query in queries:
+        bench.rounds("orders", query, [ways.HOST, ways.APART, ways.TOGETHER])
+
+
 def two_tables(bench, _queries):
     """Experiments 4 and 5: the paper's Listing 2, narrow and wide, without and with indexes."""
     for width, columns in (("narrow", "movie_keyword.id, movie_link.id"), ("wide", "*")):

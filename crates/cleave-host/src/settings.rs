@@ -68,6 +68,8 @@ pub struct Settings {
     pub join_method: JoinMethod,
     /// `join_order`: whether inner joins are ordered anew.
     pub join_order: JoinOrder,
+    /// `join_order_with_split`: whether the order of joins and the split are chosen together.
+    pub join_order_with_split: When,
     /// `cost_strategy`: how splits are compared under `auto`.
     pub cost_strategy: CostStrategy,
     /// `threads`: partitions of the host's half of a plan; 0: one a core.
@@ -284,6 +286,14 @@ pub const LIST: &[Setting] = &[
         },
     },
     Setting {
+        name: "join_order_with_split",
+        description: "Whether the splits of several join orders are compared, or those of the order with the least work: on or \
+                      off; always: another order wherever there is one that a device could prefer",
+        values: WHEN,
+        get: |settings| when_text(settings.join_order_with_split),
+        set: |settings, value| settings.join_order_with_split = value.when(),
+    },
+    Setting {
         name: "key_filters",
         description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom filters \
                       where that pays: on, or off to compare; always: also where it does not",
@@ -414,6 +424,7 @@ impl Default for Settings {
             split: Split::Auto,
             join_method: JoinMethod::Auto,
             join_order: JoinOrder::Auto,
+            join_order_with_split: When::Never,
             cost_strategy: CostStrategy::default(),
             threads: 0,
             slot_bytes: None,

@@ -16,6 +16,7 @@ mod index_builds;
 mod index_joins;
 mod indexes;
 mod insert;
+mod join_orders;
 mod joins_below_cuts;
 mod key_filters;
 mod late_columns;

@@ -60,25 +60,7 @@ pub fn cheapest_order(
     leading: &[usize],
     pair_count_max: usize,
 ) -> Option<JoinTree> {
-    let count = graph.row_counts.len();
-    if count == 0 || count > LEAF_COUNT_MAX || leading.iter().any(|leaf| *leaf >= count) {
-        return None;
-    }
-    let mut search = Search::new(graph, units(graph, leading));
-    let mut parts = search.components();
-    for part in &parts {
-        match search.pairs_within(*part, pair_count_max) {
-            Some(pairs) => pairs.into_iter().for_each(|(one, other)| search.weigh(one, other)),
-            None => search.linear(*part, pair_count_max),
-        }
-    }
-    parts.sort_by(|a, b| search.row_count(*a).total_cmp(&search.row_count(*b)));
-    let mut all = *parts.first()?;
-    for part in parts.into_iter().skip(1) {
-        search.weigh(all, part);
-        all |= part;
-    }
-    search.tree(all)
+    Search::run(graph, leading, pair_count_max)?.cheapest()
 }
 
 /// What is joined: the leaves of `leading` in their order, if there are any, then each other leaf by itself.
@@ -104,18 +86,74 @@ struct Best {
     inputs: Option<(LeafSet, LeafSet)>,
 }
 
-/// A search over units, whose sets have a bit for each unit.
-struct Search<'a> {
-    graph: &'a JoinGraph,
+/// A search over units, whose sets have a bit for each unit; and what it has weighed, for who weighs it otherwise.
+#[derive(Debug, Clone)]
+pub(super) struct Search {
+    graph: JoinGraph,
     units: Vec<JoinTree>,
     /// The leaves of each unit.
     leaves: Vec<LeafSet>,
     near: Vec<LeafSet>,
     best: HashMap<LeafSet, Best>,
+    /// The pairs of parts that were weighed, those of a part before the part.
+    weighed: Vec<(LeafSet, LeafSet)>,
 }
 
-impl<'a> Search<'a> {
-    fn new(graph: &'a JoinGraph, units: Vec<JoinTree>) -> Self {
+impl Search {
+    /// Weighs the orders of `graph`, as [`cheapest_order`] says.
+    pub(super) fn run(graph: &JoinGraph, leading: &[usize], pair_count_max: usize) -> Option<Self> {
+        let count = graph.row_counts.len();
+        if count == 0 || count > LEAF_COUNT_MAX || leading.iter().any(|leaf| *leaf >= count) {
+            return None;
+        }
+        let mut search = Self::new(graph, units(graph, leading));
+        let mut parts = search.components();
+        for part in &parts {
+            match search.pairs_within(*part, pair_count_max) {
+                Some(pairs) => pairs.into_iter().for_each(|(one, other)| search.weigh(one, other)),
+                None => search.linear(*part, pair_count_max),
+            }
+        }
+        parts.sort_by(|a, b| search.row_count(*a).total_cmp(&search.row_count(*b)));
+        let mut all = *parts.first()?;
+        for part in parts.into_iter().skip(1) {
+            search.weigh(all, part);
+            all |= part;
+        }
+        Some(search)
+    }
+
+    /// The order with the least work.
+    pub(super) fn cheapest(&self) -> Option<JoinTree> {
+        self.tree(self.all())
+    }
+
+    /// All units.
+    pub(super) fn all(&self) -> LeafSet {
+        (0..self.units.len()).fold(0, |set: LeafSet, unit| set | (1 << unit))
+    }
+
+    /// The units, each of which is joined as it stands.
+    pub(super) fn units(&self) -> &[JoinTree] {
+        &self.units
+    }
+
+    /// What joins its leaves.
+    pub(super) fn graph(&self) -> &JoinGraph {
+        &self.graph
+    }
+
+    /// The pairs of parts that were weighed, those of a part before the part.
+    pub(super) fn weighed(&self) -> &[(LeafSet, LeafSet)] {
+        &self.weighed
+    }
+
+    /// The leaves of a set of units.
+    pub(super) fn leaves_of(&self, set: LeafSet) -> LeafSet {
+        bits(set).filter_map(|unit| self.leaves.get(unit)).fold(0, |all, leaves| all | leaves)
+    }
+
+    fn new(graph: &JoinGraph, units: Vec<JoinTree>) -> Self {
         let leaves: Vec<LeafSet> = units.iter().map(|unit| set_of(&unit.leaves())).collect();
         let near = |of: &LeafSet| {
             let neighbours = graph.neighbours(*of);
@@ -127,13 +165,15 @@ impl<'a> Search<'a> {
             (1 << unit, Best { work: 0.0, rows: graph.row_count(*leaves), inputs: None })
         });
         let best = alone.collect();
-        Self { graph, units, leaves, near, best }
+        Self { graph: graph.clone(), units, leaves, near, best, weighed: Vec::new() }
     }
 
     /// Rows of the join of a set of units.
-    fn row_count(&self, set: LeafSet) -> f64 {
-        let leaves = bits(set).filter_map(|unit| self.leaves.get(unit));
-        self.graph.row_count(leaves.fold(0, |all, leaves| all | leaves))
+    pub(super) fn row_count(&self, set: LeafSet) -> f64 {
+        match self.best.get(&set) {
+            Some(known) => known.rows,
+            None => self.graph.row_count(self.leaves_of(set)),
+        }
     }
 
     /// The connected parts.
@@ -166,13 +206,14 @@ impl<'a> Search<'a> {
         let (Some(a), Some(b)) = (self.best.get(&one), self.best.get(&other)) else { return };
         let both = one | other;
         let known = self.best.get(&both);
-        let rows = known.map_or_else(|| self.row_count(both), |known| known.rows);
+        let rows = self.row_count(both);
         let inputs = if b.rows < a.rows { (other, one) } else { (one, other) };
         let joining = BUILD_WORK * a.rows.min(b.rows) + a.rows.max(b.rows) + rows;
         let work = a.work + b.work + joining;
         if known.is_none_or(|known| work < known.work) {
             self.best.insert(both, Best { work, rows, inputs: Some(inputs) });
         }
+        self.weighed.push((one, other));
     }
 
     fn tree(&self, set: LeafSet) -> Option<JoinTree> {
@@ -234,14 +275,14 @@ impl<'a> Search<'a> {
 }
 
 /// The enumeration of pairs; each step gives None when it has gone on for too long.
-struct Pairs<'a, 'b> {
-    search: &'a Search<'b>,
+struct Pairs<'a> {
+    search: &'a Search,
     found: Vec<(LeafSet, LeafSet)>,
     steps: usize,
     limit: usize,
 }
 
-impl Pairs<'_, '_> {
+impl Pairs<'_> {
     /// Parts that contain `part` and none of `excluded`.
     fn grow(&mut self, part: LeafSet, excluded: LeafSet) -> Option<()> {
         let near = self.search.neighbours(part) & !excluded;
@@ -291,7 +332,7 @@ impl Pairs<'_, '_> {
 }
 
 /// The leaves of `set`, ascending.
-fn bits(set: LeafSet) -> impl Iterator<Item = usize> {
+pub(super) fn bits(set: LeafSet) -> impl Iterator<Item = usize> {
     (0..LEAF_COUNT_MAX).filter(move |leaf| set & (1 << leaf) != 0)
 }
 

@@ -8,15 +8,20 @@
 //! 4. [`cheapest_order`] finds the order with the least work, by dynamic programming over connected parts, bushy trees among
 //!    them; where these are too many, over the intervals of several linear orders. A cross product comes only where no edge
 //!    is left.
-//! 5. The tree is put together again: the smaller input of each join on the left, which is the side
+//! 5. [`Reordered::others`] finds orders that a device could prefer ([`by_site`](mod@by_site)) and predicts when each is done
+//!    ([`predict_order`](mod@predict_order)): for who prices the cuts of several orders.
+//! 6. The tree is put together again: the smaller input of each join on the left, which is the side
 //!    that a hash join builds; conditions as low as their columns allow. What was expected of its joins is told as
 //!    [`PlanEstimates`](crate::PlanEstimates).
 
+mod by_site;
 mod enumerate;
 mod graph;
+mod predict_order;
 mod reorder;
 mod samples;
 
+pub use by_site::LeafCost;
 pub use enumerate::{JoinTree, PAIR_COUNT_MAX, cheapest_order};
 pub use graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
-pub use reorder::{Reordered, reorder_joins};
+pub use reorder::{OTHERS_MAX, Ordered, Others, Reordered, reorder_joins};

@@ -6,24 +6,56 @@ use std::sync::Arc;
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Column, NullEquality, Result};
 use datafusion_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion_expr::{Expr, Join, JoinConstraint, JoinType, LogicalPlan, LogicalPlanBuilder};
+use datafusion_expr::{
+    Expr, ExprSchemable, Join, JoinConstraint, JoinType, LogicalPlan, LogicalPlanBuilder,
+};
 
-use super::enumerate::{JoinTree, PAIR_COUNT_MAX, cheapest_order};
+use super::by_site::{LeafCost, RowBytes, SiteCosts, orders_by_site};
+use super::enumerate::{JoinTree, PAIR_COUNT_MAX, Search};
 use super::graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
+use super::predict_order::Orders;
 use super::samples::{KeyColumns, expect_keys, expect_samples};
 use crate::TableFacts;
 use crate::cardinality::{LeafEstimate, LeafKey, PlanEstimates, estimate_leaf, selectivity};
+use crate::cost::Limits;
+use crate::profile::Profile;
+use crate::split::type_bytes;
 use crate::statistics::KeySample;
 
-/// A plan whose inner joins have been ordered.
+/// Most orders that are offered beside the one with the least work: each costs a physical plan.
+pub const OTHERS_MAX: usize = 1;
+
+/// A plan whose inner joins are in the order with the least work.
 #[derive(Debug, Clone)]
 pub struct Reordered {
+    /// The plan.
+    pub cheapest: Ordered,
+    /// What the statement calls the inputs of its inner joins; empty: it has none.
+    pub names: BTreeSet<String>,
+    /// The plan as it was.
+    unordered: LogicalPlan,
+    /// Its trees of inner joins in the order in which they are met.
+    trees: Vec<SearchedTree>,
+}
+
+/// A plan with its inner joins in some order.
+#[derive(Debug, Clone)]
+pub struct Ordered {
     /// The same columns in the same order as before.
     pub plan: LogicalPlan,
     /// What is expected of its leaves and joins.
     pub estimates: PlanEstimates,
-    /// What the statement calls the inputs of its inner joins; empty: it has none.
-    pub names: BTreeSet<String>,
+    /// Its trees of inner joins, in words: of each join what builds, then what probes.
+    pub orders: Vec<String>,
+}
+
+/// Orders beside the one with the least work.
+#[derive(Debug, Clone)]
+pub struct Others {
+    /// How many orders of all trees were looked at, those with the least work included.
+    pub looked_at: usize,
+    /// Those that may be done sooner, the most promising first.
+    pub orders: Vec<Ordered>,
 }
 
 /// Reorders every tree of inner joins in `plan`. Inputs that `leading` names are joined first in their tree, in that order.
@@ -32,28 +64,210 @@ pub fn reorder_joins(
     leading: &[String],
     facts: &dyn TableFacts,
 ) -> Result<Reordered> {
-    let mut so_far = SoFar { leading, estimates: PlanEstimates::default(), names: BTreeSet::new() };
-    let plan = reorder(plan, facts, &mut so_far)?;
-    Ok(Reordered { plan, estimates: so_far.estimates, names: so_far.names })
+    let mut so_far = SoFar { trees: Vec::new(), source: Source::Search { leading, facts } };
+    let ordered = reorder(plan.clone(), &mut so_far)?;
+    let trees = so_far.trees;
+    let names = trees.iter().flat_map(|tree| tree.names.iter().flatten().cloned()).collect();
+    let orders: Vec<JoinTree> = trees.iter().map(|tree| tree.cheapest.clone()).collect();
+    let cheapest = Ordered::new(ordered, &trees, &orders);
+    Ok(Reordered { cheapest, names, unordered: plan, trees })
+}
+
+impl Reordered {
+    /// Whether there is an order to choose: two tables have none.
+    pub fn has_orders(&self) -> bool {
+        self.trees.iter().any(|tree| tree.names.len() > 2)
+    }
+
+    /// The same plan in other orders that may be done sooner where devices run the first joins, the most promising first: at most
+    /// [`OTHERS_MAX`]. `leaf` says what reading a leaf costs, `profile` and `limits` what both sides have; each is expected to take at
+    /// most `share_max` of the time.
+    ///
+    /// # Errors
+    /// Those of putting the plan together.
+    pub fn others(
+        &self,
+        leaf: impl Fn(&LeafKey) -> Option<LeafCost>,
+        (profile, limits): (&Profile, &Limits),
+        share_max: f64,
+    ) -> Result<Others> {
+        let sides = (profile, limits);
+        let (mut offers, mut looked_at) = (Vec::with_capacity(self.trees.len()), 0);
+        for tree in &self.trees {
+            let (of_tree, count) = tree.offers(&leaf, sides, share_max);
+            looked_at += count;
+            offers.push(of_tree);
+        }
+        let count = offers.iter().map(Vec::len).max().unwrap_or(0);
+        let other = |place: usize| {
+            let of_tree = |(tree, offers): (&SearchedTree, &Vec<JoinTree>)| {
+                offers.get(place).unwrap_or(&tree.cheapest).clone()
+            };
+            let orders: Vec<JoinTree> = self.trees.iter().zip(&offers).map(of_tree).collect();
+            let source = Source::Known { trees: &self.trees, orders: &orders };
+            let mut so_far = SoFar { trees: Vec::new(), source };
+            let plan = reorder(self.unordered.clone(), &mut so_far)?;
+            Ok(Ordered::new(plan, &self.trees, &orders))
+        };
+        let orders = (0..count).map(other).collect::<Result<_>>()?;
+        Ok(Others { looked_at, orders })
+    }
+}
+
+impl Ordered {
+    fn new(plan: LogicalPlan, trees: &[SearchedTree], orders: &[JoinTree]) -> Self {
+        let mut estimates = PlanEstimates::default();
+        let mut texts = Vec::with_capacity(orders.len());
+        for (tree, order) in trees.iter().zip(orders) {
+            remember(order, tree.search.graph(), &tree.leaves, &mut estimates);
+            texts.push(tree.in_words(order));
+        }
+        Self { plan, estimates, orders: texts }
+    }
+}
+
+/// What was found of one tree of inner joins.
+#[derive(Debug, Clone)]
+struct SearchedTree {
+    search: Search,
+    cheapest: JoinTree,
+    leaves: Vec<LeafEstimate>,
+    /// What the statement calls each leaf.
+    names: Vec<Option<String>>,
+    row_bytes: RowBytes,
+}
+
+impl SearchedTree {
+    /// Other orders that are predicted to take at most `share_max` of the time of the cheapest, the best first; and of how many
+    /// orders that was predicted, the cheapest included.
+    fn offers(
+        &self,
+        leaf: impl Fn(&LeafKey) -> Option<LeafCost>,
+        (profile, limits): (&Profile, &Limits),
+        share_max: f64,
+    ) -> (Vec<JoinTree>, usize) {
+        let cost = |of: &LeafEstimate| of.key.as_ref().and_then(&leaf);
+        let leaves: Vec<Option<LeafCost>> = self.leaves.iter().map(cost).collect();
+        let is_far = |leaf: &LeafCost| leaf.device_s.is_some();
+        if leaves.len() < 3 || !leaves.iter().flatten().any(is_far) {
+            return (Vec::new(), 0);
+        }
+        let (graph, row_bytes) = (self.search.graph(), &self.row_bytes);
+        let orders = Orders { graph, leaves: &leaves, row_bytes, profile, limits };
+        let of_cheapest = orders.finish_s(&self.cheapest);
+        let costs = SiteCosts::of(profile, limits);
+        let found = orders_by_site(&self.search, &leaves, &self.row_bytes, &costs);
+        let looked_at = found.len() + 1;
+        let predicted = found.into_iter().map(|tree| (orders.finish_s(&tree), tree));
+        let mut sooner: Vec<(f64, JoinTree)> =
+            predicted.filter(|(finish_s, _)| *finish_s <= share_max * of_cheapest).collect();
+        sooner.sort_by(|a, b| a.0.total_cmp(&b.0));
+        (sooner.into_iter().take(OTHERS_MAX).map(|(_, tree)| tree).collect(), looked_at)
+    }
+
+    /// `order` with the names of leaves, as `(a b) c`.
+    fn in_words(&self, order: &JoinTree) -> String {
+        let input = |tree: &JoinTree| match tree {
+            JoinTree::Leaf(_) => self.in_words(tree),
+            JoinTree::Join(..) => format!("({})", self.in_words(tree)),
+        };
+        match order {
+            JoinTree::Leaf(leaf) => {
+                let name = self.names.get(*leaf).and_then(Option::as_deref);
+                name.unwrap_or("(subquery)").to_owned()
+            }
+            JoinTree::Join(build, probe) => format!("{} {}", input(build), input(probe)),
+        }
+    }
 }
 
 /// What is asked of all trees, and was found in those that are done.
 struct SoFar<'a> {
-    leading: &'a [String],
-    estimates: PlanEstimates,
-    names: BTreeSet<String>,
+    /// The trees that were searched by now.
+    trees: Vec<SearchedTree>,
+    source: Source<'a>,
 }
 
-fn reorder(
-    plan: LogicalPlan,
-    facts: &dyn TableFacts,
-    so_far: &mut SoFar<'_>,
-) -> Result<LogicalPlan> {
+/// Where the order of a tree comes from.
+enum Source<'a> {
+    /// A search for the least work.
+    Search { leading: &'a [String], facts: &'a dyn TableFacts },
+    /// These orders of these trees, those that come next.
+    Known { trees: &'a [SearchedTree], orders: &'a [JoinTree] },
+}
+
+impl Source<'_> {
+    /// The order of the next tree, and what joins its leaves; searched now, it is added to `found`.
+    fn order(
+        &mut self,
+        parts: &Parts,
+        found: &mut Vec<SearchedTree>,
+    ) -> Result<(JoinTree, JoinGraph)> {
+        match self {
+            Self::Search { leading, facts } => {
+                let tree = search(parts, leading, *facts)?;
+                let order = (tree.cheapest.clone(), tree.search.graph().clone());
+                found.push(tree);
+                Ok(order)
+            }
+            Self::Known { trees, orders } => {
+                let (Some((tree, trees_left)), Some((order, orders_left))) =
+                    (trees.split_first(), orders.split_first())
+                else {
+                    return datafusion_common::internal_err!("a join tree that was not searched");
+                };
+                (*trees, *orders) = (trees_left, orders_left);
+                Ok((order.clone(), tree.search.graph().clone()))
+            }
+        }
+    }
+}
+
+/// Searches the order of a tree that has been taken apart.
+fn search(parts: &Parts, leading: &[String], facts: &dyn TableFacts) -> Result<SearchedTree> {
+    let leaves: Vec<LeafEstimate> =
+        parts.leaves.iter().map(|leaf| estimate_leaf(leaf, facts)).collect();
+    let graph = graph(parts, &leaves, facts);
+    let names: Vec<Option<String>> =
+        parts.leaves.iter().map(|leaf| leaf_name(leaf).map(str::to_owned)).collect();
+    let place = |name: &String| names.iter().position(|leaf| leaf.as_ref() == Some(name));
+    let leading: Vec<usize> = leading.iter().filter_map(place).collect();
+    let found = Search::run(&graph, &leading, PAIR_COUNT_MAX);
+    let Some((search, cheapest)) = found.and_then(|it| it.cheapest().map(|tree| (it, tree))) else {
+        return datafusion_common::internal_err!("a join tree without inputs");
+    };
+    Ok(SearchedTree { search, cheapest, leaves, names, row_bytes: row_bytes(parts) })
+}
+
+/// Bytes of the columns of `parts`: what classes make equal is carried once, while there is something to join by it.
+fn row_bytes(parts: &Parts) -> RowBytes {
+    let mut is_key: BTreeSet<&Column> = BTreeSet::new();
+    let mut keys = Vec::with_capacity(parts.classes.len());
+    for class in &parts.classes {
+        is_key.extend(class.members.iter().flat_map(|(_, expr)| expr.column_refs()));
+        let leaves = class.members.iter().fold(0, |set: LeafSet, (leaf, _)| set | (1 << leaf));
+        let first = class
+            .members
+            .first()
+            .and_then(|(leaf, expr)| expr.get_type(parts.leaves.get(*leaf)?.schema()).ok());
+        keys.push((leaves, first.map_or(0.0, |data_type| type_bytes(&data_type))));
+    }
+    let carried = parts.leaves.iter().map(|leaf| {
+        let columns = leaf
+            .schema()
+            .iter()
+            .filter(|(qualifier, field)| !is_key.contains(&Column::from((*qualifier, *field))));
+        columns.map(|(_, field)| type_bytes(field.data_type())).sum()
+    });
+    RowBytes { carried: carried.collect(), keys }
+}
+
+fn reorder(plan: LogicalPlan, so_far: &mut SoFar<'_>) -> Result<LogicalPlan> {
     let reordered = plan.transform_down(|node| {
         if !is_inner_join(&node) {
             return Ok(Transformed::no(node));
         }
-        let tree = reorder_tree(node, facts, so_far)?;
+        let tree = reorder_tree(node, so_far)?;
         // The leaves are done already; going on into the new tree would not end.
         Ok(Transformed::new(tree, true, TreeNodeRecursion::Jump))
     })?;
@@ -90,22 +304,18 @@ struct EqualExprs {
     written: Vec<(usize, usize)>,
 }
 
-fn reorder_tree(
-    root: LogicalPlan,
-    facts: &dyn TableFacts,
-    so_far: &mut SoFar<'_>,
-) -> Result<LogicalPlan> {
+fn reorder_tree(root: LogicalPlan, so_far: &mut SoFar<'_>) -> Result<LogicalPlan> {
     let columns: Vec<Expr> = root.schema().columns().into_iter().map(Expr::Column).collect();
     let mut parts = Parts::default();
     let mut pairs = Vec::new();
     take_apart(root.clone(), &mut parts, &mut pairs)?;
     if shares_columns(&parts.leaves) || parts.leaves.len() > LEAF_COUNT_MAX {
         // A derived table hid one of two columns of one name; in one join they would meet.
-        let below = |child| Ok(Transformed::yes(reorder(child, facts, so_far)?));
+        let below = |child| Ok(Transformed::yes(reorder(child, so_far)?));
         return root.map_children(below).data();
     }
     let mut below = |leaf: LogicalPlan| {
-        let child = |child| Ok(Transformed::yes(reorder(child, facts, so_far)?));
+        let child = |child| Ok(Transformed::yes(reorder(child, so_far)?));
         leaf.map_children(child).data()
     };
     parts.leaves = parts.leaves.into_iter().map(&mut below).collect::<Result<_>>()?;
@@ -115,17 +325,7 @@ fn reorder_tree(
             _ => parts.conditions.push(left.eq(right)),
         }
     }
-    let leaves: Vec<LeafEstimate> =
-        parts.leaves.iter().map(|leaf| estimate_leaf(leaf, facts)).collect();
-    let graph = graph(&parts, &leaves, facts);
-    let names: Vec<Option<&str>> = parts.leaves.iter().map(leaf_name).collect();
-    let place = |name: &String| names.iter().position(|leaf| *leaf == Some(name));
-    let leading: Vec<usize> = so_far.leading.iter().filter_map(place).collect();
-    so_far.names.extend(names.iter().flatten().map(|name| (*name).to_owned()));
-    let Some(order) = cheapest_order(&graph, &leading, PAIR_COUNT_MAX) else {
-        return datafusion_common::internal_err!("a join tree without inputs");
-    };
-    remember(&order, &graph, &leaves, &mut so_far.estimates);
+    let (order, graph) = so_far.source.order(&parts, &mut so_far.trees)?;
     let mut conditions = std::mem::take(&mut parts.conditions);
     let (joined, _) = put_together(&order, &parts, &graph, &mut conditions)?;
     let mut builder = LogicalPlanBuilder::from(joined);

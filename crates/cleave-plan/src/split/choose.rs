@@ -4,7 +4,7 @@
 //! 1. The plan becomes a shape once; each candidate is a placement over it.
 //! 2. Of the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
 //!    pages where it was a fragment. What makes it better stays.
-//! 3. `host` is chosen unless another is better by [`MARGIN`]: what is predicted is not that exact, and a statement that
+//! 3. `host` is chosen unless another is better by [`SOONER_THAN_HOST`]: what is predicted is not that exact, and a statement that
 //!    is a little faster at best is not worth one that may be slower.
 
 use crate::cost::makespan::{predict, sharing, slot_bytes};
@@ -12,17 +12,17 @@ use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
 use crate::profile::Profile;
 
+use super::FragmentScan;
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidates, leaves_below};
 use super::numbered_plan::NumberedPlan;
-use super::place_cuts::FragmentScan;
 use super::revisit::{Revisit, Side};
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
 
 /// A split must be predicted to take at most this share of the host's time. Of 100 runs of six JOB queries the median
 /// prediction was off by 1.7 times.
-const MARGIN: f64 = 0.8;
+pub(crate) const SOONER_THAN_HOST: f64 = 0.8;
 /// Candidates that are bettered scan by scan.
 const BETTERED_COUNT: usize = 3;
 
@@ -86,7 +86,7 @@ fn soonest(priced: &[Priced]) -> usize {
         .filter(|place| priced[*place].prediction.fits)
         .min_by(|a, b| finish(a).total_cmp(&finish(b)));
     // The host's own split is the first.
-    best.filter(|best| finish(best) < MARGIN * finish(&0)).unwrap_or(0)
+    best.filter(|best| finish(best) < SOONER_THAN_HOST * finish(&0)).unwrap_or(0)
 }
 
 /// The place of the candidate that the published equations take: they know the host's scans as pages only.

@@ -6,11 +6,15 @@
 //!
 //! The ladder of nouns: `Split` → cuts → [`FragmentPlan`] → the run on a device.
 
+mod below_cut;
 mod build_keys;
 mod candidate;
 mod choose;
+mod cut_context;
 mod fetch_late;
+mod fragment_plan;
 mod keys_above;
+mod leaf_costs;
 mod may_share;
 mod numbered_plan;
 mod place_cuts;
@@ -23,11 +27,12 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use choose::PricedSplit;
+pub(crate) use choose::SOONER_THAN_HOST;
+pub use cut_context::{CutContext, ScanShare};
+pub use fragment_plan::{FragmentPlan, FragmentScan, PlannedBroadcast};
 pub use keys_above::KeysAbove;
-pub use place_cuts::{
-    CutContext, FragmentPlan, FragmentScan, PlaceCutsError, PlacedCuts, PlannedBroadcast,
-    ScanShare, place_cuts,
-};
+pub use leaf_costs::leaf_costs;
+pub use place_cuts::{PlaceCutsError, PlacedCuts, place_cuts};
 pub use revisit::Revisit;
 pub use shape_of::{row_bytes, type_bytes};
 pub use weigh_cut::{CutWeight, weigh_cut};

@@ -24,180 +24,30 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use cleave_fragment::{BroadcastExec, TableScanExec, streamed_input};
+use cleave_fragment::{BroadcastExec, TableScanExec};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::utils::collect_columns;
-use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion_physical_plan::joins::HashJoinExec;
-use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
-use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use super::below_cut::{
+    Limits, joins_rows_that_stream, merge_above, on_device, rows_needed, streams_rows,
+    with_children,
+};
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidate, leaves_below};
 use super::choose::{PricedSplit, Pricing, choose, price};
-use super::fetch_late::{fetch_late, moved};
+use super::fetch_late::fetch_late;
 use super::keys_above::KeysAbove;
-use super::numbered_plan::{
-    NumberedNode, NumberedPlan, Obstacle, is_exchange, is_join, is_stateless,
-};
-use super::revisit::{Revisit, Side};
+use super::numbered_plan::{NumberedNode, NumberedPlan, Obstacle, is_join};
+use super::revisit::Side;
 use super::shape_of::row_bytes;
-use super::{CutDecision, CutWeight, Split, When, weigh_cut};
-use crate::cost::{AskedColumn, CostStrategy, Limits as CostLimits, ScanWork, Sharing};
-use crate::profile::Profile;
-
-/// A piece of the plan that is to run on a device.
-#[derive(Debug, Clone)]
-pub struct FragmentPlan {
-    /// The operators; their scans name their inputs and have one partition.
-    pub plan: Arc<dyn ExecutionPlan>,
-    /// The scans in the order in which they are begun: what joins collect first, and last the one that streams. There is
-    /// at least one.
-    pub scans: Vec<FragmentScan>,
-    /// Partitions that the piece had in the host's plan and that its consumers expect.
-    pub partition_count: usize,
-    /// Whether several copies of the pipeline may share what streams.
-    pub may_run_as_copies: bool,
-    /// Rows after which the consumer needs no more.
-    pub fetch: Option<usize>,
-    /// For each device that holds pages of the scans, whether it runs the piece over them; else the host does, which
-    /// reads these pages. Of several scans there is one device.
-    pub on_device: Vec<bool>,
-    /// Bytes of a slot in which its rows cross.
-    pub slot_bytes: u32,
-    /// What the host makes and sends to each of these devices before it begins.
-    pub broadcasts: Vec<PlannedBroadcast>,
-    /// Rows expected of it, where something was to be priced.
-    pub row_estimate: Option<f64>,
-    /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and the
-    /// statement's limits want that.
-    pub sharing: Option<Sharing>,
-    /// Where actual figures may turn it to the other side: only `auto` does, of one device.
-    pub revisit: Option<Revisit>,
-}
-
-/// Rows that the host makes for a fragment.
-#[derive(Debug, Clone)]
-pub struct PlannedBroadcast {
-    /// The number by which the fragment names them, of all those of the statement.
-    pub input: u32,
-    /// The host's plan, of one or several partitions.
-    pub plan: Arc<dyn ExecutionPlan>,
-    /// Bytes expected, where something was to be priced.
-    pub byte_estimate: Option<f64>,
-}
-
-/// A scan of a fragment.
-#[derive(Debug, Clone)]
-pub struct FragmentScan {
-    /// The scan.
-    pub scan: TableScanExec,
-    /// Filters over the scan's output that operators above the cut still tighten.
-    pub dynamic_filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Share of the scan's rows that they are expected to keep; `None`: nothing is known of them.
-    pub filters_keep: Option<f64>,
-    /// Keys of joins above the cut that may go down as filters.
-    pub keys_above: Vec<KeysAbove>,
-}
-
-impl FragmentScan {
-    /// Only the columns `kept`, among which are all that filters look at, come out of it, and references.
-    fn refer(&mut self, kept: &[usize]) -> Result<()> {
-        let columns = 0..self.scan.scan().output.columns.len();
-        let map: Vec<Option<usize>> =
-            columns.map(|column| kept.iter().position(|kept| *kept == column)).collect();
-        let mut all = Vec::new();
-        for filter in self.scan.dynamic_filters() {
-            let now = moved(filter, &map)?;
-            for outer in &mut self.dynamic_filters {
-                if Arc::ptr_eq(outer, filter) {
-                    *outer = Arc::clone(&now);
-                }
-            }
-            all.push(now);
-        }
-        self.scan = self.scan.referring(kept).with_dynamic_filters(all);
-        Ok(())
-    }
-
-    /// Filters over the scan's output that joins below the cut tighten.
-    pub fn inner_filters(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        let is_outer = |filter: &Arc<dyn PhysicalExpr>| {
-            self.dynamic_filters.iter().any(|outer| Arc::ptr_eq(outer, filter))
-        };
-        self.scan.dynamic_filters().iter().filter(|filter| !is_outer(filter)).cloned().collect()
-    }
-}
-
-impl FragmentPlan {
-    /// Names of the tables that it reads, in the order of the scans.
-    pub fn tables(&self) -> String {
-        let names = self.scans.iter().map(|scan| scan.scan.scan().table.as_str());
-        names.collect::<Vec<_>>().join(", ")
-    }
-
-    /// All filters that operators above the cut still tighten.
-    pub fn dynamic_filters(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
-        self.scans.iter().flat_map(|scan| &scan.dynamic_filters)
-    }
-}
-
-/// A device that holds pages of a scan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScanShare {
-    /// Its name.
-    pub device: String,
-    /// Why it runs no fragments over this scan; `None` if it does.
-    pub refusal: Option<String>,
-}
-
-/// What the planner asks of the side that knows devices and buffer pool.
-pub trait CutContext {
-    /// Which setting of the session forbids fragments altogether; `None` if none does.
-    fn pages_only(&self) -> Option<String> {
-        None
-    }
-    /// The devices that hold pages of the scan, at least one.
-    fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare>;
-    /// Different values in `column` of the table of `scan`, all rows.
-    fn distinct_count(&self, _scan: &TableScanExec, _column: &str) -> Option<f64> {
-        None
-    }
-    /// What a condition on `column` of the table of `scan` takes.
-    fn asked(&self, _scan: &TableScanExec, _column: &str) -> AskedColumn {
-        AskedColumn::default()
-    }
-    /// What would cross the link of each of them for `fragment`, in the same order.
-    fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight>;
-    /// Whether joins above cuts send filters of their keys.
-    fn key_filters(&self) -> When {
-        When::default()
-    }
-    /// When columns are fetched above the joins that only carry them.
-    fn late_columns(&self) -> When {
-        When::default()
-    }
-    /// What `scan` reads; its conditions and the rows that they keep are filled in from the plan.
-    fn scan_work(&self, scan: &TableScanExec) -> ScanWork;
-    /// Rows expected of each operator of `plan`, in preorder.
-    fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64>;
-    /// The figures of host, device and link.
-    fn profile(&self) -> Profile;
-    /// Whether all that the statement reads lies on a device in the host's own process, with its cores and memory.
-    fn shares_host(&self) -> bool {
-        false
-    }
-    /// How candidates are compared.
-    fn cost_strategy(&self) -> CostStrategy {
-        CostStrategy::default()
-    }
-    /// What both sides have for this statement.
-    fn limits(&self) -> CostLimits;
-    /// The plan node that runs `fragment` on its devices.
-    fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>>;
-}
+use super::{
+    CutContext, CutDecision, CutWeight, FragmentPlan, FragmentScan, PlannedBroadcast, ScanShare,
+    Split, weigh_cut,
+};
+use crate::cost::CostStrategy;
 
 /// A plan with its cuts.
 #[derive(Debug, Clone)]
@@ -680,104 +530,6 @@ fn weigh_shares(shares: &[ScanShare], weights: &[CutWeight]) -> (Vec<bool>, Stri
         });
     }
     (on_device, reasons.join("; "))
-}
-
-/// Rows that the consumer of `chain` can take at most; a sort's best rows must all be seen.
-fn rows_needed(chain: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    if chain.is::<SortExec>() {
-        return None;
-    }
-    match chain.downcast_ref::<GlobalLimitExec>() {
-        Some(limit) => limit.fetch().map(|fetch| limit.skip() + fetch),
-        None if chain.is::<LocalLimitExec>() => None,
-        None => chain.fetch(),
-    }
-}
-
-/// Whether what streams through `plan` is treated row by row.
-fn streams_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    (is_stateless(plan.as_ref()) || is_exchange(plan.as_ref()) && plan.fetch().is_none())
-        && streamed_input(plan.as_ref()).is_none_or(streams_rows)
-}
-
-/// Whether what streams into the joins of `plan` is treated row by row. Else several copies would sort, count or group what
-/// each of them has, where the join wants all of it, or wants it in order.
-fn joins_rows_that_stream(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let streamed = streamed_input(plan.as_ref());
-    match is_join(plan.as_ref()) {
-        true => plan.fetch().is_none() && streamed.is_none_or(streams_rows),
-        false => streamed.is_none_or(joins_rows_that_stream),
-    }
-}
-
-/// What limits in a fragment mean.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Limits {
-    /// The fragment runs once and skips and counts for the whole statement.
-    Exact,
-    /// Each copy keeps as many rows as the limit above could take.
-    ByCopy,
-}
-
-/// The operator `plan` as the device runs it, over `inputs` that it does.
-fn on_device(
-    plan: &Arc<dyn ExecutionPlan>,
-    inputs: Vec<Arc<dyn ExecutionPlan>>,
-    limits: Limits,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if let [input] = inputs.as_slice() {
-        if is_exchange(plan.as_ref()) {
-            return Ok(match plan.fetch() {
-                Some(fetch) => Arc::new(GlobalLimitExec::new(Arc::clone(input), 0, Some(fetch))),
-                None => Arc::clone(input),
-            });
-        }
-        if let Some(sort) = plan.downcast_ref::<SortExec>() {
-            let sort = SortExec::new(sort.expr().clone(), Arc::clone(input))
-                .with_fetch(sort.fetch())
-                .with_preserve_partitioning(limits == Limits::ByCopy);
-            return Ok(Arc::new(sort));
-        }
-        if limits == Limits::ByCopy
-            && let Some(limit) = plan.downcast_ref::<GlobalLimitExec>()
-        {
-            return Ok(match limit.fetch() {
-                Some(fetch) => {
-                    Arc::new(LocalLimitExec::new(Arc::clone(input), limit.skip() + fetch))
-                }
-                None => Arc::clone(input),
-            });
-        }
-    }
-    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        return join.builder().with_new_children(inputs)?.reset_state().build_exec();
-    }
-    with_children(Arc::clone(plan), inputs)
-}
-
-/// Puts above the fragment what merges the rows of its copies.
-fn merge_above(
-    chain: &Arc<dyn ExecutionPlan>,
-    below: Arc<dyn ExecutionPlan>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(sort) = chain.downcast_ref::<SortExec>() {
-        let merged = SortExec::new(sort.expr().clone(), below)
-            .with_fetch(sort.fetch())
-            .with_preserve_partitioning(sort.preserve_partitioning());
-        return Ok(Arc::new(merged));
-    }
-    if let Some(limit) = chain.downcast_ref::<GlobalLimitExec>() {
-        let merged = Arc::new(CoalescePartitionsExec::new(below));
-        return Ok(Arc::new(GlobalLimitExec::new(merged, limit.skip(), limit.fetch())));
-    }
-    Ok(below)
-}
-
-fn with_children(
-    plan: Arc<dyn ExecutionPlan>,
-    children: Vec<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    datafusion_physical_plan::execution_plan::replace_children_if_necessary(plan, children)
 }
 
 #[cfg(test)]

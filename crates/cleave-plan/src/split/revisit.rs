@@ -17,9 +17,9 @@
 use std::ops::Range;
 
 use super::CutContext;
+use super::FragmentScan;
 use super::build_keys::distinct_keys;
 use super::numbered_plan::NumberedPlan;
-use super::place_cuts::FragmentScan;
 use crate::cost::makespan::predict;
 use crate::cost::{Limits, Placement, PlanShape, Work};
 use crate::profile::Profile;

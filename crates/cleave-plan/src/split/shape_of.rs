@@ -37,7 +37,8 @@ pub(super) fn shape_of(plan: &NumberedPlan, rows: &[f64], context: &dyn CutConte
     PlanShape { nodes: nodes.collect() }
 }
 
-fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutContext) -> Work {
+/// What one operator does, which gives so many rows.
+pub(super) fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutContext) -> Work {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         let scan_work = context.scan_work(scan);
         let mut conditions = Conditions::default();

@@ -41,7 +41,7 @@ const EVERY: &str = "every";
 const JOIN_COUNT_MAX: usize = 8;
 
 /// Name, settings, and on what kind of device the tables lie.
-const CONFIGURATIONS: [(&str, SettingList, On); 14] = [
+const CONFIGURATIONS: [(&str, SettingList, On); 15] = [
     ("blk", &[("stack", "blk")], On::Embedded),
     ("native", &[("stack", "native")], On::Embedded),
     ("host", &[("split", "host")], On::Embedded),
@@ -61,6 +61,7 @@ const CONFIGURATIONS: [(&str, SettingList, On); 14] = [
         &[("split", EVERY), ("key_filters", "always"), ("late_columns", "always")],
         On::Remote,
     ),
+    ("remote_other_orders", &[("join_order_with_split", "always")], On::Remote),
     ("divided", &[("default_tablets", "5")], On::Divided),
     ("divided_every_split", &[("default_tablets", "5"), ("split", EVERY)], On::Divided),
     ("divided_h0", &[("default_tablets", "5"), ("split", "h0"), ("threads", "1")], On::Divided),

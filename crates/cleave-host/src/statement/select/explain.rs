@@ -21,7 +21,7 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::index_choice::IndexChoice;
-use super::{Asked, PlannedQuery, StatementContext, plan_shown};
+use super::{Asked, ComparedOrders, PlannedQuery, PricedOrder, StatementContext, plan_shown};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
@@ -104,7 +104,8 @@ pub fn explain_look_up(
         vec![line("rows", rows.to_string()), line("execution time", time(elapsed))]
     });
     let groups = vec![("Measured", lines.unwrap_or_default())];
-    let tail = Tail { groups, priced: Vec::new(), profile: None };
+    let tail =
+        Tail { groups, priced: Vec::new(), orders: ComparedOrders::default(), profile: None };
     shown(match format {
         ExplainFormat::Text => text_lines(&nodes, &tail),
         ExplainFormat::Json => vec![json(&nodes, &tail)],
@@ -133,6 +134,8 @@ struct Tail {
     groups: Vec<(&'static str, Vec<(String, String)>)>,
     /// What is predicted of each split.
     priced: Vec<PricedSplit>,
+    /// The orders of joins that were compared.
+    orders: ComparedOrders,
     /// By which figures; `None`: nothing was to be priced.
     profile: Option<Origin>,
 }
@@ -198,6 +201,7 @@ impl Tail {
         let priced = query.cuts.priced.clone();
         let mut groups = vec![
             ("Cuts", cuts),
+            ("Orders", order_lines(&query.orders)),
             ("Splits", priced.iter().map(split_line).collect()),
             ("Pages", pages),
             ("Statistics", statistics(&query.context)),
@@ -211,8 +215,33 @@ impl Tail {
                 groups.push(("Fragment", fragment_lines(fragment)));
             }
         }
-        Self { groups, priced, profile: Some(query.profile) }
+        Self { groups, priced, orders: query.orders.clone(), profile: Some(query.profile) }
     }
+}
+
+/// What is predicted of each order of joins with its best split, and by how much the chosen one is sooner than the one with the
+/// least work, which is the first.
+fn order_lines(orders: &ComparedOrders) -> Vec<(String, String)> {
+    let first_s = orders.planned.first().map_or(0.0, |order| order.finish_s);
+    let line = |(place, order): (usize, &PricedOrder)| {
+        let mut text = format!("{} by split {}", seconds(order.finish_s), order.split);
+        if place == 0 {
+            text.push_str(", the least work");
+        } else {
+            let percent = order.finish_s / first_s.max(f64::MIN_POSITIVE) * 100.0;
+            let _ = write!(text, ", {percent:.0} % of that");
+        }
+        if order.is_chosen {
+            text.push_str("; chosen");
+        }
+        (order.order.clone(), text)
+    };
+    let mut lines: Vec<_> = orders.planned.iter().enumerate().map(line).collect();
+    if !lines.is_empty() {
+        let text = format!("{} orders, {} of them planned", orders.looked_at, lines.len());
+        lines.push(("looked at".to_owned(), text));
+    }
+    lines
 }
 
 /// What is predicted of a split.
@@ -600,13 +629,26 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
             format!("{{\"title\":{},\"entries\":[{}]}}", quoted(title), entries.join(","))
         })
         .collect();
+    let orders: Vec<String> = tail.orders.planned.iter().map(order_json).collect();
     let candidates: Vec<String> = tail.priced.iter().map(candidate_json).collect();
     let profile = tail.profile.map_or_else(|| "null".to_owned(), |origin| quoted(origin.name()));
     format!(
-        "{{\"plan\":[{}],\"profile\":{profile},\"candidates\":[{}],\"notes\":[{}]}}",
+        "{{\"plan\":[{}],\"profile\":{profile},\"orders\":[{}],\"orders_looked_at\":{},\"candidates\":[{}],\"notes\":[{}]}}",
         plan.join(","),
+        orders.join(","),
+        tail.orders.looked_at,
         candidates.join(","),
         groups.join(",")
+    )
+}
+
+fn order_json(priced: &PricedOrder) -> String {
+    format!(
+        "{{\"order\":{},\"split\":{},\"finish_ms\":{:.3},\"chosen\":{}}}",
+        quoted(&priced.order),
+        quoted(&priced.split.to_string()),
+        priced.finish_s * 1e3,
+        priced.is_chosen
     )
 }
 

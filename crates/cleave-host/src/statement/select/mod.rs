@@ -3,9 +3,10 @@
 //! 1. [`plan_query`] binds the query to the tables of one catalog state ([`StatementContext`]);
 //! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
 //!    tablets and zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
-//! 3. [`reorder_joins`] orders the inner joins;
+//! 3. [`reorder_joins`](cleave_plan::join_order::reorder_joins) orders the inner joins;
 //! 4. the engine makes a physical plan, the scans of which are offered indexes for the keys of joins
-//!    ([`index_offers`]); [`place_cuts`] divides it;
+//!    ([`index_offers`]); [`place_cuts`](cleave_plan::split::place_cuts) divides it; where the settings ask for it, steps 3 and 4
+//!    are done for several orders, and the best is taken ([`order_and_split`]);
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
 //!
 //! [`explain`] shows all of it, and what it cost. [`describe`](describe()) tells of a query with parameters what is known
@@ -15,20 +16,15 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use cleave_fragment::DenseAggregateExec;
 use cleave_media::clock::{Stopwatch, process_cpu_time};
-use cleave_plan::join_order::{Reordered, reorder_joins};
 use cleave_plan::profile::Origin;
-use cleave_plan::split::{CutDecision, PlaceCutsError, PlacedCuts, Split, place_cuts};
+use cleave_plan::split::{CutDecision, PlacedCuts, Split};
 use cleave_store::TableSchema;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::optimize_projections::OptimizeProjections;
-use datafusion::optimizer::push_down_filter::PushDownFilter;
-use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
@@ -42,6 +38,7 @@ mod host_cuts;
 mod index_choice;
 mod index_offers;
 mod join_method;
+mod order_and_split;
 mod own_tables;
 mod pack_group_keys;
 mod planned_input;
@@ -53,6 +50,7 @@ mod tablet_choice;
 pub(crate) use describe::{Described, all_known, describe};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
+pub use order_and_split::{ComparedOrders, PricedOrder};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
@@ -64,9 +62,9 @@ use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
-use crate::settings::{JoinMethod, JoinOrder, Settings};
+use crate::settings::Settings;
 use crate::statement::parameters::Parameters;
-use host_cuts::HostCuts;
+use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 
 /// A query that is ready to run.
@@ -78,6 +76,8 @@ pub struct PlannedQuery {
     pub cuts: PlacedCuts,
     /// The split that was asked for.
     pub split: Split,
+    /// The orders of joins that were compared.
+    pub orders: ComparedOrders,
     /// Time that planning took.
     pub planning: Duration,
     /// Where the figures come from by which splits were priced.
@@ -179,57 +179,10 @@ async fn plan(
     let Bound { context, state, names, logical, .. } =
         bind(database, settings, asked.query.clone(), put).await?;
     let logical = state.optimize(&logical)?;
-    let logical = ordered(logical, settings, &context)?;
-    // The new joins need their conditions lowered and their columns narrowed again.
-    let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
-        vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
-    let logical = Optimizer::with_rules(rules).optimize(logical, &state, |_, _| {})?;
-    let logical = match settings.join_method {
-        JoinMethod::NestedLoop => join_method::as_nested_loops(logical)?,
-        JoinMethod::Auto | JoinMethod::Hash => logical,
-    };
-    let physical = state.query_planner().create_physical_plan(&logical, &state).await?;
-    if settings.join_method == JoinMethod::Hash {
-        join_method::check_hashed(&physical)?;
-    }
-    let physical = if settings.dense_aggregates {
-        DenseAggregateExec::wherever_it_helps(physical)?
-    } else {
-        physical
-    };
-    index_offers::offer_indexes(&physical, &context)?;
-    let prices_splits = price_all || split == Split::Auto;
-    let cuts = HostCuts::new(Arc::clone(&context), prices_splits).await?;
-    let profile = cuts.profile_origin();
-    let cuts = place_cuts(physical, split, price_all, &cuts).map_err(|error| match error {
-        PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
-        PlaceCutsError::Plan(error) => Error::from(error),
-    })?;
+    let statement = Planning { state: &state, settings, context: &context, split, price_all };
+    let Divided { cuts, profile, orders } = statement.divide(logical).await?;
     let planning = stopwatch.elapsed();
-    Ok(PlannedQuery { context, cuts, split, planning, profile, names, state })
-}
-
-/// `plan` with its inner joins in the order that the settings want; what is expected of them is noted in `context`.
-fn ordered(
-    plan: LogicalPlan,
-    settings: &Settings,
-    context: &StatementContext,
-) -> Result<LogicalPlan> {
-    let leading: &[String] = match &settings.join_order {
-        JoinOrder::Written => return Ok(plan),
-        JoinOrder::Auto => &[],
-        JoinOrder::Leading(names) => names,
-    };
-    let Reordered { plan, estimates, names } = reorder_joins(plan, leading, context)?;
-    // A statement that joins nothing has no order to be wrong about.
-    let unknown = leading.iter().find(|name| !names.is_empty() && !names.contains(*name));
-    if let Some(unknown) = unknown {
-        let known: Vec<&str> = names.iter().map(String::as_str).collect();
-        let of = format!("what join_order can order here ({})", known.join(", "));
-        return Err(Error::unknown(NameKind::Table, unknown, known).within(of));
-    }
-    context.expect(|known| known.extend(estimates));
-    Ok(plan)
+    Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state })
 }
 
 /// Plans a query and starts it.

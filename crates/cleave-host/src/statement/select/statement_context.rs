@@ -20,6 +20,7 @@ use cleave_store::{Column, PageSource};
 use datafusion::arrow::array::Array;
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::Expr;
 
 use super::planned_input::{OfferedIndex, PlannedInput};
 use crate::catalog::index_definition::IndexDefinition;
@@ -27,7 +28,7 @@ use crate::catalog::{CatalogState, TableState};
 use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
 use crate::host_pages::RoutedPages;
-use crate::settings::{Settings, Stack};
+use crate::settings::{Settings, Stack, When};
 
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
 const READ_AHEAD: usize = 4;
@@ -46,6 +47,21 @@ pub struct StatementContext {
     /// The rows that ANALYZE kept, by table.
     samples: Mutex<BTreeMap<u32, Option<Arc<SampledRows>>>>,
     estimates: Mutex<PlanEstimates>,
+    /// What zone maps and indexes have left of tables.
+    left: Mutex<Vec<LeftPages>>,
+}
+
+/// The pages that conditions leave of a table.
+struct LeftPages {
+    table_id: u32,
+    filters: Vec<Expr>,
+    input: PlannedInput,
+}
+
+/// The inputs of one plan's scans, and what is expected of that plan.
+pub(super) struct HeldInputs {
+    inputs: Vec<StatementInput>,
+    estimates: PlanEstimates,
 }
 
 /// A scan's input and how many rows the planner expects of it.
@@ -69,6 +85,7 @@ impl StatementContext {
             column_facts: Mutex::default(),
             samples: Mutex::default(),
             estimates: Mutex::default(),
+            left: Mutex::default(),
         })
     }
 
@@ -147,6 +164,37 @@ impl StatementContext {
         let number = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
         inputs.push(StatementInput { input: Arc::new(input), row_estimate });
         number
+    }
+
+    /// Takes the inputs and what is expected out, so that another plan of the statement can have its own.
+    pub(super) fn take_inputs(&self) -> HeldInputs {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        HeldInputs { inputs: std::mem::take(&mut *inputs), estimates: self.estimates() }
+    }
+
+    /// Puts back what was taken, in the place of what came after.
+    pub(super) fn put_inputs(&self, held: HeldInputs) {
+        *self.inputs.lock().unwrap_or_else(PoisonError::into_inner) = held.inputs;
+        *self.estimates.lock().unwrap_or_else(PoisonError::into_inner) = held.estimates;
+    }
+
+    /// The pages that these conditions leave of `table`, where another plan of the statement has asked.
+    pub(super) fn left_before(&self, table: &TableState, filters: &[Expr]) -> Option<PlannedInput> {
+        let known = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |left: &&LeftPages| {
+            left.table_id == table.schema.table_id && left.filters.as_slice() == filters
+        };
+        known.iter().find(is_same).map(|left| left.input.clone())
+    }
+
+    /// Keeps the pages that these conditions leave, where the statement may have several plans.
+    pub(super) fn keep_left(&self, filters: &[Expr], input: &PlannedInput) {
+        if self.settings.join_order_with_split == When::Never {
+            return;
+        }
+        let (table_id, filters) = (input.table.schema.table_id, filters.to_vec());
+        let left = LeftPages { table_id, filters, input: input.clone() };
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
     }
 
     /// Offers the scan of input `number` an index, by which joins above may narrow it.

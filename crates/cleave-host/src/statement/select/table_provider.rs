@@ -18,6 +18,7 @@ use datafusion::common::{DFSchema, Statistics};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::own_tables::{self, OwnTables};
@@ -67,6 +68,23 @@ impl CleaveTable {
             }
         }
         statistics
+    }
+
+    /// The pages that `filters` leave, which are `predicate` over the columns of `filter`.
+    async fn left_by(
+        &self,
+        filters: &[Expr],
+        filter: &Projection,
+        predicate: &Arc<dyn PhysicalExpr>,
+    ) -> Result<PlannedInput> {
+        if let Some(left) = self.context.left_before(&self.table, filters) {
+            return Ok(left);
+        }
+        let input = PlannedInput::new(Arc::clone(&self.table));
+        let input = tablet_choice::choose(filters, input)?.pruned(filter, predicate)?;
+        let input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
+        self.context.keep_left(filters, &input);
+        Ok(input)
     }
 
     fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
@@ -143,11 +161,10 @@ impl TableProvider for CleaveTable {
                 session.create_physical_expr(predicate, &schema)
             })
             .transpose()?;
-        let mut input = PlannedInput::new(Arc::clone(&self.table));
-        if let Some(predicate) = &predicate {
-            input = tablet_choice::choose(filters, input)?.pruned(&filter, predicate)?;
-            input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
-        }
+        let input = match &predicate {
+            Some(predicate) => self.left_by(filters, &filter, predicate).await?,
+            None => PlannedInput::new(Arc::clone(&self.table)),
+        };
         let key = LeafKey::new(&self.table.schema.name, filters);
         let known = self.context.expected_of(&key);
         let estimate = known.unwrap_or_else(|| {

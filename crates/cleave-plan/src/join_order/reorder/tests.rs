@@ -4,6 +4,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion_expr::{col, lit, table_scan};
 
 use super::*;
+use crate::cost::{ScanWork, ShapeNode, Work};
 
 struct Facts;
 
@@ -49,7 +50,7 @@ fn largest_table_joins_last_and_columns_stay() {
     .build()
     .unwrap();
     let columns = plan.schema().columns();
-    let reordered = reorder_joins(plan, &[], &Facts).unwrap().plan;
+    let reordered = reorder_joins(plan, &[], &Facts).unwrap().cheapest.plan;
     assert_eq!(reordered.schema().columns(), columns);
     let text = reordered.display_indent().to_string();
     let position = |name: &str| text.find(&format!("TableScan: {name}")).unwrap();
@@ -67,7 +68,7 @@ fn condition_over_two_tables_is_kept() {
         .unwrap()
         .build()
         .unwrap();
-    let reordered = reorder_joins(plan, &[], &Facts).unwrap().plan;
+    let reordered = reorder_joins(plan, &[], &Facts).unwrap().cheapest.plan;
     assert!(reordered.display_indent().to_string().contains("large.id > middle.ref_id"));
 }
 
@@ -82,14 +83,14 @@ fn outer_join_is_a_leaf() {
         )
         .unwrap();
     let plan = join(left, table("small"), ("large.id", "small.id")).build().unwrap();
-    let text = reorder_joins(plan, &[], &Facts).unwrap().plan.display_indent().to_string();
+    let text = reorder_joins(plan, &[], &Facts).unwrap().cheapest.plan.display_indent().to_string();
     assert!(text.contains("Left Join: large.ref_id = middle.id"), "{text}");
 }
 
 #[test]
 fn plan_without_joins_is_unchanged() {
     let plan = table("small").filter(col("id").eq(lit(1))).unwrap().build().unwrap();
-    assert_eq!(reorder_joins(plan.clone(), &[], &Facts).unwrap().plan, plan);
+    assert_eq!(reorder_joins(plan.clone(), &[], &Facts).unwrap().cheapest.plan, plan);
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn an_implied_equality_joins_and_none_is_asked_twice() {
     )
     .build()
     .unwrap();
-    let text = reorder_joins(plan, &[], &Facts).unwrap().plan.display_indent().to_string();
+    let text = reorder_joins(plan, &[], &Facts).unwrap().cheapest.plan.display_indent().to_string();
     assert!(text.contains("Inner Join: small.ref_id = middle.id\n"), "{text}");
     assert_eq!(text.matches("large.ref_id = ").count() + text.matches("= large.ref_id").count(), 1);
 }
@@ -112,7 +113,7 @@ fn two_keys_of_one_leaf_are_both_asked() {
     let small = table("small").build().unwrap();
     let on = (vec!["large.id", "large.ref_id"], vec!["small.id", "small.id"]);
     let plan = table("large").join(small, JoinType::Inner, on, None).unwrap().build().unwrap();
-    let text = reorder_joins(plan, &[], &Facts).unwrap().plan.display_indent().to_string();
+    let text = reorder_joins(plan, &[], &Facts).unwrap().cheapest.plan.display_indent().to_string();
     assert!(text.contains("large.id") && text.contains("large.ref_id"), "{text}");
     let join = text.lines().find(|line| line.contains("Join")).unwrap();
     assert!(join.contains("small.id = large.id") && join.contains("small.id = large.ref_id"));
@@ -122,7 +123,7 @@ fn two_keys_of_one_leaf_are_both_asked() {
 fn what_is_expected_of_a_join_is_found_by_its_leaves() {
     let plan = join(table("large"), table("small"), ("large.ref_id", "small.id"));
     let plan = plan.filter(col("small.id").eq(lit(7))).unwrap().build().unwrap();
-    let estimates = reorder_joins(plan, &[], &Facts).unwrap().estimates;
+    let estimates = reorder_joins(plan, &[], &Facts).unwrap().cheapest.estimates;
     let (small, large) = (LeafKey::new("small", []), LeafKey::new("large", []));
     assert_eq!(estimates.leaf(&large), Some(1e6));
     let rows = estimates.join(vec![large.clone(), small.clone()]);
@@ -146,7 +147,7 @@ fn leading_names_join_first_whatever_they_cost() {
         cheapest.names.iter().map(String::as_str).collect::<Vec<_>>(),
         ["l", "middle", "small"]
     );
-    let text = leading(&["l", "middle"]).plan.display_indent().to_string();
+    let text = leading(&["l", "middle"]).cheapest.plan.display_indent().to_string();
     // The other one is joined above them.
     let depth = |name: &str| {
         let line = text.lines().find(|line| line.contains(&format!("TableScan: {name}"))).unwrap();
@@ -154,5 +155,98 @@ fn leading_names_join_first_whatever_they_cost() {
     };
     assert!(depth("small") < depth("middle") && depth("small") < depth("large"), "{text}");
     // What no name is of changes nothing.
-    assert_eq!(leading(&["nothing"]).plan, cheapest.plan);
+    assert_eq!(leading(&["nothing"]).cheapest.plan, cheapest.cheapest.plan);
+}
+
+/// Of `held` the host has all pages; the others lie on a device behind a slow link.
+struct Far;
+
+impl TableFacts for Far {
+    fn row_count(&self, table: &str) -> Option<f64> {
+        Some(match table {
+            "held" => 100.0,
+            "facts" => 1e6,
+            _ => 1.5e5,
+        })
+    }
+
+    fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {
+        if (table, column) == ("facts", "ref_id") { Some(1e3) } else { self.row_count(table) }
+    }
+}
+
+fn scan_of(key: &LeafKey, is_far: bool) -> LeafCost {
+    let table = ["held", "facts", "notes"]
+        .into_iter()
+        .find(|table| *key == LeafKey::new(table, []))
+        .unwrap();
+    let rows = Far.row_count(table).unwrap();
+    let scan = ShapeNode {
+        work: Work::Scan(ScanWork {
+            rows,
+            rows_kept: rows,
+            output_columns: 2.0,
+            pages: rows / 1e4,
+            chunk_bytes: rows * 8.0,
+            held_bytes: if table == "held" { rows * 8.0 } else { 0.0 },
+            ..ScanWork::default()
+        }),
+        inputs: Vec::new(),
+        rows,
+        row_bytes: 48.0,
+        may_share: true,
+        is_broadcast: false,
+    };
+    let is_far = is_far && table != "held";
+    let device_s = is_far.then_some(rows * 1e-8);
+    LeafCost { scan, host_s: rows * 1e-5, device_s, device: is_far.then_some(0) }
+}
+
+#[test]
+fn an_order_whose_first_join_lies_on_the_device_is_offered_where_less_crosses() {
+    let plan = join(
+        join(table("facts"), table("held"), ("facts.ref_id", "held.id")),
+        table("notes"),
+        ("facts.id", "notes.ref_id"),
+    )
+    .build()
+    .unwrap();
+    let mut profile = Profile::assumed();
+    profile.link.bytes_per_second = 1e6;
+    let limits = Limits {
+        device_memory_bytes: 64 << 20,
+        host_memory_bytes: 1 << 30,
+        device_load: 0.0,
+        slot_size: crate::cost::SlotSize::Fixed(256 << 10),
+        slot_count: 16,
+        device_copies: 2,
+        host_threads: 2,
+        shares_work: false,
+        broadcast_bytes: 0,
+    };
+    let columns = plan.schema().columns();
+    let reordered = reorder_joins(plan, &[], &Far).unwrap();
+    assert!(reordered.has_orders());
+    // The least work: the facts are fewer once they have met what the host holds.
+    assert_eq!(reordered.cheapest.orders, ["(held facts) notes"]);
+    let leaf = |key: &LeafKey| Some(scan_of(key, true));
+    let found = reordered.others(leaf, (&profile, &limits), 0.9).unwrap();
+    assert!(found.looked_at >= 2);
+    let others = found.orders;
+    assert_eq!(others[0].orders, ["held (notes facts)"]);
+    assert_eq!(others[0].plan.schema().columns(), columns);
+    assert_eq!(
+        others[0].plan.display_indent().to_string(),
+        "Projection: facts.id, facts.ref_id, held.id, held.ref_id, notes.id, notes.ref_id\
+         \n  Inner Join: held.id = facts.ref_id\
+         \n    TableScan: held\
+         \n    Inner Join: notes.ref_id = facts.id\
+         \n      TableScan: notes\
+         \n      TableScan: facts"
+    );
+    let keys = ["facts", "notes"].map(|table| LeafKey::new(table, []));
+    assert_eq!(others[0].estimates.join(keys.to_vec()), Some(1.5e5));
+    // Nothing is gained where no device can run a join.
+    let leaf = |key: &LeafKey| Some(scan_of(key, false));
+    assert!(reordered.others(leaf, (&profile, &limits), 0.9).unwrap().orders.is_empty());
 }

@@ -10,15 +10,20 @@ use datafusion_common::config::ConfigOptions;
 use datafusion_common::{JoinType, NullEquality};
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::empty::EmptyExec;
 use datafusion_physical_plan::joins::{
     CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, PartitionMode,
 };
+use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::projection::ProjectionExec;
+use datafusion_physical_plan::sorts::sort::SortExec;
 
-use super::super::Leaves;
+use super::super::{Leaves, When};
 use super::*;
+use crate::cost::{Limits as CostLimits, ScanWork};
+use crate::profile::Profile;
 
 /// Answers as told, and leaves a marked leaf where a fragment runs.
 struct Told {
