@@ -15,7 +15,7 @@
 //! 2. `queue`: what an entry says, and how that changes.
 //! 3. `memory`: entries in a region that two processes map, or on the heap, and a model's cells.
 //! 4. `host`: [`HostLocks`], the host's side. All its transactions share the slots of the host, counted by entry; which
-//!    of them has which row is the business of the host's own table, whose queue is the tail of the entry's.
+//!    of them has which row is the business of the host's own table, whose queue is the tail of the entry's. `shares` counts.
 //! 5. `device`: [`DeviceLocks`] and [`JobLocks`], the device's side. A job has an entry once, for all rows of it, until it ends.
 //! 6. `waiters`: who is woken by a release, in this process or in the other one.
 //! 7. `attach`: a table for two sides of one process, or for a local device, which gets it over a socket.
@@ -43,6 +43,7 @@ mod device;
 mod host;
 mod memory;
 mod queue;
+mod shares;
 mod waiters;
 
 #[cfg(not(loom))]
@@ -57,17 +58,25 @@ use queue::Queue;
 /// What the model replaces by its own.
 mod sync {
     #[cfg(loom)]
-    pub(super) use loom::sync::{Mutex, MutexGuard, atomic};
+    pub(super) use loom::{
+        hint::spin_loop,
+        sync::{Mutex, atomic},
+        thread::yield_now,
+    };
     #[cfg(not(loom))]
-    pub(super) use std::sync::{Mutex, MutexGuard, atomic};
+    pub(super) use std::{
+        hint::spin_loop,
+        sync::{Mutex, atomic},
+        thread::yield_now,
+    };
 }
 
 /// Least entries of a table.
 pub const ENTRY_COUNT_MIN: u32 = 16;
 /// Most entries of a table.
 pub const ENTRY_COUNT_MAX: u32 = 1 << 22;
-/// Rows with consecutive VIDs whose entries are neighbours: those of one cache line.
-const NEIGHBOURS: u32 = 4;
+/// Rows with consecutive VIDs whose entries are neighbours, as a power of two: those of one cache line.
+const NEIGHBOUR_BITS: u32 = 2;
 
 /// The size of a table, and how its entries are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +158,11 @@ pub struct LockFigures {
 struct LockTable {
     memory: LockMemory,
     format: SlotFormat,
+    /// What stands for the host in a slot.
+    host: u16,
+    /// Bits of an entry's number that a row's hash gives, and that its VID gives.
+    group_bits: u32,
+    neighbour_bits: u32,
     figures: Figures,
 }
 
@@ -169,6 +183,14 @@ struct Place {
     mark: u64,
 }
 
+/// Where a slot was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PutIn {
+    First,
+    Behind,
+    Not,
+}
+
 /// A slot that was taken out.
 #[derive(Debug, Clone, Copy)]
 struct TakenOut {
@@ -179,21 +201,29 @@ struct TakenOut {
 
 impl LockTable {
     fn new(memory: LockMemory, format: SlotFormat) -> Self {
-        Self { memory, format, figures: Figures::default() }
+        let bits = memory.entry_count().ilog2();
+        let neighbour_bits = bits.min(NEIGHBOUR_BITS);
+        Self {
+            memory,
+            format,
+            host: format.host(),
+            group_bits: bits - neighbour_bits,
+            neighbour_bits,
+            figures: Figures::default(),
+        }
     }
 
     /// Where `row`'s lock is. Rows with neighbouring VIDs have neighbouring entries, in groups of a cache line, and groups
     /// are spread.
+    #[inline]
     fn place_of(&self, row: Row) -> Place {
-        let neighbours = NEIGHBOURS.min(self.memory.entry_count());
-        let group_bits = (self.memory.entry_count() / neighbours).ilog2();
-        let mixed = (row.vid / u64::from(NEIGHBOURS)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let mixed = (row.vid >> NEIGHBOUR_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ row.object.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let group = mixed.checked_shr(u64::BITS - group_bits).unwrap_or(0);
-        let within = row.vid % u64::from(neighbours);
-        #[expect(clippy::cast_possible_truncation, reason = "both are below the number of entries")]
-        let entry = group as u32 * neighbours + within as u32;
+        let group = mixed.checked_shr(u64::BITS - self.group_bits).unwrap_or(0);
+        let within = row.vid & ((1 << self.neighbour_bits) - 1);
+        #[expect(clippy::cast_possible_truncation, reason = "below the number of entries")]
+        let entry = (group << self.neighbour_bits | within) as u32;
         Place { entry, mark: 1 << (mixed % u64::from(u64::BITS)) }
     }
 
@@ -227,19 +257,26 @@ impl LockTable {
     }
 
     /// Puts `slot` into an empty entry, or changes it as `change` says.
+    #[inline]
     fn put_in(
         &self,
         entry: u32,
         slot: u16,
         change: impl FnMut(Queue) -> Result<Option<Queue>, LockError>,
-    ) -> Result<Option<Queue>, LockError> {
+    ) -> Result<PutIn, LockError> {
         match self.memory.exchange(entry, 0, slot.into()) {
-            Ok(()) => self.sound(entry, slot.into()).map(Some),
-            Err(seen) => self.change(entry, seen, change),
+            Ok(()) => Ok(PutIn::First),
+            Err(seen) => Ok(match self.change(entry, seen, change)? {
+                // Given back meanwhile.
+                Some(queue) if queue.length() == 1 => PutIn::First,
+                Some(_) => PutIn::Behind,
+                None => PutIn::Not,
+            }),
         }
     }
 
     /// Takes out the slot that `which` finds, which is likely the only one and has `slot` in it; none where it finds none.
+    #[inline]
     fn take_out(
         &self,
         entry: u32,

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::sync::atomic::{AtomicU64, Ordering};
 use super::waiters::{Peer, Waiters};
-use super::{Bells, Job, LockError, LockFigures, LockTable, Place, Row, Sides};
+use super::{Bells, Job, LockError, LockFigures, LockTable, Place, PutIn, Row, Sides};
 
 /// The device's side of a table.
 #[derive(Debug)]
@@ -75,16 +75,19 @@ impl States {
         Self((0..entry_count.div_ceil(STATES_A_WORD)).map(|_| AtomicU64::new(0)).collect())
     }
 
+    #[inline]
     fn word(&self, entry: u32) -> (&AtomicU64, u32) {
         (&self.0[(entry / STATES_A_WORD) as usize], entry % STATES_A_WORD * STATE_BITS)
     }
 
     /// Sets bits, and gives those before.
+    #[inline]
     fn set(&self, entry: u32, state: u64) -> u64 {
         let (word, at) = self.word(entry);
         word.fetch_or(state << at, Ordering::SeqCst) >> at
     }
 
+    #[inline]
     fn get(&self, entry: u32) -> u64 {
         let (word, at) = self.word(entry);
         word.load(Ordering::SeqCst) >> at
@@ -140,10 +143,12 @@ impl JobLocks {
         self.job
     }
 
+    #[inline]
     fn slot(&self) -> u16 {
         self.job.id.get()
     }
 
+    #[inline]
     fn check_epoch(&self) -> Result<(), LockError> {
         let now = self.device.table.memory.epoch();
         if now != self.job.epoch {
@@ -156,6 +161,7 @@ impl JobLocks {
     ///
     /// # Errors
     /// [`LockError::Spoilt`], [`LockError::Fenced`].
+    #[inline]
     pub fn lock(&self, row: Row) -> Result<JobLock, LockError> {
         let place = self.device.table.place_of(row);
         if self.states.get(place.entry) & HELD != 0 {
@@ -193,27 +199,26 @@ impl JobLocks {
             return Ok(waits(false));
         }
         let job = self.job.id;
-        let mut was_free = true;
         let put = table.put_in(entry, self.slot(), |queue| {
             if queue.place_of(job).is_some() {
                 // Nobody of this job put it there.
                 return Err(table.spoilt(entry, queue.bits()));
             }
-            was_free = queue.head().is_none();
-            Ok(if was_free || gets_in_line { queue.with_job(job) } else { None })
+            let may = gets_in_line || queue.head().is_none();
+            Ok(if may { queue.with_job(job) } else { None })
         });
         let outcome = match put {
-            Ok(Some(_)) if was_free => {
+            Ok(PutIn::First) => {
                 self.states.set(entry, HELD);
                 table.memory.mark(entry, mark, true);
                 Ok(JobLock::Held)
             }
-            Ok(Some(_)) => {
+            Ok(PutIn::Behind) => {
                 table.count_wait(place);
                 table.memory.mark(entry, mark, false);
                 Ok(waits(true))
             }
-            Ok(None) => {
+            Ok(PutIn::Not) => {
                 self.states.clear(entry);
                 table.count_wait(place);
                 if gets_in_line {

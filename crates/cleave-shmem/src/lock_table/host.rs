@@ -20,15 +20,18 @@ use std::task::{Context, Poll};
 
 use super::memory::LockMemory;
 use super::queue::{Holder, JobId, Queue};
-use super::sync::{Mutex, MutexGuard};
+use super::shares::{EntryShares, Shares};
+use super::sync::Mutex;
 use super::waiters::{Peer, Waiters};
-use super::{Bells, Job, LockError, LockFigures, LockTable, Row, Sides, SlotFormat, TakenOut};
+use super::{
+    Bells, Job, LockError, LockFigures, LockTable, Place, PutIn, Row, Sides, SlotFormat, TakenOut,
+};
 
 /// The host's side of a table.
 #[derive(Debug)]
 pub struct HostLocks {
     pub(super) table: Arc<LockTable>,
-    entries: Box<[Mutex<Shares>]>,
+    shares: EntryShares,
     waiters: Arc<Waiters>,
     sides: Sides,
     jobs: Mutex<Jobs>,
@@ -55,25 +58,6 @@ pub struct Joined {
     pub is_granted: bool,
 }
 
-/// The host's shares of one entry, in the order of its slots there.
-#[derive(Debug, Default)]
-struct Shares {
-    first: Share,
-    /// Shares behind jobs that wait: there are none but under contention.
-    later: Option<Box<Later>>,
-}
-
-#[derive(Debug, Default)]
-struct Later(Vec<Share>);
-
-/// Requests that one slot stands for.
-#[derive(Debug, Default, Clone, Copy)]
-struct Share {
-    number: u32,
-    /// None: there is no such share, and the number is the last one's.
-    count: u32,
-}
-
 #[derive(Debug, Default)]
 struct Jobs {
     epoch: u64,
@@ -81,70 +65,13 @@ struct Jobs {
     last: u16,
 }
 
-impl Shares {
-    fn all(&self) -> impl Iterator<Item = &Share> {
-        let later = self.later.iter().flat_map(|later| &later.0);
-        Some(&self.first).filter(|share| share.count > 0).into_iter().chain(later)
-    }
-
-    fn len(&self) -> usize {
-        usize::from(self.first.count > 0) + self.later.as_ref().map_or(0, |later| later.0.len())
-    }
-
-    fn last_mut(&mut self) -> &mut Share {
-        let later = self.later.as_mut().and_then(|later| later.0.last_mut());
-        later.unwrap_or(&mut self.first)
-    }
-
-    /// One more request in a share of its own.
-    fn open(&mut self) -> u32 {
-        let number = self.last_mut().number.wrapping_add(1);
-        let share = Share { number, count: 1 };
-        if self.first.count == 0 {
-            self.first = share;
-        } else {
-            self.later.get_or_insert_default().0.push(share);
-        }
-        number
-    }
-
-    /// One more request in the last share.
-    fn join_last(&mut self) -> u32 {
-        let share = self.last_mut();
-        share.count = share.count.saturating_add(1);
-        share.number
-    }
-
-    /// One request less in share `number`: the share's place where that was its last.
-    fn leave(&mut self, number: u32) -> Option<usize> {
-        let index = self.all().position(|share| share.number == number)?;
-        let share = match index.checked_sub(1) {
-            None => &mut self.first,
-            Some(later) => self.later.as_mut()?.0.get_mut(later)?,
-        };
-        share.count = share.count.saturating_sub(1);
-        (share.count == 0).then_some(index)
-    }
-
-    fn remove(&mut self, index: usize) {
-        let Some(later) = &mut self.later else { return };
-        match index.checked_sub(1) {
-            None => self.first = later.0.remove(0),
-            Some(index) => drop(later.0.remove(index)),
-        }
-        if later.0.is_empty() {
-            self.later = None;
-        }
-    }
-}
-
 impl HostLocks {
     pub(super) fn new(table: Arc<LockTable>, waiters: Arc<Waiters>, device: Peer) -> Self {
-        let entries = (0..table.memory.entry_count()).map(|_| Mutex::default()).collect();
+        let shares = EntryShares::new(table.memory.entry_count());
         let sides = Sides { host: Peer::Here(Arc::clone(&waiters)), device };
         Self {
             table,
-            entries,
+            shares,
             waiters,
             sides,
             jobs: Mutex::default(),
@@ -153,18 +80,14 @@ impl HostLocks {
         }
     }
 
+    #[inline]
     fn memory(&self) -> &LockMemory {
         &self.table.memory
     }
 
+    #[inline]
     fn format(&self) -> SlotFormat {
         self.table.format
-    }
-
-    fn shares(&self, entry: u32) -> MutexGuard<'_, Shares> {
-        // As many as entries, whose number is a power of two.
-        let index = entry as usize & (self.entries.len() - 1);
-        self.entries[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One more request of the host for `row`.
@@ -174,31 +97,46 @@ impl HostLocks {
     ///
     /// # Errors
     /// [`LockError::Spoilt`].
+    #[inline]
     pub fn join(
         &self,
         row: Row,
         has_ticket: impl FnOnce(&Ticket) -> bool,
     ) -> Result<Joined, LockError> {
         let place = self.table.place_of(row);
-        let host = self.format().host();
-        let mut shares = self.shares(place.entry);
-        let entry = place.entry;
-        let was_free = shares.first.count == 0;
+        let Place { entry, mark } = place;
+        let puts = || self.memory().exchange(entry, 0, self.table.host.into()).is_ok();
+        if let Some(share) = self.shares.open_first(entry, puts) {
+            self.memory().mark(entry, mark, true);
+            return Ok(Joined { ticket: Ticket { entry, share }, is_granted: true });
+        }
+        self.join_others(place, has_ticket)
+    }
+
+    /// As [`HostLocks::join`], where somebody is there already, or was just now.
+    fn join_others(
+        &self,
+        place: Place,
+        has_ticket: impl FnOnce(&Ticket) -> bool,
+    ) -> Result<Joined, LockError> {
+        let Place { entry, mark } = place;
+        let host = self.table.host;
+        let mut shares = self.shares.of(entry);
+        let was_free = shares.is_empty();
         let (share, is_granted) = if was_free {
-            let queue = self.table.put_in(entry, host, |queue| match queue.with_host() {
+            let put = self.table.put_in(entry, host, |queue| match queue.with_host() {
                 Some(with) if queue.host_count() == 0 => Ok(Some(with)),
                 _ => Err(self.table.spoilt(entry, queue.bits())),
             })?;
-            let is_granted = queue.is_some_and(|queue| queue.head() == Some(Holder::Host));
-            (shares.open(), is_granted)
+            (shares.open(), put == PutIn::First)
         } else {
             let seen = self.load_with(&shares, entry)?;
             let holds = seen.head() == Some(Holder::Host);
-            let first = Ticket { entry, share: shares.first.number };
+            let first = Ticket { entry, share: shares.first().unwrap_or_default() };
             if seen.tail() == Some(Holder::Host) {
                 (shares.join_last(), holds && shares.len() == 1)
             } else if holds && has_ticket(&first) {
-                shares.first.count = shares.first.count.saturating_add(1);
+                shares.join_first();
                 (first.share, true)
             } else {
                 // A job came between, or is coming just now.
@@ -211,7 +149,7 @@ impl HostLocks {
         if !is_granted {
             self.table.count_wait(place);
         }
-        self.memory().mark(entry, place.mark, was_free && is_granted);
+        self.memory().mark(entry, mark, was_free && is_granted);
         Ok(Joined { ticket: Ticket { entry, share }, is_granted })
     }
 
@@ -226,24 +164,24 @@ impl HostLocks {
         has_ticket: impl FnOnce(&Ticket) -> bool,
     ) -> Result<Option<Ticket>, LockError> {
         let place = self.table.place_of(row);
-        let (entry, host) = (place.entry, self.format().host());
-        let mut shares = self.shares(entry);
-        let was_free = shares.first.count == 0;
+        let (entry, host) = (place.entry, self.table.host);
+        let mut shares = self.shares.of(entry);
+        let was_free = shares.is_empty();
         let share = if was_free {
-            let queue = self.table.put_in(entry, host, |queue| match queue.host_count() {
+            let put = self.table.put_in(entry, host, |queue| match queue.host_count() {
                 // Emptied meanwhile.
                 0 if queue.head().is_none() => Ok(queue.with_host()),
                 0 => Ok(None),
                 _ => Err(self.table.spoilt(entry, queue.bits())),
             })?;
-            queue.map(|_| shares.open())
+            (put == PutIn::First).then(|| shares.open())
         } else {
             let seen = self.load_with(&shares, entry)?;
-            let first = Ticket { entry, share: shares.first.number };
+            let first = Ticket { entry, share: shares.first().unwrap_or_default() };
             let holds = seen.head() == Some(Holder::Host);
             let alone = shares.len() == 1 && seen.tail() == Some(Holder::Host);
             (holds && (alone || has_ticket(&first))).then(|| {
-                shares.first.count = shares.first.count.saturating_add(1);
+                shares.join_first();
                 first.share
             })
         };
@@ -273,12 +211,22 @@ impl HostLocks {
     ///
     /// # Errors
     /// [`LockError::Spoilt`]: given back all the same.
+    #[inline]
     pub fn leave(&self, ticket: Ticket) -> Result<(), LockError> {
         let Ticket { entry, share } = ticket;
-        let mut shares = self.shares(entry);
+        let takes = || self.memory().exchange(entry, self.table.host.into(), 0).is_ok();
+        if self.shares.end_only(entry, share, takes) {
+            return Ok(());
+        }
+        self.leave_others(entry, share)
+    }
+
+    /// As [`HostLocks::leave`], where others are there, or are about to be.
+    fn leave_others(&self, entry: u32, share: u32) -> Result<(), LockError> {
+        let mut shares = self.shares.of(entry);
         let Some(index) = shares.leave(share) else { return Ok(()) };
         let taken = if index == 0 {
-            self.table.take_out(entry, self.format().host(), |queue| queue.place_of_host(0))
+            self.table.take_out(entry, self.table.host, |queue| queue.place_of_host(0))
         } else {
             self.table
                 .change(entry, self.memory().load(entry), |queue| {
@@ -302,8 +250,8 @@ impl HostLocks {
     /// # Errors
     /// [`LockError::Spoilt`].
     pub fn is_granted(&self, ticket: &Ticket) -> Result<bool, LockError> {
-        let shares = self.shares(ticket.entry);
-        if shares.first.count == 0 || shares.first.number != ticket.share {
+        let shares = self.shares.of(ticket.entry);
+        if shares.first() != Some(ticket.share) {
             return Ok(false);
         }
         Ok(self.load_with(&shares, ticket.entry)?.head() == Some(Holder::Host))
@@ -319,8 +267,8 @@ impl HostLocks {
     /// # Errors
     /// [`LockError::Spoilt`].
     pub fn jobs_before(&self, ticket: &Ticket) -> Result<Vec<JobId>, LockError> {
-        let shares = self.shares(ticket.entry);
-        let Some(index) = shares.all().position(|share| share.number == ticket.share) else {
+        let shares = self.shares.of(ticket.entry);
+        let Some(index) = shares.index_of(ticket.share) else {
             return Ok(Vec::new());
         };
         let queue = self.load_with(&shares, ticket.entry)?;
@@ -351,7 +299,7 @@ impl HostLocks {
     /// given back by [`HostLocks::release_job`].
     pub fn assign_job(&self) -> Option<Job> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = self.format().host() - 1;
+        let most = self.table.host - 1;
         // As late as can be is a number given again.
         let last = jobs.last;
         let number =
@@ -402,7 +350,7 @@ impl HostLocks {
         let epoch = jobs.epoch;
         self.memory().set_epoch(epoch);
         for entry in 0..self.memory().entry_count() {
-            let shares = self.shares(entry);
+            let shares = self.shares.of(entry);
             let left = Queue::of_host(shares.len(), self.format()).bits();
             if self.memory().load(entry) != left {
                 self.memory().overwrite(entry, left);

@@ -22,6 +22,7 @@ pub(crate) use shared::LockMemory;
 
 /// Orders what this thread did before and reads after, as the model has it: there an access is never in one order with
 /// those of other places, and only a fence is. Everywhere else the accesses themselves are.
+#[inline]
 pub(crate) fn settle() {
     #[cfg(loom)]
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
@@ -139,10 +140,12 @@ mod shared {
             &self.region
         }
 
+        #[inline]
         pub(crate) fn entry_count(&self) -> u32 {
             self.entry_count
         }
 
+        #[inline]
         fn header(&self) -> &Header {
             // SAFETY: it lies in the region, which lives as long as `self`, and is aligned; its numbers are
             // atomics, for which all bytes are values and which others may change.
@@ -150,10 +153,12 @@ mod shared {
         }
 
         /// A number that no table gave is taken for one that it may have given.
+        #[inline]
         fn within(&self, entry: u32) -> usize {
             (entry & (self.entry_count - 1)) as usize
         }
 
+        #[inline]
         fn entry(&self, entry: u32) -> &AtomicU128 {
             // SAFETY: the number is below the count, and so many entries lie in the region.
             let place = unsafe { self.entries.add(self.within(entry)) };
@@ -162,6 +167,7 @@ mod shared {
             unsafe { place.as_ref() }
         }
 
+        #[inline]
         fn mark_of(&self, entry: u32) -> &AtomicU64 {
             // SAFETY: the number is below the count, and so many marks lie in the region.
             let place = unsafe { self.marks.add(self.within(entry)) };
@@ -169,11 +175,13 @@ mod shared {
             unsafe { place.as_ref() }
         }
 
+        #[inline]
         pub(crate) fn load(&self, entry: u32) -> u128 {
             self.entry(entry).load(Ordering::SeqCst)
         }
 
         /// Puts `new` where `seen` is; what is there, where that is something else.
+        #[inline]
         pub(crate) fn exchange(&self, entry: u32, seen: u128, new: u128) -> Result<(), u128> {
             self.entry(entry)
                 .compare_exchange(seen, new, Ordering::SeqCst, Ordering::SeqCst)
@@ -185,6 +193,7 @@ mod shared {
             self.entry(entry).store(new, Ordering::SeqCst);
         }
 
+        #[inline]
         pub(crate) fn epoch(&self) -> u64 {
             self.header().epoch.load(Ordering::SeqCst)
         }
@@ -194,6 +203,7 @@ mod shared {
         }
 
         /// Notes that somebody in `entry` is there for rows of `mark`: these alone, where it was free before.
+        #[inline]
         pub(crate) fn mark(&self, entry: u32, mark: u64, was_free: bool) {
             let marks = self.mark_of(entry);
             if was_free {
@@ -204,6 +214,7 @@ mod shared {
         }
 
         /// Whether somebody in `entry` may be there for a row of `mark`.
+        #[inline]
         pub(crate) fn is_marked(&self, entry: u32, mark: u64) -> bool {
             self.mark_of(entry).load(Ordering::Relaxed) & mark != 0
         }

@@ -42,6 +42,7 @@ impl SlotFormat {
     }
 
     /// What stands for the host.
+    #[inline]
     pub(crate) fn host(self) -> u16 {
         u16::MAX >> (16 - self.slot_bits)
     }
@@ -67,6 +68,7 @@ impl JobId {
     }
 
     /// The number.
+    #[inline]
     pub fn get(self) -> u16 {
         self.0.get()
     }
@@ -124,7 +126,8 @@ impl Queue {
         (self.bits >> (place * self.format.slot_bits)) as u16 & self.format.host()
     }
 
-    fn length(self) -> u32 {
+    /// How many slots are taken.
+    pub(crate) fn length(self) -> u32 {
         (u128::BITS - self.bits.leading_zeros()).div_ceil(self.format.slot_bits)
     }
 

@@ -76,6 +76,7 @@ impl Waiters {
     }
 
     /// Wakes all that wait for `entry`. The caller has changed it.
+    #[inline]
     pub(crate) fn wake(&self, entry: u32) {
         settle();
         if self.count.load(Ordering::SeqCst) == 0 {
