@@ -102,7 +102,7 @@ fn bare_pairs(at_once: u64) -> Duration {
     let places: Vec<_> = (0..1 << 16).map(|_| AtomicU128::new(0)).collect();
     let change = |vid: u64, from, to| {
         let group = (vid / 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
-        let place = places.get((group * 4 + vid % 4) as usize);
+        let place = places.get(usize::try_from(group * 4 + vid % 4).unwrap_or_default());
         place.is_some_and(|it| {
             it.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         })
@@ -120,7 +120,7 @@ fn bare_pairs(at_once: u64) -> Duration {
 }
 
 fn host_pairs(host: &HostLocks, at_once: u64) -> Outcome<Duration> {
-    let mut tickets = Vec::with_capacity(ROWS as usize);
+    let mut tickets = Vec::new();
     let since = Instant::now();
     for _ in 0..ROUNDS * ROWS / at_once {
         for row in rows(at_once) {

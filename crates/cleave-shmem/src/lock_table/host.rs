@@ -8,9 +8,9 @@
 //! own order, and lets a transaction go on that is first at its row *and* whose ticket is granted. Two transactions
 //! with rows of one entry share its slot and do not hinder each other.
 //!
-//! The tail's duty: requests for one row queue there in the order in which they joined here, so that joining and queueing
-//! are one step. Else one that joined before a job would wait at its row for one that joined after it, and all
-//! three for each other.
+//! The tail's duty: requests for one row stand there in the order in which they joined here. Either joining and queueing
+//! are one step, or only who is first at its row joins. Else one that joined before a job would wait at its row for
+//! one that joined after it, and all three for each other.
 
 use std::collections::BTreeSet;
 use std::future::Future;

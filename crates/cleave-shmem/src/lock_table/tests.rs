@@ -656,7 +656,7 @@ proptest! {
         // And after fencing all is as it should be.
         host.fence();
         let left = usize::from(!tickets.is_empty());
-        prop_assert_eq!(host.table.load(entry).unwrap().host_count() >= left, true);
+        prop_assert!(host.table.load(entry).unwrap().host_count() >= left);
         for ticket in tickets {
             host.leave(ticket).unwrap();
         }
