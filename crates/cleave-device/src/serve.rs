@@ -43,6 +43,7 @@ use cleave_fragment::link::{
     DeviceIdentity, DeviceService, SlotForm, SlotSender, TlsFileError, Token,
 };
 use cleave_media::Stopwatch;
+use cleave_shmem::LockTableError;
 use futures::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::{TcpListener, TcpStream};
@@ -127,6 +128,9 @@ pub enum ServeError {
         /// The path.
         path: PathBuf,
     },
+    /// This processor cannot share locks between two processes.
+    #[error("--local is not possible on this machine: {0}")]
+    Locks(#[from] LockTableError),
     /// The system gave no Unix socket.
     #[error("cannot listen on {}: {source}", path.display())]
     BindLocal {

@@ -55,6 +55,15 @@ impl Doorbell {
         drop((&self.0).write(&1_u64.to_le_bytes()));
     }
 
+    /// Waits until it is rung, or for `milliseconds`; whether it was rung, which it forgets.
+    pub fn wait(&self, milliseconds: Option<u32>) -> bool {
+        let limit = milliseconds.map_or(-1, |limit| libc::c_int::try_from(limit).unwrap_or(-1));
+        let mut asked = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, which lives on; the descriptor is open. A signal is as nothing that was rung.
+        unsafe { libc::poll(&raw mut asked, 1, limit) };
+        self.clear()
+    }
+
     /// Forgets how often it was rung; whether it was.
     pub fn clear(&self) -> bool {
         (&self.0).read(&mut [0; 8]).is_ok_and(|count| count == 8)

@@ -13,7 +13,8 @@
 //! 2. `slot_ring`: [`Producer`] and [`Consumer`], one ring of bytes with one of each, and [`RingPair`], the two
 //!    rings of a region.
 //! 3. `doorbell`: [`Doorbell`], by which a side that found nothing to do is woken.
-//! 4. `descriptors`: file descriptors over a Unix socket, which is how the other side gets region and bells.
+//! 4. `lock_table`: [`HostLocks`] and [`DeviceLocks`], locks of rows that both sides take, in a region of their own.
+//! 5. `descriptors`: file descriptors over a Unix socket, which is how the other side gets region and bells.
 //!
 //! Invariants: this crate holds all the `unsafe` of shared memory. Nothing in the region is believed: positions
 //! are read once, checked, and kept in private memory, and bytes are copied out before anybody looks at them, so
@@ -27,6 +28,7 @@
 mod descriptors;
 #[cfg(not(loom))]
 mod doorbell;
+mod lock_table;
 #[cfg(not(loom))]
 mod region;
 mod ring_memory;
@@ -36,6 +38,13 @@ mod slot_ring;
 pub use descriptors::{receive_descriptors, send_descriptors};
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
+pub use lock_table::{
+    DeviceLocks, ENTRY_COUNT_MAX, ENTRY_COUNT_MIN, Holder, HostLocks, HostWait, Job, JobId,
+    JobLock, JobLocks, JobWait, Joined, LockError, LockFigures, Row, SlotFormat, TableShape,
+    Ticket, Waiting,
+};
+#[cfg(not(loom))]
+pub use lock_table::{LOCK_OFFER_BYTES, LockTableError, is_lock_free};
 #[cfg(not(loom))]
 pub use region::{Region, RegionError};
 #[cfg(not(loom))]

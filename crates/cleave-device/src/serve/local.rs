@@ -13,6 +13,7 @@ use cleave_fragment::link::local_stream::{LocalStream, foreign_user};
 use cleave_fragment::link::metered::{ByteCounters, Metered};
 use cleave_fragment::link::token_bucket::RateCap;
 use cleave_media::Stopwatch;
+use cleave_shmem::{LockTableError, is_lock_free};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
@@ -58,11 +59,15 @@ impl LocalListener {
     /// Binds the socket. Nothing is accepted before [`LocalListener::serve`].
     ///
     /// # Errors
-    /// [`ServeError::InUse`], [`ServeError::NotASocket`], [`ServeError::BindLocal`].
+    /// [`ServeError::Locks`], [`ServeError::InUse`], [`ServeError::NotASocket`], [`ServeError::BindLocal`].
     pub async fn bind(
         device: Arc<dyn DeviceService>,
         options: LocalOptions,
     ) -> Result<Self, ServeError> {
+        // Hosts and this device lock rows in memory that both map.
+        if !is_lock_free() {
+            return Err(LockTableError::NotLockFree.into());
+        }
         let path = options.socket;
         let failed = |source| ServeError::BindLocal { path: path.clone(), source };
         make_way(&path).await?;

@@ -6,6 +6,7 @@
 //! 3. [`proto`]: the same as protobuf, for links that carry bytes.
 //! 4. [`slot`]: batches as Arrow IPC and back.
 //! 5. [`wire`]: the frames that carry those bytes, and the handshake before the first of them.
+//! 6. [`lock_batch`]: locks of a remote device, many at a time.
 //!
 //! Names follow NVMe and SNIA where one exists: identify, read, write; sync is NVMe's Flush, execute
 //! SNIA's Execute Program, release its Release Resource.
@@ -14,12 +15,14 @@
 //! without harm (rule 29); an error comes back as a status with a cause, never as a dropped
 //! connection. Deliberately absent: anything that only one link could do.
 
+pub mod lock_batch;
 pub mod message;
 pub mod proto;
 pub mod slot;
 pub mod status;
 pub mod wire;
 
+pub use lock_batch::{LockAnswer, LockAnswers, LockBatch, LockGrant};
 pub use message::{
     Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
     ReadPayload, Reply, Request, RunKey, Slot, SlotPayload, WriteItem,

@@ -22,8 +22,9 @@ use cleave_fragment::command::wire::{
 };
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
-    MetricKind, OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request,
-    RunReport, RunState, RunStatus, Slot, SlotPayload, WriteItem,
+    LockAnswer, LockAnswers, LockBatch, LockGrant, MetricKind, OperatorMetric, Ownership, Payload,
+    ReadItem, ReadPayload, Reply, Request, RunReport, RunState, RunStatus, Slot, SlotPayload,
+    WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
@@ -33,7 +34,7 @@ use cleave_fragment::{
     Narrowing, ScanKeys, Thrift,
 };
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
+use cleave_store::{ColumnRef, KeyRange, PageRef, RecId, SegmentId, SegmentRef};
 use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use futures::executor::block_on;
 
@@ -53,11 +54,12 @@ const HEADS: u8 = 0;
 const STREAM: u8 = 1;
 const SLOT: u8 = 2;
 const SCHEMA: u8 = 3;
+const LOCKS: u8 = 4;
 
 /// Decodes one input.
 fn run(input: &[u8]) {
     let Some((kind, bytes)) = input.split_first() else { return };
-    match kind % 4 {
+    match kind % 5 {
         HEADS => heads(bytes),
         STREAM => stream(bytes),
         SLOT => {
@@ -72,11 +74,25 @@ fn run(input: &[u8]) {
                 rows_of(&Broadcast { input: 1, schema: schema.into(), pieces: vec![piece] });
             }
         }
+        LOCKS => locks(bytes),
         _ => {
             let schema = Bytes::copy_from_slice(bytes);
             drop(decode_schema(schema.clone()));
             rows_of(&Broadcast { input: 1, schema, pieces: Vec::new() });
         }
+    }
+}
+
+/// Batches of locks: what is accepted is written as it was read.
+fn locks(bytes: &[u8]) {
+    if let Ok(batch) = LockBatch::decode(bytes) {
+        assert_eq!(batch.encode(), bytes, "a batch of locks changes on its way");
+    }
+    if let Ok(answers) = LockAnswers::decode(bytes) {
+        assert_eq!(answers.encode(), bytes, "answers to locks change on their way");
+    }
+    if let Ok(grants) = LockGrant::decode(bytes) {
+        assert_eq!(LockGrant::encode(&grants), bytes, "grants of locks change on their way");
     }
 }
 
@@ -198,6 +214,13 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.extend(slots.iter().map(|slot| tagged(SLOT, slot)));
     let schemas = batches().into_iter().filter_map(|batch| encode_schema(&batch.schema()).ok());
     seeds.extend(schemas.map(|schema| tagged(SCHEMA, &schema)));
+    let batch = LockBatch { number: 1, object: 7, vids: vec![1 << 40, 5, 6, 7, u64::MAX] };
+    let newest = RecId::new(SegmentId(3), 4, 5).ok().map(LockAnswer::Conflict);
+    let answers = [Some(LockAnswer::Granted), Some(LockAnswer::Queued), newest, newest];
+    let answers = LockAnswers { number: 1, answers: answers.into_iter().flatten().collect() };
+    let grants = [LockGrant { number: 1, row: 3 }, LockGrant { number: 900, row: 0 }];
+    let locks = [batch.encode(), answers.encode(), LockGrant::encode(&grants)];
+    seeds.extend(locks.map(|locks| tagged(LOCKS, &locks)));
     seeds
 }
 

@@ -1,0 +1,148 @@
+//! Measures the shared lock table: lock and unlock of both sides against a bare pair of 128-bit compare-and-swaps.
+//!
+//! `cargo run --release -p cleave-shmem --example lock_figures`. One thread, nobody else in the table, the same rows in the
+//! same order for each; a figure is the least of 15, since others
+//! only add to it. The bare pairs touch the entries that the rows' locks touch.
+
+#![expect(clippy::disallowed_methods, reason = "a stopwatch is what it is")]
+
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, Row, TableShape};
+use portable_atomic::AtomicU128;
+
+const REPEATS: usize = 15;
+const ROUNDS: u64 = 50;
+/// Rows of one transaction, in as many entries: consecutive VIDs are in neighbouring ones.
+const ROWS: u64 = 4096;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Outcome<()> {
+    let mut out = io::stdout();
+    let shape = TableShape::default();
+    let (host, device) = HostLocks::embedded(shape)?;
+    let local_host = HostLocks::create(shape)?;
+    let (offer, descriptors) = local_host.offer().ok_or("no offer")?;
+    let mut handed = Vec::new();
+    for descriptor in descriptors {
+        handed.push(descriptor.try_clone_to_owned()?);
+    }
+    let local_device = DeviceLocks::open(&offer, handed)?;
+
+    writeln!(out, "one row, locked and unlocked in turn")?;
+    let bare = least(|| Ok(bare_pairs(1)))?;
+    writeln!(out, "  bare pair                 {:>7.1} ns", nanos(bare))?;
+    let report = |out: &mut io::Stdout, what: &str, time: Duration, bare: Duration| {
+        let ratio = nanos(time) / nanos(bare);
+        writeln!(out, "  {what:<25} {:>7.1} ns = {ratio:.2}x", nanos(time))
+    };
+    report(&mut out, "host, embedded", least(|| host_pairs(&host, 1))?, bare)?;
+    report(&mut out, "host, local", least(|| host_pairs(&local_host, 1))?, bare)?;
+
+    writeln!(out, "{ROWS} rows, all locked, then all unlocked; of each")?;
+    let bare = least(|| Ok(bare_pairs(ROWS)))?;
+    writeln!(out, "  bare pair                 {:>7.1} ns", nanos(bare))?;
+    report(&mut out, "host, embedded", least(|| host_pairs(&host, ROWS))?, bare)?;
+    report(&mut out, "host, local", least(|| host_pairs(&local_host, ROWS))?, bare)?;
+    let job = host.assign_job().ok_or("no job")?;
+    report(&mut out, "job, embedded", least(|| job_pairs(&device, job))?, bare)?;
+    let job = local_host.assign_job().ok_or("no job")?;
+    report(&mut out, "job, local", least(|| job_pairs(&local_device, job))?, bare)?;
+
+    let mut locks = local_device.begin(job)?;
+    let held = |row| matches!(locks.lock(row), Ok(JobLock::Held));
+    assert!(rows(ROWS).all(held), "nobody else is there");
+    let again = least(|| {
+        let since = Instant::now();
+        for _ in 0..ROUNDS {
+            assert!(rows(ROWS).all(held));
+        }
+        Ok(since.elapsed())
+    })?;
+    writeln!(out, "  job, a row of an entry that it has  {:>7.1} ns", nanos(again))?;
+    locks.release()?;
+
+    writeln!(out, "sweeps over {} entries", shape.entry_count)?;
+    let sweep = least(|| {
+        let since = Instant::now();
+        local_host.release_job(job)?;
+        Ok(since.elapsed())
+    })?;
+    writeln!(out, "  a job's end, by the host  {:>7.1} µs", sweep.as_secs_f64() * 1e6)?;
+    let fence = least(|| {
+        let since = Instant::now();
+        local_host.fence();
+        Ok(since.elapsed())
+    })?;
+    writeln!(out, "  a fence                   {:>7.1} µs", fence.as_secs_f64() * 1e6)?;
+    Ok(())
+}
+
+fn least(mut measure: impl FnMut() -> Outcome<Duration>) -> Outcome<Duration> {
+    let mut times = (0..REPEATS).map(|_| measure()).collect::<Outcome<Vec<_>>>()?;
+    times.sort_unstable();
+    Ok(times.first().copied().unwrap_or_default())
+}
+
+fn nanos(total: Duration) -> f64 {
+    total.as_secs_f64() * 1e9 / (ROUNDS * ROWS) as f64
+}
+
+fn rows(count: u64) -> impl Iterator<Item = Row> {
+    (0..count).map(|vid| Row { object: 7, vid: black_box(vid) })
+}
+
+/// Of `at_once` places: in as many as [`ROWS`] entries have, spread alike by groups of four.
+fn bare_pairs(at_once: u64) -> Duration {
+    let places: Vec<_> = (0..1 << 16).map(|_| AtomicU128::new(0)).collect();
+    let change = |vid: u64, from, to| {
+        let group = (vid / 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
+        let place = places.get(usize::try_from(group * 4 + vid % 4).unwrap_or_default());
+        place.is_some_and(|it| {
+            it.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        })
+    };
+    let since = Instant::now();
+    for _ in 0..ROUNDS * ROWS / at_once {
+        for vid in 0..at_once {
+            black_box(change(black_box(vid), 0, 1));
+        }
+        for vid in 0..at_once {
+            black_box(change(black_box(vid), 1, 0));
+        }
+    }
+    since.elapsed()
+}
+
+fn host_pairs(host: &HostLocks, at_once: u64) -> Outcome<Duration> {
+    let mut tickets = Vec::new();
+    let since = Instant::now();
+    for _ in 0..ROUNDS * ROWS / at_once {
+        for row in rows(at_once) {
+            let joined = host.join(row, |_| false)?;
+            assert!(joined.is_granted, "nobody else is there");
+            tickets.push(joined.ticket);
+        }
+        for ticket in tickets.drain(..) {
+            host.leave(ticket)?;
+        }
+    }
+    Ok(since.elapsed())
+}
+
+fn job_pairs(device: &Arc<DeviceLocks>, job: Job) -> Outcome<Duration> {
+    let mut locks = device.begin(job)?;
+    let since = Instant::now();
+    for _ in 0..ROUNDS {
+        for row in rows(ROWS) {
+            assert!(matches!(locks.lock(row), Ok(JobLock::Held)), "nobody else is there");
+        }
+        locks.release()?;
+    }
+    Ok(since.elapsed())
+}

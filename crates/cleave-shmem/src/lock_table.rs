@@ -1,0 +1,364 @@
+//! The shared lock table: a row in, the right to change it out, on either side of one device.
+//!
+//! ```text
+//!   host transactions                                                   jobs of the device
+//!         │  exact, by row: the host's own table (the tail)                     │
+//!         ▼                                                                     ▼
+//!     HostLocks ── one slot for many transactions ──▶ entry ◀── one slot a job ── JobLocks
+//!                                               ┌──────────────┐
+//!                              (object, VID) ─▶ │ J3 H J7 0 …  │  16 bytes, changed by compare-and-swap
+//!                                               └──────────────┘
+//!                                                 holder, then who waits, in order
+//! ```
+//!
+//! 1. [`Row`] names what is to be locked; its hash names an entry. Entries hold no rows, so rows may share one.
+//! 2. `queue`: what an entry says, and how that changes.
+//! 3. `memory`: entries in a region that two processes map, or on the heap, and a model's cells.
+//! 4. `host`: [`HostLocks`], the host's side. All its transactions share the slots of the host, counted by entry; which
+//!    of them has which row is the business of the host's own table, whose queue is the tail of the entry's. `shares` counts.
+//! 5. `device`: [`DeviceLocks`] and [`JobLocks`], the device's side. A job has an entry once, for all rows of it, until it ends.
+//! 6. `waiters`: who is woken by a release, in this process or in the other one.
+//! 7. `attach`: a table for two sides of one process, or for a local device, which gets it over a socket.
+//!
+//! There is one table between a host and each of its devices, since a tablet lies on one device: the jobs in it are that
+//! device's, and everybody else is the host.
+//!
+//! Invariants: who holds an entry is in its first slot, and only who is there goes on; releasing hands over to the
+//! next in order. The host finds a place in any entry; a job that finds none is told so ([`JobLock::Full`]), and queues
+//! in the host's table, as the transaction that it belongs to. Nothing in the region is believed: what each side holds it
+//! knows from private memory, an entry that no side writes is an error ([`LockError::Spoilt`]), and a device that died or
+//! went astray loses its slots at once, by a new epoch ([`HostLocks::fence`]).
+//!
+//! Deliberately absent: modes (the entry excludes; shared locks are the tail's), deadlock detection and time limits
+//! (the host's, who sees both: [`HostLocks::contended`]), rows (conflicts of other rows in the same entry are counted by
+//! marks beside it, [`LockFigures`]), and locks for devices behind a network, for whom the host itself uses this table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use waiters::Peer;
+
+#[cfg(not(loom))]
+mod attach;
+mod device;
+mod host;
+mod memory;
+mod queue;
+mod shares;
+mod waiters;
+
+#[cfg(not(loom))]
+pub use attach::{LOCK_OFFER_BYTES, LockTableError, is_lock_free};
+pub use device::{DeviceLocks, JobLock, JobLocks, JobWait, Waiting};
+pub use host::{HostLocks, HostWait, Joined, Ticket};
+pub use queue::{Holder, JobId, SlotFormat};
+
+use memory::LockMemory;
+use queue::Queue;
+
+/// What the model replaces by its own.
+mod sync {
+    #[cfg(loom)]
+    pub(super) use loom::{
+        hint::spin_loop,
+        sync::{Mutex, atomic},
+        thread::yield_now,
+    };
+    #[cfg(not(loom))]
+    pub(super) use std::{
+        hint::spin_loop,
+        sync::{Mutex, atomic},
+        thread::yield_now,
+    };
+}
+
+/// Least entries of a table.
+pub const ENTRY_COUNT_MIN: u32 = 16;
+/// Most entries of a table.
+pub const ENTRY_COUNT_MAX: u32 = 1 << 22;
+/// Rows with consecutive VIDs whose entries are neighbours, as a power of two: those of one cache line.
+const NEIGHBOUR_BITS: u32 = 2;
+
+/// The size of a table, and how its entries are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableShape {
+    /// How many entries: a power of two. More are fewer false conflicts, and more memory.
+    pub entry_count: u32,
+    /// How each is divided.
+    pub format: SlotFormat,
+}
+
+impl Default for TableShape {
+    fn default() -> Self {
+        Self { entry_count: 1 << 16, format: SlotFormat::EIGHT }
+    }
+}
+
+/// What is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// The table, or other object, that the row is in.
+    pub object: u64,
+    /// The row in it.
+    pub vid: u64,
+}
+
+/// A job in an epoch of its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Job {
+    /// What stands in the slots.
+    pub id: JobId,
+    /// In which epoch it was assigned: its slots are taken away when another begins.
+    pub epoch: u64,
+}
+
+/// Why a lock was not given, or not given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// The entry is none that either side writes: end the statement, and fence the device.
+    #[error(
+        "entry {entry} of the shared lock table is spoilt ({bits:#034x}); end the device's jobs and fence it"
+    )]
+    Spoilt {
+        /// Which.
+        entry: u32,
+        /// What it holds.
+        bits: u128,
+    },
+    /// The host has taken the locks of this device's jobs away: end the job.
+    #[error(
+        "the locks of this job, of epoch {ours}, were taken away: the lock table is in epoch {now}"
+    )]
+    Fenced {
+        /// When the job was assigned.
+        ours: u64,
+        /// The table's epoch.
+        now: u64,
+    },
+    /// The job's number does not fit into this table's slots: a defect of the host.
+    #[error("{0} is no number of a job in this lock table")]
+    Job(JobId),
+}
+
+/// What a side has seen since its table was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LockFigures {
+    /// Requests that had to wait, or would have had to.
+    pub waits: u64,
+    /// Those among them whose row nobody had asked for since the entry was last free: false conflicts. Marks of several
+    /// rows may be the same, so there may be more.
+    pub waits_for_other_rows: u64,
+    /// Requests of jobs that found no free slot.
+    pub overflows: u64,
+    /// Entries found that no side writes.
+    pub spoilt: u64,
+}
+
+/// What both sides have of a table.
+#[derive(Debug)]
+struct LockTable {
+    memory: LockMemory,
+    format: SlotFormat,
+    /// What stands for the host in a slot.
+    host: u16,
+    /// Bits of an entry's number that a row's hash gives, and that its VID gives.
+    group_bits: u32,
+    neighbour_bits: u32,
+    figures: Figures,
+}
+
+/// Figures under way. Never modelled: nothing depends on them.
+#[derive(Debug, Default)]
+struct Figures {
+    waits: AtomicU64,
+    waits_for_other_rows: AtomicU64,
+    overflows: AtomicU64,
+    spoilt: AtomicU64,
+}
+
+/// Where a row's lock is.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    entry: u32,
+    /// One bit, by the row.
+    mark: u64,
+}
+
+/// Where a slot was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PutIn {
+    First,
+    Behind,
+    Not,
+}
+
+/// A slot that was taken out.
+#[derive(Debug, Clone, Copy)]
+struct TakenOut {
+    place: u32,
+    /// Who holds the entry since.
+    head: Option<Holder>,
+}
+
+impl LockTable {
+    fn new(memory: LockMemory, format: SlotFormat) -> Self {
+        let bits = memory.entry_count().ilog2();
+        let neighbour_bits = bits.min(NEIGHBOUR_BITS);
+        Self {
+            memory,
+            format,
+            host: format.host(),
+            group_bits: bits - neighbour_bits,
+            neighbour_bits,
+            figures: Figures::default(),
+        }
+    }
+
+    /// Where `row`'s lock is. Rows with neighbouring VIDs have neighbouring entries, in groups of a cache line, and groups
+    /// are spread.
+    #[inline]
+    fn place_of(&self, row: Row) -> Place {
+        let mixed = (row.vid >> NEIGHBOUR_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ row.object.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let group = mixed.checked_shr(u64::BITS - self.group_bits).unwrap_or(0);
+        let within = row.vid & ((1 << self.neighbour_bits) - 1);
+        #[expect(clippy::cast_possible_truncation, reason = "below the number of entries")]
+        let entry = (group << self.neighbour_bits | within) as u32;
+        Place { entry, mark: 1 << (mixed % u64::from(u64::BITS)) }
+    }
+
+    fn sound(&self, entry: u32, bits: u128) -> Result<Queue, LockError> {
+        Queue::sound(bits, self.format).ok_or_else(|| self.spoilt(entry, bits))
+    }
+
+    fn spoilt(&self, entry: u32, bits: u128) -> LockError {
+        self.figures.spoilt.fetch_add(1, Ordering::Relaxed);
+        LockError::Spoilt { entry, bits }
+    }
+
+    fn load(&self, entry: u32) -> Result<Queue, LockError> {
+        self.sound(entry, self.memory.load(entry))
+    }
+
+    /// Changes `entry` to what `change` makes of it, and gives that; none where it makes nothing.
+    fn change(
+        &self,
+        entry: u32,
+        mut seen: u128,
+        mut change: impl FnMut(Queue) -> Result<Option<Queue>, LockError>,
+    ) -> Result<Option<Queue>, LockError> {
+        loop {
+            let Some(changed) = change(self.sound(entry, seen)?)? else { return Ok(None) };
+            match self.memory.exchange(entry, seen, changed.bits()) {
+                Ok(()) => return Ok(Some(changed)),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Puts `slot` into an empty entry, or changes it as `change` says.
+    #[inline]
+    fn put_in(
+        &self,
+        entry: u32,
+        slot: u16,
+        change: impl FnMut(Queue) -> Result<Option<Queue>, LockError>,
+    ) -> Result<PutIn, LockError> {
+        match self.memory.exchange(entry, 0, slot.into()) {
+            Ok(()) => Ok(PutIn::First),
+            Err(seen) => Ok(match self.change(entry, seen, change)? {
+                // Given back meanwhile.
+                Some(queue) if queue.length() == 1 => PutIn::First,
+                Some(_) => PutIn::Behind,
+                None => PutIn::Not,
+            }),
+        }
+    }
+
+    /// Takes out the slot that `which` finds, which is likely the only one and has `slot` in it; none where it finds none.
+    #[inline]
+    fn take_out(
+        &self,
+        entry: u32,
+        slot: u16,
+        which: impl Fn(Queue) -> Option<u32>,
+    ) -> Result<Option<TakenOut>, LockError> {
+        let Err(seen) = self.memory.exchange(entry, slot.into(), 0) else {
+            return Ok(Some(TakenOut { place: 0, head: None }));
+        };
+        let mut taken = 0;
+        let changed = self.change(entry, seen, |queue| {
+            let place = which(queue);
+            taken = place.unwrap_or_default();
+            Ok(place.map(|place| queue.without(place)))
+        })?;
+        Ok(changed.map(|queue| TakenOut { place: taken, head: queue.head() }))
+    }
+
+    /// Counts one who has to wait at `place`.
+    fn count_wait(&self, place: Place) {
+        self.figures.waits.fetch_add(1, Ordering::Relaxed);
+        if !self.memory.is_marked(place.entry, place.mark) {
+            self.figures.waits_for_other_rows.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn figures(&self) -> LockFigures {
+        let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        LockFigures {
+            waits: read(&self.figures.waits),
+            waits_for_other_rows: read(&self.figures.waits_for_other_rows),
+            overflows: read(&self.figures.overflows),
+            spoilt: read(&self.figures.spoilt),
+        }
+    }
+}
+
+/// Where the waiters of both sides are, as one of them sees it.
+#[derive(Debug)]
+struct Sides {
+    host: Peer,
+    device: Peer,
+}
+
+/// Which sides are to be rung for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bells {
+    host: bool,
+    device: bool,
+}
+
+impl Sides {
+    /// Wakes the side that holds `entry` since `taken` went, if it had held it; adds to `bells` whose bell is to be rung
+    /// for that.
+    fn wake(&self, entry: u32, taken: TakenOut, bells: &mut Bells) {
+        match taken.head.filter(|_| taken.place == 0) {
+            Some(Holder::Host) => bells.host |= self.host.wake(entry),
+            Some(Holder::Job(_)) => bells.device |= self.device.wake(entry),
+            None => {}
+        }
+    }
+
+    fn ring(&self, bells: Bells) {
+        if bells.host {
+            self.host.ring();
+        }
+        if bells.device {
+            self.device.ring();
+        }
+    }
+
+    /// As [`Sides::wake`], ringing at once.
+    fn hand_over(&self, entry: u32, taken: TakenOut) {
+        let mut bells = Bells::default();
+        self.wake(entry, taken, &mut bells);
+        self.ring(bells);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(any(loom, miri))))]
+mod process_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,394 @@
+//! The device's side: a job's rows in, entries that it has until it ends out.
+//!
+//! A job has one slot in an entry, whatever rows of it there are and whichever of its threads asks. What it has asked
+//! for and what it holds are two bits an entry in private memory: a row whose entry is held costs no look at
+//! shared memory, all are given back once, and a slot that names the job without having been asked for is not believed.
+//!
+//! ```text
+//!            ask                     first slot
+//!    none ─────────▶ asked, in line ─────────────▶ held ──▶ none
+//!      ▲               │ entry full, given up                ▲ release: all at once, by this side or by the host
+//!      └───────────────┘
+//! ```
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::sync::atomic::{AtomicU64, Ordering};
+use super::waiters::{Peer, Waiters};
+use super::{Bells, Job, LockError, LockFigures, LockTable, Place, PutIn, Row, Sides};
+
+/// The device's side of a table.
+#[derive(Debug)]
+pub struct DeviceLocks {
+    table: Arc<LockTable>,
+    waiters: Arc<Waiters>,
+    sides: Sides,
+    #[cfg(not(loom))]
+    pub(super) bells: Option<super::attach::BellPair>,
+}
+
+/// What one job has in a table, for all its threads. Dropped, it keeps its locks: they are its transaction's, whose end
+/// the host knows ([`HostLocks::release_job`](super::HostLocks::release_job)).
+#[derive(Debug)]
+pub struct JobLocks {
+    device: Arc<DeviceLocks>,
+    job: Job,
+    states: States,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+#[must_use = "only what is held may be changed"]
+pub enum JobLock {
+    /// The job has the row, until it ends.
+    Held,
+    /// Others have it, and the job is in line: [`JobLocks::wait`].
+    Waits(Waiting),
+    /// As many jobs are in line as there is room for. The job waits in the host's table, as its transaction, which then
+    /// has the row in the host's name.
+    Full,
+}
+
+/// A place in line.
+#[derive(Debug)]
+pub struct Waiting {
+    place: Place,
+    number: u64,
+    /// Whether this request put the job in line, and not another one of the same job.
+    pub(super) is_first: bool,
+}
+
+const ASKED: u64 = 1;
+const HELD: u64 = 2;
+const STATE_BITS: u32 = 2;
+const STATES_A_WORD: u32 = u64::BITS / STATE_BITS;
+
+/// Two bits an entry.
+#[derive(Debug)]
+struct States(Box<[AtomicU64]>);
+
+impl States {
+    fn new(entry_count: u32) -> Self {
+        Self((0..entry_count.div_ceil(STATES_A_WORD)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    #[inline]
+    fn word(&self, entry: u32) -> (&AtomicU64, u32) {
+        (&self.0[(entry / STATES_A_WORD) as usize], entry % STATES_A_WORD * STATE_BITS)
+    }
+
+    /// Sets bits, and gives those before.
+    #[inline]
+    fn set(&self, entry: u32, state: u64) -> u64 {
+        let (word, at) = self.word(entry);
+        word.fetch_or(state << at, Ordering::SeqCst) >> at
+    }
+
+    #[inline]
+    fn get(&self, entry: u32) -> u64 {
+        let (word, at) = self.word(entry);
+        word.load(Ordering::SeqCst) >> at
+    }
+
+    fn clear(&self, entry: u32) {
+        let (word, at) = self.word(entry);
+        word.fetch_and(!((ASKED | HELD) << at), Ordering::SeqCst);
+    }
+}
+
+impl DeviceLocks {
+    pub(super) fn new(table: Arc<LockTable>, waiters: Arc<Waiters>, host: Peer) -> Self {
+        let sides = Sides { host, device: Peer::Here(Arc::clone(&waiters)) };
+        Self {
+            table,
+            waiters,
+            sides,
+            #[cfg(not(loom))]
+            bells: None,
+        }
+    }
+
+    /// The locks of `job`, which the host assigned and which nobody else has begun.
+    ///
+    /// # Errors
+    /// [`LockError::Fenced`] where it is of an epoch that has ended, [`LockError::Job`] where slots cannot name it.
+    pub fn begin(self: &Arc<Self>, job: Job) -> Result<JobLocks, LockError> {
+        if !self.table.format.admits(job.id) {
+            return Err(LockError::Job(job.id));
+        }
+        let states = States::new(self.table.memory.entry_count());
+        let locks = JobLocks { device: Arc::clone(self), job, states };
+        locks.check_epoch()?;
+        Ok(locks)
+    }
+
+    /// Looks at every entry that is waited for: to be called when the device's bell was rung.
+    pub fn look(&self) {
+        // Those that wait still look and go on waiting, unless they were fenced: then they are in no entry.
+        self.waiters.entries().into_iter().for_each(|entry| self.waiters.wake(entry));
+    }
+
+    /// What was seen here.
+    pub fn figures(&self) -> LockFigures {
+        self.table.figures()
+    }
+}
+
+impl JobLocks {
+    /// Which job.
+    pub fn job(&self) -> Job {
+        self.job
+    }
+
+    #[inline]
+    fn slot(&self) -> u16 {
+        self.job.id.get()
+    }
+
+    #[inline]
+    fn check_epoch(&self) -> Result<(), LockError> {
+        let now = self.device.table.memory.epoch();
+        if now != self.job.epoch {
+            return Err(LockError::Fenced { ours: self.job.epoch, now });
+        }
+        Ok(())
+    }
+
+    /// Locks `row`, or gets in line.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`], [`LockError::Fenced`].
+    #[inline]
+    pub fn lock(&self, row: Row) -> Result<JobLock, LockError> {
+        let place = self.device.table.place_of(row);
+        if self.states.get(place.entry) & HELD != 0 {
+            self.device.table.memory.mark(place.entry, place.mark, false);
+            return Ok(JobLock::Held);
+        }
+        self.ask(place, true)
+    }
+
+    /// As [`JobLocks::lock`], without getting in line: whether the job has the row.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`], [`LockError::Fenced`].
+    pub fn try_lock(&self, row: Row) -> Result<bool, LockError> {
+        let place = self.device.table.place_of(row);
+        Ok(matches!(self.ask(place, false)?, JobLock::Held))
+    }
+
+    /// Asks for an entry, for all threads of the job at once: the first gets in line, the others wait for it.
+    fn ask(&self, place: Place, gets_in_line: bool) -> Result<JobLock, LockError> {
+        let Place { entry, mark } = place;
+        let table = &self.device.table;
+        self.check_epoch()?;
+        let before = self.states.set(entry, ASKED);
+        if before & HELD != 0 {
+            table.memory.mark(entry, mark, false);
+            return Ok(JobLock::Held);
+        }
+        let waits = |is_first| {
+            let number = self.device.waiters.number();
+            JobLock::Waits(Waiting { place, number, is_first })
+        };
+        if before & ASKED != 0 {
+            table.memory.mark(entry, mark, false);
+            return Ok(waits(false));
+        }
+        let job = self.job.id;
+        let put = table.put_in(entry, self.slot(), |queue| {
+            if queue.place_of(job).is_some() {
+                // Nobody of this job put it there.
+                return Err(table.spoilt(entry, queue.bits()));
+            }
+            let may = gets_in_line || queue.head().is_none();
+            Ok(if may { queue.with_job(job) } else { None })
+        });
+        let outcome = match put {
+            Ok(PutIn::First) => {
+                self.states.set(entry, HELD);
+                table.memory.mark(entry, mark, true);
+                Ok(JobLock::Held)
+            }
+            Ok(PutIn::Behind) => {
+                table.count_wait(place);
+                table.memory.mark(entry, mark, false);
+                Ok(waits(true))
+            }
+            Ok(PutIn::Not) => {
+                self.states.clear(entry);
+                table.count_wait(place);
+                if gets_in_line {
+                    table.figures.overflows.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(JobLock::Full)
+            }
+            Err(error) => {
+                self.states.clear(entry);
+                Err(error)
+            }
+        };
+        // Other threads of this job may wait for what this one did.
+        self.device.waiters.wake(entry);
+        if matches!(outcome, Ok(JobLock::Held | JobLock::Waits(_))) {
+            // A sweep that began before may have passed this entry.
+            self.check_epoch().inspect_err(|_| self.withdraw(entry))?;
+        }
+        outcome
+    }
+
+    /// Leaves an entry, whatever it holds: the job has been fenced.
+    fn withdraw(&self, entry: u32) {
+        let job = self.job.id;
+        self.states.clear(entry);
+        if let Ok(Some(taken)) =
+            self.device.table.take_out(entry, self.slot(), |queue| queue.place_of(job))
+        {
+            self.device.sides.hand_over(entry, taken);
+        }
+    }
+
+    /// What has become of a place in line, of which `waker` will be told.
+    fn poll(&self, waiting: &mut Waiting, waker: &Waker) -> Poll<Result<JobLock, LockError>> {
+        let entry = waiting.place.entry;
+        self.device.waiters.register(entry, waiting.number, waker);
+        loop {
+            let state = self.states.get(entry);
+            if state & HELD != 0 {
+                return Poll::Ready(self.check_epoch().map(|()| JobLock::Held));
+            }
+            if state & ASKED == 0 {
+                // Another thread of this job had asked, in vain or no longer.
+                match self.ask(waiting.place, true) {
+                    Ok(JobLock::Waits(again)) => waiting.is_first = again.is_first,
+                    outcome => return Poll::Ready(outcome),
+                }
+                continue;
+            }
+            let place = match self.device.table.load(entry) {
+                Ok(queue) => queue.place_of(self.job.id),
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            // After the look: what it showed was of this epoch.
+            if let Err(error) = self.check_epoch() {
+                return Poll::Ready(Err(error));
+            }
+            return match place {
+                Some(0) => {
+                    self.states.set(entry, HELD);
+                    self.device.waiters.wake(entry);
+                    Poll::Ready(Ok(JobLock::Held))
+                }
+                None if waiting.is_first => {
+                    self.states.clear(entry);
+                    self.device.waiters.wake(entry);
+                    let bits = self.device.table.memory.load(entry);
+                    Poll::Ready(Err(self.device.table.spoilt(entry, bits)))
+                }
+                // Not there: the thread that asks is about to put it there, or to wake this one.
+                Some(_) | None => Poll::Pending,
+            };
+        }
+    }
+
+    /// Waits for a place in line to become a lock; [`JobLock::Full`] where another thread of the job left it meanwhile and
+    /// no place is free any more. Dropped, it waits no more, and the place stays.
+    pub fn wait(&self, waiting: Waiting) -> JobWait<'_> {
+        JobWait { locks: self, waiting }
+    }
+
+    /// How many entries the job has or waits for, and of how many: above a share, a lock of the whole table is cheaper.
+    pub fn entry_count(&self) -> (u32, u32) {
+        let asked = u64::MAX / 3;
+        let count =
+            self.states.0.iter().map(|word| (word.load(Ordering::SeqCst) & asked).count_ones());
+        (count.sum(), self.device.table.memory.entry_count())
+    }
+
+    /// Gives everything back, to whoever is next in each entry, and what it waited for; how many entries these were.
+    /// For a job whose transaction ends on this side; elsewhere the host does it.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`]: one of the entries that the job had held and does no longer; the rest are given back.
+    /// [`LockError::Fenced`]: all were taken away before.
+    pub fn release(&mut self) -> Result<u32, LockError> {
+        self.check_epoch()?;
+        let (table, job) = (&self.device.table, self.job.id);
+        let (mut bells, mut count, mut outcome) = (Bells::default(), 0, Ok(()));
+        for (index, word) in (0..).zip(&self.states.0) {
+            let mut states = word.swap(0, Ordering::SeqCst);
+            while states != 0 {
+                let at = states.trailing_zeros() / STATE_BITS;
+                let entry = index * STATES_A_WORD + at;
+                states &= !((ASKED | HELD) << (at * STATE_BITS));
+                match table.take_out(entry, job.get(), |queue| queue.place_of(job)) {
+                    Ok(Some(taken)) => {
+                        count += 1;
+                        self.device.sides.wake(entry, taken, &mut bells);
+                    }
+                    Ok(None) => outcome = Err(table.spoilt(entry, table.memory.load(entry))),
+                    Err(error) => outcome = Err(error),
+                }
+            }
+        }
+        self.device.sides.ring(bells);
+        outcome.map(|()| count)
+    }
+}
+
+/// [`JobLocks::wait`].
+#[derive(Debug)]
+pub struct JobWait<'a> {
+    locks: &'a JobLocks,
+    pub(super) waiting: Waiting,
+}
+
+impl JobWait<'_> {
+    /// Leaves the place in line, unless it has become a lock meanwhile, which it says. For all threads of the job:
+    /// others that wait for the entry ask again.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    pub fn give_up(self) -> Result<bool, LockError> {
+        let entry = self.waiting.place.entry;
+        let JobLocks { device, job, states } = self.locks;
+        if states.get(entry) & HELD != 0 {
+            return Ok(true);
+        }
+        if !self.waiting.is_first {
+            return Ok(false);
+        }
+        let table = &device.table;
+        let mut has_it = false;
+        let left = table.change(entry, table.memory.load(entry), |queue| {
+            let place = queue.place_of(job.id);
+            has_it = place == Some(0);
+            Ok(place.filter(|place| *place > 0).map(|place| queue.without(place)))
+        })?;
+        if has_it {
+            states.set(entry, HELD);
+        } else if left.is_some() {
+            states.clear(entry);
+        }
+        device.waiters.wake(entry);
+        Ok(has_it)
+    }
+}
+
+impl Future for JobWait<'_> {
+    type Output = Result<JobLock, LockError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.locks.poll(&mut this.waiting, context.waker())
+    }
+}
+
+impl Drop for JobWait<'_> {
+    fn drop(&mut self) {
+        self.locks.device.waiters.forget(self.waiting.place.entry, self.waiting.number);
+    }
+}

@@ -1,0 +1,408 @@
+//! The host's side: requests of transactions in, shares of the host's slots out.
+//!
+//! A slot of the host stands for all its requests since the last job that queued: a *share*, counted by entry in private
+//! memory. The last of them gives the slot back, and with it the entry to whoever waits behind. A request that comes after a
+//! job has queued opens the next share, behind that job, so neither side starves the other.
+//!
+//! The host's own table, which is exact by row, is the tail: of each request it keeps the [`Ticket`], grants rows in its
+//! own order, and lets a transaction go on that is first at its row *and* whose ticket is granted. Two transactions
+//! with rows of one entry share its slot and do not hinder each other.
+//!
+//! The tail's duty: requests for one row stand there in the order in which they joined here. Either joining and queueing
+//! are one step, or only who is first at its row joins. Else one that joined before a job would wait at its row for
+//! one that joined after it, and all three for each other.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+
+use super::memory::LockMemory;
+use super::queue::{Holder, JobId, Queue};
+use super::shares::{EntryShares, Shares};
+use super::sync::Mutex;
+use super::waiters::{Peer, Waiters};
+use super::{
+    Bells, Job, LockError, LockFigures, LockTable, Place, PutIn, Row, Sides, SlotFormat, TakenOut,
+};
+
+/// The host's side of a table.
+#[derive(Debug)]
+pub struct HostLocks {
+    pub(super) table: Arc<LockTable>,
+    shares: EntryShares,
+    waiters: Arc<Waiters>,
+    sides: Sides,
+    jobs: Mutex<Jobs>,
+    #[cfg(not(loom))]
+    pub(super) bells: Option<super::attach::BellPair>,
+}
+
+/// One request of the host, to be given back by [`HostLocks::leave`]; dropped, it keeps its entry from the device. Those
+/// of one share of one entry are equal.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a ticket is given back, or its entry stays locked"]
+pub struct Ticket {
+    entry: u32,
+    share: u32,
+}
+
+/// A request that was taken.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "its ticket is given back, or its entry stays locked"]
+pub struct Joined {
+    /// What is given back at the transaction's end.
+    pub ticket: Ticket,
+    /// Whether the host holds the entry now; else [`HostLocks::wait`] says when.
+    pub is_granted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    epoch: u64,
+    used: BTreeSet<u16>,
+    last: u16,
+}
+
+impl HostLocks {
+    pub(super) fn new(table: Arc<LockTable>, waiters: Arc<Waiters>, device: Peer) -> Self {
+        let shares = EntryShares::new(table.memory.entry_count());
+        let sides = Sides { host: Peer::Here(Arc::clone(&waiters)), device };
+        Self {
+            table,
+            shares,
+            waiters,
+            sides,
+            jobs: Mutex::default(),
+            #[cfg(not(loom))]
+            bells: None,
+        }
+    }
+
+    #[inline]
+    fn memory(&self) -> &LockMemory {
+        &self.table.memory
+    }
+
+    #[inline]
+    fn format(&self) -> SlotFormat {
+        self.table.format
+    }
+
+    /// One more request of the host for `row`.
+    ///
+    /// `has_ticket` is asked only where the host has the entry and a job waits behind it, and says whether the transaction
+    /// has an equal ticket already: then it shares that slot again, since behind the job it would wait for itself.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    #[inline]
+    pub fn join(
+        &self,
+        row: Row,
+        has_ticket: impl FnOnce(&Ticket) -> bool,
+    ) -> Result<Joined, LockError> {
+        let place = self.table.place_of(row);
+        let Place { entry, mark } = place;
+        let puts = || self.memory().exchange(entry, 0, self.table.host.into()).is_ok();
+        if let Some(share) = self.shares.open_first(entry, puts) {
+            self.memory().mark(entry, mark, true);
+            return Ok(Joined { ticket: Ticket { entry, share }, is_granted: true });
+        }
+        self.join_others(place, has_ticket)
+    }
+
+    /// As [`HostLocks::join`], where somebody is there already, or was just now.
+    fn join_others(
+        &self,
+        place: Place,
+        has_ticket: impl FnOnce(&Ticket) -> bool,
+    ) -> Result<Joined, LockError> {
+        let Place { entry, mark } = place;
+        let host = self.table.host;
+        let mut shares = self.shares.of(entry);
+        let was_free = shares.is_empty();
+        let (share, is_granted) = if was_free {
+            let put = self.table.put_in(entry, host, |queue| match queue.with_host() {
+                Some(with) if queue.host_count() == 0 => Ok(Some(with)),
+                _ => Err(self.table.spoilt(entry, queue.bits())),
+            })?;
+            (shares.open(), put == PutIn::First)
+        } else {
+            let seen = self.load_with(&shares, entry)?;
+            let holds = seen.head() == Some(Holder::Host);
+            let first = Ticket { entry, share: shares.first().unwrap_or_default() };
+            if seen.tail() == Some(Holder::Host) {
+                (shares.join_last(), holds && shares.len() == 1)
+            } else if holds && has_ticket(&first) {
+                shares.join_first();
+                (first.share, true)
+            } else {
+                // A job came between, or is coming just now.
+                let queue = self.table.change(entry, seen.bits(), |queue| Ok(queue.with_host()))?;
+                let share = if queue.is_some() { shares.open() } else { shares.join_last() };
+                (share, false)
+            }
+        };
+        drop(shares);
+        if !is_granted {
+            self.table.count_wait(place);
+        }
+        self.memory().mark(entry, mark, was_free && is_granted);
+        Ok(Joined { ticket: Ticket { entry, share }, is_granted })
+    }
+
+    /// As [`HostLocks::join`], but only where the host has the entry then, with no job waiting for it: for `NOWAIT` and
+    /// `SKIP LOCKED`.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    pub fn try_join(
+        &self,
+        row: Row,
+        has_ticket: impl FnOnce(&Ticket) -> bool,
+    ) -> Result<Option<Ticket>, LockError> {
+        let place = self.table.place_of(row);
+        let (entry, host) = (place.entry, self.table.host);
+        let mut shares = self.shares.of(entry);
+        let was_free = shares.is_empty();
+        let share = if was_free {
+            let put = self.table.put_in(entry, host, |queue| match queue.host_count() {
+                // Emptied meanwhile.
+                0 if queue.head().is_none() => Ok(queue.with_host()),
+                0 => Ok(None),
+                _ => Err(self.table.spoilt(entry, queue.bits())),
+            })?;
+            (put == PutIn::First).then(|| shares.open())
+        } else {
+            let seen = self.load_with(&shares, entry)?;
+            let first = Ticket { entry, share: shares.first().unwrap_or_default() };
+            let holds = seen.head() == Some(Holder::Host);
+            let alone = shares.len() == 1 && seen.tail() == Some(Holder::Host);
+            (holds && (alone || has_ticket(&first))).then(|| {
+                shares.join_first();
+                first.share
+            })
+        };
+        drop(shares);
+        match share {
+            Some(share) => {
+                self.memory().mark(entry, place.mark, was_free);
+                Ok(Some(Ticket { entry, share }))
+            }
+            None => {
+                self.table.count_wait(place);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The entry, with as many slots of the host as it has shares.
+    fn load_with(&self, shares: &Shares, entry: u32) -> Result<Queue, LockError> {
+        let queue = self.table.load(entry)?;
+        if queue.host_count() != shares.len() {
+            return Err(self.table.spoilt(entry, queue.bits()));
+        }
+        Ok(queue)
+    }
+
+    /// Gives a request back, granted or not. The last of its share hands the entry over.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`]: given back all the same.
+    #[inline]
+    pub fn leave(&self, ticket: Ticket) -> Result<(), LockError> {
+        let Ticket { entry, share } = ticket;
+        let takes = || self.memory().exchange(entry, self.table.host.into(), 0).is_ok();
+        if self.shares.end_only(entry, share, takes) {
+            return Ok(());
+        }
+        self.leave_others(entry, share)
+    }
+
+    /// As [`HostLocks::leave`], where others are there, or are about to be.
+    fn leave_others(&self, entry: u32, share: u32) -> Result<(), LockError> {
+        let mut shares = self.shares.of(entry);
+        let Some(index) = shares.leave(share) else { return Ok(()) };
+        let taken = if index == 0 {
+            self.table.take_out(entry, self.table.host, |queue| queue.place_of_host(0))
+        } else {
+            self.table
+                .change(entry, self.memory().load(entry), |queue| {
+                    Ok(queue.place_of_host(index).map(|place| queue.without(place)))
+                })
+                .map(|changed| changed.map(|queue| TakenOut { place: 1, head: queue.head() }))
+        };
+        shares.remove(index);
+        drop(shares);
+        match taken? {
+            Some(taken) => {
+                self.sides.hand_over(entry, taken);
+                Ok(())
+            }
+            None => Err(self.table.spoilt(entry, self.memory().load(entry))),
+        }
+    }
+
+    /// Whether the host holds the entry for `ticket`'s share.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    pub fn is_granted(&self, ticket: &Ticket) -> Result<bool, LockError> {
+        let shares = self.shares.of(ticket.entry);
+        if shares.first() != Some(ticket.share) {
+            return Ok(false);
+        }
+        Ok(self.load_with(&shares, ticket.entry)?.head() == Some(Holder::Host))
+    }
+
+    /// Waits until `ticket` is granted. Dropped, it waits no more, and the ticket stays where it is.
+    pub fn wait<'a>(&'a self, ticket: &'a Ticket) -> HostWait<'a> {
+        HostWait { locks: self, ticket, number: self.waiters.number() }
+    }
+
+    /// The jobs before `ticket` in its entry: what it waits for, besides the host's own transactions.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    pub fn jobs_before(&self, ticket: &Ticket) -> Result<Vec<JobId>, LockError> {
+        let shares = self.shares.of(ticket.entry);
+        let Some(index) = shares.index_of(ticket.share) else {
+            return Ok(Vec::new());
+        };
+        let queue = self.load_with(&shares, ticket.entry)?;
+        let place = queue.place_of_host(index).unwrap_or_default() as usize;
+        let jobs = queue.holders().take(place).filter_map(|holder| match holder {
+            Holder::Job(job) => Some(job),
+            Holder::Host => None,
+        });
+        Ok(jobs.collect())
+    }
+
+    /// Every entry that somebody waits for, with all in it, the holder first: for who looks for deadlocks.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    pub fn contended(&self) -> Result<Vec<(u32, Vec<Holder>)>, LockError> {
+        let mut found = Vec::new();
+        for entry in 0..self.memory().entry_count() {
+            let holders: Vec<_> = self.table.load(entry)?.holders().collect();
+            if holders.len() > 1 {
+                found.push((entry, holders));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A number for a job that is going to lock; none where as many jobs are under way as slots can tell apart. To be
+    /// given back by [`HostLocks::release_job`].
+    pub fn assign_job(&self) -> Option<Job> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = self.table.host - 1;
+        // As late as can be is a number given again.
+        let last = jobs.last;
+        let number =
+            (last + 1..=most).chain(1..=last).find(|number| !jobs.used.contains(number))?;
+        jobs.used.insert(number);
+        jobs.last = number;
+        Some(Job { id: JobId::new(number)?, epoch: jobs.epoch })
+    }
+
+    /// Ends `job`, whose transaction has ended and which locks no more: takes it out of all entries, and hands them over.
+    /// Nothing happens where the device was fenced since.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`]: one of the entries where nothing could be done; the rest are released.
+    pub fn release_job(&self, job: Job) -> Result<(), LockError> {
+        // Held to the end: nobody gets the number before all is released.
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.epoch != job.epoch {
+            return Ok(());
+        }
+        let mut bells = Bells::default();
+        let mut outcome = Ok(());
+        for entry in 0..self.memory().entry_count() {
+            if self.memory().load(entry) == 0 {
+                continue;
+            }
+            match self.table.take_out(entry, job.id.get(), |queue| queue.place_of(job.id)) {
+                Ok(Some(taken)) => self.sides.wake(entry, taken, &mut bells),
+                Ok(None) => {}
+                Err(error) => outcome = Err(error),
+            }
+        }
+        jobs.used.remove(&job.id.get());
+        drop(jobs);
+        self.sides.ring(bells);
+        outcome
+    }
+
+    /// Takes the locks of all jobs away, whatever the device does, and begins a new epoch, which it gives: for a device that
+    /// died, or whose runs the host has given up. The host's own shares stay, and are handed what is free now. Entries that
+    /// were spoilt are as they should be.
+    ///
+    /// A job that is on its way into an entry while this runs finds the new epoch when it is there, and leaves.
+    pub fn fence(&self) -> u64 {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.epoch += 1;
+        jobs.used.clear();
+        let epoch = jobs.epoch;
+        self.memory().set_epoch(epoch);
+        for entry in 0..self.memory().entry_count() {
+            let shares = self.shares.of(entry);
+            let left = Queue::of_host(shares.len(), self.format()).bits();
+            if self.memory().load(entry) != left {
+                self.memory().overwrite(entry, left);
+            }
+            drop(shares);
+            self.waiters.wake(entry);
+        }
+        drop(jobs);
+        // Who waits there learns that it waits for nothing.
+        self.sides.device.ring();
+        epoch
+    }
+
+    /// Looks at every entry that is waited for: to be called when the host's bell was rung.
+    pub fn look(&self) {
+        for entry in self.waiters.entries() {
+            let theirs = |queue: Queue| matches!(queue.head(), Some(Holder::Job(_)));
+            if !self.table.load(entry).is_ok_and(theirs) {
+                self.waiters.wake(entry);
+            }
+        }
+    }
+
+    /// What was seen here.
+    pub fn figures(&self) -> LockFigures {
+        self.table.figures()
+    }
+}
+
+/// [`HostLocks::wait`].
+#[derive(Debug)]
+pub struct HostWait<'a> {
+    locks: &'a HostLocks,
+    ticket: &'a Ticket,
+    number: u64,
+}
+
+impl Future for HostWait<'_> {
+    type Output = Result<(), LockError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.locks.waiters.register(self.ticket.entry, self.number, context.waker());
+        match self.locks.is_granted(self.ticket) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl Drop for HostWait<'_> {
+    fn drop(&mut self) {
+        self.locks.waiters.forget(self.ticket.entry, self.number);
+    }
+}

@@ -1,0 +1,288 @@
+//! What a table lies in: entries that both sides change, and beside each the rows that it stands for.
+//!
+//! ```text
+//! offset      0  magic "CLVSLT\r\n" │ version u32 at 8 │ bytes of a slot u32 at 12 │ entries u64 at 16
+//!           128  epoch u64
+//!          4096  entries, 16 bytes each
+//!  + 16 × entries   marks, 8 bytes each
+//! ```
+//!
+//! Numbers are as the machine has them, since only one machine sees them. Zeroes are a table without locks.
+//!
+//! An entry changes by compare-and-swap alone, in an order that all see as one (sequentially consistent): who raises the
+//! epoch and then reads an entry, and who changes an entry and then reads the epoch, cannot miss each other. Marks are
+//! hints for counting and decide nothing, so they may be late or lost.
+
+#![cfg_attr(not(loom), expect(unsafe_code, reason = "entries lie in shared memory"))]
+
+#[cfg(loom)]
+pub(crate) use modelled::LockMemory;
+#[cfg(not(loom))]
+pub(crate) use shared::LockMemory;
+
+/// Orders what this thread did before and reads after, as the model has it: there an access is never in one order with
+/// those of other places, and only a fence is. Everywhere else the accesses themselves are.
+#[inline]
+pub(crate) fn settle() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+mod shared {
+    use std::ptr::NonNull;
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    use portable_atomic::AtomicU128;
+
+    use crate::lock_table::attach::LockTableError;
+    use crate::lock_table::{ENTRY_COUNT_MAX, ENTRY_COUNT_MIN, SlotFormat, TableShape};
+    use crate::region::{Region, RegionError};
+
+    /// "CLVSLT\r\n", as a number of this machine.
+    const MAGIC: u64 = u64::from_le_bytes(*b"CLVSLT\r\n");
+    /// Version of the layout and of how the two sides use it.
+    const VERSION: u32 = 1;
+    const ENTRIES: usize = 4096;
+    const ENTRY_BYTES: usize = size_of::<AtomicU128>();
+    const MARK_BYTES: usize = size_of::<AtomicU64>();
+
+    #[repr(C)]
+    struct Header {
+        magic: AtomicU64,
+        version: AtomicU32,
+        slot_bytes: AtomicU32,
+        entry_count: AtomicU64,
+        unused: [u64; 13],
+        epoch: AtomicU64,
+    }
+
+    /// A table's memory. Lives as long as anybody holds it.
+    #[derive(Debug)]
+    pub(crate) struct LockMemory {
+        header: NonNull<Header>,
+        entries: NonNull<AtomicU128>,
+        marks: NonNull<AtomicU64>,
+        entry_count: u32,
+        region: Region,
+    }
+
+    // SAFETY: the pointers lead into the region, which any thread may use, and at atomics alone.
+    unsafe impl Send for LockMemory {}
+    // SAFETY: as above.
+    unsafe impl Sync for LockMemory {}
+
+    impl LockMemory {
+        pub(crate) fn region_bytes(entry_count: u32) -> usize {
+            (entry_count as usize).saturating_mul(ENTRY_BYTES + MARK_BYTES).saturating_add(ENTRIES)
+        }
+
+        /// Makes an empty table of `region`, which is all zeroes.
+        pub(crate) fn fill(region: Region, shape: TableShape) -> Result<Self, LockTableError> {
+            let memory = Self::in_region(region, shape.entry_count)?;
+            let header = memory.header();
+            header.version.store(VERSION, Ordering::Relaxed);
+            header.slot_bytes.store(shape.format.slot_bytes(), Ordering::Relaxed);
+            header.entry_count.store(u64::from(shape.entry_count), Ordering::Relaxed);
+            header.magic.store(MAGIC, Ordering::Release);
+            Ok(memory)
+        }
+
+        /// The table in a region that a peer made.
+        pub(crate) fn open(region: Region) -> Result<(Self, TableShape), LockTableError> {
+            let start = region
+                .part(0, size_of::<Header>())
+                .map(NonNull::cast::<Header>)
+                .filter(|start| start.is_aligned())
+                .ok_or(LockTableError::Header("is too small"))?;
+            // SAFETY: it lies in the region, is aligned, and all bytes are values of it; its numbers are
+            // atomics, which others may change, and nobody looks at the rest.
+            let header = unsafe { start.as_ref() };
+            if header.magic.load(Ordering::Acquire) != MAGIC {
+                return Err(LockTableError::Header("does not begin as it should"));
+            }
+            if header.version.load(Ordering::Relaxed) != VERSION {
+                return Err(LockTableError::Header("has another version: upgrade the older side"));
+            }
+            let format = SlotFormat::of_slot_bytes(header.slot_bytes.load(Ordering::Relaxed))
+                .ok_or(LockTableError::Header("has slots of a size that none may have"))?;
+            // Read once: what is checked is what is used.
+            let entry_count = u32::try_from(header.entry_count.load(Ordering::Relaxed))
+                .ok()
+                .filter(|count| count.is_power_of_two())
+                .filter(|count| (ENTRY_COUNT_MIN..=ENTRY_COUNT_MAX).contains(count))
+                .filter(|count| Self::region_bytes(*count) == region.bytes())
+                .ok_or(LockTableError::Header("has entries that do not fill it"))?;
+            let memory = Self::in_region(region, entry_count)?;
+            Ok((memory, TableShape { entry_count, format }))
+        }
+
+        fn in_region(region: Region, entry_count: u32) -> Result<Self, LockTableError> {
+            let part = |offset, length| {
+                region.part(offset, length).ok_or(RegionError::Unfit("is too small"))
+            };
+            let count = entry_count as usize;
+            let header = part(0, size_of::<Header>())?.cast::<Header>();
+            let entries = part(ENTRIES, count * ENTRY_BYTES)?.cast::<AtomicU128>();
+            let marks =
+                part(ENTRIES + count * ENTRY_BYTES, count * MARK_BYTES)?.cast::<AtomicU64>();
+            if !entry_count.is_power_of_two()
+                || !header.is_aligned()
+                || !entries.is_aligned()
+                || !marks.is_aligned()
+            {
+                return Err(RegionError::Unfit("is not laid out for locks").into());
+            }
+            Ok(Self { header, entries, marks, entry_count, region })
+        }
+
+        pub(crate) fn region(&self) -> &Region {
+            &self.region
+        }
+
+        #[inline]
+        pub(crate) fn entry_count(&self) -> u32 {
+            self.entry_count
+        }
+
+        #[inline]
+        fn header(&self) -> &Header {
+            // SAFETY: it lies in the region, which lives as long as `self`, and is aligned; its numbers are
+            // atomics, for which all bytes are values and which others may change.
+            unsafe { self.header.as_ref() }
+        }
+
+        /// A number that no table gave is taken for one that it may have given.
+        #[inline]
+        fn within(&self, entry: u32) -> usize {
+            (entry & (self.entry_count - 1)) as usize
+        }
+
+        #[inline]
+        fn entry(&self, entry: u32) -> &AtomicU128 {
+            // SAFETY: the number is below the count, and so many entries lie in the region.
+            let place = unsafe { self.entries.add(self.within(entry)) };
+            // SAFETY: within the region, which lives as long as `self`, and aligned; all bytes are values, and
+            // whoever else changes them does so by whole compare-and-swaps, or spoils what it can reach.
+            unsafe { place.as_ref() }
+        }
+
+        #[inline]
+        fn mark_of(&self, entry: u32) -> &AtomicU64 {
+            // SAFETY: the number is below the count, and so many marks lie in the region.
+            let place = unsafe { self.marks.add(self.within(entry)) };
+            // SAFETY: within the region, which lives as long as `self`, and aligned; all bytes are values.
+            unsafe { place.as_ref() }
+        }
+
+        #[inline]
+        pub(crate) fn load(&self, entry: u32) -> u128 {
+            self.entry(entry).load(Ordering::SeqCst)
+        }
+
+        /// Puts `new` where `seen` is; what is there, where that is something else.
+        #[inline]
+        pub(crate) fn exchange(&self, entry: u32, seen: u128, new: u128) -> Result<(), u128> {
+            self.entry(entry)
+                .compare_exchange(seen, new, Ordering::SeqCst, Ordering::SeqCst)
+                .map(|_| ())
+        }
+
+        /// Overwrites an entry that cannot be believed.
+        pub(crate) fn overwrite(&self, entry: u32, new: u128) {
+            self.entry(entry).store(new, Ordering::SeqCst);
+        }
+
+        #[inline]
+        pub(crate) fn epoch(&self) -> u64 {
+            self.header().epoch.load(Ordering::SeqCst)
+        }
+
+        pub(crate) fn set_epoch(&self, epoch: u64) {
+            self.header().epoch.store(epoch, Ordering::SeqCst);
+        }
+
+        /// Notes that somebody in `entry` is there for rows of `mark`: these alone, where it was free before.
+        #[inline]
+        pub(crate) fn mark(&self, entry: u32, mark: u64, was_free: bool) {
+            let marks = self.mark_of(entry);
+            if was_free {
+                marks.store(mark, Ordering::Relaxed);
+            } else if marks.load(Ordering::Relaxed) & mark == 0 {
+                marks.fetch_or(mark, Ordering::Relaxed);
+            }
+        }
+
+        /// Whether somebody in `entry` may be there for a row of `mark`.
+        #[inline]
+        pub(crate) fn is_marked(&self, entry: u32, mark: u64) -> bool {
+            self.mark_of(entry).load(Ordering::Relaxed) & mark != 0
+        }
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use loom::sync::atomic::{AtomicU64, Ordering};
+
+    /// A table whose every access the model watches: the model has no 16 bytes that change at once, so entries have 8.
+    #[derive(Debug)]
+    pub(crate) struct LockMemory {
+        entries: Vec<AtomicU64>,
+        epoch: AtomicU64,
+    }
+
+    fn short(bits: u128) -> u64 {
+        u64::try_from(bits).expect("the model's entries have 8 bytes")
+    }
+
+    impl LockMemory {
+        #[cfg_attr(not(test), expect(dead_code, reason = "only the models make tables here"))]
+        pub(crate) fn new(entry_count: u32) -> Self {
+            let entries = (0..entry_count).map(|_| AtomicU64::new(0)).collect();
+            Self { entries, epoch: AtomicU64::new(0) }
+        }
+
+        pub(crate) fn entry_count(&self) -> u32 {
+            u32::try_from(self.entries.len()).unwrap_or(1)
+        }
+
+        pub(crate) fn load(&self, entry: u32) -> u128 {
+            super::settle();
+            self.entries[entry as usize].load(Ordering::SeqCst).into()
+        }
+
+        pub(crate) fn exchange(&self, entry: u32, seen: u128, new: u128) -> Result<(), u128> {
+            let exchanged = self.entries[entry as usize].compare_exchange(
+                short(seen),
+                short(new),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+            super::settle();
+            exchanged.map(|_| ()).map_err(u128::from)
+        }
+
+        pub(crate) fn overwrite(&self, entry: u32, new: u128) {
+            self.entries[entry as usize].store(short(new), Ordering::SeqCst);
+        }
+
+        pub(crate) fn epoch(&self) -> u64 {
+            super::settle();
+            self.epoch.load(Ordering::SeqCst)
+        }
+
+        pub(crate) fn set_epoch(&self, epoch: u64) {
+            self.epoch.store(epoch, Ordering::SeqCst);
+            super::settle();
+        }
+
+        // Marks decide nothing, and each would be one more place for the model to interleave.
+
+        pub(crate) fn mark(&self, _entry: u32, _mark: u64, _was_free: bool) {}
+
+        pub(crate) fn is_marked(&self, _entry: u32, _mark: u64) -> bool {
+            true
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Who waits in this process, and how whoever gets an entry is woken, here or in the other process.
+//!
+//! Waiters are wakers by entry, in private memory. A release that hands an entry over wakes the new holder's side: by
+//! looking at its waiters where they are in this process, by ringing its bell where they are not. Who hears the bell looks at every
+//! entry that is waited for, so a bell says no more than *look*, and rings may fall together.
+//!
+//! No wake-up is lost: a waiter is in the list before it looks at its entry, and a release changes the entry before it
+//! looks at the list, or rings.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+
+#[cfg(loom)]
+use loom::sync::{
+    Mutex,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use super::memory::settle;
+
+/// Rings where the other process hears it.
+pub(crate) trait Ring: Send + Sync + fmt::Debug {
+    fn ring(&self);
+}
+
+#[cfg(not(loom))]
+impl Ring for Arc<crate::doorbell::Doorbell> {
+    fn ring(&self) {
+        crate::doorbell::Doorbell::ring(self);
+    }
+}
+
+/// Wakers by entry, and by who waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    by_entry: Mutex<BTreeMap<u32, BTreeMap<u64, Waker>>>,
+    /// How many there are.
+    count: AtomicUsize,
+    next: AtomicU64,
+}
+
+impl Waiters {
+    /// A number for one who is going to wait.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// From now on `waker` is woken when something happens to `entry`. The caller looks at the entry afterwards.
+    pub(crate) fn register(&self, entry: u32, number: u64, waker: &Waker) {
+        let mut by_entry = self.by_entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = by_entry.entry(entry).or_default();
+        if waiting.insert(number, waker.clone()).is_none() {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(by_entry);
+        settle();
+    }
+
+    /// Waits no more.
+    pub(crate) fn forget(&self, entry: u32, number: u64) {
+        let mut by_entry = self.by_entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(waiting) = by_entry.get_mut(&entry) else { return };
+        if waiting.remove(&number).is_some() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        if waiting.is_empty() {
+            by_entry.remove(&entry);
+        }
+    }
+
+    /// Wakes all that wait for `entry`. The caller has changed it.
+    #[inline]
+    pub(crate) fn wake(&self, entry: u32) {
+        settle();
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let by_entry = self.by_entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken: Vec<Waker> =
+            by_entry.get(&entry).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        drop(by_entry);
+        // Outside the lock: a waker may run what waits.
+        woken.iter().for_each(Waker::wake_by_ref);
+    }
+
+    /// Entries that somebody waits for.
+    pub(crate) fn entries(&self) -> Vec<u32> {
+        let by_entry = self.by_entry.lock().unwrap_or_else(PoisonError::into_inner);
+        by_entry.keys().copied().collect()
+    }
+}
+
+/// Where the waiters of a side are.
+#[derive(Debug)]
+pub(crate) enum Peer {
+    /// In this process.
+    Here(Arc<Waiters>),
+    /// In another one.
+    There(Box<dyn Ring>),
+}
+
+impl Peer {
+    /// Tells the side that `entry` is its own now; whether it is to be rung for, which may be done once for many.
+    #[must_use = "the other process waits for its bell"]
+    pub(crate) fn wake(&self, entry: u32) -> bool {
+        match self {
+            Self::Here(waiters) => {
+                waiters.wake(entry);
+                false
+            }
+            Self::There(_) => true,
+        }
+    }
+
+    pub(crate) fn ring(&self) {
+        match self {
+            Self::Here(waiters) => {
+                waiters.entries().into_iter().for_each(|entry| waiters.wake(entry))
+            }
+            Self::There(bell) => bell.ring(),
+        }
+    }
+}
