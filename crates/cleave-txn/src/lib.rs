@@ -32,4 +32,6 @@ pub mod wal;
 pub use locks::{LockError, LockKey, LockMode, LockOwner, LockWait, Locks, Requested};
 pub use snapshot::{Snapshot, SnapshotHold};
 pub use transaction::{CommitNumber, PreCommit, Transaction, TransactionId, Transactions};
-pub use wal::{Appended, LogError, LogOptions, LogReader, LogRecord, Lsn, Record, Wal};
+pub use wal::{
+    Appended, Durable, LogError, LogFigures, LogOptions, LogReader, LogRecord, Lsn, Record, Wal,
+};

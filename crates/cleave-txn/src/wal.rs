@@ -32,9 +32,9 @@ pub mod writer;
 use std::io;
 use std::path::PathBuf;
 
-pub use reader::{LogReader, LogRecord};
+pub use reader::{LogReader, LogRecord, TRANSACTION_BYTES_MAX};
 pub use record::{Lsn, Record};
-pub use writer::{Appended, Durable, LogOptions, Wal};
+pub use writer::{Appended, Durable, LogFigures, LogOptions, Wal};
 
 /// Why the log did not do what was asked, by what the caller can do.
 #[derive(Debug, thiserror::Error)]

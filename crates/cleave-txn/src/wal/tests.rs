@@ -1,12 +1,14 @@
 //! What was appended is read back: after a clean end, after any cut, after any flipped bit, after power is lost.
 
-use std::fs;
+mod crash;
+mod damage;
+mod group;
+
 use std::path::Path;
-use std::sync::Arc;
 
 use super::*;
 use crate::transaction::TransactionId;
-use segment::{SEGMENT_HEADER_BYTES, list_segments, segment_path};
+use segment::list_segments;
 
 fn small() -> LogOptions {
     LogOptions { segment_bytes: 4096, spare_segment_count: 1, archive: None }
