@@ -130,4 +130,4 @@ impl LogError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -69,7 +69,7 @@ impl fmt::Display for Deadlock {
 /// Whether a request may have closed a ring.
 pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
     let origin = request.owner.id;
-    let mut seen = BTreeSet::from([request.key]);
+    let mut seen = BTreeSet::new();
     let mut ahead = Vec::new();
     if let Some(entry) = table.partition(&request.key).get(&request.key) {
         let queue = entry.queue().iter();
@@ -87,7 +87,9 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
             if seen.insert(key)
                 && let Some(entry) = table.partition(&key).get(&key)
             {
-                ahead.extend(entry.queue().iter().map(|other| other.owner.id));
+                let queue = entry.queue().iter();
+                let others = queue.filter(|other| !Arc::ptr_eq(other, request));
+                ahead.extend(others.map(|other| other.owner.id));
                 ahead.extend(entry.holders().map(|holder| holder.owner));
             }
         }

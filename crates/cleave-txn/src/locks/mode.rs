@@ -1,15 +1,15 @@
 //! Modes of locks, and which of them exclude each other: PostgreSQL's.
 //!
 //! ```text
-//!  rows, keys            KS S NU U     tables               AS RS RX SU S SX X AX
-//!  for key share    KS            x    access share     AS                      x
-//!  for share         S       x    x    row share        RS                   x  x
-//!  for no key update NU   x  x    x    row exclusive    RX           x  x    x  x
-//!  for update        U x  x  x    x    share update ex. SU        x  x  x    x  x
-//!                                      share             S     x  x     x    x  x
-//!                                      share row ex.    SX     x  x  x  x    x  x
-//!                                      exclusive         X  x  x  x  x  x    x  x
-//!                                      access exclusive AX  x  x  x  x  x  x x  x
+//!  rows, keys               KS S  NU U      tables                      AS RS RX SU S  SX X  AX
+//!  FOR KEY SHARE         KS          x      ACCESS SHARE             AS                      x
+//!  FOR SHARE             S        x  x      ROW SHARE                RS                   x  x
+//!  FOR NO KEY UPDATE     NU    x  x  x      ROW EXCLUSIVE            RX             x  x  x  x
+//!  FOR UPDATE            U  x  x  x  x      SHARE UPDATE EXCLUSIVE   SU          x  x  x  x  x
+//!                                           SHARE                    S        x  x     x  x  x
+//!                                           SHARE ROW EXCLUSIVE      SX       x  x  x  x  x  x
+//!                                           EXCLUSIVE                X     x  x  x  x  x  x  x
+//!                                           ACCESS EXCLUSIVE         AX x  x  x  x  x  x  x  x
 //! ```
 
 use std::fmt;

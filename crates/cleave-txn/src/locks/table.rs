@@ -211,8 +211,7 @@ impl Table {
     }
 
     pub(crate) fn partition(&self, key: &LockKey) -> MutexGuard<'_, Partition> {
-        let index = (self.hash.of(key) >> 32) as usize % PARTITION_COUNT;
-        lock(&self.partitions[index])
+        lock(&self.partitions[self.hash.partition(key)])
     }
 
     pub(crate) fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -235,7 +234,7 @@ pub(crate) struct All<'a> {
 
 impl All<'_> {
     pub(crate) fn entry(&self, key: &LockKey) -> Option<&Entry> {
-        self.partitions.get(self.index(key))?.get(key)
+        self.partitions.get(self.hash.partition(key))?.get(key)
     }
 
     /// What a transaction waits for.
@@ -275,12 +274,7 @@ impl All<'_> {
     }
 
     fn entry_mut(&mut self, key: &LockKey) -> Option<&mut Entry> {
-        let index = self.index(key);
-        self.partitions.get_mut(index)?.get_mut(key)
-    }
-
-    fn index(&self, key: &LockKey) -> usize {
-        (self.hash.of(key) >> 32) as usize % PARTITION_COUNT
+        self.partitions.get_mut(self.hash.partition(key))?.get_mut(key)
     }
 }
 
@@ -424,8 +418,9 @@ impl KeyHash {
         Self { seed }
     }
 
-    fn of(&self, key: &LockKey) -> u64 {
-        self.hash_one(key)
+    /// Bits that a map of this partition's size does not look at.
+    fn partition(&self, key: &LockKey) -> usize {
+        usize::try_from(self.hash_one(key) >> 40).unwrap_or_default() % PARTITION_COUNT
     }
 }
 
@@ -449,9 +444,10 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
         // Both halves, so that every bit of the number moves every bit of the hash.
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
+        let folded = (product ^ (product >> 64)) & u128::from(u64::MAX);
+        self.0 = u64::try_from(folded).unwrap_or_default();
     }
 
     fn finish(&self) -> u64 {

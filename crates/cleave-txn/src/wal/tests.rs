@@ -1,8 +1,8 @@
 //! What was appended is read back: after a clean end, after any cut, after any flipped bit, after power is lost.
 
-mod crash;
+pub(crate) mod crash;
 mod damage;
-mod group;
+pub(crate) mod group;
 
 use std::path::Path;
 
