@@ -99,7 +99,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn from_byte(byte: u8) -> Option<Self> {
+    /// The kind that is stored so.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Mark,
             2 => Self::Opened,
