@@ -189,6 +189,8 @@ pub struct LockOwner {
 struct Held {
     /// In the order in which they were granted.
     granted: Vec<(LockKey, LockMode)>,
+    /// Requests in queues.
+    waiting: usize,
     has_ended: bool,
 }
 
@@ -294,8 +296,7 @@ impl Locks {
         key: LockKey,
         mode: LockMode,
     ) -> Result<Requested, LockError> {
-        self.check(owner)?;
-        match self.table.request(owner, key, mode, true)? {
+        match self.table.request(owner, (key, mode), self.lock_count_max, true)? {
             Grant::Granted => Ok(Requested::Granted),
             Grant::NotFree => Err(LockError::NotAvailable { key, mode }),
             Grant::Queued(request) => {
@@ -318,8 +319,8 @@ impl Locks {
         key: LockKey,
         mode: LockMode,
     ) -> Result<bool, LockError> {
-        self.check(owner)?;
-        Ok(matches!(self.table.request(owner, key, mode, false)?, Grant::Granted))
+        let grant = self.table.request(owner, (key, mode), self.lock_count_max, false)?;
+        Ok(matches!(grant, Grant::Granted))
     }
 
     /// [`Locks::request`], and [`LockWait::block`] where it comes to wait.
@@ -353,8 +354,11 @@ impl Locks {
         let mut held = owner.held();
         held.has_ended = true;
         let released = std::mem::take(&mut held.granted);
+        let is_waiting = held.waiting > 0;
         drop(held);
-        self.table.withdraw_all(owner.id, |_, _| LockError::Ended(owner.id));
+        if is_waiting {
+            self.table.withdraw_all(owner.id, |_, _| LockError::Ended(owner.id));
+        }
         self.table.release(owner.id, &released);
     }
 
@@ -377,17 +381,6 @@ impl Locks {
 
     pub(crate) fn withdraw(&self, request: &Arc<Request>) {
         self.table.withdraw(request);
-    }
-
-    fn check(&self, owner: &LockOwner) -> Result<(), LockError> {
-        let held = owner.held();
-        if held.has_ended {
-            return Err(LockError::Ended(owner.id));
-        }
-        if held.granted.len() >= self.lock_count_max {
-            return Err(LockError::TooMany { lock_count_max: self.lock_count_max });
-        }
-        Ok(())
     }
 }
 

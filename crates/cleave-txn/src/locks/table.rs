@@ -13,7 +13,7 @@ use cleave_media::random_bytes;
 use super::deadlock;
 use super::mode::{LockMode, Modes};
 use super::wait::Request;
-use super::{LockError, LockKey, LockOwner, LockStatus};
+use super::{Held, LockError, LockKey, LockOwner, LockStatus};
 use crate::transaction::TransactionId;
 
 const PARTITION_COUNT: usize = 64;
@@ -71,14 +71,14 @@ impl Table {
     pub(crate) fn request(
         &self,
         owner: &Arc<LockOwner>,
-        key: LockKey,
-        mode: LockMode,
+        (key, mode): (LockKey, LockMode),
+        lock_count_max: usize,
         may_wait: bool,
     ) -> Result<Grant, LockError> {
         let mut partition = self.partition(&key);
         let entry = match partition.entry(key) {
             MapEntry::Vacant(vacant) => {
-                owner.note(key, mode)?;
+                owner.note(key, mode, lock_count_max)?;
                 let first = Holder { owner: owner.id, modes: Modes::of(mode) };
                 vacant.insert(Entry { first, rest: None });
                 return Ok(Grant::Granted);
@@ -91,7 +91,7 @@ impl Table {
         }
         let place = entry.place(owner.id, own);
         if !entry.is_held_back(owner.id, mode, place) {
-            owner.note(key, mode)?;
+            owner.note(key, mode, lock_count_max)?;
             entry.hold(owner.id, mode);
             return Ok(Grant::Granted);
         }
@@ -100,10 +100,8 @@ impl Table {
         }
         let request = Request::new(owner, key, mode);
         let mut waits = self.waits();
-        // Looked at with the waits in hand: an owner that ends looks into them after it has said so.
-        if owner.held().has_ended {
-            return Err(LockError::Ended(owner.id));
-        }
+        // With the waits in hand: an owner that ends with one looks into them after it has said so.
+        owner.held().admit(owner.id, lock_count_max)?.waiting += 1;
         entry.rest().queue.insert(place, Arc::clone(&request));
         waits.entry(owner.id).or_default().push(Arc::clone(&request));
         Ok(Grant::Queued(request))
@@ -362,7 +360,9 @@ impl Entry {
         let mut place = 0;
         while let Some(request) = self.queue().get(place).map(Arc::clone) {
             let is_held_back = self.is_held_back(request.owner.id, request.mode, place);
-            if is_held_back || request.owner.note(request.key, request.mode).is_err() {
+            // What was let in when it came to wait is not turned away for the number of its locks.
+            let note = || request.owner.note(request.key, request.mode, usize::MAX);
+            if is_held_back || note().is_err() {
                 place += 1;
                 continue;
             }
@@ -382,18 +382,30 @@ impl Entry {
 }
 
 impl LockOwner {
-    /// Remembers what is granted, unless it has ended.
-    fn note(&self, key: LockKey, mode: LockMode) -> Result<(), LockError> {
-        let mut held = self.held();
-        if held.has_ended {
-            return Err(LockError::Ended(self.id));
-        }
-        held.granted.push((key, mode));
+    /// Remembers what is granted, unless it has ended or holds too many.
+    fn note(&self, key: LockKey, mode: LockMode, lock_count_max: usize) -> Result<(), LockError> {
+        self.held().admit(self.id, lock_count_max)?.granted.push((key, mode));
         Ok(())
     }
 }
 
+impl Held {
+    /// This, if one more lock may be granted or awaited.
+    fn admit(&mut self, id: TransactionId, lock_count_max: usize) -> Result<&mut Self, LockError> {
+        if self.has_ended {
+            return Err(LockError::Ended(id));
+        }
+        if self.granted.len() >= lock_count_max {
+            return Err(LockError::TooMany { lock_count_max });
+        }
+        Ok(self)
+    }
+}
+
 fn forget(waits: &mut Waits, request: &Arc<Request>) {
+    let mut held = request.owner.held();
+    held.waiting = held.waiting.saturating_sub(1);
+    drop(held);
     if let Some(requests) = waits.get_mut(&request.owner.id) {
         requests.retain(|other| !Arc::ptr_eq(other, request));
         if requests.is_empty() {

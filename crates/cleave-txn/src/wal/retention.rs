@@ -107,18 +107,28 @@ impl Wal {
     }
 
     /// Copies every segment with durable records into the archive, the one that records are appended to as well, as far
-    /// as it is durable; a later copy of that one takes its place. Nothing happens without
+    /// as it is written; a later copy of that one takes its place. Nothing happens without
     /// [`super::LogOptions::archive`].
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// [`LogError::Io`]; [`LogError::Failed`].
     pub fn archive(&self) -> Result<(), LogError> {
         let Some(archive) = &self.shared.options.archive else { return Ok(()) };
+        self.copy_to(archive, Lsn(0))
+    }
+
+    /// Copies into `folder` all that is appended by now and lies behind `from`, in whole segments, while others append:
+    /// what is read there is a log, up to the end of this one at some moment after the call.
+    ///
+    /// # Errors
+    /// As [`Wal::archive`].
+    pub fn copy_to(&self, folder: &Path, from: Lsn) -> Result<(), LogError> {
         self.flush()?;
         let directory = &self.shared.directory;
-        list_segments(directory)?
-            .into_iter()
-            .try_for_each(|start| archive_segment(directory, start, archive))
+        let starts = list_segments(directory)?;
+        let first = starts.partition_point(|start| *start <= from).saturating_sub(1);
+        let wanted = starts.iter().skip(first);
+        wanted.copied().try_for_each(|start| archive_segment(directory, start, folder))
     }
 }
 

@@ -400,8 +400,13 @@ impl Wal {
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        self.shared.state().is_closing = true;
+        let mut state = self.shared.state();
+        state.is_closing = true;
+        // Who still waits leads for itself.
+        let waiting = std::mem::take(&mut state.wakers);
+        drop(state);
         self.shared.asked.notify_all();
+        waiting.into_values().for_each(|(_, waker)| waker.wake());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             drop(thread.join());
@@ -697,6 +702,10 @@ impl Future for Durable {
         let end = self.end.min(state.tail.position);
         if let Some(outcome) = state.outcome(end) {
             return Poll::Ready(outcome);
+        }
+        if state.is_closing {
+            drop(state);
+            return Poll::Ready(self.shared.wait_durable(self.end));
         }
         let number = *self.number.get_or_insert_with(|| {
             state.waker_number += 1;

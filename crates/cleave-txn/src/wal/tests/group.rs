@@ -124,3 +124,45 @@ fn a_wait_for_more_than_was_appended_ends() {
     block_on(log.durable(Lsn(u64::MAX))).unwrap();
     assert_eq!(log.durable_end(), log.end());
 }
+
+#[test]
+fn who_still_waits_when_the_log_is_dropped_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Wal::create(folder.path(), Lsn(0), small()).unwrap();
+    let start = log.resume_from();
+    let end = log.append(Record::Note { payload: b"x" }).unwrap().end;
+    let durable = log.durable(end);
+    let waiter = thread::Builder::new().spawn(move || block_on(durable)).unwrap();
+    drop(log);
+    waiter.join().unwrap().unwrap();
+    assert_eq!(read(folder.path(), start).unwrap().len(), 1);
+}
+
+#[test]
+fn a_log_is_copied_while_others_append() {
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, copies) = (folder.path().join("log"), folder.path().join("copies"));
+    let log = Wal::create(&directory, Lsn(0), small()).unwrap();
+    let start = log.resume_from();
+    thread::scope(|scope| {
+        let (log, copies) = (&log, &copies);
+        scope.spawn(move || {
+            for number in 1..=300 {
+                log.append(commit(number, &payload(number))).unwrap();
+                if number % 10 == 0 {
+                    log.flush().unwrap();
+                }
+            }
+        });
+        for round in 0..8 {
+            let before = log.durable_end();
+            let copy = copies.join(round.to_string());
+            log.copy_to(&copy, Lsn(0)).unwrap();
+            let records = read(&copy, start).unwrap();
+            let last = records.last().map_or(start, |record| record.end);
+            assert!(last >= before);
+            let found = numbers(&records);
+            assert_eq!(found, (1..=found.len() as u64).collect::<Vec<_>>());
+        }
+    });
+}
