@@ -13,7 +13,8 @@
 //!    to wait for before anything leaves that saw the commit: the writer's acknowledgement, or another's rows.
 //!
 //! Invariant: commit numbers are dense and rise with the log. No snapshot sees a number before all below it are seen. A
-//! failed append uses no number. Ids rise over the life of a database: [`Transactions::new`] is told the highest of the
+//! failed append uses no number. Once the log has failed, what is pre-committed never hardens, and its database is to be
+//! opened anew. Ids rise over the life of a database: [`Transactions::new`] is told the highest of the
 //! log. Source: rules 25 to 27; `update-ndp.txt`, 5.4.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

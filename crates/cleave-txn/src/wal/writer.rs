@@ -117,6 +117,8 @@ pub(crate) struct State {
     failure: Option<String>,
     /// Transactions with parts and no end yet: where the first lies, and their bytes.
     open: BTreeMap<TransactionId, (Lsn, u64)>,
+    /// Whether the log says that it was opened; the first record says it before, so that opening needs no space.
+    has_opened: bool,
     /// Those who `await`, by a number of their own.
     wakers: BTreeMap<u64, (Lsn, Waker)>,
     waker_number: u64,
@@ -194,7 +196,7 @@ impl Wal {
             reserved: encoded.len() as u64,
             is_new: false,
         };
-        Self::begin(directory, tail, options)
+        Self::begin(directory, tail, options, true)
     }
 
     /// Goes on with the log that `reader` has read, behind its last record; what the reader has not given yet is passed
@@ -229,13 +231,15 @@ impl Wal {
             reserved: reader.segment.bytes.len() as u64,
             is_new: false,
         };
-        let log = Self::begin(directory, tail, options)?;
-        let opened = log.put(Kind::Opened, TransactionId::NONE, &[])?;
-        log.wait_durable(opened.end)?;
-        Ok(log)
+        Self::begin(directory, tail, options, false)
     }
 
-    fn begin(directory: &Path, tail: Tail, options: LogOptions) -> Result<Self, LogError> {
+    fn begin(
+        directory: &Path,
+        tail: Tail,
+        options: LogOptions,
+        has_opened: bool,
+    ) -> Result<Self, LogError> {
         let identity = tail.header.identity;
         let state = State {
             pending: Vec::new(),
@@ -246,6 +250,7 @@ impl Wal {
             turn: 0,
             failure: None,
             open: BTreeMap::new(),
+            has_opened,
             wakers: BTreeMap::new(),
             waker_number: 0,
             wanted: Lsn(0),
@@ -556,29 +561,22 @@ impl State {
         }
         let before = (self.tail.clone(), self.pending.len(), self.pending_bytes);
         let last_bytes = self.pending.last().map_or(0, |chunk| chunk.bytes.len());
-        let mut first = None;
-        let mut appended = Appended { at: self.tail.position, end: self.tail.position };
-        for (index, piece) in pieces.iter().enumerate() {
-            let kind = if index + 1 < pieces.len() { Kind::Part } else { kind };
-            match self.put_piece(shared, (kind, transaction), *piece) {
-                Ok(piece) => {
-                    first.get_or_insert(piece.at);
-                    appended = piece;
+        let (first, appended) = match self.put_pieces(shared, (kind, transaction), pieces) {
+            Ok(places) => places,
+            Err(error) => {
+                let chunk_count;
+                (self.tail, chunk_count, self.pending_bytes) = before;
+                self.pending.truncate(chunk_count);
+                if let Some(chunk) = self.pending.last_mut() {
+                    chunk.bytes.truncate(last_bytes);
                 }
-                Err(error) => {
-                    let chunk_count;
-                    (self.tail, chunk_count, self.pending_bytes) = before;
-                    self.pending.truncate(chunk_count);
-                    if let Some(chunk) = self.pending.last_mut() {
-                        chunk.bytes.truncate(last_bytes);
-                    }
-                    return Err(error);
-                }
+                return Err(error);
             }
-        }
+        };
+        self.has_opened = true;
         match kind {
             Kind::Part => {
-                let first = open.map_or(first.unwrap_or(appended.at), |(first, _)| first);
+                let first = open.map_or(first, |(first, _)| first);
                 self.open.insert(transaction, (first, total));
             }
             Kind::Commit | Kind::Abort => {
@@ -588,6 +586,28 @@ impl State {
         }
         self.figures.record_count += 1;
         Ok(appended)
+    }
+
+    /// Where the first piece lies, and the last.
+    fn put_pieces(
+        &mut self,
+        shared: &Shared,
+        (kind, transaction): (Kind, TransactionId),
+        pieces: &[(&[u8], u32)],
+    ) -> Result<(Lsn, Appended), LogError> {
+        if !self.has_opened {
+            let payload: &[u8] = &[];
+            let what = (Kind::Opened, TransactionId::NONE);
+            self.put_piece(shared, what, (payload, crc32c::crc32c(payload)))?;
+        }
+        let mut first = None;
+        let mut appended = Appended { at: self.tail.position, end: self.tail.position };
+        for (index, piece) in pieces.iter().enumerate() {
+            let kind = if index + 1 < pieces.len() { Kind::Part } else { kind };
+            appended = self.put_piece(shared, (kind, transaction), *piece)?;
+            first.get_or_insert(appended.at);
+        }
+        Ok((first.unwrap_or(appended.at), appended))
     }
 
     fn put_piece(

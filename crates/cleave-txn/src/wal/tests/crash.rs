@@ -135,8 +135,8 @@ fn what_a_torn_group_left_behind_does_not_come_back() {
     bytes[64..88].fill(0);
     std::fs::write(&path, &bytes).unwrap();
     let log = Wal::resume(LogReader::open(folder.path(), start).unwrap(), small()).unwrap();
-    // Mark and record of the opening, a mark, and a record that ends where the old one begins.
-    let end = log.append(commit(3, &[3; 8])).unwrap().end;
+    // A mark, the record of the opening, and one that ends where the old one begins.
+    let end = log.append(commit(3, &[3; 32])).unwrap().end;
     assert_eq!(end, left.at);
     log.flush().unwrap();
     let records = read(folder.path(), start).unwrap();
@@ -160,6 +160,10 @@ fn a_full_disk_refuses_a_record_and_keeps_the_log() {
     files.limit_space(Some(0));
     while log.append(commit(3, &[3; 4000])).is_ok() {}
     log.append(commit(3, b"")).unwrap_or(Appended { at: end, end });
+    log.flush().unwrap();
+    drop(log);
+    // Opening needs no space.
+    let log = Wal::resume(LogReader::open(folder.path(), start).unwrap(), small()).unwrap();
     files.limit_space(None);
     log.append(commit(4, &payload(4))).unwrap();
     log.flush().unwrap();
