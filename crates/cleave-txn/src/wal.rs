@@ -2,7 +2,7 @@
 //!
 //! 1. [`record`]: the bytes of one record; a checksum that covers the log's identity and the record's place.
 //! 2. [`segment`]: the files that the log consists of, and their first bytes.
-//! 3. [`writer`]: [`Wal`] appends, and syncs for all that wait at once.
+//! 3. [`writer`]: [`Wal`] appends, and syncs for all that wait at once; `progress` decides who leads.
 //! 4. [`reader`]: [`LogReader`] gives back what was written, up to where a crash tore it.
 //! 5. [`retention`]: what a checkpoint no longer needs is archived, and its files are used again.
 //!
@@ -23,6 +23,7 @@
 //! the log refuses everything until it is opened anew.
 //! Source: rules 25 to 27; decision 0049.
 
+mod progress;
 pub mod reader;
 pub mod record;
 pub mod retention;

@@ -32,6 +32,7 @@ use cleave_media::files::{self, FileWriter};
 use cleave_media::{Clock, SystemClock, random_bytes, simulation};
 
 use super::LogError;
+use super::progress::{Next, Progress};
 use super::reader::{LogReader, TRANSACTION_BYTES_MAX};
 use super::record::{
     Kind, Lsn, MARK_BYTES, PAYLOAD_BYTES_MAX, Record, Seed, encode, mark, record_bytes,
@@ -109,12 +110,7 @@ pub(crate) struct State {
     pending: Vec<Chunk>,
     pending_bytes: u64,
     tail: Tail,
-    pub(crate) durable: Lsn,
-    /// What the leader makes durable now.
-    under_way: Option<Lsn>,
-    /// Syncs begun.
-    turn: u64,
-    failure: Option<String>,
+    progress: Progress,
     /// Transactions with parts and no end yet: where the first lies, and their bytes.
     open: BTreeMap<TransactionId, (Lsn, u64)>,
     /// Whether the log says that it was opened; the first record says it before, so that opening needs no space.
@@ -122,8 +118,6 @@ pub(crate) struct State {
     /// Those who `await`, by a number of their own.
     wakers: BTreeMap<u64, (Lsn, Waker)>,
     waker_number: u64,
-    /// How far those who `await` want it durable.
-    wanted: Lsn,
     is_closing: bool,
     pub(crate) figures: LogFigures,
     pub(crate) spares: Spares,
@@ -244,16 +238,12 @@ impl Wal {
         let state = State {
             pending: Vec::new(),
             pending_bytes: 0,
-            durable: tail.position,
+            progress: Progress::new(tail.position),
             tail,
-            under_way: None,
-            turn: 0,
-            failure: None,
             open: BTreeMap::new(),
             has_opened,
             wakers: BTreeMap::new(),
             waker_number: 0,
-            wanted: Lsn(0),
             is_closing: false,
             figures: LogFigures::default(),
             spares: Spares::find(directory)?,
@@ -336,7 +326,7 @@ impl Wal {
     /// Everything before it is durable.
     #[must_use]
     pub fn durable_end(&self) -> Lsn {
-        self.shared.state().durable
+        self.shared.state().progress.durable()
     }
 
     /// Where recovery must begin to read, for a checkpoint of everything that is committed *before* this call: the end,
@@ -351,7 +341,7 @@ impl Wal {
     /// Whether a write or sync failed: nothing more will be durable.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.shared.state().failure.is_some()
+        self.shared.state().progress.failure().is_some()
     }
 
     /// The log's identity.
@@ -385,8 +375,8 @@ impl Wal {
             self.shared.wait_durable(end)?;
             state = self.shared.state();
         }
-        if let Some(reason) = &state.failure {
-            return Err(LogError::Failed { reason: reason.clone() });
+        if let Some(reason) = state.progress.failure() {
+            return Err(LogError::Failed { reason: reason.to_owned() });
         }
         state.put(&self.shared, kind, transaction, &pieces)
     }
@@ -435,17 +425,14 @@ impl Shared {
         let mut state = self.state();
         let end = end.min(state.tail.position);
         loop {
-            if let Some(outcome) = state.outcome(end) {
-                return outcome;
-            }
-            match state.under_way {
-                None => state = self.lead(state),
-                Some(covered) => {
-                    let turn = if end <= covered { state.turn } else { state.turn + 1 };
-                    let condvar = self.turn(turn);
-                    state = condvar.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = match state.progress.next(end) {
+                Next::Durable => return Ok(()),
+                Next::Failed(reason) => return Err(LogError::Failed { reason }),
+                Next::Lead => self.lead(state),
+                Next::Wait { turn } => {
+                    self.turn(turn).wait(state).unwrap_or_else(PoisonError::into_inner)
                 }
-            }
+            };
         }
     }
 
@@ -457,36 +444,31 @@ impl Shared {
     /// Writes and syncs all that is pending.
     fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let end = state.tail.position;
-        state.under_way = Some(end);
-        state.turn += 1;
+        state.progress.begin(end);
         state.pending_bytes = 0;
         let chunks = std::mem::take(&mut state.pending);
-        let durable = state.durable;
+        let durable = state.progress.durable();
         drop(state);
 
         let outcome = self.write(chunks, durable);
 
         let mut state = self.state();
-        state.under_way = None;
-        match outcome {
-            Ok(done) => {
-                state.durable = end;
-                state.figures.bytes_written += done.bytes_written;
-                state.figures.sync_count += done.sync_count;
-            }
-            Err(error) => state.failure = Some(error.to_string()),
+        if let Ok(done) = &outcome {
+            state.figures.bytes_written += done.bytes_written;
+            state.figures.sync_count += done.sync_count;
         }
-        let (durable, failed) = (state.durable, state.failure.is_some());
+        let outcome = outcome.map(drop).map_err(|error| error.to_string());
+        let wake = state.progress.finish(outcome);
+        let (durable, failed) = (state.progress.durable(), state.progress.failure().is_some());
         let ready = state.wakers.extract_if(.., |_, (end, _)| failed || *end <= durable);
         let ready: Vec<Waker> = ready.map(|(_, (_, waker))| waker).collect();
-        self.turn(state.turn).notify_all();
-        let next = self.turn(state.turn + 1);
-        if failed {
-            next.notify_all();
+        self.turn(wake.ended).notify_all();
+        if wake.all_of_next {
+            self.turn(wake.next).notify_all();
         } else {
-            next.notify_one();
+            self.turn(wake.next).notify_one();
         }
-        if state.wanted > durable {
+        if wake.thread {
             self.asked.notify_one();
         }
         ready.into_iter().for_each(Waker::wake);
@@ -525,8 +507,7 @@ impl Shared {
     fn lead_for_others(&self) {
         let mut state = self.state();
         while !state.is_closing {
-            let is_asked = state.wanted > state.durable && state.failure.is_none();
-            state = if is_asked && state.under_way.is_none() {
+            state = if state.progress.is_asked() {
                 self.lead(state)
             } else {
                 self.asked.wait(state).unwrap_or_else(PoisonError::into_inner)
@@ -536,14 +517,6 @@ impl Shared {
 }
 
 impl State {
-    fn outcome(&self, end: Lsn) -> Option<Result<(), LogError>> {
-        if self.durable >= end {
-            return Some(Ok(()));
-        }
-        let reason = self.failure.clone()?;
-        Some(Err(LogError::Failed { reason }))
-    }
-
     /// Appends the pieces of a record, all of them or none.
     fn put(
         &mut self,
@@ -720,8 +693,10 @@ impl Future for Durable {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state();
         let end = self.end.min(state.tail.position);
-        if let Some(outcome) = state.outcome(end) {
-            return Poll::Ready(outcome);
+        match state.progress.next(end) {
+            Next::Durable => return Poll::Ready(Ok(())),
+            Next::Failed(reason) => return Poll::Ready(Err(LogError::Failed { reason })),
+            Next::Lead | Next::Wait { .. } => {}
         }
         if state.is_closing {
             drop(state);
@@ -732,8 +707,7 @@ impl Future for Durable {
             state.waker_number
         });
         state.wakers.insert(number, (end, context.waker().clone()));
-        if state.wanted < end {
-            state.wanted = end;
+        if state.progress.want(end) {
             shared.asked.notify_one();
         }
         Poll::Pending
