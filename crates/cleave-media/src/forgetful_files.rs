@@ -9,7 +9,7 @@
 //!    and removal, only when its directory was synced.
 //! 2. [`ForgetfulFiles::lose_power`] keeps, of what was done to the names of each directory since, the first few steps,
 //!    of what was written in place any sectors, both as the caller's dice say, and puts the folder into that state.
-//! 3. [`ForgetfulFiles::limit_space`] fills the disk, [`ForgetfulFiles::fail_syncs`] breaks it, and
+//! 3. [`ForgetfulFiles::limit_space`] (removed files give theirs back) fills the disk, [`ForgetfulFiles::fail_syncs`] breaks it, and
 //!    [`ForgetfulFiles::before_syncs`] lets a test act while a sync is under way.
 //!
 //! Invariant: directories are durable once made (their making has tests of its own); the order of steps within
@@ -210,8 +210,10 @@ impl Files for ForgetfulFiles {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        let freed = fs::metadata(path)?.len();
         fs::remove_file(path)?;
         let mut state = self.state();
+        state.space_left = state.space_left.map(|left| left.saturating_add(freed));
         state.unsynced.remove(path);
         state.note(path, Step::Remove(path.to_owned()));
         Ok(())

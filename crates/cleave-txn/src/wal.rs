@@ -5,6 +5,7 @@
 //! 3. [`writer`]: [`Wal`] appends, and syncs for all that wait at once; `progress` decides who leads.
 //! 4. [`reader`]: [`LogReader`] gives back what was written, up to where a crash tore it.
 //! 5. [`retention`]: what a checkpoint no longer needs is archived, and its files are used again.
+//! 6. [`reserve`]: space put aside, so that what makes room can be logged on a full disk.
 //!
 //! ```text
 //!  log/0000000000000000.log       log/0000000001000000.log     named by the LSN of their first byte
@@ -26,6 +27,7 @@
 mod progress;
 pub mod reader;
 pub mod record;
+pub mod reserve;
 pub mod retention;
 pub mod segment;
 pub mod writer;

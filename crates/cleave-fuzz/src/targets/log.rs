@@ -17,7 +17,7 @@ pub const TARGET: Target = Target { name: "log", shape: Shape::Flat, seeds, run 
 const FIRST: Lsn = Lsn(SEGMENT_HEADER_BYTES as u64);
 
 fn options() -> LogOptions {
-    LogOptions { segment_bytes: 1 << 16, ..LogOptions::default() }
+    LogOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..LogOptions::default() }
 }
 
 /// Reads one input.

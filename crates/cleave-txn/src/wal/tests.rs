@@ -11,7 +11,7 @@ use crate::transaction::TransactionId;
 use segment::list_segments;
 
 fn small() -> LogOptions {
-    LogOptions { segment_bytes: 4096, spare_segment_count: 1, archive: None }
+    LogOptions { segment_bytes: 4096, spare_segment_count: 1, reserve_bytes: 0, archive: None }
 }
 
 fn commit(number: u64, payload: &[u8]) -> Record<&[u8]> {

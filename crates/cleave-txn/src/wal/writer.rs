@@ -37,6 +37,7 @@ use super::reader::{LogReader, TRANSACTION_BYTES_MAX};
 use super::record::{
     Kind, Lsn, MARK_BYTES, PAYLOAD_BYTES_MAX, Record, Seed, encode, mark, record_bytes,
 };
+use super::reserve::Reserve;
 use super::retention::Spares;
 use super::segment::{
     CAPACITY_MAX, CAPACITY_MIN, SEGMENT_HEADER_BYTES, SegmentHeader, list_segments, segment_path,
@@ -56,13 +57,20 @@ pub struct LogOptions {
     pub segment_bytes: u32,
     /// Segments kept to be used again, instead of new ones: writing where blocks exist spares the file system's journal.
     pub spare_segment_count: usize,
+    /// Bytes put aside for [`Wal::append_urgent`]; 0: none.
+    pub reserve_bytes: u32,
     /// Where segments are copied to before they are removed or used again, for recovery to a point in time.
     pub archive: Option<PathBuf>,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { segment_bytes: 16 << 20, spare_segment_count: 2, archive: None }
+        Self {
+            segment_bytes: 16 << 20,
+            spare_segment_count: 2,
+            reserve_bytes: 256 << 10,
+            archive: None,
+        }
     }
 }
 
@@ -121,6 +129,7 @@ pub(crate) struct State {
     is_closing: bool,
     pub(crate) figures: LogFigures,
     pub(crate) spares: Spares,
+    pub(crate) reserve: Reserve,
 }
 
 /// Where the next record goes.
@@ -247,6 +256,7 @@ impl Wal {
             is_closing: false,
             figures: LogFigures::default(),
             spares: Spares::find(directory)?,
+            reserve: Reserve::find(directory, &options),
         };
         let shared = Shared {
             directory: directory.to_owned(),
@@ -266,7 +276,16 @@ impl Wal {
     /// # Errors
     /// [`LogError::Full`] and [`LogError::TooLarge`]: nothing was appended. [`LogError::Failed`].
     pub fn append(&self, record: Record<&[u8]>) -> Result<Appended, LogError> {
-        self.put(record.kind(), record.transaction(), record.payload())
+        self.put(record.kind(), record.transaction(), record.payload(), false)
+    }
+
+    /// [`Wal::append`] for what makes room, or records that it was made: on a full disk it takes the space that was put
+    /// aside ([`LogOptions::reserve_bytes`]).
+    ///
+    /// # Errors
+    /// As [`Wal::append`].
+    pub fn append_urgent(&self, record: Record<&[u8]>) -> Result<Appended, LogError> {
+        self.put(record.kind(), record.transaction(), record.payload(), true)
     }
 
     /// Appends some of what a transaction does before it commits, so that a large one need not be kept in memory:
@@ -279,7 +298,7 @@ impl Wal {
         transaction: TransactionId,
         payload: &[u8],
     ) -> Result<Appended, LogError> {
-        self.put(Kind::Part, transaction, payload)
+        self.put(Kind::Part, transaction, payload, false)
     }
 
     /// Makes the parts of a transaction void. Not needed for one that has none, nor for one that a crash ends.
@@ -289,7 +308,7 @@ impl Wal {
     pub fn abort(&self, transaction: TransactionId) -> Result<(), LogError> {
         let has_parts = self.shared.state().open.contains_key(&transaction);
         if has_parts {
-            self.put(Kind::Abort, transaction, &[])?;
+            self.put(Kind::Abort, transaction, &[], false)?;
         }
         Ok(())
     }
@@ -361,6 +380,7 @@ impl Wal {
         kind: Kind,
         transaction: TransactionId,
         payload: &[u8],
+        is_urgent: bool,
     ) -> Result<Appended, LogError> {
         let piece_bytes = piece_bytes(&self.shared.options);
         let pieces: Vec<(&[u8], u32)> = if payload.len() <= piece_bytes {
@@ -378,7 +398,12 @@ impl Wal {
         if let Some(reason) = state.progress.failure() {
             return Err(LogError::Failed { reason: reason.to_owned() });
         }
-        state.put(&self.shared, kind, transaction, &pieces)
+        match state.put(&self.shared, kind, transaction, &pieces) {
+            Err(LogError::Full { .. }) if is_urgent && state.reserve.release() => {
+                state.put(&self.shared, kind, transaction, &pieces)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Starts the log's own thread, if it does not run.

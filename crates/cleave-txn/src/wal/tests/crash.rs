@@ -172,6 +172,37 @@ fn a_full_disk_refuses_a_record_and_keeps_the_log() {
     assert_eq!(records.last().unwrap().record, commit_of(4));
 }
 
+#[test]
+fn what_makes_room_is_logged_on_a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ForgetfulFiles::new();
+    let _world = Forgetful::enter(&files);
+    let options = LogOptions { reserve_bytes: 100_000, ..small() };
+    let log = Wal::create(folder.path(), Lsn(0), options).unwrap();
+    let start = log.resume_from();
+    files.limit_space(Some(0));
+    let mut number = 0;
+    let refused = loop {
+        match log.append(commit(number + 1, &payload(number + 1))) {
+            Ok(_) => number += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, LogError::Full { .. }) && log.has_reserve());
+    for _ in 0..40 {
+        number += 1;
+        log.append_urgent(commit(number, &payload(number))).unwrap();
+    }
+    assert!(!log.has_reserve());
+    log.flush().unwrap();
+    assert_eq!(numbers(&read(folder.path(), start).unwrap()), (1..=number).collect::<Vec<_>>());
+    files.limit_space(Some(10_000));
+    assert!(log.restore_reserve().is_err() && !log.has_reserve());
+    files.limit_space(None);
+    log.restore_reserve().unwrap();
+    assert!(log.has_reserve());
+}
+
 fn commit_of(number: u64) -> Record<Vec<u8>> {
     Record::Commit { transaction: TransactionId(number), payload: payload(number) }
 }
