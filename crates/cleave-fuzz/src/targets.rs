@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod fragment;
+pub mod log;
 pub mod page;
 pub mod stored;
 
@@ -21,7 +22,8 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [page::TARGET, stored::TARGET, command::TARGET, fragment::TARGET];
+pub const TARGETS: [Target; 5] =
+    [page::TARGET, stored::TARGET, command::TARGET, fragment::TARGET, log::TARGET];
 
 impl Target {
     /// The target called `name`.

@@ -109,6 +109,11 @@ fn fragments() {
 }
 
 #[test]
+fn logs() {
+    hunt("log");
+}
+
+#[test]
 fn an_input_that_panics_is_saved() {
     let target = Target {
         run: |bytes| assert!(bytes.len() < 100, "long"),
