@@ -1,7 +1,8 @@
 //! Which of a run's morsels the host should take, and when: what is known of both sides' pace in, a step out.
 //!
 //! Both sides are to be done at the same time. Each side's seconds a morsel are those that were predicted, corrected by what
-//! was seen: the prediction weighs as much as one morsel. What a device does before its first morsel, build sides above all, is no
+//! was seen: the prediction weighs as much as one morsel, and is doubted to the disadvantage of the host ([`DOUBT`]), for what the host
+//! has taken it cannot give back. What a device does before its first morsel, build sides above all, is no
 //! part of its pace, however long it takes.
 //!
 //! 1. *Before the host has begun*, it has to take in what joins collect; it begins where the device would still be at work
@@ -21,6 +22,8 @@ use cleave_plan::cost::Sharing;
 const LEASE_S: f64 = 0.03;
 /// The host begins where the device has at least so many times as much left as the host needs before it is of help.
 const WORTH: f64 = 1.5;
+/// Predictions are off by a factor of two often enough: the device may be so much faster and the host so much slower.
+const DOUBT: f64 = 2.0;
 /// A single morsel is taken where that ends sooner by at least this share.
 const SOONER: f64 = 0.9;
 /// A device that has waited for this share of the time needs no help.
@@ -89,8 +92,8 @@ impl Pace {
         let begun = f64::from(seen.lease.begun);
         let (begun_first, at_work_s) = seen.streams.unwrap_or_default();
         let begun_since = f64::from(seen.lease.begun.saturating_sub(begun_first));
-        let device_s = (at_work_s + self.device_s) / (begun_since + 1.0);
-        let host_s = (seen.host_s + self.host_s) / (seen.host_done + 1.0);
+        let device_s = (at_work_s + self.device_s / DOUBT) / (begun_since + 1.0);
+        let host_s = (seen.host_s + self.host_s * DOUBT) / (seen.host_done + 1.0);
         let mut device_left_s = left * device_s;
         if begun == 0.0 {
             device_left_s += (self.sharing.device_before_s - seen.elapsed_s).max(0.0);
