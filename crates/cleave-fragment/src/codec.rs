@@ -575,6 +575,8 @@ struct MergeRunsNode {
     input: u32,
     #[prost(uint32, tag = "2")]
     table_id: u32,
+    #[prost(bool, tag = "3")]
+    newest: bool,
 }
 
 /// Wire form of a [`WriteRunExec`].
@@ -671,7 +673,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
         let node = match node.operator {
             Some(OperatorNode::Scan(node)) => *node,
             Some(OperatorNode::MergeRuns(node)) => {
-                return Ok(Arc::new(MergeRunsExec::new(node.input, node.table_id)));
+                let merge = MergeRunsExec::new(node.input, node.table_id);
+                return Ok(Arc::new(if node.newest { merge.of_newest() } else { merge }));
             }
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
@@ -712,7 +715,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::Scan(Box::new(self.encode_scan(exec.scan(), converter)?))
         } else if let Some(exec) = node.downcast_ref::<MergeRunsExec>() {
             let (input, table_id) = (exec.input(), exec.table_id());
-            OperatorNode::MergeRuns(MergeRunsNode { input, table_id })
+            let newest = exec.is_of_newest();
+            OperatorNode::MergeRuns(MergeRunsNode { input, table_id, newest })
         } else if let Some(exec) = node.downcast_ref::<WriteRunExec>() {
             let segment = Some((&exec.segment()).into());
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })

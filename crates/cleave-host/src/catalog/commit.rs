@@ -38,7 +38,19 @@ pub(crate) struct Transaction {
     pub(crate) devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub(crate) keys: Vec<PendingKeys>,
-    _turn: OwnedMutexGuard<()>,
+    /// None: its state is never published.
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+/// A state that one transaction alone sees: what was committed, and its own changes, on pages that nothing else names.
+///
+/// It must be held for as long as it is read: its pages are free again once it is gone.
+#[derive(Debug)]
+pub(crate) struct PrivateState {
+    pub(crate) state: Arc<CatalogState>,
+    /// Holds the pages that both share.
+    _base: Arc<CatalogState>,
+    _claims: Vec<Arc<Claim>>,
 }
 
 impl Transaction {
@@ -50,19 +62,49 @@ impl Transaction {
         let turn = database.writer_turn().await;
         database.check_running()?;
         database.reclaim();
-        let base = database.catalog();
+        Ok(Self::on(database, database.catalog(), Some(turn)))
+    }
+
+    /// Changes on `base` that are not to be committed, and need no turn.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub(crate) fn private(database: &Arc<Database>, base: Arc<CatalogState>) -> Result<Self> {
+        database.check_running()?;
+        Ok(Self::on(database, base, None))
+    }
+
+    fn on(
+        database: &Arc<Database>,
+        base: Arc<CatalogState>,
+        turn: Option<OwnedMutexGuard<()>>,
+    ) -> Self {
         let mut next = CatalogState::clone(&base);
         next.generation += 1;
         next.commit += 1;
-        Ok(Self {
+        Self {
             database: Arc::clone(database),
             base,
             next,
             claims: BTreeMap::new(),
             devices: Vec::new(),
             keys: Vec::new(),
-            _turn: turn,
-        })
+            turn,
+        }
+    }
+
+    /// Whether its state is never published.
+    pub(crate) fn is_private(&self) -> bool {
+        self.turn.is_none()
+    }
+
+    /// The state with its changes, for the transaction that made them.
+    pub(crate) fn into_private(self) -> PrivateState {
+        PrivateState {
+            state: Arc::new(self.next),
+            _base: self.base,
+            _claims: self.claims.into_values().collect(),
+        }
     }
 
     /// The database.

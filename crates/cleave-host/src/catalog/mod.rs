@@ -395,7 +395,8 @@ pub struct TabletState {
     pub id: TabletId,
     /// Where its pages lie.
     pub device: DeviceId,
-    /// The VID that the next row gets. VIDs are given in load order and never reused.
+    /// The VID that the next row gets. VIDs are given in load order and never reused: an update ends a row, and what takes
+    /// its place has one of its own.
     pub next_vid: u64,
     /// Heap segments in VID order. Only the last may be unsealed: that is the hot segment, which
     /// INSERT appends to.
@@ -407,13 +408,11 @@ pub struct TabletState {
 }
 
 impl TabletState {
-    /// Rows in the heap. In this format version rows are only ever added.
+    /// Rows that have not ended.
     pub fn row_count(&self) -> u64 {
-        self.heap
-            .iter()
-            .flat_map(|segment| &segment.pages)
-            .map(|entry| u64::from(entry.page.row_count))
-            .sum()
+        let pages = self.heap.iter().flat_map(|segment| &segment.pages);
+        let rows: u64 = pages.map(|entry| u64::from(entry.page.row_count)).sum();
+        rows.saturating_sub(self.version_map.ended_count())
     }
 
     /// Every segment of the tablet: those of the heap, then the runs of its indexes.

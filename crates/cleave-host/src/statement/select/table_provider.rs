@@ -9,7 +9,7 @@ use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
 use cleave_store::{ColumnRef, Projection, TableSchema};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider,
 };
@@ -25,6 +25,7 @@ use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice};
 use crate::catalog::TableState;
+use crate::statement::modify::{TARGET, VID};
 
 /// Name of the only catalog, and of the schema of its tables.
 pub(super) const CATALOG: &str = "cleave";
@@ -33,14 +34,25 @@ pub(super) const SCHEMA: &str = "public";
 /// One table of one statement's catalog state.
 pub(super) struct CleaveTable {
     table: Arc<TableState>,
+    /// Its columns; of a target, VIDs behind them.
     arrow: SchemaRef,
+    /// The place of the only tablet whose rows are meant.
+    tablet: Option<usize>,
     context: Arc<StatementContext>,
 }
 
 impl CleaveTable {
     /// `table` within the statement of `context`.
     pub(super) fn new(table: Arc<TableState>, context: Arc<StatementContext>) -> Self {
-        Self { arrow: table.schema.arrow(), table, context }
+        Self { arrow: table.schema.arrow(), table, tablet: None, context }
+    }
+
+    /// The rows of `table` in the tablet at `tablet`, with their VIDs.
+    fn target(table: Arc<TableState>, tablet: usize, context: Arc<StatementContext>) -> Self {
+        let columns = table.schema.arrow();
+        let vid = Arc::new(Field::new(VID, DataType::UInt64, false));
+        let fields: Vec<FieldRef> = columns.fields().iter().cloned().chain([vid]).collect();
+        Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
     }
 
     /// The table.
@@ -81,11 +93,11 @@ fn projection(
     indices: impl IntoIterator<Item = usize>,
 ) -> Result<Projection> {
     let indices: Vec<usize> = indices.into_iter().collect();
-    let columns = indices
-        .iter()
-        .filter_map(|index| schema.columns.get(*index))
-        .map(|column| ColumnRef::User(column.id))
-        .collect();
+    let column = |index: &usize| match schema.columns.get(*index) {
+        Some(column) => ColumnRef::User(column.id),
+        None => ColumnRef::Vid,
+    };
+    let columns = indices.iter().map(column).collect();
     Ok(Projection { schema: Arc::new(arrow.project(&indices)?), columns })
 }
 
@@ -144,6 +156,9 @@ impl TableProvider for CleaveTable {
             })
             .transpose()?;
         let mut input = PlannedInput::new(Arc::clone(&self.table));
+        if let Some(tablet) = self.tablet.filter(|_| self.table.tablets.len() > 1) {
+            input = input.in_tablets(&BTreeSet::from([tablet]));
+        }
         if let Some(predicate) = &predicate {
             input = tablet_choice::choose(filters, input)?.pruned(&filter, predicate)?;
             input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
@@ -250,13 +265,19 @@ impl SchemaProvider for StatementCatalog {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        Ok(self.context.state().table(name).map(|table| {
-            let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
+        let context = || Arc::clone(&self.context);
+        let target = self.context.target().filter(|_| name == TARGET);
+        Ok(self.context.table(name).map(|table| {
+            let table = Arc::clone(table);
+            let table = match target {
+                Some(target) => CleaveTable::target(table, target.tablet, context()),
+                None => CleaveTable::new(table, context()),
+            };
             Arc::new(table) as Arc<dyn TableProvider>
         }))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.context.state().table(name).is_some()
+        self.context.table(name).is_some()
     }
 }
