@@ -749,9 +749,9 @@ impl FragmentCodec {
         Ok(ScanNode {
             table: scan.table.clone(),
             table_id: scan.table_id,
-            output_columns: user_columns(&scan.output)?,
+            output_columns: named_columns(&scan.output)?,
             output_schema: Some(scan.output.schema.as_ref().try_into()?),
-            filter_columns: user_columns(&scan.filter)?,
+            filter_columns: named_columns(&scan.filter)?,
             filter_schema: Some(scan.filter.schema.as_ref().try_into()?),
             predicate,
             input: scan.input,
@@ -800,7 +800,7 @@ fn encode_fetch_columns(fetched: &FetchedColumns) -> Result<FetchColumnsNode> {
     Ok(FetchColumnsNode {
         table: fetched.table.clone(),
         input: fetched.input,
-        columns: user_columns(&fetched.columns)?,
+        columns: named_columns(&fetched.columns)?,
         columns_schema: Some(fetched.columns.schema.as_ref().try_into()?),
         reference: number(&fetched.reference)?,
         schema: Some(fetched.schema.as_ref().try_into()?),
@@ -827,12 +827,17 @@ fn decode_fetch_columns(
     Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
-fn user_columns(projection: &Projection) -> Result<Vec<u32>> {
+/// The VID among the columns of a table, whose ids begin with 1.
+const VID_COLUMN: u32 = 0;
+
+/// Columns that a scan may name: those of the table, and the VID.
+fn named_columns(projection: &Projection) -> Result<Vec<u32>> {
     projection
         .columns
         .iter()
         .map(|column| match column {
             ColumnRef::User(id) => Ok(*id),
+            ColumnRef::Vid => Ok(VID_COLUMN),
             other => Err(DataFusionError::Plan(format!("{other:?} does not travel with a scan"))),
         })
         .collect()
