@@ -16,6 +16,7 @@
 //! 9. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
 //! 10. [`files`]: the changes that a host makes to its own files.
 //! 11. [`simulation`]: where a simulator takes the place of time, randomness and files.
+//! 12. [`forgetful_files`]: [`ForgetfulFiles`], which lose what was not synced; for tests and simulators.
 //!
 //! Invariant: this crate knows nothing of rows, pages or tables, starts no thread and sees no async runtime.
 //! Source: `design.md`, "Native storage" and "Parts".
@@ -28,6 +29,7 @@ pub mod direct_file;
 mod error;
 pub mod faults;
 pub mod files;
+pub mod forgetful_files;
 pub mod identity;
 pub mod media;
 pub mod memory;
@@ -43,6 +45,7 @@ pub use clock::{Clock, Stopwatch, SystemClock, process_cpu_time, thread_cpu_time
 pub use direct_file::{DirectFile, OpenMode};
 pub use error::MediaError;
 pub use faults::{Fault, FaultPlan, FaultyMedia, Operation};
+pub use forgetful_files::ForgetfulFiles;
 pub use identity::MediaIdentity;
 pub use media::Media;
 pub use memory::Memory;

@@ -1,19 +1,16 @@
-//! The host's files: real ones, in a folder of the run, beside a picture of what a loss of power would leave of them.
+//! The host's files: real ones, in a folder of the run, which forget what was not synced ([`ForgetfulFiles`]) when the
+//! world takes the host's power, and fail when it says so.
 //!
-//! A file's bytes are durable when [`Files::write_durably`] returns; its name, and every rename and removal, only when
-//! its directory was synced. [`SimFiles::lose_power`] keeps, of what was done to the names of each directory since,
-//! the first few steps that the seed says, and puts the folder into that state.
+//! Invariant: every change is one that the world knows of ([`SimWorld::host_change`]), and is written down in its trace.
 //!
-//! Invariant: directories are durable once made (their making has tests of its own); the order of steps within
-//! one directory is kept, as journalling file systems keep it.
+//! [`SimWorld::host_change`]: crate::world::SimWorld::host_change
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fs;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cleave_media::files::Files;
+use cleave_media::ForgetfulFiles;
+use cleave_media::files::{FileWriter, Files};
 
 use crate::world::{self, Change};
 
@@ -21,27 +18,14 @@ use crate::world::{self, Change};
 #[derive(Debug)]
 pub struct SimFiles {
     directory: PathBuf,
-    durable: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
-    /// Steps since the last sync, by directory.
-    pending: RefCell<BTreeMap<PathBuf, Vec<Step>>>,
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Put(PathBuf, Vec<u8>),
-    Rename(PathBuf, PathBuf),
-    Remove(PathBuf),
+    files: ForgetfulFiles,
 }
 
 impl SimFiles {
     /// Files under `directory`, which is empty.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            durable: RefCell::default(),
-            pending: RefCell::default(),
-        }
+        Self { directory: directory.to_owned(), files: ForgetfulFiles::new() }
     }
 
     /// Where they lie.
@@ -54,139 +38,106 @@ impl SimFiles {
     /// # Panics
     /// Where the real folder cannot be changed.
     pub fn lose_power(&self) {
-        let mut durable = self.durable.borrow_mut();
-        for (directory, steps) in std::mem::take(&mut *self.pending.borrow_mut()) {
-            let kept = usize::try_from(world::below(steps.len() as u64 + 1)).unwrap_or(0);
-            world::log(format_args!(
-                "files: {kept} of {} unsynced steps in {} are kept",
-                steps.len(),
-                directory.display()
-            ));
-            steps.iter().take(kept).for_each(|step| step.apply(&mut durable));
-            for step in &steps {
-                for path in step.paths().filter(|path| !durable.contains_key(*path)) {
-                    drop(fs::remove_file(path));
-                }
-            }
-        }
-        for (path, bytes) in durable.iter() {
-            fs::write(path, bytes).expect("the run's folder can be written");
-        }
-    }
-
-    fn note(&self, path: &Path, step: Step) {
-        let directory = path.parent().unwrap_or(path).to_owned();
-        self.pending.borrow_mut().entry(directory).or_default().push(step);
-    }
-
-    /// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes.
-    fn change(
-        &self,
-        what: std::fmt::Arguments<'_>,
-        real: impl FnOnce() -> io::Result<()>,
-        part: impl FnOnce(),
-    ) -> io::Result<()> {
-        let change = world::with(world::SimWorld::host_change);
-        match change {
-            Change::None => return Err(io::Error::other("there is no power")),
-            Change::Part => {
-                world::log(format_args!("files: {what}: cut off"));
-                if world::below(2) == 0 {
-                    part();
-                }
-                return Err(io::Error::other("the power went"));
-            }
-            Change::Whole => {}
-        }
-        if world::happens(|rates| rates.file_error) {
-            world::log(format_args!("files: {what}: fails"));
-            return Err(io::Error::other("injected"));
-        }
-        world::log(format_args!("files: {what}"));
-        real()
+        let told = |what: fmt::Arguments<'_>| world::log(format_args!("files: {what}"));
+        self.files.lose_power(world::below, told).expect("the run's folder can be written");
     }
 }
 
-impl Step {
-    fn apply(&self, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
-        match self {
-            Self::Put(path, bytes) => {
-                files.insert(path.clone(), bytes.clone());
+/// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes.
+fn change<T>(
+    what: fmt::Arguments<'_>,
+    real: impl FnOnce() -> io::Result<T>,
+    part: impl FnOnce(),
+) -> io::Result<T> {
+    match world::with(world::SimWorld::host_change) {
+        Change::None => return Err(io::Error::other("there is no power")),
+        Change::Part => {
+            world::log(format_args!("files: {what}: cut off"));
+            if world::below(2) == 0 {
+                part();
             }
-            Self::Rename(from, to) => {
-                if let Some(bytes) = files.remove(from) {
-                    files.insert(to.clone(), bytes);
-                }
-            }
-            Self::Remove(path) => {
-                files.remove(path);
-            }
+            return Err(io::Error::other("the power went"));
         }
+        Change::Whole => {}
     }
+    if world::happens(|rates| rates.file_error) {
+        world::log(format_args!("files: {what}: fails"));
+        return Err(io::Error::other("injected"));
+    }
+    world::log(format_args!("files: {what}"));
+    real()
+}
 
-    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        let (first, second) = match self {
-            Self::Put(path, _) | Self::Remove(path) => (path, None),
-            Self::Rename(from, to) => (from, Some(to)),
-        };
-        std::iter::once(first).chain(second)
-    }
+/// The first so many of `bytes`.
+fn first_part(bytes: &[u8]) -> &[u8] {
+    let length = usize::try_from(world::below(bytes.len() as u64 + 1)).unwrap_or(0);
+    bytes.get(..length).unwrap_or(bytes)
 }
 
 impl Files for SimFiles {
     fn write_durably(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let put = |bytes: &[u8]| {
-            fs::write(path, bytes)?;
-            // A file that was there already is written in place.
-            if let Some(durable) = self.durable.borrow_mut().get_mut(path) {
-                *durable = bytes.to_vec();
-            }
-            self.note(path, Step::Put(path.to_owned(), bytes.to_vec()));
-            io::Result::Ok(())
-        };
-        let part = || {
-            let length = usize::try_from(world::below(bytes.len() as u64 + 1)).unwrap_or(0);
-            put(bytes.get(..length).unwrap_or(bytes)).expect("the run's folder can be written");
-        };
+        let write = |bytes: &[u8]| self.files.write_durably(path, bytes);
+        let part = || write(first_part(bytes)).expect("the run's folder can be written");
         let checksum = crc32c::crc32c(bytes);
         let what = format_args!("write {} ({} bytes, {checksum:08x})", path.display(), bytes.len());
-        self.change(what, || put(bytes), part)
+        change(what, || write(bytes), part)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let rename = || {
-            fs::rename(from, to)?;
-            self.note(to, Step::Rename(from.to_owned(), to.to_owned()));
-            Ok(())
-        };
+        let rename = || self.files.rename(from, to);
         let what = format_args!("rename {} to {}", from.display(), to.display());
-        self.change(what, rename, || drop(rename()))
+        change(what, rename, || drop(rename()))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         if !path.exists() {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
-        let remove = || {
-            fs::remove_file(path)?;
-            self.note(path, Step::Remove(path.to_owned()));
-            Ok(())
-        };
-        self.change(format_args!("remove {}", path.display()), remove, || drop(remove()))
+        let remove = || self.files.remove(path);
+        change(format_args!("remove {}", path.display()), remove, || drop(remove()))
     }
 
     fn create_directories(&self, path: &Path) -> io::Result<()> {
         let what = format_args!("make {}", path.display());
-        self.change(what, || fs::create_dir_all(path), || {})
+        change(what, || self.files.create_directories(path), || {})
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        let sync = || {
-            let steps = self.pending.borrow_mut().remove(path).unwrap_or_default();
-            let mut durable = self.durable.borrow_mut();
-            steps.iter().for_each(|step| step.apply(&mut durable));
-            Ok(())
-        };
-        self.change(format_args!("sync {}", path.display()), sync, || drop(sync()))
+        let sync = || self.files.sync_directory(path);
+        change(format_args!("sync {}", path.display()), sync, || drop(sync()))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWriter>> {
+        let create = || self.files.create(path);
+        let what = format_args!("create {}", path.display());
+        let file = change(what, create, || drop(create()))?;
+        Ok(Box::new(SimFile { path: path.to_owned(), file }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn FileWriter>> {
+        let file = self.files.open(path)?;
+        Ok(Box::new(SimFile { path: path.to_owned(), file }))
+    }
+}
+
+/// A file that is written in place.
+#[derive(Debug)]
+struct SimFile {
+    path: PathBuf,
+    file: Box<dyn FileWriter>,
+}
+
+impl FileWriter for SimFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let part = || drop(self.file.write_at(offset, first_part(bytes)));
+        let (length, checksum) = (bytes.len(), crc32c::crc32c(bytes));
+        let name = self.path.display();
+        let what = format_args!("write {name} at {offset} ({length} bytes, {checksum:08x})");
+        change(what, || self.file.write_at(offset, bytes), part)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let what = format_args!("sync {}", self.path.display());
+        change(what, || self.file.sync(), || drop(self.file.sync()))
     }
 }

@@ -51,6 +51,14 @@ impl Files for Fixed {
     fn sync_directory(&self, _path: &Path) -> std::io::Result<()> {
         Ok(())
     }
+
+    fn create(&self, _path: &Path) -> std::io::Result<Box<dyn files::FileWriter>> {
+        Err(std::io::Error::other("no disk in this world"))
+    }
+
+    fn open(&self, _path: &Path) -> std::io::Result<Box<dyn files::FileWriter>> {
+        Err(std::io::Error::other("no disk in this world"))
+    }
 }
 
 #[test]

@@ -1,0 +1,395 @@
+//! The host's lock table: exact, by what is locked; a request in, a grant or a wait out.
+//!
+//! 1. [`mode`]: PostgreSQL's modes and conflicts; [`LockKey`]: what can be locked.
+//! 2. [`Locks::request`] grants at once where nobody holds or awaits a mode that conflicts; otherwise it puts the request
+//!    into the queue of what it wants ([`table`]) and gives a [`LockWait`], to block on or to `await`.
+//! 3. [`deadlock`]: whoever comes to wait looks for a ring of waits that it closed. One that exists only because queues
+//!    are kept in order is opened by changing that order; any other ends the request.
+//! 4. [`Locks::release_all`] and [`Locks::release_to`] let go, and grant what waits, in the order of the queue.
+//!
+//! ```text
+//!  partition (64, a mutex each)
+//!   └ key ─▶ holders: owner, modes         queue: oldest first; who holds already stands before those who wait for it
+//!              ▲                              │ granted when no conflict with holders, nor with anyone before it
+//!              └──────────────────────────────┘
+//! ```
+//!
+//! Invariant: two owners never hold conflicting modes of one key. A request that no conflict holds back is granted: no
+//! wake-up is lost. A lock is held until its owner ends, or rolls back to a [`LockMark`] that is older.
+//! Deliberately absent: time. Who waits for so long only, drops the wait ([`LockWait::block`] does it on a condition
+//! variable). Source: `update-ndp.txt`, 5; rule 19; decision 0050.
+
+pub mod deadlock;
+pub mod mode;
+mod table;
+mod wait;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use deadlock::{Deadlock, DeadlockEdge};
+pub use mode::LockMode;
+pub use wait::LockWait;
+
+use crate::transaction::TransactionId;
+use table::{Grant, Table};
+use wait::Request;
+
+/// What is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LockKey {
+    kind: KeyKind,
+    object: u64,
+    id: u64,
+}
+
+/// What kind of thing a [`LockKey`] names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum KeyKind {
+    /// A table.
+    Table,
+    /// A row.
+    Row,
+    /// A key of an index, by a hash: two that share it exclude each other too.
+    Key,
+    /// A transaction: held by itself until it ends, awaited by those who must know how it ends.
+    Transaction,
+    /// A number that only the user understands.
+    Advisory,
+}
+
+impl LockKey {
+    /// The table `object`.
+    #[must_use]
+    pub fn table(object: u64) -> Self {
+        Self { kind: KeyKind::Table, object, id: 0 }
+    }
+
+    /// The row `vid` of the table `object`.
+    #[must_use]
+    pub fn row(object: u64, vid: u64) -> Self {
+        Self { kind: KeyKind::Row, object, id: vid }
+    }
+
+    /// The key with this hash in the index `object`.
+    #[must_use]
+    pub fn key(object: u64, hash: u64) -> Self {
+        Self { kind: KeyKind::Key, object, id: hash }
+    }
+
+    /// The end of a transaction.
+    #[must_use]
+    pub fn transaction(id: TransactionId) -> Self {
+        Self { kind: KeyKind::Transaction, object: 0, id: id.0 }
+    }
+
+    /// A number of the user's.
+    #[must_use]
+    pub fn advisory(class: u64, id: u64) -> Self {
+        Self { kind: KeyKind::Advisory, object: class, id }
+    }
+
+    /// What kind of thing it names.
+    #[must_use]
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// The table or index; 0 where there is none.
+    #[must_use]
+    pub fn object(&self) -> u64 {
+        self.object
+    }
+
+    /// The row, the key's hash or the transaction; 0 for a table.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, object, id } = self;
+        match kind {
+            KeyKind::Table => write!(formatter, "table {object}"),
+            KeyKind::Row => write!(formatter, "row {id} of table {object}"),
+            KeyKind::Key => write!(formatter, "key {id:x} of index {object}"),
+            KeyKind::Transaction => write!(formatter, "transaction {id}"),
+            KeyKind::Advisory => write!(formatter, "advisory lock {object}, {id}"),
+        }
+    }
+}
+
+/// Why a lock was not granted, by what the caller can do.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// It is not free, and the caller did not want to wait; try later.
+    #[error("could not obtain lock {mode} on {key}")]
+    NotAvailable {
+        /// What was wanted.
+        key: LockKey,
+        /// How.
+        mode: LockMode,
+    },
+    /// It did not become free in time; try later.
+    #[error("canceling statement due to lock timeout, waiting for {mode} on {key}")]
+    Timeout {
+        /// What was wanted.
+        key: LockKey,
+        /// How.
+        mode: LockMode,
+    },
+    /// Waiting would never have ended: roll back and try the transaction again.
+    #[error("deadlock detected: {0}")]
+    Deadlock(Arc<Deadlock>),
+    /// Someone ended the statement that waits.
+    #[error("canceling statement, which waits for {mode} on {key}")]
+    Cancelled {
+        /// What was wanted.
+        key: LockKey,
+        /// How.
+        mode: LockMode,
+    },
+    /// The transaction holds as many locks as one may: lock the whole table instead.
+    #[error("one transaction may hold {lock_count_max} locks; lock the whole table instead")]
+    TooMany {
+        /// How many it may hold.
+        lock_count_max: usize,
+    },
+    /// The transaction has ended; a mistake of the caller.
+    #[error("{0} has ended, and locks nothing any more")]
+    Ended(TransactionId),
+}
+
+impl LockError {
+    /// PostgreSQL's SQLSTATE for it.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::NotAvailable { .. } | Self::Timeout { .. } => "55P03",
+            Self::Deadlock(_) => "40P01",
+            Self::Cancelled { .. } => "57014",
+            Self::TooMany { .. } => "53200",
+            Self::Ended(_) => "XX000",
+        }
+    }
+}
+
+/// Who holds and awaits locks: one transaction, all of its threads.
+pub struct LockOwner {
+    id: TransactionId,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// In the order in which they were granted.
+    granted: Vec<(LockKey, LockMode)>,
+    has_ended: bool,
+}
+
+/// A moment of an owner, to which [`Locks::release_to`] returns: a savepoint's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LockMark(usize);
+
+impl LockOwner {
+    /// An owner without locks. No other one may have its id.
+    #[must_use]
+    pub fn new(id: TransactionId) -> Arc<Self> {
+        Arc::new(Self { id, held: Mutex::default() })
+    }
+
+    /// Its transaction.
+    #[must_use]
+    pub fn id(&self) -> TransactionId {
+        self.id
+    }
+
+    /// This moment.
+    #[must_use]
+    pub fn mark(&self) -> LockMark {
+        LockMark(self.held().granted.len())
+    }
+
+    /// How many locks it holds; a stronger mode of the same thing counts once more.
+    #[must_use]
+    pub fn lock_count(&self) -> usize {
+        self.held().granted.len()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for LockOwner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("LockOwner").field(&self.id).finish()
+    }
+}
+
+/// What became of a request.
+#[derive(Debug)]
+#[must_use = "a wait that is dropped is withdrawn"]
+pub enum Requested {
+    /// The lock is held.
+    Granted,
+    /// It will be: block on this, or `await` it.
+    Waiting(LockWait),
+}
+
+/// One lock, or one wait for it, as people look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockStatus {
+    /// What.
+    pub key: LockKey,
+    /// How.
+    pub mode: LockMode,
+    /// Who.
+    pub owner: TransactionId,
+    /// Whether it is held; otherwise it is awaited.
+    pub is_granted: bool,
+}
+
+/// The most locks that one owner may hold unless [`Locks::with_lock_count_max`] says otherwise: some 100 bytes each.
+pub const LOCK_COUNT_MAX: usize = 8 << 20;
+
+/// The lock table. See the module's description.
+#[derive(Debug)]
+pub struct Locks {
+    table: Table,
+    lock_count_max: usize,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self::with_lock_count_max(LOCK_COUNT_MAX)
+    }
+}
+
+impl Locks {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// An empty table in which one owner may hold so many locks.
+    #[must_use]
+    pub fn with_lock_count_max(lock_count_max: usize) -> Self {
+        Self { table: Table::new(), lock_count_max }
+    }
+
+    /// Locks `key` for `owner`, or comes to wait for it. What the owner holds already excludes nothing that it asks for.
+    ///
+    /// # Errors
+    /// [`LockError::Deadlock`], [`LockError::TooMany`] and [`LockError::Ended`].
+    pub fn request(
+        self: &Arc<Self>,
+        owner: &Arc<LockOwner>,
+        key: LockKey,
+        mode: LockMode,
+    ) -> Result<Requested, LockError> {
+        self.check(owner)?;
+        match self.table.request(owner, key, mode, true)? {
+            Grant::Granted => Ok(Requested::Granted),
+            Grant::NotFree => Err(LockError::NotAvailable { key, mode }),
+            Grant::Queued(request) => {
+                // Made first, so that it is withdrawn if it closed a ring.
+                let wait = LockWait::new(Arc::clone(self), Arc::clone(&request));
+                self.table.resolve(&request)?;
+                Ok(Requested::Waiting(wait))
+            }
+        }
+    }
+
+    /// Locks `key` for `owner` if that is possible at once: for `NOWAIT` and `SKIP LOCKED`. False where it is not, also
+    /// where others wait that came before.
+    ///
+    /// # Errors
+    /// [`LockError::TooMany`] and [`LockError::Ended`].
+    pub fn try_lock(
+        &self,
+        owner: &Arc<LockOwner>,
+        key: LockKey,
+        mode: LockMode,
+    ) -> Result<bool, LockError> {
+        self.check(owner)?;
+        Ok(matches!(self.table.request(owner, key, mode, false)?, Grant::Granted))
+    }
+
+    /// [`Locks::request`], and [`LockWait::block`] where it comes to wait.
+    ///
+    /// # Errors
+    /// Any but [`LockError::NotAvailable`].
+    pub fn lock(
+        self: &Arc<Self>,
+        owner: &Arc<LockOwner>,
+        key: LockKey,
+        mode: LockMode,
+        timeout: Option<Duration>,
+    ) -> Result<(), LockError> {
+        match self.request(owner, key, mode)? {
+            Requested::Granted => Ok(()),
+            Requested::Waiting(wait) => wait.block(timeout),
+        }
+    }
+
+    /// Lets go of everything that `owner` was granted since `mark`; what it held before in a weaker mode it still holds.
+    pub fn release_to(&self, owner: &LockOwner, mark: LockMark) {
+        let mut held = owner.held();
+        let kept = mark.0.min(held.granted.len());
+        let released = held.granted.split_off(kept);
+        drop(held);
+        self.table.release(owner.id, &released);
+    }
+
+    /// Lets go of everything; the owner locks nothing any more. Its waits end with [`LockError::Ended`].
+    pub fn release_all(&self, owner: &LockOwner) {
+        let mut held = owner.held();
+        held.has_ended = true;
+        let released = std::mem::take(&mut held.granted);
+        drop(held);
+        self.table.withdraw_all(owner.id, |_, _| LockError::Ended(owner.id));
+        self.table.release(owner.id, &released);
+    }
+
+    /// Ends every wait of `owner` with [`LockError::Cancelled`]; what it holds it keeps.
+    pub fn cancel(&self, owner: &LockOwner) {
+        self.table.withdraw_all(owner.id, |key, mode| LockError::Cancelled { key, mode });
+    }
+
+    /// Whether `owner` holds `key` in `mode` or a stronger one.
+    #[must_use]
+    pub fn holds(&self, owner: &LockOwner, key: LockKey, mode: LockMode) -> bool {
+        self.table.holds(owner.id, key, mode)
+    }
+
+    /// All locks and waits, by key; a picture of each partition at another moment.
+    #[must_use]
+    pub fn list(&self) -> Vec<LockStatus> {
+        self.table.list()
+    }
+
+    pub(crate) fn withdraw(&self, request: &Arc<Request>) {
+        self.table.withdraw(request);
+    }
+
+    fn check(&self, owner: &LockOwner) -> Result<(), LockError> {
+        let held = owner.held();
+        if held.has_ended {
+            return Err(LockError::Ended(owner.id));
+        }
+        if held.granted.len() >= self.lock_count_max {
+            return Err(LockError::TooMany { lock_count_max: self.lock_count_max });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Rings of waits: a request that just came to wait in, the ring that it closed out, if there is one that must end.
+//!
+//! A transaction waits for another that holds a conflicting mode (a *hard* edge), or that stands before it in a queue
+//! and wants one (a *soft* edge: only the order of the queue makes it wait).
+//!
+//! 1. [`may_be_in_ring`] follows the edges one partition at a time, and takes too many rather than too few. Nearly always
+//!    it finds that nobody waits for this transaction.
+//! 2. [`resolve`] follows them exactly, with the whole table standing still. A ring with a soft edge is opened there by
+//!    letting the one that waits go first, if that closes no other ring. A ring of hard edges is a [`Deadlock`],
+//!    and the request that closed it ends.
+//!
+//! Invariant: an edge, once there, stays until a grant, a release or a withdrawal takes it; so whoever comes last to a
+//! ring sees all of it, and every ring is found. Source: PostgreSQL's `deadlock.c`, which looks after a time instead.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::mode::Modes;
+use super::table::{All, Table};
+use super::wait::Request;
+use super::{LockKey, LockMode};
+use crate::transaction::TransactionId;
+
+/// How often queues are put into another order for one request.
+const REORDER_COUNT_MAX: usize = 16;
+
+/// Transactions that wait for each other, in a ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deadlock {
+    /// The edges, beginning with the request that is ended; each one's blocker is the next one's waiter.
+    pub edges: Vec<DeadlockEdge>,
+}
+
+/// One transaction of a ring waits for the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadlockEdge {
+    /// Who waits.
+    pub waiter: TransactionId,
+    /// What it wants.
+    pub key: LockKey,
+    /// How.
+    pub mode: LockMode,
+    /// Who is in its way.
+    pub blocker: TransactionId,
+}
+
+impl fmt::Display for DeadlockEdge {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { waiter, key, mode, blocker } = self;
+        write!(
+            formatter,
+            "transaction {} waits for {mode} on {key}, blocked by transaction {}",
+            waiter.0, blocker.0
+        )
+    }
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, edge) in self.edges.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{edge}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request may have closed a ring.
+pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
+    let origin = request.owner.id;
+    let mut seen = BTreeSet::from([request.key]);
+    let mut ahead = Vec::new();
+    if let Some(entry) = table.partition(&request.key).get(&request.key) {
+        let queue = entry.queue().iter();
+        let before = queue.take_while(|other| !Arc::ptr_eq(other, request));
+        ahead.extend(before.map(|other| other.owner.id));
+        ahead.extend(entry.holders().map(|holder| holder.owner));
+    }
+    ahead.retain(|owner| *owner != origin);
+    while let Some(owner) = ahead.pop() {
+        if owner == origin {
+            return true;
+        }
+        let waits = table.waits().get(&owner).cloned().unwrap_or_default();
+        for key in waits.iter().map(|request| request.key) {
+            if seen.insert(key)
+                && let Some(entry) = table.partition(&key).get(&key)
+            {
+                ahead.extend(entry.queue().iter().map(|other| other.owner.id));
+                ahead.extend(entry.holders().map(|holder| holder.owner));
+            }
+        }
+    }
+    false
+}
+
+/// Opens the rings that `request` closed, or says which one cannot be.
+pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), Deadlock> {
+    for _ in 0..REORDER_COUNT_MAX {
+        if request.is_granted() {
+            return Ok(());
+        }
+        let Some(ring) = find_ring(all, request) else { return Ok(()) };
+        if !ring.iter().filter(|edge| edge.is_soft).any(|edge| let_go_first(all, edge)) {
+            return Err(deadlock(&ring));
+        }
+    }
+    match find_ring(all, request) {
+        Some(ring) if !request.is_granted() => Err(deadlock(&ring)),
+        _ => Ok(()),
+    }
+}
+
+/// Puts the waiter of a soft edge before its blocker, unless that closes a ring; whether it did.
+fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
+    let key = edge.request.key;
+    let Some(entry) = all.entry(&key) else { return false };
+    let queue = entry.queue();
+    let from = queue.iter().position(|other| Arc::ptr_eq(other, &edge.request));
+    let to = queue.iter().position(|other| other.owner.id == edge.blocker);
+    let (Some(from), Some(to)) = (from, to) else { return false };
+    if to >= from {
+        return false;
+    }
+    let overtaken: Vec<Arc<Request>> = queue[to..from].iter().map(Arc::clone).collect();
+    all.reorder(&key, from, to);
+    if overtaken.iter().any(|request| find_ring(all, request).is_some()) {
+        all.reorder(&key, to, from);
+        return false;
+    }
+    all.grant(&key);
+    true
+}
+
+fn deadlock(ring: &[Edge]) -> Deadlock {
+    let edges = ring.iter().map(|edge| DeadlockEdge {
+        waiter: edge.request.owner.id,
+        key: edge.request.key,
+        mode: edge.request.mode,
+        blocker: edge.blocker,
+    });
+    Deadlock { edges: edges.collect() }
+}
+
+/// One wait for one transaction.
+#[derive(Clone)]
+struct Edge {
+    request: Arc<Request>,
+    blocker: TransactionId,
+    is_soft: bool,
+}
+
+/// The way from `request` back to its owner.
+fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
+    let origin = request.owner.id;
+    let mut seen = BTreeSet::new();
+    // Edges still to follow, each with the length of the way that leads to it.
+    let mut ahead: Vec<(usize, Edge)> = edges(all, request).map(|edge| (0, edge)).collect();
+    let mut way: Vec<Edge> = Vec::new();
+    while let Some((length, edge)) = ahead.pop() {
+        way.truncate(length);
+        let blocker = edge.blocker;
+        way.push(edge);
+        if blocker == origin {
+            return Some(way);
+        }
+        if seen.insert(blocker) {
+            for wait in all.waits_of(blocker) {
+                ahead.extend(edges(all, wait).map(|edge| (length + 1, edge)));
+            }
+        }
+    }
+    None
+}
+
+/// Whom a request waits for; those whom it waits for only because of the queue's order come last.
+fn edges<'a>(all: &'a All<'_>, request: &'a Arc<Request>) -> impl Iterator<Item = Edge> + 'a {
+    let conflicting = Modes::conflicting(request.mode);
+    let edge = move |blocker: TransactionId, is_soft: bool| {
+        (blocker != request.owner.id).then(|| Edge {
+            request: Arc::clone(request),
+            blocker,
+            is_soft,
+        })
+    };
+    let entry = all.entry(&request.key);
+    let hard = entry.into_iter().flat_map(|entry| entry.holders());
+    let hard = hard.filter(move |holder| holder.modes.intersects(conflicting));
+    let soft = entry.into_iter().flat_map(|entry| entry.queue().iter());
+    let soft = soft
+        .take_while(move |other| !Arc::ptr_eq(other, request))
+        .filter(move |other| conflicting.has(other.mode));
+    let hard = hard.filter_map(move |holder| edge(holder.owner, false));
+    hard.chain(soft.filter_map(move |other| edge(other.owner.id, true)))
+}

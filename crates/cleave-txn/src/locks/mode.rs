@@ -1,0 +1,157 @@
+//! Modes of locks, and which of them exclude each other: PostgreSQL's.
+//!
+//! ```text
+//!  rows, keys            KS S NU U     tables               AS RS RX SU S SX X AX
+//!  for key share    KS            x    access share     AS                      x
+//!  for share         S       x    x    row share        RS                   x  x
+//!  for no key update NU   x  x    x    row exclusive    RX           x  x    x  x
+//!  for update        U x  x  x    x    share update ex. SU        x  x  x    x  x
+//!                                      share             S     x  x     x    x  x
+//!                                      share row ex.    SX     x  x  x  x    x  x
+//!                                      exclusive         X  x  x  x  x  x    x  x
+//!                                      access exclusive AX  x  x  x  x  x  x x  x
+//! ```
+
+use std::fmt;
+
+/// How a lock is held. The first four are for rows, keys and transactions, the others for tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum LockMode {
+    /// `FOR KEY SHARE`: the key stays; what a foreign key takes.
+    ForKeyShare,
+    /// `FOR SHARE`: the row stays as it is.
+    ForShare,
+    /// `FOR NO KEY UPDATE`: what an `UPDATE` takes that changes no key.
+    ForNoKeyUpdate,
+    /// `FOR UPDATE`: what `DELETE` and an `UPDATE` of a key take.
+    ForUpdate,
+    /// `ACCESS SHARE`: reading.
+    AccessShare,
+    /// `ROW SHARE`: `SELECT … FOR UPDATE` and its like.
+    RowShare,
+    /// `ROW EXCLUSIVE`: writing rows.
+    RowExclusive,
+    /// `SHARE UPDATE EXCLUSIVE`: vacuum, `ANALYZE`.
+    ShareUpdateExclusive,
+    /// `SHARE`: `CREATE INDEX`.
+    Share,
+    /// `SHARE ROW EXCLUSIVE`: adding a foreign key.
+    ShareRowExclusive,
+    /// `EXCLUSIVE`: only readers beside it.
+    Exclusive,
+    /// `ACCESS EXCLUSIVE`: nobody beside it; `DROP TABLE`, `TRUNCATE`, most of `ALTER TABLE`.
+    AccessExclusive,
+}
+
+impl LockMode {
+    /// All modes.
+    pub const ALL: [Self; 12] = [
+        Self::ForKeyShare,
+        Self::ForShare,
+        Self::ForNoKeyUpdate,
+        Self::ForUpdate,
+        Self::AccessShare,
+        Self::RowShare,
+        Self::RowExclusive,
+        Self::ShareUpdateExclusive,
+        Self::Share,
+        Self::ShareRowExclusive,
+        Self::Exclusive,
+        Self::AccessExclusive,
+    ];
+
+    /// Whether two transactions cannot hold these on one thing.
+    #[must_use]
+    pub fn conflicts_with(self, other: Self) -> bool {
+        Modes::conflicting(self).has(other)
+    }
+
+    /// Whether it is one for tables.
+    #[must_use]
+    pub fn is_for_tables(self) -> bool {
+        self >= Self::AccessShare
+    }
+}
+
+impl fmt::Display for LockMode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ForKeyShare => "FOR KEY SHARE",
+            Self::ForShare => "FOR SHARE",
+            Self::ForNoKeyUpdate => "FOR NO KEY UPDATE",
+            Self::ForUpdate => "FOR UPDATE",
+            Self::AccessShare => "ACCESS SHARE",
+            Self::RowShare => "ROW SHARE",
+            Self::RowExclusive => "ROW EXCLUSIVE",
+            Self::ShareUpdateExclusive => "SHARE UPDATE EXCLUSIVE",
+            Self::Share => "SHARE",
+            Self::ShareRowExclusive => "SHARE ROW EXCLUSIVE",
+            Self::Exclusive => "EXCLUSIVE",
+            Self::AccessExclusive => "ACCESS EXCLUSIVE",
+        })
+    }
+}
+
+/// A set of modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Modes(u16);
+
+impl Modes {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) const fn of(mode: LockMode) -> Self {
+        Self(1 << mode as u8)
+    }
+
+    /// Those that exclude `mode`.
+    pub(crate) const fn conflicting(mode: LockMode) -> Self {
+        const CONFLICTS: [u16; 12] = [
+            0b1000,
+            0b1100,
+            0b1110,
+            0b1111,
+            0b1000_0000 << 4,
+            0b1100_0000 << 4,
+            0b1111_0000 << 4,
+            0b1111_1000 << 4,
+            0b1110_1100 << 4,
+            0b1111_1100 << 4,
+            0b1111_1110 << 4,
+            0b1111_1111 << 4,
+        ];
+        Self(CONFLICTS[mode as usize])
+    }
+
+    pub(crate) fn has(self, mode: LockMode) -> bool {
+        self.intersects(Self::of(mode))
+    }
+
+    pub(crate) fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[must_use]
+    pub(crate) fn with(self, mode: LockMode) -> Self {
+        Self(self.0 | Self::of(mode).0)
+    }
+
+    #[must_use]
+    pub(crate) fn without(self, mode: LockMode) -> Self {
+        Self(self.0 & !Self::of(mode).0)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = LockMode> {
+        LockMode::ALL.into_iter().filter(move |mode| self.has(*mode))
+    }
+
+    /// Whether holding these excludes all that `mode` would exclude.
+    pub(crate) fn cover(self, mode: LockMode) -> bool {
+        let excluded = self.iter().fold(0, |excluded, held| excluded | Self::conflicting(held).0);
+        !self.is_empty() && Self::conflicting(mode).0 & !excluded == 0
+    }
+}

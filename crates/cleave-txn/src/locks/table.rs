@@ -1,0 +1,467 @@
+//! Partitions, holders and queues: the state of the lock table and its steps.
+//!
+//! Order of mutexes: a partition (several only by [`Table::all`], ascending), then what waits, then an owner's list, then
+//! a request.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_media::random_bytes;
+
+use super::deadlock;
+use super::mode::{LockMode, Modes};
+use super::wait::Request;
+use super::{LockError, LockKey, LockOwner, LockStatus};
+use crate::transaction::TransactionId;
+
+const PARTITION_COUNT: usize = 64;
+
+/// What became of a request.
+pub(crate) enum Grant {
+    Granted,
+    /// And the caller did not want to wait.
+    NotFree,
+    Queued(Arc<Request>),
+}
+
+/// What one transaction waits for; several things, if it has several threads.
+pub(crate) type Waits = HashMap<TransactionId, Vec<Arc<Request>>>;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Table {
+    partitions: Vec<Mutex<Partition>>,
+    waits: Mutex<Waits>,
+    hash: KeyHash,
+}
+
+pub(crate) type Partition = HashMap<LockKey, Entry, KeyHash>;
+
+/// One key: who holds it, and who waits. There is always a holder.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Nearly always the only one.
+    first: Holder,
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder {
+    pub(crate) owner: TransactionId,
+    pub(crate) modes: Modes,
+}
+
+#[derive(Debug, Default)]
+struct Rest {
+    holders: Vec<Holder>,
+    queue: Vec<Arc<Request>>,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        let hash = KeyHash::new();
+        let partition = || Mutex::new(Partition::with_hasher(hash));
+        let partitions = std::iter::repeat_with(partition).take(PARTITION_COUNT).collect();
+        Self { partitions, waits: Mutex::default(), hash }
+    }
+
+    /// Grants, refuses or queues.
+    pub(crate) fn request(
+        &self,
+        owner: &Arc<LockOwner>,
+        key: LockKey,
+        mode: LockMode,
+        may_wait: bool,
+    ) -> Result<Grant, LockError> {
+        let mut partition = self.partition(&key);
+        let entry = match partition.entry(key) {
+            MapEntry::Vacant(vacant) => {
+                owner.note(key, mode)?;
+                let first = Holder { owner: owner.id, modes: Modes::of(mode) };
+                vacant.insert(Entry { first, rest: None });
+                return Ok(Grant::Granted);
+            }
+            MapEntry::Occupied(occupied) => occupied.into_mut(),
+        };
+        let own = entry.modes_of(owner.id);
+        if own.cover(mode) {
+            return Ok(Grant::Granted);
+        }
+        let place = entry.place(owner.id, own);
+        if !entry.is_held_back(owner.id, mode, place) {
+            owner.note(key, mode)?;
+            entry.hold(owner.id, mode);
+            return Ok(Grant::Granted);
+        }
+        if !may_wait {
+            return Ok(Grant::NotFree);
+        }
+        let request = Request::new(owner, key, mode);
+        let mut waits = self.waits();
+        // Looked at with the waits in hand: an owner that ends looks into them after it has said so.
+        if owner.held().has_ended {
+            return Err(LockError::Ended(owner.id));
+        }
+        entry.rest().queue.insert(place, Arc::clone(&request));
+        waits.entry(owner.id).or_default().push(Arc::clone(&request));
+        Ok(Grant::Queued(request))
+    }
+
+    /// Ends the ring that a request closed by waiting, if it did.
+    pub(crate) fn resolve(&self, request: &Arc<Request>) -> Result<(), LockError> {
+        if !deadlock::may_be_in_ring(self, request) {
+            return Ok(());
+        }
+        let mut all = self.all();
+        match deadlock::resolve(&mut all, request) {
+            Ok(()) => Ok(()),
+            Err(deadlock) => {
+                let error = LockError::Deadlock(Arc::new(deadlock));
+                all.end(request, Err(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes modes from a holder, and grants what waited for that.
+    pub(crate) fn release(&self, owner: TransactionId, released: &[(LockKey, LockMode)]) {
+        for (key, mode) in released {
+            let mut partition = self.partition(key);
+            let MapEntry::Occupied(mut occupied) = partition.entry(*key) else { continue };
+            if occupied.get().rest.is_none() {
+                let first = &mut occupied.get_mut().first;
+                if first.owner == owner {
+                    first.modes = first.modes.without(*mode);
+                    if first.modes.is_empty() {
+                        occupied.remove();
+                    }
+                }
+                continue;
+            }
+            occupied.get_mut().let_go(owner, *mode);
+            self.settle(occupied);
+        }
+    }
+
+    /// Takes a request out of its queue, if it is still there.
+    pub(crate) fn withdraw(&self, request: &Arc<Request>) {
+        let mut partition = self.partition(&request.key);
+        let MapEntry::Occupied(mut occupied) = partition.entry(request.key) else { return };
+        if occupied.get_mut().leave(request) {
+            forget(&mut self.waits(), request);
+            self.settle(occupied);
+        }
+    }
+
+    /// Ends all waits of an owner.
+    pub(crate) fn withdraw_all(
+        &self,
+        owner: TransactionId,
+        error: impl Fn(LockKey, LockMode) -> LockError,
+    ) {
+        let requests = self.waits().get(&owner).cloned().unwrap_or_default();
+        for request in requests {
+            self.withdraw(&request);
+            request.end(Err(error(request.key, request.mode)));
+        }
+    }
+
+    pub(crate) fn holds(&self, owner: TransactionId, key: LockKey, mode: LockMode) -> bool {
+        let partition = self.partition(&key);
+        partition.get(&key).is_some_and(|entry| entry.modes_of(owner).cover(mode))
+    }
+
+    pub(crate) fn list(&self) -> Vec<LockStatus> {
+        let mut found = Vec::new();
+        for partition in &self.partitions {
+            let partition = lock(partition);
+            let mut keys: Vec<&LockKey> = partition.keys().collect();
+            keys.sort_unstable();
+            for key in keys {
+                let Some(entry) = partition.get(key) else { continue };
+                let held = entry.holders().flat_map(|holder| {
+                    holder.modes.iter().map(move |mode| (holder.owner, mode, true))
+                });
+                let awaited = entry.queue().iter().map(|wait| (wait.owner.id, wait.mode, false));
+                found.extend(held.chain(awaited).map(|(owner, mode, is_granted)| LockStatus {
+                    key: *key,
+                    mode,
+                    owner,
+                    is_granted,
+                }));
+            }
+        }
+        found.sort_by_key(|status| status.key);
+        found
+    }
+
+    /// Grants what can be, and drops the entry of a key that nobody holds.
+    fn settle(&self, mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>) {
+        if !occupied.get().queue().is_empty() {
+            for granted in occupied.get_mut().grant() {
+                forget(&mut self.waits(), &granted);
+                granted.end(Ok(()));
+            }
+        }
+        if occupied.get().is_free() {
+            occupied.remove();
+        }
+    }
+
+    pub(crate) fn partition(&self, key: &LockKey) -> MutexGuard<'_, Partition> {
+        let index = (self.hash.of(key) >> 32) as usize % PARTITION_COUNT;
+        lock(&self.partitions[index])
+    }
+
+    pub(crate) fn waits(&self) -> MutexGuard<'_, Waits> {
+        lock(&self.waits)
+    }
+
+    /// Everything, standing still.
+    fn all(&self) -> All<'_> {
+        let partitions = self.partitions.iter().map(lock).collect();
+        All { partitions, waits: self.waits(), hash: self.hash }
+    }
+}
+
+/// The whole table, standing still.
+pub(crate) struct All<'a> {
+    partitions: Vec<MutexGuard<'a, Partition>>,
+    waits: MutexGuard<'a, Waits>,
+    hash: KeyHash,
+}
+
+impl All<'_> {
+    pub(crate) fn entry(&self, key: &LockKey) -> Option<&Entry> {
+        self.partitions.get(self.index(key))?.get(key)
+    }
+
+    /// What a transaction waits for.
+    pub(crate) fn waits_of(&self, owner: TransactionId) -> &[Arc<Request>] {
+        self.waits.get(&owner).map_or(&[], Vec::as_slice)
+    }
+
+    /// Moves a request in the queue of its key from one place to another.
+    pub(crate) fn reorder(&mut self, key: &LockKey, from: usize, to: usize) {
+        if let Some(entry) = self.entry_mut(key) {
+            let queue = &mut entry.rest().queue;
+            if from < queue.len() && to < queue.len() {
+                let request = queue.remove(from);
+                queue.insert(to, request);
+            }
+        }
+    }
+
+    /// Grants what can be of `key`.
+    pub(crate) fn grant(&mut self, key: &LockKey) {
+        let granted = self.entry_mut(key).map(Entry::grant).unwrap_or_default();
+        for request in granted {
+            forget(&mut self.waits, &request);
+            request.end(Ok(()));
+        }
+    }
+
+    /// Takes a request out of its queue, with an outcome.
+    fn end(&mut self, request: &Arc<Request>, outcome: Result<(), LockError>) {
+        if let Some(entry) = self.entry_mut(&request.key)
+            && entry.leave(request)
+        {
+            forget(&mut self.waits, request);
+            request.end(outcome);
+            self.grant(&request.key);
+        }
+    }
+
+    fn entry_mut(&mut self, key: &LockKey) -> Option<&mut Entry> {
+        let index = self.index(key);
+        self.partitions.get_mut(index)?.get_mut(key)
+    }
+
+    fn index(&self, key: &LockKey) -> usize {
+        (self.hash.of(key) >> 32) as usize % PARTITION_COUNT
+    }
+}
+
+impl Entry {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = Holder> {
+        let rest = self.rest.iter().flat_map(|rest| rest.holders.iter().copied());
+        std::iter::once(self.first).chain(rest).filter(|holder| !holder.modes.is_empty())
+    }
+
+    pub(crate) fn queue(&self) -> &[Arc<Request>] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.queue)
+    }
+
+    fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
+    }
+
+    fn modes_of(&self, owner: TransactionId) -> Modes {
+        let mut own = self.holders().filter(|holder| holder.owner == owner);
+        own.next().map_or(Modes::NONE, |holder| holder.modes)
+    }
+
+    /// Where in the queue a request belongs whose owner holds `own`: before all who wait for that, else at the end.
+    fn place(&self, owner: TransactionId, own: Modes) -> usize {
+        let waits_for_own = |request: &Arc<Request>| {
+            request.owner.id != owner && own.intersects(Modes::conflicting(request.mode))
+        };
+        self.queue().iter().position(waits_for_own).unwrap_or(self.queue().len())
+    }
+
+    /// Whether a holder, or one of the first `ahead` of the queue, holds a request back.
+    fn is_held_back(&self, owner: TransactionId, mode: LockMode, ahead: usize) -> bool {
+        let conflicting = Modes::conflicting(mode);
+        let mut holders = self.holders().filter(|holder| holder.owner != owner);
+        let mut waiters = self.queue().iter().take(ahead);
+        holders.any(|holder| holder.modes.intersects(conflicting))
+            || waiters.any(|wait| wait.owner.id != owner && conflicting.has(wait.mode))
+    }
+
+    fn hold(&mut self, owner: TransactionId, mode: LockMode) {
+        if self.first.modes.is_empty() || self.first.owner == owner {
+            let modes = self.first.modes.with(mode);
+            self.first = Holder { owner, modes };
+            return;
+        }
+        let holders = &mut self.rest().holders;
+        match holders.iter_mut().find(|holder| holder.owner == owner) {
+            Some(holder) => holder.modes = holder.modes.with(mode),
+            None => holders.push(Holder { owner, modes: Modes::of(mode) }),
+        }
+    }
+
+    fn let_go(&mut self, owner: TransactionId, mode: LockMode) {
+        if self.first.owner == owner {
+            self.first.modes = self.first.modes.without(mode);
+        } else if let Some(rest) = &mut self.rest
+            && let Some(index) = rest.holders.iter().position(|holder| holder.owner == owner)
+        {
+            let holder = &mut rest.holders[index];
+            holder.modes = holder.modes.without(mode);
+            if holder.modes.is_empty() {
+                rest.holders.swap_remove(index);
+            }
+        }
+        if self.first.modes.is_empty()
+            && let Some(other) = self.rest.as_mut().and_then(|rest| rest.holders.pop())
+        {
+            self.first = other;
+        }
+    }
+
+    /// Takes a request out of the queue; whether it was there.
+    fn leave(&mut self, request: &Arc<Request>) -> bool {
+        let Some(rest) = &mut self.rest else { return false };
+        let place = rest.queue.iter().position(|other| Arc::ptr_eq(other, request));
+        place.is_some_and(|place| {
+            rest.queue.remove(place);
+            true
+        })
+    }
+
+    /// Lets all hold that nothing holds back any more, in order; those are returned.
+    fn grant(&mut self) -> Vec<Arc<Request>> {
+        let mut granted = Vec::new();
+        let mut place = 0;
+        while let Some(request) = self.queue().get(place).map(Arc::clone) {
+            let is_held_back = self.is_held_back(request.owner.id, request.mode, place);
+            if is_held_back || request.owner.note(request.key, request.mode).is_err() {
+                place += 1;
+                continue;
+            }
+            self.rest().queue.remove(place);
+            self.hold(request.owner.id, request.mode);
+            granted.push(request);
+        }
+        if self.rest.as_ref().is_some_and(|rest| rest.holders.is_empty() && rest.queue.is_empty()) {
+            self.rest = None;
+        }
+        granted
+    }
+
+    fn is_free(&self) -> bool {
+        self.first.modes.is_empty() && self.queue().is_empty()
+    }
+}
+
+impl LockOwner {
+    /// Remembers what is granted, unless it has ended.
+    fn note(&self, key: LockKey, mode: LockMode) -> Result<(), LockError> {
+        let mut held = self.held();
+        if held.has_ended {
+            return Err(LockError::Ended(self.id));
+        }
+        held.granted.push((key, mode));
+        Ok(())
+    }
+}
+
+fn forget(waits: &mut Waits, request: &Arc<Request>) {
+    if let Some(requests) = waits.get_mut(&request.owner.id) {
+        requests.retain(|other| !Arc::ptr_eq(other, request));
+        if requests.is_empty() {
+            waits.remove(&request.owner.id);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hashes keys, which are numbers already, with two multiplications; seeded, so that nobody can choose rows that meet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyHash {
+    seed: u64,
+}
+
+impl KeyHash {
+    fn new() -> Self {
+        let seed = random_bytes().map_or(0x9e37_79b9_7f4a_7c15, u64::from_le_bytes);
+        Self { seed }
+    }
+
+    fn of(&self, key: &LockKey) -> u64 {
+        self.hash_one(key)
+    }
+}
+
+impl BuildHasher for KeyHash {
+    type Hasher = KeyHasher;
+
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher(self.seed)
+    }
+}
+
+/// See [`KeyHash`].
+#[derive(Debug)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        // Both halves, so that every bit of the number moves every bit of the hash.
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Hash for LockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.object ^ (self.kind as u64) << 56);
+        state.write_u64(self.id);
+    }
+}

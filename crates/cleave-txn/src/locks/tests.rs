@@ -1,0 +1,1 @@
+//! Conflicts, queues, rings.

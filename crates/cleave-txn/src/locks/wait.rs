@@ -1,0 +1,142 @@
+//! A wait for a lock: to block on, to `await`, or to give up.
+//!
+//! Invariant: a request ends once, with a grant or an error; who ends it holds the partition of its key, so that it
+//! leaves the queue at the same moment. A wait that is dropped leaves the queue; a lock that was granted meanwhile
+//! stays with its owner.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{LockError, LockKey, LockMode, LockOwner, Locks};
+
+/// One request in a queue.
+pub(crate) struct Request {
+    pub(crate) owner: Arc<LockOwner>,
+    pub(crate) key: LockKey,
+    pub(crate) mode: LockMode,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    outcome: Option<Result<(), LockError>>,
+    waker: Option<Waker>,
+}
+
+impl Request {
+    pub(crate) fn new(owner: &Arc<LockOwner>, key: LockKey, mode: LockMode) -> Arc<Self> {
+        let owner = Arc::clone(owner);
+        Arc::new(Self { owner, key, mode, state: Mutex::default(), ended: Condvar::new() })
+    }
+
+    /// Ends it, once.
+    pub(crate) fn end(&self, outcome: Result<(), LockError>) {
+        let mut state = self.state();
+        if state.outcome.is_none() {
+            state.outcome = Some(outcome);
+            self.ended.notify_all();
+            if let Some(waker) = state.waker.take() {
+                drop(state);
+                waker.wake();
+            }
+        }
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(self.state().outcome, Some(Ok(())))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that waits; withdrawn when dropped.
+#[must_use = "a wait that is dropped is withdrawn"]
+pub struct LockWait {
+    locks: Arc<Locks>,
+    request: Arc<Request>,
+}
+
+impl LockWait {
+    pub(crate) fn new(locks: Arc<Locks>, request: Arc<Request>) -> Self {
+        Self { locks, request }
+    }
+
+    /// What is awaited.
+    #[must_use]
+    pub fn key(&self) -> LockKey {
+        self.request.key
+    }
+
+    /// Blocks until the lock is granted, at most for `timeout`.
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`], [`LockError::Deadlock`], [`LockError::Cancelled`], [`LockError::Ended`].
+    pub fn block(self, timeout: Option<Duration>) -> Result<(), LockError> {
+        let state = self.request.state();
+        let waits = |state: &mut State| state.outcome.is_none();
+        let state = match timeout {
+            None => self.request.ended.wait_while(state, waits),
+            Some(timeout) => {
+                let waited = self.request.ended.wait_timeout_while(state, timeout, waits);
+                Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+            }
+        };
+        let outcome = state.unwrap_or_else(PoisonError::into_inner).outcome.clone();
+        outcome.unwrap_or_else(|| self.give_up())
+    }
+
+    /// What a wait that lasted too long ends with: the grant, if it came in the last moment.
+    ///
+    /// # Errors
+    /// As [`LockWait::block`].
+    pub fn give_up(self) -> Result<(), LockError> {
+        self.locks.withdraw(&self.request);
+        let (key, mode) = (self.request.key, self.request.mode);
+        let outcome = self.request.state().outcome.clone();
+        outcome.unwrap_or(Err(LockError::Timeout { key, mode }))
+    }
+}
+
+impl Future for LockWait {
+    type Output = Result<(), LockError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.request.state();
+        match &state.outcome {
+            Some(outcome) => Poll::Ready(outcome.clone()),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for LockWait {
+    fn drop(&mut self) {
+        self.locks.withdraw(&self.request);
+    }
+}
+
+impl fmt::Debug for LockWait {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("LockWait");
+        debug.field("key", &self.request.key).field("mode", &self.request.mode);
+        debug.finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("Request");
+        debug.field("owner", &self.owner.id).field("key", &self.key).field("mode", &self.mode);
+        debug.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,1 @@
+//! The order of commits, and what snapshots hold.

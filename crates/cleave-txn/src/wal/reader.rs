@@ -1,0 +1,227 @@
+//! What a log says: a folder in, its records out, up to where a crash tore it.
+//!
+//! 1. [`LogReader::open`] finds the segment that holds the place from which records are wanted, and reads from that
+//!    segment's start, so that the place is known to be one where a record begins.
+//! 2. [`LogReader::next_record`] joins the parts of a transaction with its commit, drops those of transactions that
+//!    have none, and goes from segment to segment.
+//! 3. Where nothing verifies any more, it looks for what could vouch for the bytes there: a later mark, or the header of a
+//!    later segment. If there is any, the log is damaged; if not, this is its end.
+//! 4. [`super::Wal::resume`] takes the reader and goes on at its end.
+//!
+//! Invariant: memory is bounded by one segment and the transactions that are open in the log. Reading changes nothing.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::LogError;
+use super::record::{
+    ALIGNMENT, Decoded, Kind, Lsn, MARK_BYTES, Record, Seed, decode, durable_before,
+};
+use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, list_segments, read_file};
+use crate::transaction::TransactionId;
+
+/// The most that one transaction may log: recovery has it in memory.
+pub const TRANSACTION_BYTES_MAX: u64 = 1 << 30;
+
+/// A record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRecord {
+    /// Where it lies; of a transaction with parts, where its commit lies.
+    pub at: Lsn,
+    /// The place behind it.
+    pub end: Lsn,
+    /// What it says.
+    pub record: Record<Vec<u8>>,
+}
+
+/// Reads a log from a place on.
+#[derive(Debug)]
+pub struct LogReader {
+    directory: PathBuf,
+    from: Lsn,
+    seed: Seed,
+    pub(crate) segment: Segment,
+    pub(crate) position: Lsn,
+    parts: BTreeMap<TransactionId, Vec<u8>>,
+    is_at_end: bool,
+}
+
+impl LogReader {
+    /// Reads the log in `directory` from `from` on, which is where a record begins or the log ends;
+    /// [`super::Wal::resume_from`] gave it.
+    ///
+    /// # Errors
+    /// [`LogError::Missing`] where no file holds that place; what reading the file says.
+    pub fn open(directory: &Path, from: Lsn) -> Result<Self, LogError> {
+        let missing = || LogError::Missing { directory: directory.to_owned(), at: from };
+        let starts = list_segments(directory)?;
+        let start = starts.into_iter().rfind(|start| *start <= from).ok_or_else(missing)?;
+        let segment = Segment::read(directory, start)?.ok_or_else(missing)?;
+        if from > segment.header.end() {
+            return Err(missing());
+        }
+        Ok(Self {
+            directory: directory.to_owned(),
+            from,
+            seed: Seed::new(&segment.header.identity),
+            position: Lsn(start.0 + SEGMENT_HEADER_BYTES as u64),
+            segment,
+            parts: BTreeMap::new(),
+            is_at_end: false,
+        })
+    }
+
+    /// The next record; None at the end of the log.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], or what reading a file says.
+    pub fn next_record(&mut self) -> Result<Option<LogRecord>, LogError> {
+        while !self.is_at_end {
+            let at = self.position;
+            let Some(decoded) = decode(tail(&self.segment, at), self.seed, at) else {
+                self.next_segment()?;
+                continue;
+            };
+            self.position = Lsn(at.0 + decoded.byte_count as u64);
+            let (kind, transaction) = (decoded.kind, decoded.transaction);
+            if let Some(payload) = collect(&mut self.parts, &decoded)
+                && at >= self.from
+            {
+                let record = match kind {
+                    Kind::Commit => Record::Commit { transaction, payload },
+                    Kind::Checkpoint => Record::Checkpoint { payload },
+                    _ => Record::Note { payload },
+                };
+                return Ok(Some(LogRecord { at, end: self.position, record }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the log's end was found, or where the next record is looked for.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.position
+    }
+
+    /// The log's identity.
+    #[must_use]
+    pub fn identity(&self) -> [u8; 16] {
+        self.segment.header.identity
+    }
+
+    /// The wall time at which the segment that is being read was begun, in microseconds since 1970.
+    #[must_use]
+    pub fn segment_made_at(&self) -> i64 {
+        self.segment.header.made_at
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Goes on in the segment that continues from here, or finds that this is the end.
+    fn next_segment(&mut self) -> Result<(), LogError> {
+        let next = Segment::read(&self.directory, self.segment.header.end())?;
+        if let Some(next) = next
+            && next.header.continues_from == self.position
+        {
+            if next.header.identity != self.segment.header.identity {
+                let reason = "the next file is of another log".to_owned();
+                return Err(self.damaged(reason));
+            }
+            self.position = Lsn(next.header.start.0 + SEGMENT_HEADER_BYTES as u64);
+            self.segment = next;
+            return Ok(());
+        }
+        if let Some(reason) = self.what_vouches_for(self.position)? {
+            return Err(self.damaged(reason));
+        }
+        if self.position < self.from {
+            let reason = format!("a checkpoint says that it was durable up to {}", self.from);
+            return Err(self.damaged(reason));
+        }
+        self.is_at_end = true;
+        Ok(())
+    }
+
+    /// What shows that the bytes at `position`, which do not verify, were durable once.
+    fn what_vouches_for(&self, position: Lsn) -> Result<Option<String>, LogError> {
+        if let Some(mark) = later_mark(&self.segment.bytes, self.segment.header.start, self) {
+            return Ok(Some(format!("a record at {mark} was written when they were durable")));
+        }
+        for start in list_segments(&self.directory)? {
+            if start <= self.segment.header.start {
+                continue;
+            }
+            let Some((path, bytes)) = read_file(&self.directory, start)? else { continue };
+            let is_begun = SegmentHeader::decode(&bytes, start).is_ok_and(|header| {
+                header.identity == self.segment.header.identity && header.continues_from != position
+            });
+            if is_begun || later_mark(&bytes, start, self).is_some() {
+                return Ok(Some(format!("{} was written when they were durable", path.display())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn damaged(&self, reason: String) -> LogError {
+        LogError::Damaged {
+            path: self.segment.path.clone(),
+            offset: self.position.0 - self.segment.header.start.0,
+            at: self.position,
+            reason,
+        }
+    }
+}
+
+/// The segment's bytes from `at` on.
+fn tail(segment: &Segment, at: Lsn) -> &[u8] {
+    let offset = at.0.saturating_sub(segment.header.start.0);
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    segment.bytes.get(offset..).unwrap_or_default()
+}
+
+/// Takes a record to the parts of its transaction; the payload, if the record is complete with it.
+fn collect(parts: &mut BTreeMap<TransactionId, Vec<u8>>, decoded: &Decoded<'_>) -> Option<Vec<u8>> {
+    match decoded.kind {
+        Kind::Mark => None,
+        Kind::Opened => {
+            parts.clear();
+            None
+        }
+        Kind::Part => {
+            let payload = parts.entry(decoded.transaction).or_default();
+            payload.extend_from_slice(decoded.payload);
+            None
+        }
+        Kind::Abort => {
+            parts.remove(&decoded.transaction);
+            None
+        }
+        Kind::Commit | Kind::Checkpoint | Kind::Note => {
+            let mut payload = parts.remove(&decoded.transaction).unwrap_or_default();
+            payload.extend_from_slice(decoded.payload);
+            Some(payload)
+        }
+    }
+}
+
+/// A mark in the bytes of the segment at `start`, behind the reader's position, that says that the log was durable
+/// beyond that position.
+fn later_mark(bytes: &[u8], start: Lsn, reader: &LogReader) -> Option<Lsn> {
+    let behind = reader.position.0.saturating_sub(start.0).max(SEGMENT_HEADER_BYTES as u64);
+    let first = usize::try_from(behind).ok()?;
+    (first..bytes.len()).step_by(ALIGNMENT).find_map(|offset| {
+        let bytes = bytes.get(offset..offset.checked_add(MARK_BYTES)?)?;
+        // Cheap to see, and hardly any other place looks like it.
+        if bytes.get(4..8)? != [8, 0, 0, Kind::Mark as u8] {
+            return None;
+        }
+        let at = Lsn(start.0 + offset as u64);
+        let durable = durable_before(&decode(bytes, reader.seed, at)?)?;
+        (durable > reader.position).then_some(at)
+    })
+}

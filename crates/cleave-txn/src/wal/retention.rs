@@ -1,0 +1,137 @@
+//! What a checkpoint no longer needs: segments in, archived copies and files to use again out.
+//!
+//! 1. [`Wal::truncate_before`] takes the segments that lie wholly before a place that no recovery needs any more.
+//! 2. With [`super::LogOptions::archive`], each is copied there first: `<name>.new`, synced, renamed, the folder synced. A
+//!    copy that fails keeps the segment, and the next call tries again.
+//! 3. It becomes a spare, whose blocks exist, up to [`super::LogOptions::spare_segment_count`]; more are removed.
+//!
+//! Invariant: the segment that records are appended to, and the parts of open transactions, are never touched. What a
+//! spare holds from before does not verify in its new place ([`super::record`]).
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use cleave_media::files::{self, FileWriter};
+
+use super::LogError;
+use super::record::Lsn;
+use super::segment::{Segment, list_segments, segment_path};
+use super::writer::Wal;
+
+const SPARE: &str = "spare";
+
+/// Files to use again.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    paths: Vec<PathBuf>,
+    number: u64,
+}
+
+impl Spares {
+    /// Those that are in `directory`.
+    pub(crate) fn find(directory: &Path) -> Result<Self, LogError> {
+        let mut found = Self::default();
+        let io = || LogError::io("list", directory);
+        for entry in std::fs::read_dir(directory).map_err(io())? {
+            let path = entry.map_err(io())?.path();
+            if path.extension().is_some_and(|extension| extension == SPARE) {
+                let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+                found.number = found.number.max(number.unwrap_or(0));
+                found.paths.push(path);
+            }
+        }
+        found.paths.sort();
+        Ok(found)
+    }
+
+    /// A file at `path`, and how many of its bytes exist: a spare one if there is any.
+    pub(crate) fn take_as(
+        &mut self,
+        path: &Path,
+        capacity: u32,
+    ) -> Result<(Box<dyn FileWriter>, u64), LogError> {
+        while let Some(spare) = self.paths.pop() {
+            let byte_count = std::fs::metadata(&spare).map_or(0, |metadata| metadata.len());
+            if files::rename(&spare, path).is_ok() {
+                let writer = files::open(path).map_err(LogError::io("open", path))?;
+                return Ok((writer, byte_count.min(u64::from(capacity))));
+            }
+        }
+        let writer = files::create(path).map_err(|source| match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                LogError::Full { path: path.to_owned(), byte_count: 0, source }
+            }
+            _ => LogError::io("create", path)(source),
+        })?;
+        Ok((writer, 0))
+    }
+
+    /// Keeps the file of a segment for later, or removes it.
+    fn put(&mut self, path: &Path, count_max: usize) -> Result<(), LogError> {
+        if self.paths.len() >= count_max {
+            return files::remove(path).map_err(LogError::io("remove", path));
+        }
+        self.number += 1;
+        let spare = path.with_file_name(format!("{}.{SPARE}", self.number));
+        files::rename(path, &spare).map_err(LogError::io("rename", path))?;
+        self.paths.push(spare);
+        Ok(())
+    }
+}
+
+impl Wal {
+    /// Gives up what lies before `place`, which a durable root names as the place to recover from
+    /// ([`Wal::resume_from`]); whole segments only. Returns the bytes given up.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]: segments that could not be archived or removed are there still.
+    pub fn truncate_before(&self, place: Lsn) -> Result<u64, LogError> {
+        let place = place.min(self.resume_from()).min(self.durable_end());
+        let directory = &self.shared.directory;
+        let starts = list_segments(directory)?;
+        let mut given_up = 0;
+        for pair in starts.windows(2) {
+            let [start, next] = pair else { continue };
+            if *next > place {
+                break;
+            }
+            let path = segment_path(directory, *start);
+            if let Some(archive) = &self.shared.options.archive {
+                archive_segment(directory, *start, archive)?;
+            }
+            let mut state = self.shared.state();
+            state.spares.put(&path, self.shared.options.spare_segment_count)?;
+            given_up += next.0 - start.0;
+        }
+        Ok(given_up)
+    }
+
+    /// Copies every segment with durable records into the archive, the one that records are appended to as well, as far
+    /// as it is durable; a later copy of that one takes its place. Nothing happens without
+    /// [`super::LogOptions::archive`].
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub fn archive(&self) -> Result<(), LogError> {
+        let Some(archive) = &self.shared.options.archive else { return Ok(()) };
+        self.flush()?;
+        let directory = &self.shared.directory;
+        list_segments(directory)?
+            .into_iter()
+            .try_for_each(|start| archive_segment(directory, start, archive))
+    }
+}
+
+/// Copies one segment, unless the archive has all of it.
+fn archive_segment(directory: &Path, start: Lsn, archive: &Path) -> Result<(), LogError> {
+    let Some(segment) = Segment::read(directory, start)? else { return Ok(()) };
+    let copy = segment_path(archive, start);
+    if std::fs::read(&copy).is_ok_and(|bytes| bytes == segment.bytes) {
+        return Ok(());
+    }
+    let new = copy.with_extension("new");
+    files::create_directories(archive).map_err(LogError::io("create", archive))?;
+    files::write_durably(&new, &segment.bytes).map_err(LogError::io("write", &new))?;
+    files::rename(&new, &copy).map_err(LogError::io("rename", &new))?;
+    files::sync_directory(archive).map_err(LogError::io("sync", archive))
+}
