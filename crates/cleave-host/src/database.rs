@@ -22,7 +22,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
+use cleave_txn::{LockOwner, Locks, TransactionId};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
@@ -143,6 +144,9 @@ pub struct Database {
     pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
+    locks: Arc<Locks>,
+    /// Transactions that have locked something since the database was opened.
+    transaction_count: AtomicU64,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -226,6 +230,8 @@ impl Database {
             host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
+            locks: Locks::new(),
+            transaction_count: AtomicU64::new(0),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
@@ -452,6 +458,17 @@ impl Database {
     /// Waits until no other statement writes.
     pub(crate) async fn writer_turn(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.writer).lock_owned().await
+    }
+
+    /// What transactions have locked.
+    pub(crate) fn locks(&self) -> &Arc<Locks> {
+        &self.locks
+    }
+
+    /// An owner of locks, for a transaction that begins now.
+    pub(crate) fn lock_owner(&self) -> Arc<LockOwner> {
+        let before = self.transaction_count.fetch_add(1, Ordering::Relaxed);
+        LockOwner::new(TransactionId(before + 1))
     }
 
     /// # Errors

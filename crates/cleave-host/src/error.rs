@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_store::{SchemaError, StoreError};
+use cleave_txn::LockError;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
@@ -465,6 +466,15 @@ impl Error {
     /// A row that another transaction has changed since the snapshot of this one.
     pub(crate) fn concurrent_update() -> Self {
         Self::Conflict { kind: ConflictKind::Update, detail: None }
+    }
+
+    /// A lock that was not granted.
+    pub(crate) fn lock(error: &LockError) -> Self {
+        let kind = match error {
+            LockError::Deadlock(_) => ConflictKind::Deadlock,
+            _ => ConflictKind::Lock,
+        };
+        Self::Conflict { kind, detail: Some(error.to_string()) }
     }
 
     /// A failed operation on a file.

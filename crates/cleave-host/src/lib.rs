@@ -50,5 +50,5 @@ pub use catalog::{
 pub use database::{Database, OpenOptions};
 pub use device::{Device, EmbeddedFactory};
 pub use error::{Error, NameKind, Position, Result};
-pub use session::{ClientStreams, Outcome, Session};
+pub use session::{ClientStreams, Outcome, Session, TransactionStatus};
 pub use storage_error::StorageError;

@@ -11,6 +11,7 @@
 
 mod block;
 mod copy;
+mod held;
 mod indexes;
 mod insert;
 mod modify;
@@ -44,6 +45,7 @@ use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
 };
 use crate::write::load;
+use held::Held;
 use prepared::PreparedStatements;
 
 /// One client's session. See the module's description.
@@ -56,6 +58,8 @@ pub struct Session {
     prepared: PreparedStatements,
     /// From BEGIN on.
     block: Option<Block>,
+    /// Outside of a block: what the statement that runs has locked.
+    statement_locks: Option<Held>,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
 }
@@ -93,6 +97,7 @@ impl Session {
             point_queries: PointQueries::default(),
             prepared: PreparedStatements::default(),
             block: None,
+            statement_locks: None,
             client: Mutex::default(),
         }
     }
@@ -202,7 +207,9 @@ impl Session {
         if !ends {
             self.check_not_failed()?;
         }
+        self.statement_locks = None;
         let outcome = self.run_statement(parsed).await;
+        self.statement_locks = None;
         if outcome.is_err() {
             self.note_failure();
         }

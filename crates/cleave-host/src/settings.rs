@@ -111,6 +111,8 @@ pub struct Settings {
     pub late_columns: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
+    /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: without end.
+    pub lock_timeout_ms: u64,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
     /// `use_statistics`: plans are made with what ANALYZE found.
@@ -337,6 +339,13 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.late_columns = value.when(),
     },
     Setting {
+        name: "lock_timeout",
+        description: "Milliseconds that a statement waits for a lock that another transaction holds; 0: without end",
+        values: Values::Number(0, 2_147_483_647),
+        get: |settings| settings.lock_timeout_ms.to_string(),
+        set: |settings, value| settings.lock_timeout_ms = value.number(),
+    },
+    Setting {
         name: "ndp",
         description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
                       and is no error with any of them",
@@ -468,6 +477,7 @@ impl Default for Settings {
             key_filters: When::WherePays,
             late_columns: When::WherePays,
             stealing: When::WherePays,
+            lock_timeout_ms: 0,
             query_log: true,
             use_statistics: true,
             application_name: String::new(),

@@ -8,8 +8,10 @@
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
 //!    [`PrivateState`]: the same state with the block's changes on pages that nothing else names. So own changes are seen
 //!    by every statement and every operator, on either side of a link, without any of them knowing (rule 21).
-//! 2. [`Session::take`] takes what a statement changes. Outside of a block it commits it. In one it locks the rows, looks
-//!    whether they are still there in the newest state, checks the unique keys there, and keeps the change.
+//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]). Outside of a block it
+//!    commits it then. In one it looks whether the rows are still there in the newest state, checks the unique keys there, and
+//!    keeps the change. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
+//!    its locks kept, and REPEATABLE READ fails: the first who changes a row wins.
 //! 3. COMMIT applies what was kept to the newest state, in one commit; ROLLBACK forgets it; a savepoint is a copy of it.
 //!
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
@@ -20,7 +22,9 @@ use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{concat_batches, filter_record_batch};
+use cleave_txn::locks::LockMark;
 
+use super::held::Held;
 use super::{Outcome, Session};
 use crate::catalog::commit::{PrivateState, Transaction};
 use crate::catalog::{CatalogState, TableState};
@@ -62,9 +66,18 @@ pub(super) struct Block {
     /// Of REPEATABLE READ, from its first statement on.
     snapshot: Option<Arc<CatalogState>>,
     changes: Changes,
-    savepoints: Vec<(String, Changes)>,
+    savepoints: Vec<Savepoint>,
+    locks: Held,
     /// A state with the changes as they are now, and what it is based on.
     own: Option<Own>,
+}
+
+/// A copy of what a block had changed and locked.
+#[derive(Debug)]
+struct Savepoint {
+    name: String,
+    changes: Changes,
+    mark: LockMark,
 }
 
 #[derive(Debug)]
@@ -92,7 +105,8 @@ impl Session {
         }
         let isolation = modes.isolation.unwrap_or(self.settings.default_transaction_isolation);
         let read_only = modes.read_only.unwrap_or(self.settings.default_transaction_read_only);
-        self.block = Some(Block::new(isolation, read_only));
+        let locks = Held::new(&self.database);
+        self.block = Some(Block::new(isolation, read_only, locks));
         Ok(Outcome::done("BEGIN"))
     }
 
@@ -136,7 +150,8 @@ impl Session {
     /// Runs SAVEPOINT.
     pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
         let block = self.open_block("SAVEPOINT")?;
-        block.savepoints.push((name.to_owned(), block.changes.clone()));
+        let (name, changes) = (name.to_owned(), block.changes.clone());
+        block.savepoints.push(Savepoint { name, changes, mark: block.locks.mark() });
         Ok(Outcome::done("SAVEPOINT"))
     }
 
@@ -145,8 +160,9 @@ impl Session {
         let block = self.open_block("ROLLBACK TO SAVEPOINT")?;
         let place = block.savepoint(name)?;
         block.savepoints.truncate(place + 1);
-        if let Some((_, changes)) = block.savepoints.last() {
-            block.changes = changes.clone();
+        if let Some(savepoint) = block.savepoints.last() {
+            block.changes = savepoint.changes.clone();
+            block.locks.release_to(savepoint.mark);
         }
         block.own = None;
         block.failed = false;
@@ -249,14 +265,23 @@ impl Session {
         }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
+        let base = match self.block.as_ref().and_then(|block| block.own.as_ref()) {
+            Some(own) => &own.base,
+            None => &view.state,
+        };
+        let base = Arc::clone(base.find_writable_table(&table.schema.name)?);
+        // Of a statement outside of a block they are kept until it ends, also where it is run again.
+        let locks = match &self.block {
+            Some(block) => &block.locks,
+            None => &*self.statement_locks.get_or_insert_with(|| Held::new(&database)),
+        };
+        locks.lock_change(&base, &change, settings.lock_timeout_ms).await?;
         let Some(block) = &mut self.block else {
             return match self.commit_changes([&change]).await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
                 outcome => outcome.map(|_| Taken::Done),
             };
         };
-        let base = block.own.as_ref().map_or(&view.state, |own| &own.base);
-        let base = Arc::clone(base.find_writable_table(&table.schema.name)?);
         let mut changes = block.changes.clone();
         let of_table = changes.entry(table.schema.table_id);
         let of_table = of_table.or_insert_with(|| TableChange::new(Arc::clone(&change.schema)));
@@ -299,7 +324,7 @@ impl Session {
 }
 
 impl Block {
-    fn new(isolation: Isolation, read_only: bool) -> Self {
+    fn new(isolation: Isolation, read_only: bool, locks: Held) -> Self {
         Self {
             isolation,
             read_only,
@@ -307,13 +332,14 @@ impl Block {
             snapshot: None,
             changes: Changes::new(),
             savepoints: Vec::new(),
+            locks,
             own: None,
         }
     }
 
     /// The place of the latest savepoint of this name.
     fn savepoint(&self, name: &str) -> Result<usize> {
-        let found = self.savepoints.iter().rposition(|(known, _)| known == name);
+        let found = self.savepoints.iter().rposition(|known| known.name == name);
         found.ok_or_else(|| Error::Invalid {
             message: format!("savepoint \"{name}\" does not exist"),
             fault: Fault::Savepoint,

@@ -175,7 +175,9 @@ impl Session {
         let hints = self.prepared.find(name)?.source.hints.clone();
         self.hinted = self.under(&hints)?;
         self.check_not_failed()?;
+        self.statement_locks = None;
         let outcome = self.execute_texts(name, values).await;
+        self.statement_locks = None;
         if outcome.is_err() {
             self.note_failure();
         }

@@ -1,6 +1,6 @@
 //! Unique indexes whose equal keys may lie in different tablets: what is new in against all that is there.
 //!
-//! One statement writes at a time, so what is checked here holds until the statement's commit. Where a table is divided
+//! One commit is made at a time, so what is checked here holds until the statement's commit. Where a table is divided
 //! by some of an index's columns, equal keys share a tablet, and each tablet's own check is enough.
 //!
 //! A VID is a row's within its tablet, and a merge does not tell of which tablet an entry is: keys that come twice are looked

@@ -35,4 +35,5 @@ mod statistics;
 mod stealing;
 mod support;
 mod tablets;
+mod transactions;
 mod turning;

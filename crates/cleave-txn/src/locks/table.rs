@@ -449,9 +449,10 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
         // Both halves, so that every bit of the number moves every bit of the hash.
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
+        let folded = (product ^ (product >> 64)) & u128::from(u64::MAX);
+        self.0 = u64::try_from(folded).unwrap_or_default();
     }
 
     fn finish(&self) -> u64 {
