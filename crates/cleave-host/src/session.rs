@@ -60,6 +60,8 @@ pub struct Session {
     block: Option<Block>,
     /// Outside of a block: what the statement that runs has locked.
     statement_locks: Option<Held>,
+    /// The end of the log of all that its statements have seen.
+    seen_log: u64,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
 }
@@ -98,6 +100,7 @@ impl Session {
             prepared: PreparedStatements::default(),
             block: None,
             statement_locks: None,
+            seen_log: 0,
             client: Mutex::default(),
         }
     }
@@ -184,7 +187,9 @@ impl Session {
         }
         let state = self.database.catalog();
         let query = self.point_queries.seen(sql, &state)?;
-        self.run_point_query(&state, &query).await.ok()?
+        let outcome = self.run_point_query(&state, &query).await.ok()?;
+        self.database.harden(state.log_end).await.ok()?;
+        outcome
     }
 
     /// Runs a statement under the settings of its hints, after those of the prepared statement that it names.
@@ -208,7 +213,11 @@ impl Session {
             self.check_not_failed()?;
         }
         self.statement_locks = None;
-        let outcome = self.run_statement(parsed).await;
+        let outcome = match self.run_statement(parsed).await {
+            // What it has seen may not be lost once it is told (rule 27).
+            Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
+            Err(error) => Err(error),
+        };
         self.statement_locks = None;
         if outcome.is_err() {
             self.note_failure();
@@ -277,6 +286,11 @@ impl Session {
             Statement::SetTransaction(modes) => self.set_transaction(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
+            Statement::Checkpoint => {
+                self.check_outside_block("CHECKPOINT")?;
+                Transaction::begin(&self.database).await?.commit().await?;
+                Ok(Outcome::done("CHECKPOINT"))
+            }
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),

@@ -142,6 +142,10 @@ pub struct CatalogState {
     pub generation: u64,
     /// Number of the last commit that changed rows or tables.
     pub commit: u64,
+    /// Where the log of what is not in this state begins, once a root says this state.
+    pub(crate) log_position: u64,
+    /// The end of the log of all that is in this state: what it shows may be told once that is durable.
+    pub(crate) log_end: u64,
     /// The id that the next table gets.
     pub(crate) next_table: u32,
     /// The id that the next segment gets.

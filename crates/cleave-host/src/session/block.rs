@@ -23,12 +23,14 @@ use std::sync::Arc;
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_txn::locks::LockMark;
+use prost::Message;
 
 use super::held::Held;
 use super::{Outcome, Session};
 use crate::catalog::commit::{PrivateState, Transaction};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Fault, Result};
+use crate::log::{self, Committed};
 use crate::settings::Isolation;
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
@@ -231,12 +233,15 @@ impl Session {
         let settings = self.shared_settings();
         let newest = || database.catalog();
         let Some(block) = &mut self.block else {
-            return Ok(ReadView { state: newest(), target: None });
+            let state = newest();
+            self.seen_log = self.seen_log.max(state.log_end);
+            return Ok(ReadView { state, target: None });
         };
         let base = match block.isolation {
             Isolation::ReadCommitted => newest(),
             Isolation::RepeatableRead => Arc::clone(block.snapshot.get_or_insert_with(newest)),
         };
+        self.seen_log = self.seen_log.max(base.log_end);
         if block.changes.is_empty() {
             return Ok(ReadView { state: base, target: None });
         }
@@ -315,11 +320,23 @@ impl Session {
         changes: impl IntoIterator<Item = &TableChange>,
     ) -> Result<Arc<CatalogState>> {
         let settings = self.shared_settings();
+        let changes: Vec<&TableChange> = changes.into_iter().collect();
         let mut transaction = Transaction::begin(&self.database).await?;
+        let is_logged = self.database.log().is_some_and(|log| {
+            log::takes(&transaction.next, &changes)
+                && !log::is_due(log, &transaction.next, self.database.logged_count())
+        });
+        let committed = match is_logged {
+            true => Some(Committed::new(&transaction.next, &changes)?.encode_to_vec()),
+            false => None,
+        };
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }
-        transaction.commit().await
+        match committed {
+            Some(committed) => transaction.commit_logged(&committed).await,
+            None => transaction.commit().await,
+        }
     }
 }
 

@@ -5,8 +5,9 @@
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
 //! ```
 //!
-//! Readers lock nothing: they hold a state. Rows are locked in the order of their VIDs, so that two statements over the same
-//! rows do not wait for each other; other rings of waits are found, and end one of them.
+//! Readers lock nothing: they hold a state. Keys are locked first, and rows in the order of their VIDs, so that two statements
+//! over the same rows do not wait for each other: a row that was updated is another one by then, and has its key still. Other
+//! rings of waits are found, and end one of them.
 //!
 //! Invariant: whoever holds a row's lock is the only one who may end the row, and whoever holds a key's may begin a row with it;
 //! the newest published state has all that earlier holders have done. Source: rules 19 and 23.
@@ -69,15 +70,9 @@ impl Held {
         if is_large {
             return Ok(());
         }
-        for (place, vids) in &change.ended {
-            let next = table.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
-            let object = (table_id << 32) | *place as u64;
-            for vid in vids.range(..next) {
-                self.lock(LockKey::row(object, *vid), LockMode::ForUpdate, timeout).await?;
-            }
-        }
-        let Some(tablet) = table.tablets.first() else { return Ok(()) };
-        for index in tablet.indexes.iter().filter(|index| index.definition().unique) {
+        let indexes = table.tablets.first().map(|tablet| tablet.indexes.as_slice());
+        let indexes = indexes.unwrap_or_default().iter();
+        for index in indexes.filter(|index| index.definition().unique) {
             let (shape, id) = (index.shape(), u64::from(index.definition().id));
             let mut hashes = Vec::new();
             for rows in change.rows.values() {
@@ -91,6 +86,13 @@ impl Held {
             for hash in hashes {
                 let key = LockKey::key((table_id << 32) | id, hash);
                 self.lock(key, LockMode::ForUpdate, timeout).await?;
+            }
+        }
+        for (place, vids) in &change.ended {
+            let next = table.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
+            let object = (table_id << 32) | *place as u64;
+            for vid in vids.range(..next) {
+                self.lock(LockKey::row(object, *vid), LockMode::ForUpdate, timeout).await?;
             }
         }
         Ok(())

@@ -176,7 +176,10 @@ impl Session {
         self.hinted = self.under(&hints)?;
         self.check_not_failed()?;
         self.statement_locks = None;
-        let outcome = self.execute_texts(name, values).await;
+        let outcome = match self.execute_texts(name, values).await {
+            Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
+            Err(error) => Err(error),
+        };
         self.statement_locks = None;
         if outcome.is_err() {
             self.note_failure();

@@ -134,6 +134,8 @@ pub enum Statement {
     Commit,
     /// ROLLBACK.
     Rollback,
+    /// CHECKPOINT.
+    Checkpoint,
     /// SAVEPOINT.
     Savepoint {
         /// Its name.
@@ -335,6 +337,10 @@ impl Reader<'_> {
             "prepare" => self.prepare().map(Statement::Prepare),
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
+            "checkpoint" => {
+                self.parser.advance_token();
+                Ok(Statement::Checkpoint)
+            }
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             _ => {
                 let read = self.parser.parse_statement();

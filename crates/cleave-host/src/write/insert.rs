@@ -122,6 +122,13 @@ impl TableChange {
     pub(crate) fn row_count(&self) -> usize {
         self.rows.values().map(RecordBatch::num_rows).sum()
     }
+
+    /// Whether its rows are appended, and not loaded, and those that end are few as well.
+    pub(crate) fn is_small(&self) -> bool {
+        let bytes = self.rows.values().map(RecordBatch::get_array_memory_size).sum::<usize>();
+        let ended = self.ended.values().map(BTreeSet::len).sum::<usize>();
+        self.row_count().max(ended) <= ROWS_MAX && bytes <= BYTES_MAX
+    }
 }
 
 /// The parts of `rows`, by the places of the tablets of `table` that they go to.
@@ -148,9 +155,7 @@ pub(crate) async fn apply(
     if !change.ended.is_empty() {
         transaction.put_table(with_ends(&table, &change.ended)?);
     }
-    let bytes = change.rows.values().map(RecordBatch::get_array_memory_size).sum::<usize>();
-    let is_small = change.row_count() <= ROWS_MAX && bytes <= BYTES_MAX;
-    if is_small || transaction.is_private() {
+    if change.is_small() || transaction.is_private() {
         let rows = change.rows.clone();
         return Append::new(transaction, settings, &change.schema, rows)?.run().await;
     }

@@ -20,6 +20,7 @@ mod joins_below_cuts;
 mod key_filters;
 mod late_columns;
 mod load;
+mod log;
 mod narrowing;
 mod open;
 mod pages;
