@@ -57,7 +57,11 @@ pub(crate) fn create(directory: &Path) -> Result<Wal> {
 /// # Errors
 /// [`StorageError::Log`].
 pub(crate) fn open(directory: &Path, position: u64) -> Result<LogReader> {
-    Ok(LogReader::open(&directory_of(directory), Lsn(position))?)
+    let log = directory_of(directory);
+    if !log.is_dir() {
+        return Err(LogError::Missing { directory: log, at: Lsn(position) }.into());
+    }
+    Ok(LogReader::open(&log, Lsn(position))?)
 }
 
 /// Whether a commit of `changes` to `state` may be made by the log.
