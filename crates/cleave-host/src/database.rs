@@ -500,6 +500,18 @@ impl Database {
         TransactionId(self.transaction_count.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
+    /// Writes a root that has all that was committed by the log, if there is anything. A program does so when it is done, so that the
+    /// next opening has nothing to make again.
+    ///
+    /// # Errors
+    /// Those of a commit; what was committed stays so.
+    pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
+        if self.logged_count() > 0 {
+            Transaction::begin(self).await?.commit().await?;
+        }
+        Ok(())
+    }
+
     /// The log, while commits may be made by it.
     pub(crate) fn log(&self) -> Option<&Wal> {
         self.log.get()
