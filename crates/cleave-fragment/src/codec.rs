@@ -575,6 +575,8 @@ struct MergeRunsNode {
     input: u32,
     #[prost(uint32, tag = "2")]
     table_id: u32,
+    #[prost(bool, tag = "3")]
+    newest: bool,
 }
 
 /// Wire form of a [`WriteRunExec`].
@@ -671,7 +673,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
         let node = match node.operator {
             Some(OperatorNode::Scan(node)) => *node,
             Some(OperatorNode::MergeRuns(node)) => {
-                return Ok(Arc::new(MergeRunsExec::new(node.input, node.table_id)));
+                let merge = MergeRunsExec::new(node.input, node.table_id);
+                return Ok(Arc::new(if node.newest { merge.of_newest() } else { merge }));
             }
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
@@ -712,7 +715,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::Scan(Box::new(self.encode_scan(exec.scan(), converter)?))
         } else if let Some(exec) = node.downcast_ref::<MergeRunsExec>() {
             let (input, table_id) = (exec.input(), exec.table_id());
-            OperatorNode::MergeRuns(MergeRunsNode { input, table_id })
+            let newest = exec.is_of_newest();
+            OperatorNode::MergeRuns(MergeRunsNode { input, table_id, newest })
         } else if let Some(exec) = node.downcast_ref::<WriteRunExec>() {
             let segment = Some((&exec.segment()).into());
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })
@@ -745,9 +749,9 @@ impl FragmentCodec {
         Ok(ScanNode {
             table: scan.table.clone(),
             table_id: scan.table_id,
-            output_columns: user_columns(&scan.output)?,
+            output_columns: named_columns(&scan.output)?,
             output_schema: Some(scan.output.schema.as_ref().try_into()?),
-            filter_columns: user_columns(&scan.filter)?,
+            filter_columns: named_columns(&scan.filter)?,
             filter_schema: Some(scan.filter.schema.as_ref().try_into()?),
             predicate,
             input: scan.input,
@@ -796,7 +800,7 @@ fn encode_fetch_columns(fetched: &FetchedColumns) -> Result<FetchColumnsNode> {
     Ok(FetchColumnsNode {
         table: fetched.table.clone(),
         input: fetched.input,
-        columns: user_columns(&fetched.columns)?,
+        columns: named_columns(&fetched.columns)?,
         columns_schema: Some(fetched.columns.schema.as_ref().try_into()?),
         reference: number(&fetched.reference)?,
         schema: Some(fetched.schema.as_ref().try_into()?),
@@ -823,12 +827,17 @@ fn decode_fetch_columns(
     Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
-fn user_columns(projection: &Projection) -> Result<Vec<u32>> {
+/// The VID among the columns of a table, whose ids begin with 1.
+const VID_COLUMN: u32 = 0;
+
+/// Columns that a scan may name: those of the table, and the VID.
+fn named_columns(projection: &Projection) -> Result<Vec<u32>> {
     projection
         .columns
         .iter()
         .map(|column| match column {
             ColumnRef::User(id) => Ok(*id),
+            ColumnRef::Vid => Ok(VID_COLUMN),
             other => Err(DataFusionError::Plan(format!("{other:?} does not travel with a scan"))),
         })
         .collect()

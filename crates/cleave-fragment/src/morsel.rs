@@ -25,6 +25,8 @@ pub struct MorselPage {
     pub vid_first: u64,
     /// The overflow pages that the page's long values point to.
     pub overflow: Vec<PageRef>,
+    /// Slots of rows that have ended for the reader's snapshot: deleted, or replaced by an update. Ascending.
+    pub ended: Arc<[u16]>,
 }
 
 /// Pages of one segment that are read together by one taker.

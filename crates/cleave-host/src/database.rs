@@ -4,26 +4,28 @@
 //!  DIR/lock              held by the one process that has the database open
 //!  DIR/root              the state of the last commit           (catalog::root)
 //!  DIR/segments/<id>     directories of sealed segments
+//!  DIR/log/              commits that no root has yet            (log)
 //!  DIR/statistics/<id>   what ANALYZE found of a table           (statistics)
 //!  DIR/device-0.media    the embedded device's media
 //! ```
 //!
 //! [`Database::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
-//! crash left behind, works out each device's free space, and claims every device that answers soon.
+//! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device that
+//! answers soon.
 //! The others are claimed when first needed, so that one that is away hinders nobody who does not need it.
 //! [`Database::look`] only locks and reads: it changes no file and claims no device.
 //!
 //! Invariants: one process at a time; one writing statement at a time; the published state only ever
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
-//! nothing is left to do when the last handle is dropped: every commit was complete.
+//! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
@@ -33,6 +35,7 @@ use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
+use cleave_txn::{LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
@@ -45,6 +48,7 @@ use crate::device::{self, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
+use crate::log;
 use crate::query_log::QueryLog;
 use crate::session::Session;
 use crate::settings::Stack;
@@ -143,6 +147,17 @@ pub struct Database {
     pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
+    locks: Arc<Locks>,
+    /// None: it is only looked at, or is being opened.
+    log: OnceLock<Wal>,
+    /// The log is known to be durable up to here.
+    hardened: AtomicU64,
+    /// Commits since a root was written, whose pages no root names.
+    logged_count: AtomicU64,
+    /// What the root on disk says, whose pages stay as they are.
+    durable: Mutex<Arc<CatalogState>>,
+    /// Transactions that have locked something since the database was opened.
+    transaction_count: AtomicU64,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -163,13 +178,21 @@ impl Database {
             check_place(directory, options.create)?;
         }
         let lock = lock(directory).await?;
-        let state = if root::exists(directory) {
+        let (state, log) = if root::exists(directory) {
             reopen(directory)?
         } else {
             create(directory, &options.embedded).await?
         };
         let opening = Some(draw_opening()?);
         let database = Self::start(directory, lock, state, options, opening).await?;
+        let (log, count) = match log {
+            LogStart::New(log) => (log, 0),
+            LogStart::Read(reader) => log::recover(&database, reader).await?,
+        };
+        database.log.get_or_init(|| log);
+        if count > 0 {
+            Transaction::begin(&database).await?.commit().await?;
+        }
         database.claim_devices().await;
         Ok(database)
     }
@@ -213,19 +236,27 @@ impl Database {
             let device = attach(named, opening, entry.clone(), directory, &embedded)?;
             devices.insert(entry.id, Arc::new(device));
         }
+        let statistics = StatisticsStore::open(directory, &state);
+        let state = Arc::new(state);
         let database = Arc::new(Self {
             directory: directory.to_owned(),
             embedded,
-            statistics: StatisticsStore::open(directory, &state),
+            statistics,
             query_log: Arc::default(),
             published: Mutex::default(),
-            state: RwLock::new(Arc::new(state)),
+            state: RwLock::new(Arc::clone(&state)),
             devices: RwLock::new(devices),
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
             host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
+            locks: Locks::new(),
+            log: OnceLock::new(),
+            hardened: AtomicU64::new(0),
+            logged_count: AtomicU64::new(0),
+            durable: Mutex::new(state),
+            transaction_count: AtomicU64::new(0),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
@@ -454,6 +485,71 @@ impl Database {
         Arc::clone(&self.writer).lock_owned().await
     }
 
+    /// What transactions have locked.
+    pub(crate) fn locks(&self) -> &Arc<Locks> {
+        &self.locks
+    }
+
+    /// An owner of locks, for a transaction that begins now.
+    pub(crate) fn lock_owner(&self) -> Arc<LockOwner> {
+        LockOwner::new(self.transaction_id())
+    }
+
+    /// An id that no transaction had since the database was opened.
+    pub(crate) fn transaction_id(&self) -> TransactionId {
+        TransactionId(self.transaction_count.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Writes a root that has all that was committed by the log, if there is anything. A program does so when it is done, so that the
+    /// next opening has nothing to make again.
+    ///
+    /// # Errors
+    /// Those of a commit; what was committed stays so.
+    pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
+        if self.logged_count() > 0 {
+            Transaction::begin(self).await?.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// The log, while commits may be made by it.
+    pub(crate) fn log(&self) -> Option<&Wal> {
+        self.log.get()
+    }
+
+    /// Commits since a root was written.
+    pub(crate) fn logged_count(&self) -> u64 {
+        self.logged_count.load(Ordering::Relaxed)
+    }
+
+    /// Notes a commit whose pages are not synced, and which no root names.
+    pub(crate) fn note_logged(&self) {
+        self.logged_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the root on disk says `state`.
+    pub(crate) fn note_durable(&self, state: &Arc<CatalogState>) {
+        *self.durable.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(state);
+        self.logged_count.store(0, Ordering::Relaxed);
+    }
+
+    /// Waits until the log is durable up to `end`.
+    ///
+    /// # Errors
+    /// [`StorageError::Log`], after which nothing is written any more.
+    pub(crate) async fn harden(&self, end: u64) -> Result<()> {
+        if end <= self.hardened.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(log) = self.log() else { return Ok(()) };
+        if let Err(error) = log.durable(Lsn(end)).await {
+            self.stop();
+            return Err(error.into());
+        }
+        self.hardened.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// # Errors
     /// [`StorageError::Stopped`].
     pub(crate) fn check_running(&self) -> Result<()> {
@@ -646,20 +742,37 @@ fn is_in_use(error: &Error) -> bool {
     }
 }
 
+/// How the log of a database begins.
+enum LogStart {
+    /// With nothing in it.
+    New(Wal),
+    /// With what is still to be read.
+    Read(LogReader),
+}
+
 /// Reads the state of an existing database, and puts a higher epoch in its root.
-fn reopen(directory: &Path) -> Result<CatalogState> {
+fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
     let mut state = root::read(directory)?;
     state.epoch += 1;
     state.generation += 1;
     root::create_directories(directory)?;
+    let log = match state.log_position {
+        // An earlier version made it.
+        0 => {
+            let log = log::create(directory)?;
+            state.log_position = log.resume_from().0;
+            LogStart::New(log)
+        }
+        position => LogStart::Read(log::open(directory, position)?),
+    };
     write_root(directory, &state)?;
     root::remove_strays(directory, &state)?;
     statistics::remove_strays(directory, &state)?;
-    Ok(state)
+    Ok((state, log))
 }
 
 /// Makes an empty database: the root comes last, so that it is one or none.
-async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<CatalogState> {
+async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(CatalogState, LogStart)> {
     root::create_directories(directory)?;
     let database = cleave_media::random_bytes()
         .map_err(|error| Error::io("draw", Path::new("an id"), std::io::Error::other(error)))?;
@@ -671,11 +784,14 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<CatalogS
     };
     let (_, identity) = device::identify(&entry, directory, embedded).await?;
     entry.identity = identity.device;
+    let log = log::create(directory)?;
     let state = CatalogState {
         database: DatabaseId(database),
         epoch: 1,
         generation: 1,
         commit: 0,
+        log_position: log.resume_from().0,
+        log_end: 0,
         next_table: 1,
         next_segment: 1,
         next_device: 1,
@@ -685,7 +801,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<CatalogS
         files: BTreeMap::new(),
     };
     write_root(directory, &state)?;
-    Ok(state)
+    Ok((state, LogStart::New(log)))
 }
 
 /// A number that no other opening has, of this database or of a copy.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_store::{SchemaError, StoreError};
+use cleave_txn::LockError;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
@@ -155,6 +156,14 @@ pub enum Error {
         /// The values of the key, separated by commas.
         key: String,
     },
+    /// Another transaction was in the way: run the transaction again.
+    #[error("{kind}{}", Hint(detail.as_deref()))]
+    Conflict {
+        /// In which way.
+        kind: ConflictKind,
+        /// Who waits for whom, or what may help.
+        detail: Option<String>,
+    },
     /// A description of a table that breaks a rule: change the statement; from storage: the database is damaged.
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -212,6 +221,38 @@ pub enum NameKind {
     Parameter,
 }
 
+/// In which way another transaction was in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConflictKind {
+    /// It has changed a row since this one's snapshot (40001).
+    Update,
+    /// Each waits for the other (40P01).
+    Deadlock,
+    /// It holds a lock for longer than `lock_timeout`, or NOWAIT was asked for (55P03).
+    Lock,
+}
+
+impl ConflictKind {
+    fn sqlstate(self) -> &'static str {
+        match self {
+            Self::Update => "40001",
+            Self::Deadlock => "40P01",
+            Self::Lock => "55P03",
+        }
+    }
+}
+
+impl fmt::Display for ConflictKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Update => "could not serialize access due to concurrent update",
+            Self::Deadlock => "deadlock detected",
+            Self::Lock => "could not obtain a lock",
+        })
+    }
+}
+
 /// How a statement contradicts itself; decides the SQLSTATE of [`Error::Invalid`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -244,6 +285,20 @@ pub enum Fault {
     Dependent,
     /// A statement for which the database or transaction is in the wrong state (55000).
     State,
+    /// A statement in a transaction that has failed (25P02).
+    FailedTransaction,
+    /// A statement that cannot run within a transaction block (25001).
+    ActiveTransaction,
+    /// A statement that needs a transaction block (25P01).
+    NoTransaction,
+    /// A statement that writes, in a transaction that was begun to read only (25006).
+    ReadOnlyTransaction,
+    /// A savepoint that there is not (3B001).
+    Savepoint,
+    /// ON CONFLICT that names no unique index (42P10).
+    ConflictTarget,
+    /// ON CONFLICT DO UPDATE that would change a row twice (21000).
+    Cardinality,
 }
 
 /// Where in a file something was found.
@@ -326,6 +381,7 @@ impl Error {
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",
             Self::DuplicateKey { .. } => "23505",
+            Self::Conflict { kind, .. } => kind.sqlstate(),
             Self::Schema(error) => schema_sqlstate(error),
             Self::Io { source, .. } => match source.kind() {
                 std::io::ErrorKind::NotFound => "58P01",
@@ -405,6 +461,20 @@ impl Error {
     /// Something that this version cannot do, without place and hint.
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), hint: None, position: None }
+    }
+
+    /// A row that another transaction has changed since the snapshot of this one.
+    pub(crate) fn concurrent_update() -> Self {
+        Self::Conflict { kind: ConflictKind::Update, detail: None }
+    }
+
+    /// A lock that was not granted.
+    pub(crate) fn lock(error: &LockError) -> Self {
+        let kind = match error {
+            LockError::Deadlock(_) => ConflictKind::Deadlock,
+            _ => ConflictKind::Lock,
+        };
+        Self::Conflict { kind, detail: Some(error.to_string()) }
     }
 
     /// A failed operation on a file.
@@ -497,6 +567,13 @@ impl Fault {
             Self::ObjectKind => "42809",
             Self::Dependent => "2BP01",
             Self::State => "55000",
+            Self::FailedTransaction => "25P02",
+            Self::ActiveTransaction => "25001",
+            Self::NoTransaction => "25P01",
+            Self::ReadOnlyTransaction => "25006",
+            Self::Savepoint => "3B001",
+            Self::ConflictTarget => "42P10",
+            Self::Cardinality => "21000",
         }
     }
 }

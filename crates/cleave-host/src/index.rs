@@ -8,8 +8,11 @@
 //! Keys of INSERT go to the memtable, which is made again at the first use after an opening, from the
 //! rows of hot segments from [`TabletIndex::vid_covered`] on; all older rows, and all that a bulk load
 //! wrote, are in runs. The memtable is shared by successive catalog states: it may hold keys that are
-//! younger than a reader's state, whose VID that state's version map does not know. In this format
-//! version rows are only added, so such a key has no older row.
+//! younger than a reader's state, whose VID that state's version map does not know.
+//!
+//! A row has one key for as long as it lives: an update ends it and begins another one under a new VID. So an entry counts
+//! if its row has not ended; of a unique index's entries with one key that is at most one, and the newest has the greatest
+//! VID. Entries of rows that have ended go when runs are merged and a newer row has their key.
 //!
 //! Invariant: an entry is in at most one place, memtable or one run. Source: rule 16.
 
@@ -22,7 +25,7 @@ use cleave_fragment::IndexPages;
 use cleave_fragment::index_input::FENCE_BYTES_MAX;
 use cleave_store::{
     INDEX_KEY_BYTES, IndexKey, KeyMerge, KeyRange, Memtable, MergeSource, PageClass, PageSource,
-    Projection, Run, SegmentDirectory, StoreError, TableSchema,
+    Projection, Run, SegmentDirectory, StoreError, TableSchema, VersionMap,
 };
 use tokio::sync::OnceCell;
 
@@ -152,7 +155,7 @@ impl IndexShape {
         }
     }
 
-    /// Reads `sources` to their end and refuses a key that comes twice.
+    /// Reads `sources` to their end and refuses a key that comes twice, but for those of rows that have ended for `map`.
     ///
     /// # Errors
     /// [`Error::DuplicateKey`], and those of reading.
@@ -160,33 +163,19 @@ impl IndexShape {
         &self,
         sources: Vec<MergeSource>,
         pages: &dyn PageSource,
-    ) -> Result<()> {
-        let mut merge = KeyMerge::new(sources, true);
-        while merge.next(pages).await.map_err(|error| self.key_error(error))?.is_some() {}
-        Ok(())
-    }
-
-    /// As [`IndexShape::check_unique`], of sources of several tablets: a VID is a row's within its tablet, so that entries
-    /// of rows with a NULL may be equal and are no duplicates.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn check_unique_across(
-        &self,
-        sources: Vec<MergeSource>,
-        pages: &dyn PageSource,
+        map: &VersionMap,
     ) -> Result<()> {
         let mut merge = KeyMerge::new(sources, false);
         let mut last: Option<Vec<u8>> = None;
         while let Some(block) = merge.next(pages).await? {
-            let mut before = last.as_deref();
-            for (key, _) in block.iter() {
-                if before == Some(key) && !self.key.has_null(key) {
+            for (key, _) in block.iter().filter(|(_, vid)| !map.is_ended(*vid)) {
+                if last.as_deref() == Some(key) {
                     return Err(self.duplicate_key(key));
                 }
-                before = Some(key);
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
             }
-            last = block.last_key().map(<[u8]>::to_vec);
         }
         Ok(())
     }
@@ -251,7 +240,7 @@ impl TabletIndex {
         self.runs.iter().map(Run::directory)
     }
 
-    /// The row of `key`, the search key of a unique index; it may be younger than `tablet`.
+    /// The row of `key`, the search key of a unique index, that `tablet` has.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -261,14 +250,16 @@ impl TabletIndex {
         pages: &dyn PageSource,
         key: &[u8],
     ) -> Result<Option<u64>> {
+        let is_there = |vid: &u64| tablet.version_map.lookup(*vid).is_some();
         let memtable = self.memtable(tablet, pages).await?;
-        let found = read(memtable).get(key);
+        let found = read(memtable).rows_of(key).find(is_there);
         if found.is_some() {
             return Ok(found);
         }
         for run in self.runs.iter().rev() {
-            if let Some(vid) = run.get(pages, key).await? {
-                return Ok(Some(vid));
+            let found = run.get(pages, key).await?.filter(is_there);
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
@@ -346,7 +337,7 @@ impl TabletIndex {
         measured.fold((0, 0), |sum, (pages, entries)| (sum.0 + pages, sum.1 + entries))
     }
 
-    /// The first of `keys`, search keys of a unique index, that the index has, by its position.
+    /// The first of `keys`, search keys of a unique index, that a row of `tablet` has, by its position.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -356,16 +347,18 @@ impl TabletIndex {
         pages: &dyn PageSource,
         keys: &[&[u8]],
     ) -> Result<Option<usize>> {
+        let is_there = |vid: &u64| tablet.version_map.lookup(*vid).is_some();
         let in_memtable = {
             let memtable = read(self.memtable(tablet, pages).await?);
-            keys.iter().position(|key| memtable.get(key).is_some())
+            keys.iter().position(|key| memtable.rows_of(key).any(|vid| is_there(&vid)))
         };
         if in_memtable.is_some() {
             return Ok(in_memtable);
         }
         for run in self.runs.iter().rev() {
             let found = run.get_many(pages, keys).await?;
-            if let Some(position) = found.iter().position(Option::is_some) {
+            if let Some(position) = found.iter().position(|vid| vid.as_ref().is_some_and(is_there))
+            {
                 return Ok(Some(position));
             }
         }
@@ -424,6 +417,25 @@ impl TabletIndex {
         Ok(read(self.memtable(tablet, pages).await?).byte_size())
     }
 
+    /// The same index with `keys` in a memtable of its own, which no other state sees.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub(crate) async fn with_keys(
+        &self,
+        tablet: &TabletState,
+        pages: &dyn PageSource,
+        keys: Vec<(Vec<u8>, u64)>,
+    ) -> Result<Self> {
+        let mut memtable = self.memtable_copy(tablet, pages).await?;
+        for (key, vid) in keys {
+            memtable.put(&key, vid);
+        }
+        let (shape, runs) = (Arc::clone(&self.shape), self.runs.clone());
+        let memtable = SharedMemtable::of(memtable);
+        Ok(Self { shape, runs, vid_covered: self.vid_covered, memtable })
+    }
+
     /// Keys that shall enter this index's memtable with the commit.
     pub(crate) fn pending(&self, keys: Vec<(Vec<u8>, u64)>) -> PendingKeys {
         PendingKeys { memtable: Arc::clone(&self.memtable), keys }
@@ -456,8 +468,10 @@ impl TabletIndex {
                 for (vid_first, rows) in heap_rows(pages, segment, entries, &projection).await? {
                     let keys = self.shape.entries(&rows, vid_first)?;
                     for (key, vid) in keys.iter().zip(vid_first..) {
-                        if let Some(key) = key.filter(|_| vid >= self.vid_covered) {
-                            memtable.insert(key, vid)?;
+                        let is_wanted =
+                            vid >= self.vid_covered && !tablet.version_map.is_ended(vid);
+                        if let Some(key) = key.filter(|_| is_wanted) {
+                            memtable.put(key, vid);
                         }
                     }
                 }
@@ -474,14 +488,13 @@ impl SharedMemtable {
 }
 
 impl PendingKeys {
-    /// Puts the keys into the memtable. They were checked: none of them is there.
+    /// Puts the keys into the memtable. They were checked: no row that has not ended has one of them.
     pub(crate) fn publish(self) {
         // A statement that inserts keys has looked them up, which made the memtable.
         let Some(memtable) = self.memtable.cell.get() else { return };
         let mut memtable = memtable.write().unwrap_or_else(PoisonError::into_inner);
         for (key, vid) in self.keys {
-            let inserted = memtable.insert(&key, vid);
-            debug_assert!(inserted.is_ok(), "keys are checked before they are published");
+            memtable.put(&key, vid);
         }
     }
 }

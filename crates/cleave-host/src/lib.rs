@@ -10,6 +10,7 @@
 //! 5. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
 //! 6. [`device`]: links to devices, and the space on them, which the host owns.
 //! 7. [`mod@write`]: rows in: INSERT, bulk loads, index builds. [`index`]: indexes.
+//!    `log`: what small commits change, durable before pages are.
 //! 8. [`database`]: one directory, open: all of the above together.
 //! 9. [`statistics`]: what ANALYZE found, for the planner.
 //! 10. [`query_log`]: the last queries, with what was predicted of them and what they cost.
@@ -32,6 +33,7 @@ pub mod error;
 pub mod host_pages;
 pub mod index;
 pub mod inspect;
+pub(crate) mod log;
 pub mod point_path;
 pub mod query_log;
 pub mod session;
@@ -50,5 +52,5 @@ pub use catalog::{
 pub use database::{Database, OpenOptions};
 pub use device::{Device, EmbeddedFactory};
 pub use error::{Error, NameKind, Position, Result};
-pub use session::{ClientStreams, Outcome, Session};
+pub use session::{ClientStreams, Outcome, Session, TransactionStatus};
 pub use storage_error::StorageError;

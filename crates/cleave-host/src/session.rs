@@ -4,15 +4,17 @@
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`]. [`prepared`] keeps those that are to come again with other values.
-//! 3. Each statement that writes commits by itself.
+//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
-//! behind, one that has is there. Deliberately absent: transactions over several statements; BEGIN is
-//! refused rather than ignored.
+//! behind, one that has is there.
 
+mod block;
 mod copy;
+mod held;
 mod indexes;
 mod insert;
+mod modify;
 mod prepared;
 mod statistics;
 
@@ -26,6 +28,8 @@ use cleave_media::{Clock, SystemClock};
 use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 
+use block::Block;
+pub use block::TransactionStatus;
 pub use copy::ClientStreams;
 pub use prepared::Described;
 
@@ -36,11 +40,12 @@ use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery};
 use crate::settings::{Settings, When};
 use crate::statement::hint::Hint;
-use crate::statement::select::Asked;
+use crate::statement::select::{Asked, ReadView, Target};
 use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
 };
 use crate::write::load;
+use held::Held;
 use prepared::PreparedStatements;
 
 /// One client's session. See the module's description.
@@ -51,6 +56,12 @@ pub struct Session {
     hinted: Option<Settings>,
     point_queries: PointQueries,
     prepared: PreparedStatements,
+    /// From BEGIN on.
+    block: Option<Block>,
+    /// Outside of a block: what the statement that runs has locked.
+    statement_locks: Option<Held>,
+    /// The end of the log of all that its statements have seen.
+    seen_log: u64,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
 }
@@ -87,6 +98,9 @@ impl Session {
             hinted: None,
             point_queries: PointQueries::default(),
             prepared: PreparedStatements::default(),
+            block: None,
+            statement_locks: None,
+            seen_log: 0,
             client: Mutex::default(),
         }
     }
@@ -133,7 +147,9 @@ impl Session {
     /// # Errors
     /// What the script's text or a statement gives; those before it are done.
     pub async fn run(&mut self, sql: &str) -> Result<Vec<Outcome>> {
-        if let Some(outcome) = self.look_up(sql).await {
+        if self.block.is_none()
+            && let Some(outcome) = self.look_up(sql).await
+        {
             return Ok(vec![outcome]);
         }
         let mut outcomes = Vec::new();
@@ -158,6 +174,7 @@ impl Session {
         progress: Option<&(dyn Fn(u64) + Send + Sync)>,
     ) -> Result<u64> {
         self.hinted = None;
+        self.check_outside_block("a bulk load")?;
         let settings = self.shared_settings();
         load::load(&self.database, &settings, table, batches, progress, now_us()).await
     }
@@ -170,7 +187,9 @@ impl Session {
         }
         let state = self.database.catalog();
         let query = self.point_queries.seen(sql, &state)?;
-        self.run_point_query(&state, &query).await.ok()?
+        let outcome = self.run_point_query(&state, &query).await.ok()?;
+        self.database.harden(state.log_end).await.ok()?;
+        outcome
     }
 
     /// Runs a statement under the settings of its hints, after those of the prepared statement that it names.
@@ -179,8 +198,30 @@ impl Session {
         hints.append(&mut parsed.hints);
         self.hinted = self.under(&hints)?;
         parsed.hints = hints;
-        let outcome = self.run_statement(parsed).await;
+        let outcome = self.in_block(parsed).await;
         self.hinted = None;
+        outcome
+    }
+
+    /// Runs a statement, and notes where it fails within a transaction block.
+    async fn in_block(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
+        let ends = matches!(
+            parsed.statement,
+            Statement::Commit | Statement::Rollback | Statement::RollbackTo { .. }
+        );
+        if !ends {
+            self.check_not_failed()?;
+        }
+        self.statement_locks = None;
+        let outcome = match self.run_statement(parsed).await {
+            // What it has seen may not be lost once it is told (rule 27).
+            Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
+            Err(error) => Err(error),
+        };
+        self.statement_locks = None;
+        if outcome.is_err() {
+            self.note_failure();
+        }
         outcome
     }
 
@@ -196,11 +237,26 @@ impl Session {
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         match parsed.statement {
-            Statement::CreateTable(create) => self.create_table(create).await,
-            Statement::DropTable { if_exists, names } => self.drop_tables(if_exists, &names).await,
-            Statement::CreateIndex(create) => self.create_index(create).await,
-            Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
+            Statement::CreateTable(create) => {
+                self.check_outside_block("CREATE TABLE")?;
+                self.create_table(create).await
+            }
+            Statement::DropTable { if_exists, names } => {
+                self.check_outside_block("DROP TABLE")?;
+                self.drop_tables(if_exists, &names).await
+            }
+            Statement::CreateIndex(create) => {
+                self.check_outside_block("CREATE INDEX")?;
+                self.create_index(create).await
+            }
+            Statement::DropIndex { if_exists, names } => {
+                self.check_outside_block("DROP INDEX")?;
+                self.drop_indexes(if_exists, &names).await
+            }
             Statement::Insert(insert) => self.insert(insert, &Parameters::default()).await,
+            Statement::Modify(modify) => {
+                Box::pin(self.modify(&modify, &Parameters::default())).await
+            }
             Statement::Copy(copy) => self.copy(*copy).await,
             Statement::Query(query) => self.query(&query, &parsed.text).await,
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
@@ -226,9 +282,18 @@ impl Session {
                 self.settings.reset_all();
                 Ok(Outcome::done("RESET"))
             }
-            Statement::Begin => Err(no_transactions("BEGIN")),
-            Statement::Commit => Err(no_transactions("COMMIT")),
-            Statement::Rollback => Err(no_transactions("ROLLBACK")),
+            Statement::Begin(modes) => self.begin(modes),
+            Statement::SetTransaction(modes) => self.set_transaction(modes),
+            Statement::Commit => self.commit().await,
+            Statement::Rollback => Ok(self.rollback()),
+            Statement::Checkpoint => {
+                self.check_outside_block("CHECKPOINT")?;
+                Transaction::begin(&self.database).await?.commit().await?;
+                Ok(Outcome::done("CHECKPOINT"))
+            }
+            Statement::Savepoint { name } => self.savepoint(&name),
+            Statement::RollbackTo { name } => self.rollback_to(&name),
+            Statement::Release { name } => self.release(&name),
         }
     }
 
@@ -251,16 +316,17 @@ impl Session {
         Ok(Outcome::done("DROP TABLE"))
     }
 
-    async fn query(&self, query: &ast::Query, text: &str) -> Result<Outcome> {
-        let state = self.database.catalog();
+    async fn query(&mut self, query: &ast::Query, text: &str) -> Result<Outcome> {
+        let view = self.view().await?;
+        let state = &view.state;
         if self.in_force().index_scan != When::Never
-            && let Some(point) = self.point_queries.detect(query, text, &state)
-            && let Some(outcome) = self.run_point_query(&state, &point).await?
+            && let Some(point) = self.point_queries.detect(query, text, state)
+            && let Some(outcome) = self.run_point_query(state, &point).await?
         {
             return Ok(outcome);
         }
-        drop(state);
-        self.planned(query.into(), text).await
+        let parameters = &Parameters::default();
+        self.planned(Asked { query, parameters, view: Some(&view) }, text).await
     }
 
     /// The rows of a query that is planned, and entered in the log as `text`.
@@ -289,16 +355,19 @@ impl Session {
         if let Statement::Execute(execute) = statement {
             let prepared = self.prepared_now(&execute.name).await?;
             let parameters = self.values_of(&prepared, &execute).await?;
-            let state = self.database.catalog();
-            let point = prepared.point_query(&parameters, &state);
+            let view = self.view().await?;
+            let point = prepared.point_query(&parameters, &view.state);
             let statement = prepared.statement().clone();
-            return self.explain_with(analyze, format, statement, &parameters, point).await;
+            let asked = (statement, &parameters, &view);
+            return self.explain_with(analyze, format, asked, point).await;
         }
+        let view = self.view().await?;
         let point = match &statement {
-            Statement::Query(query) => PointQuery::detect(query, &self.database.catalog()),
+            Statement::Query(query) => PointQuery::detect(query, &view.state),
             _ => None,
         };
-        self.explain_with(analyze, format, statement, &Parameters::default(), point).await
+        let asked = (statement, &Parameters::default(), &view);
+        self.explain_with(analyze, format, asked, point).await
     }
 
     /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
@@ -306,10 +375,10 @@ impl Session {
         &self,
         analyze: bool,
         format: ExplainFormat,
-        statement: Statement,
-        parameters: &Parameters,
+        (statement, parameters, view): (Statement, &Parameters, &ReadView),
         point: Option<PointQuery>,
     ) -> Result<Outcome> {
+        let mut target = None;
         let query = match statement {
             Statement::Query(query) => query,
             Statement::Insert(insert) if !analyze => {
@@ -322,16 +391,29 @@ impl Session {
             Statement::Insert(_) => {
                 return Err(Error::unsupported("EXPLAIN ANALYZE of INSERT, which would insert,"));
             }
+            Statement::Modify(modify) if analyze => {
+                let what =
+                    format!("EXPLAIN ANALYZE of {}, which would change rows,", modify.name());
+                return Err(Error::unsupported(what));
+            }
+            Statement::Modify(modify) => {
+                let table = view.state.find_writable_table(&modify.table);
+                let table = table.map_err(|error| error.at(modify.position))?;
+                target = Some(Target { table: modify.table.clone(), tablet: 0 });
+                modify.query(&table.schema)?
+            }
             _ => return Err(Error::unsupported("EXPLAIN of this statement")),
         };
         // FRAGMENT asks for what a plan would send.
         if let Some(point) = point.filter(|_| format != ExplainFormat::Fragment) {
-            let explained = Box::pin(self.explain_look_up(analyze, format, &point)).await?;
+            let explained =
+                Box::pin(self.explain_look_up(analyze, format, &point, &view.state)).await?;
             if let Some(explained) = explained {
                 return Ok(explained);
             }
         }
-        let asked = Asked { query: &query, parameters };
+        let view = ReadView { state: Arc::clone(&view.state), target };
+        let asked = Asked { query: &query, parameters, view: Some(&view) };
         let explained = select::explain(&self.database, self.in_force(), asked, analyze, format);
         let (schema, batches) = Box::pin(explained).await?;
         Ok(Outcome::Rows { schema, batches })
@@ -343,22 +425,22 @@ impl Session {
         analyze: bool,
         format: ExplainFormat,
         point: &PointQuery,
+        state: &Arc<CatalogState>,
     ) -> Result<Option<Outcome>> {
         if self.in_force().index_scan == When::Never {
             return Ok(None);
         }
-        let state = self.database.catalog();
         let mut measured = None;
         if analyze {
             let stopwatch = Stopwatch::start();
-            let Some(Outcome::Rows { batches, .. }) = self.run_point_query(&state, point).await?
+            let Some(Outcome::Rows { batches, .. }) = self.run_point_query(state, point).await?
             else {
                 return Ok(None);
             };
             let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
             measured = Some((rows, stopwatch.elapsed()));
         }
-        let (schema, batches) = select::explain_look_up(point.explain(&state), measured, format)?;
+        let (schema, batches) = select::explain_look_up(point.explain(state), measured, format)?;
         Ok(Some(Outcome::Rows { schema, batches }))
     }
 
@@ -415,14 +497,6 @@ fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {
     let batch =
         RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     Ok(Outcome::Rows { schema, batches: vec![batch] })
-}
-
-fn no_transactions(what: &str) -> Error {
-    Error::Unsupported {
-        what: what.to_owned(),
-        hint: Some("every statement commits by itself".to_owned()),
-        position: None,
-    }
 }
 
 /// The statement's time in microseconds since 1970.

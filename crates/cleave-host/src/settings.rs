@@ -44,6 +44,15 @@ pub enum JoinMethod {
     NestedLoop,
 }
 
+/// What a transaction sees of others that commit meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isolation {
+    /// Each statement what was committed before it began.
+    ReadCommitted,
+    /// All statements what was committed before the first of them began.
+    RepeatableRead,
+}
+
 /// In which order inner joins are made.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum JoinOrder {
@@ -90,6 +99,10 @@ pub struct Settings {
     pub default_device: String,
     /// `default_tablets`: tablets of a new table; 0: one a device.
     pub default_tablets: u32,
+    /// `default_transaction_isolation`: what a transaction sees where BEGIN does not say.
+    pub default_transaction_isolation: Isolation,
+    /// `default_transaction_read_only`: whether a transaction may only read where BEGIN does not say.
+    pub default_transaction_read_only: bool,
     /// `dense_aggregates`: aggregates may work on what pages store.
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
@@ -100,6 +113,8 @@ pub struct Settings {
     pub late_columns: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
+    /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: without end.
+    pub lock_timeout_ms: u64,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
     /// `use_statistics`: plans are made with what ANALYZE found.
@@ -225,6 +240,30 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.default_tablets = value.number_u32(),
     },
     Setting {
+        name: "default_transaction_isolation",
+        description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed (what \
+                      was committed before each statement) or repeatable read (before its first statement)",
+        values: Values::Words(&["read committed", "repeatable read"]),
+        get: |settings| settings.default_transaction_isolation.to_string(),
+        set: |settings, value| {
+            settings.default_transaction_isolation = match value {
+                Value::Word(1) => Isolation::RepeatableRead,
+                _ => Isolation::ReadCommitted,
+            }
+        },
+    },
+    Setting {
+        name: "default_transaction_read_only",
+        description: "Whether a transaction may only read, where BEGIN does not say: on or off",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| {
+            if settings.default_transaction_read_only { "on" } else { "off" }.to_owned()
+        },
+        set: |settings, value| {
+            settings.default_transaction_read_only = matches!(value, Value::Word(0));
+        },
+    },
+    Setting {
         name: "dense_aggregates",
         description: "Whether aggregates work on what pages store where that pays: on, or off to compare",
         values: Values::Words(&["on", "off"]),
@@ -308,6 +347,13 @@ pub const LIST: &[Setting] = &[
         values: WHEN,
         get: |settings| when_text(settings.late_columns),
         set: |settings, value| settings.late_columns = value.when(),
+    },
+    Setting {
+        name: "lock_timeout",
+        description: "Milliseconds that a statement waits for a lock that another transaction holds; 0: without end",
+        values: Values::Number(0, 2_147_483_647),
+        get: |settings| settings.lock_timeout_ms.to_string(),
+        set: |settings, value| settings.lock_timeout_ms = value.number(),
     },
     Setting {
         name: "ndp",
@@ -435,11 +481,14 @@ impl Default for Settings {
             broadcast_bytes: 16 * MIB,
             default_device: "embedded".to_owned(),
             default_tablets: 0,
+            default_transaction_isolation: Isolation::ReadCommitted,
+            default_transaction_read_only: false,
             dense_aggregates: true,
             index_scan: When::WherePays,
             key_filters: When::WherePays,
             late_columns: When::WherePays,
             stealing: When::WherePays,
+            lock_timeout_ms: 0,
             query_log: true,
             use_statistics: true,
             application_name: String::new(),
@@ -628,6 +677,15 @@ impl Value {
     /// The number; [`Values`] has bounded it far below the limit of the type.
     fn number_u32(&self) -> u32 {
         u32::try_from(self.number()).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
 use cleave_fragment::link::{LinkError, TlsFileError};
 use cleave_store::StoreError;
+use cleave_txn::LogError;
 
 use crate::catalog::damage::{Faults, Remedy};
 use crate::error::Error;
@@ -75,6 +76,9 @@ pub enum StorageError {
         /// What else to do.
         remedy: Remedy,
     },
+    /// The log of commits cannot be read or written: see what it names.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// What is free on a device is not known, because a segment file is lost: restore it, or drop the table.
     #[error(
         "nothing can be written to device \"{device}\": a segment file of table \"{table}\" is damaged, and the root, \
@@ -302,6 +306,7 @@ impl StorageError {
             Self::Token { .. } => "28000",
             Self::NewerFormat { .. }
             | Self::Damaged { .. }
+            | Self::Log(LogError::Damaged { .. } | LogError::Missing { .. })
             | Self::DamagedTable { .. }
             | Self::DamagedIndex { .. }
             | Self::SpaceUnknown { .. }
@@ -317,7 +322,10 @@ impl StorageError {
             },
             Self::Link { source: LinkError::Corrupt { .. }, .. } => "XX001",
             Self::Link { source: LinkError::Unauthenticated { .. }, .. } => "28000",
-            Self::Stopped { .. }
+            Self::Log(LogError::Full { .. }) => "53100",
+            Self::Log(LogError::TooLarge { .. }) => "54000",
+            Self::Log(_)
+            | Self::Stopped { .. }
             | Self::DeviceLost { .. }
             | Self::Link { .. }
             | Self::OtherDevice { .. }

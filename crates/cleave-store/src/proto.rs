@@ -202,6 +202,12 @@ pub struct VersionChunk {
     /// RecID of the stretch's first version, less that of the stretch before.
     #[prost(sint64, repeated, tag = "4")]
     pub record_steps: Vec<i64>,
+    /// Rows between the end of the stretch of ended ones before and the first of this one.
+    #[prost(uint32, repeated, tag = "5")]
+    pub ended_gaps: Vec<u32>,
+    /// Rows of the stretch, which have all ended.
+    #[prost(uint32, repeated, tag = "6")]
+    pub ended_counts: Vec<u32>,
 }
 
 /// [`crate::Memtable`]: keys ascending, and the VID of each.

@@ -4,6 +4,8 @@
 //! does not make sense is an error that names the field. Payloads never pass through protobuf; they
 //! are parts of the frame, in the order in which the message mentions them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
@@ -339,6 +341,9 @@ struct MorselPageProto {
     vid_first: u64,
     #[prost(message, repeated, tag = "3")]
     overflow: Vec<PageProto>,
+    /// Slots between an ended row and the next one.
+    #[prost(uint32, repeated, tag = "4")]
+    ended_gaps: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -662,6 +667,7 @@ fn morsel_to_proto(morsel: Morsel) -> MorselProto {
                 page: Some(page_to_proto(page.page)),
                 vid_first: page.vid_first,
                 overflow: page.overflow.into_iter().map(page_to_proto).collect(),
+                ended_gaps: ended_to_proto(&page.ended),
             })
             .collect(),
     }
@@ -669,8 +675,10 @@ fn morsel_to_proto(morsel: Morsel) -> MorselProto {
 
 fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
     let pages = morsel.pages.into_iter().map(|page| {
+        let place = page_from_proto(page.page.ok_or(MalformedMessage::Field("morsel page"))?)?;
         Ok(MorselPage {
-            page: page_from_proto(page.page.ok_or(MalformedMessage::Field("morsel page"))?)?,
+            page: place,
+            ended: ended_from_proto(&page.ended_gaps, place.row_count)?,
             vid_first: page.vid_first,
             overflow: page.overflow.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
         })
@@ -680,6 +688,28 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         segment: segment_from_proto(morsel.segment)?,
         pages: pages.collect::<Decoded<_>>()?,
     })
+}
+
+fn ended_to_proto(ended: &[u16]) -> Vec<u32> {
+    let mut next = 0;
+    let gap = |slot: &u16| {
+        let gap = u32::from(*slot).saturating_sub(next);
+        next = u32::from(*slot).saturating_add(1);
+        gap
+    };
+    ended.iter().map(gap).collect()
+}
+
+fn ended_from_proto(gaps: &[u32], row_count: u32) -> Decoded<Arc<[u16]>> {
+    let mut next = 0_u32;
+    let slot = |gap: &u32| {
+        let slot = next.checked_add(*gap).filter(|slot| *slot < row_count);
+        let slot = slot.and_then(|slot| u16::try_from(slot).ok());
+        let slot = slot.ok_or(MalformedMessage::Field("ended rows of a morsel page"))?;
+        next = u32::from(slot) + 1;
+        Ok(slot)
+    };
+    gaps.iter().map(slot).collect()
 }
 
 fn index_to_proto(input: IndexInput) -> IndexInputProto {

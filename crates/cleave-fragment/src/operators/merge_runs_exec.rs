@@ -1,7 +1,7 @@
 //! Merges sorted runs of an index: an index input in, its entries in the order of their keys out.
 //!
-//! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a key that two runs have, or a run that is not
-//! sorted, is an error; memory is that of a few pages of each run, out of the fragment's budget, and one page of each
+//! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a run that is not sorted is an error, and so is a key
+//! that two runs have, unless rows may have taken over keys of others that have ended, the newest of which is then left; memory is that of a few pages of each run, out of the fragment's budget, and one page of each
 //! where the budget is small.
 
 use std::fmt;
@@ -41,6 +41,7 @@ const MEMORY_SHARE: usize = 4;
 pub struct MergeRunsExec {
     input: u32,
     table_id: u32,
+    newest: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -56,7 +57,18 @@ impl MergeRunsExec {
         )
         .with_scheduling_type(SchedulingType::Cooperative);
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { input, table_id, properties: Arc::new(properties), metrics }
+        Self { input, table_id, newest: false, properties: Arc::new(properties), metrics }
+    }
+
+    /// The same merge, which of equal keys leaves that of the newest row.
+    #[must_use]
+    pub fn of_newest(self) -> Self {
+        Self { newest: true, ..self }
+    }
+
+    /// Whether the newest of equal keys is left; if not, they are an error.
+    pub fn is_of_newest(&self) -> bool {
+        self.newest
     }
 
     /// The index input.
@@ -165,8 +177,13 @@ impl ExecutionPlan for MergeRunsExec {
             .iter()
             .map(|run| PageCursor::new(run.segment, run.pages.clone(), at_once))
             .map(MergeSource::Pages);
+        let sources = sources.collect();
+        let merge = match self.newest {
+            true => KeyMerge::of_newest(sources),
+            false => KeyMerge::new(sources, true),
+        };
         let merging = Merging {
-            merge: KeyMerge::new(sources.collect(), true),
+            merge,
             context,
             baseline: BaselineMetrics::new(&self.metrics, partition),
             _memory: memory,

@@ -20,7 +20,12 @@ fn page(number: u32) -> PageRef {
 }
 
 fn morsels(count: u32) -> Vec<Morsel> {
-    let place = |number| MorselPage { page: page(number), vid_first: 0, overflow: Vec::new() };
+    let place = |number| MorselPage {
+        page: page(number),
+        vid_first: 0,
+        overflow: Vec::new(),
+        ended: Arc::default(),
+    };
     (0..count)
         .map(|number| Morsel { number, segment: SEGMENT, pages: vec![place(number)] })
         .collect()

@@ -321,8 +321,13 @@ fn execute() -> Execute {
         number,
         segment: segment(),
         pages: vec![
-            MorselPage { page: page(number), vid_first: 77, overflow: vec![page(5)] },
-            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new() },
+            MorselPage {
+                page: page(number),
+                vid_first: 77,
+                overflow: vec![page(5)],
+                ended: Arc::default(),
+            },
+            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new(), ended: Arc::default() },
         ],
     };
     Execute {

@@ -4,7 +4,10 @@
 //! 2. The statement changes [`Transaction::next`], takes space with [`Transaction::claim`], and
 //!    writes pages there, which nothing names yet.
 //! 3. [`Transaction::commit`] makes the pages durable, writes the directories of sealed segments,
-//!    replaces the root (that is the commit), publishes the state and retires what it left.
+//!    replaces the root (that is the commit), publishes the state and retires what it left. It is a checkpoint of all that was
+//!    logged before.
+//! 4. Or [`Transaction::commit_logged`] appends what changed to the [log](crate::log), publishes the state, whose pages no root
+//!    names yet, and waits until the log is durable. The turn ends before that, so that one sync does for many.
 //!
 //! Dropped before that, a transaction leaves the database as it was: its space is free again as
 //! soon as the last write to it has ended. Step 3, from the first file on, cannot be cancelled: it
@@ -16,6 +19,7 @@ use std::sync::Arc;
 use cleave_fragment::waiting;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId};
+use cleave_txn::{Lsn, Record};
 use tokio::sync::OwnedMutexGuard;
 
 use super::root::{self, ReplaceError};
@@ -38,7 +42,19 @@ pub(crate) struct Transaction {
     pub(crate) devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub(crate) keys: Vec<PendingKeys>,
-    _turn: OwnedMutexGuard<()>,
+    /// None: its state is never published.
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+/// A state that one transaction alone sees: what was committed, and its own changes, on pages that nothing else names.
+///
+/// It must be held for as long as it is read: its pages are free again once it is gone.
+#[derive(Debug)]
+pub(crate) struct PrivateState {
+    pub(crate) state: Arc<CatalogState>,
+    /// Holds the pages that both share.
+    _base: Arc<CatalogState>,
+    _claims: Vec<Arc<Claim>>,
 }
 
 impl Transaction {
@@ -50,19 +66,49 @@ impl Transaction {
         let turn = database.writer_turn().await;
         database.check_running()?;
         database.reclaim();
-        let base = database.catalog();
+        Ok(Self::on(database, database.catalog(), Some(turn)))
+    }
+
+    /// Changes on `base` that are not to be committed, and need no turn.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub(crate) fn private(database: &Arc<Database>, base: Arc<CatalogState>) -> Result<Self> {
+        database.check_running()?;
+        Ok(Self::on(database, base, None))
+    }
+
+    fn on(
+        database: &Arc<Database>,
+        base: Arc<CatalogState>,
+        turn: Option<OwnedMutexGuard<()>>,
+    ) -> Self {
         let mut next = CatalogState::clone(&base);
         next.generation += 1;
         next.commit += 1;
-        Ok(Self {
+        Self {
             database: Arc::clone(database),
             base,
             next,
             claims: BTreeMap::new(),
             devices: Vec::new(),
             keys: Vec::new(),
-            _turn: turn,
-        })
+            turn,
+        }
+    }
+
+    /// Whether its state is never published.
+    pub(crate) fn is_private(&self) -> bool {
+        self.turn.is_none()
+    }
+
+    /// The state with its changes, for the transaction that made them.
+    pub(crate) fn into_private(self) -> PrivateState {
+        PrivateState {
+            state: Arc::new(self.next),
+            _base: self.base,
+            _claims: self.claims.into_values().collect(),
+        }
     }
 
     /// The database.
@@ -133,16 +179,62 @@ impl Transaction {
         self.next.tables.remove(name).is_some() || self.next.damaged.remove(name).is_some()
     }
 
+    /// Commits by the log, which gets `committed`: what changed.
+    ///
+    /// # Errors
+    /// [`StorageError::Log`]: where there is no space for the record nothing happened, and where the log has failed only the
+    /// next opening shows whether the commit is there.
+    pub(crate) async fn commit_logged(mut self, committed: &[u8]) -> Result<Arc<CatalogState>> {
+        let database = Arc::clone(&self.database);
+        let Some(log) = database.log() else { return self.commit().await };
+        let transaction = database.transaction_id();
+        let appended = log.append(Record::Commit { transaction, payload: committed })?;
+        let end = appended.end.0;
+        self.next.log_end = end;
+        let state = self.publish();
+        database.harden(end).await?;
+        Ok(state)
+    }
+
+    /// Makes the state what new statements see, though no root has it. It is durable otherwise.
+    pub(crate) fn publish(mut self) -> Arc<CatalogState> {
+        self.claims.values().for_each(|claim| claim.commit());
+        for keys in std::mem::take(&mut self.keys) {
+            keys.publish();
+        }
+        let retired = retired(&self.base, &self.next);
+        let state = Arc::new(self.next);
+        self.database.publish(Arc::clone(&state));
+        for (device, extents) in retired {
+            if let Some(device) = self.database.device(device) {
+                device.retire(state.generation, extents);
+            }
+        }
+        self.database.note_logged();
+        state
+    }
+
     /// Commits. See the module's description.
     ///
     /// # Errors
     /// Whatever kept the statement from becoming durable; it then left nothing behind, except after
     /// [`StorageError::Stopped`], when only the next opening shows whether it is there.
-    pub(crate) async fn commit(self) -> Result<Arc<CatalogState>> {
+    pub(crate) async fn commit(mut self) -> Result<Arc<CatalogState>> {
         // Side by side: the statement waits for the slowest device, not for one after the other.
         let written = self.claims.values().filter(|claim| claim.block_count() > 0);
         futures::future::try_join_all(written.map(|claim| claim.sync_written())).await?;
         let database = Arc::clone(&self.database);
+        // Pages that commits by the log have written, which only the embedded device has.
+        if database.logged_count() > 0
+            && let Some(embedded) = database.device(DeviceId::EMBEDDED)
+        {
+            embedded.sync().await?;
+        }
+        if let Some(log) = database.log() {
+            // Nobody appends meanwhile. A root must not name a place that the log does not reach after a crash.
+            database.harden(log.end().0).await?;
+            self.next.log_position = log.resume_from().0;
+        }
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.
@@ -187,6 +279,11 @@ impl Transaction {
         let retired = retired(&self.base, &self.next);
         let state = Arc::new(self.next);
         self.database.publish(Arc::clone(&state));
+        self.database.note_durable(&state);
+        if let Some(log) = self.database.log() {
+            // What cannot be removed now is removed after the next checkpoint.
+            drop(log.truncate_before(Lsn(state.log_position)));
+        }
         self.database.disown(&state);
         for device in self.database.devices() {
             device.set_unknown_space(state.unknown_space_of(device.id()));

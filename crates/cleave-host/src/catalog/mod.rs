@@ -142,6 +142,10 @@ pub struct CatalogState {
     pub generation: u64,
     /// Number of the last commit that changed rows or tables.
     pub commit: u64,
+    /// Where the log of what is not in this state begins, once a root says this state.
+    pub(crate) log_position: u64,
+    /// The end of the log of all that is in this state: what it shows may be told once that is durable.
+    pub(crate) log_end: u64,
     /// The id that the next table gets.
     pub(crate) next_table: u32,
     /// The id that the next segment gets.
@@ -395,7 +399,8 @@ pub struct TabletState {
     pub id: TabletId,
     /// Where its pages lie.
     pub device: DeviceId,
-    /// The VID that the next row gets. VIDs are given in load order and never reused.
+    /// The VID that the next row gets. VIDs are given in load order and never reused: an update ends a row, and what takes
+    /// its place has one of its own.
     pub next_vid: u64,
     /// Heap segments in VID order. Only the last may be unsealed: that is the hot segment, which
     /// INSERT appends to.
@@ -407,13 +412,11 @@ pub struct TabletState {
 }
 
 impl TabletState {
-    /// Rows in the heap. In this format version rows are only ever added.
+    /// Rows that have not ended.
     pub fn row_count(&self) -> u64 {
-        self.heap
-            .iter()
-            .flat_map(|segment| &segment.pages)
-            .map(|entry| u64::from(entry.page.row_count))
-            .sum()
+        let pages = self.heap.iter().flat_map(|segment| &segment.pages);
+        let rows: u64 = pages.map(|entry| u64::from(entry.page.row_count)).sum();
+        rows.saturating_sub(self.version_map.ended_count())
     }
 
     /// Every segment of the tablet: those of the heap, then the runs of its indexes.

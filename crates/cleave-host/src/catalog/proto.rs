@@ -34,6 +34,9 @@ pub struct Root {
     /// Tables.
     #[prost(message, repeated, tag = "9")]
     pub tables: Vec<Table>,
+    /// Where the log is read from at an opening; 0: there is none yet.
+    #[prost(uint64, tag = "10")]
+    pub log_position: u64,
 }
 
 /// One attached device.

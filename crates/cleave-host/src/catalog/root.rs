@@ -14,7 +14,7 @@
 //! [damaged](super::damage) one, and nothing else: the root says of each file which blocks its segment has, so that
 //! these are known to be taken without it. A root that is damaged itself is refused.
 //!
-//! Deliberately absent: a log. Each statement that writes is one root replacement (issue 2, part 2).
+//! What small commits change is in the [log](crate::log) until a later root has it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,7 +41,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=4 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=5 };
 
 mod blocks;
 
@@ -255,7 +255,7 @@ pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
 /// [`Error::Io`].
 pub fn is_blank(directory: &Path) -> Result<bool> {
     let ours = |name: &str| {
-        [ROOT_NEW, SEGMENTS, "lock"].contains(&name) || name.starts_with("device-0.media")
+        [ROOT_NEW, SEGMENTS, "lock", "log"].contains(&name) || name.starts_with("device-0.media")
     };
     for entry in fs::read_dir(directory).map_err(|error| file_error(directory, "read", error))? {
         let entry = entry.map_err(|error| file_error(directory, "read", error))?;
@@ -275,6 +275,7 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         epoch: state.epoch,
         generation: state.generation,
         commit: state.commit,
+        log_position: state.log_position,
         next_table: state.next_table,
         next_segment: state.next_segment,
         next_device: state.next_device,
@@ -431,6 +432,8 @@ impl Decoder<'_> {
             epoch: root.epoch,
             generation: root.generation,
             commit: root.commit,
+            log_position: root.log_position,
+            log_end: 0,
             next_table: root.next_table,
             next_segment: root.next_segment,
             next_device: root.next_device,

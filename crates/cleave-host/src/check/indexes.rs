@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::{
-    ColumnRef, KeyMerge, KeyRange, MergeSource, PageClass, PageRead, Projection, Run,
-    SegmentDirectory, StoreError,
+    ColumnRef, KeyBlock, KeyMerge, KeyRange, MergeSource, PageClass, PageRead, Projection, Run,
+    SegmentDirectory,
 };
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
@@ -145,20 +145,35 @@ async fn check_order(
         let memtable = index.index.memtable_copy(&work.tablet, &pages).await?;
         sources.push(MergeSource::Memtable(Arc::new(memtable)));
     }
-    let mut merge = KeyMerge::new(sources, true);
-    loop {
-        let fault = match merge.next(&pages).await {
-            Ok(Some(_)) => continue,
+    let mut merge = KeyMerge::new(sources, false);
+    let mut last: Option<(Vec<u8>, u64)> = None;
+    let fault = loop {
+        let block = match merge.next(&pages).await {
+            Ok(Some(block)) => block,
             Ok(None) => return Ok(()),
-            Err(StoreError::DuplicateKey { first, second, .. }) => {
-                format!("the rows of VIDs {first} and {second} have the same key")
-            }
-            Err(error) => error.to_string(),
+            Err(error) => break error.to_string(),
         };
-        let place = Place { index: Some(index.name.clone()), ..work.place() };
-        report.findings.add(place, Fault::Index(fault));
-        return Ok(());
+        if let Some((first, second)) = twice(work, &block, &mut last) {
+            break format!("the rows of VIDs {first} and {second} have the same key");
+        }
+    };
+    let place = Place { index: Some(index.name.clone()), ..work.place() };
+    report.findings.add(place, Fault::Index(fault));
+    Ok(())
+}
+
+/// The first two rows of `block` that have one key, neither of which has ended; `last` is the one before the block.
+fn twice(work: &Work, block: &KeyBlock, last: &mut Option<(Vec<u8>, u64)>) -> Option<(u64, u64)> {
+    for (key, vid) in block.iter().filter(|(_, vid)| !work.tablet.version_map.is_ended(*vid)) {
+        if let Some((_, first)) = last.as_ref().filter(|(last, _)| last == key) {
+            return Some((*first, vid));
+        }
+        let (last_key, last_vid) = last.get_or_insert_default();
+        last_key.clear();
+        last_key.extend_from_slice(key);
+        *last_vid = vid;
     }
+    None
 }
 
 /// Rows of the window, from the heap.
@@ -197,7 +212,10 @@ async fn fill(
         for (vid, hash) in rows.entries {
             // Younger rows of hot segments are in the memtable, which is made of the rows themselves.
             if !rows.is_hot || vid < covered {
-                window.put(vid, State::Wanted, hash);
+                // The entry of a row that has ended stays until runs are merged.
+                let is_ended = work.tablet.version_map.is_ended(vid);
+                let state = if is_ended { State::Unknown } else { State::Wanted };
+                window.put(vid, state, hash);
             }
         }
     }

@@ -48,6 +48,11 @@ pub(super) fn check(work: &Work, report: &mut CheckReport) {
             report.findings.add(work.place(), Fault::Map(fault));
         }
     }
+    let beyond = map.ended_in(work.tablet.next_vid, u64::MAX - work.tablet.next_vid).next();
+    if let Some(vid) = beyond {
+        let fault = format!("the version map says that VID {vid} has ended, which no row ever had");
+        report.findings.add(work.place(), Fault::Map(fault));
+    }
     if map.vid_end() > work.tablet.next_vid {
         let fault = format!(
             "the version map reaches to VID {}, and the next row would get {}",
@@ -171,7 +176,7 @@ pub(super) fn judge(
     slot: u16,
     vid: u64,
 ) -> Result<bool, String> {
-    match work.tablet.version_map.lookup(vid) {
+    match work.tablet.version_map.place_of(vid) {
         None => Err(format!("the version map does not know VID {vid}")),
         Some(VersionPlace::Record(record)) => {
             Ok((record.segment(), record.page(), record.slot()) == (segment, page, slot))

@@ -171,13 +171,24 @@ impl Stream<'_> {
         self.block.entry(self.position)
     }
 
-    /// Gets the next entries where all of the block are used up; none are there after the last.
+    /// Passes over entries of rows that have ended, and gets the next entries where all of the block are used up; none are
+    /// there after the last.
     async fn fill(&mut self) -> Result<()> {
-        if self.entry().is_none() {
-            self.block = self.merge.next(&self.pages).await?.unwrap_or_else(KeyBlock::empty);
-            self.position = 0;
+        loop {
+            match self.entry() {
+                Some((_, vid)) if self.part.work.tablet.version_map.is_ended(vid) => {
+                    self.position += 1;
+                }
+                Some(_) => return Ok(()),
+                None => {
+                    let Some(block) = self.merge.next(&self.pages).await? else {
+                        self.block = KeyBlock::empty();
+                        return Ok(());
+                    };
+                    (self.block, self.position) = (block, 0);
+                }
+            }
         }
-        Ok(())
     }
 }
 

@@ -71,6 +71,8 @@ fn state() -> CatalogState {
         epoch: 1,
         generation: 1,
         commit: 0,
+        log_position: 0,
+        log_end: 0,
         next_table: 2,
         next_segment: 1,
         next_device: 1,

@@ -29,8 +29,8 @@ use crate::copy::{
 };
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::statement::{Copy, CopyEnd, CopySource, select};
-use crate::write::insert;
+use crate::statement::select::Asked;
+use crate::statement::{Copy, CopyEnd, CopySource, Parameters, select};
 
 /// Chunks or batches that wait for the next stage.
 const WAITING: usize = 4;
@@ -72,6 +72,7 @@ impl Session {
         end: CopyEnd,
         format: CopyFormat,
     ) -> Result<u64> {
+        self.check_may_write("COPY FROM")?;
         let state = self.database.catalog();
         let schema = Arc::clone(&state.find_writable_table(table)?.schema);
         drop(state);
@@ -95,7 +96,8 @@ impl Session {
                 });
             }
         };
-        Box::pin(insert::insert(&self.database, &self.shared_settings(), &schema, batches)).await
+        let view = self.view().await?;
+        Box::pin(self.put_rows(&view, &schema, batches)).await
     }
 
     fn open_input(&mut self, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
@@ -144,8 +146,11 @@ impl Session {
             CopySource::Query(query) => query,
             CopySource::Table { name, columns } => self.table_query(&name, &columns)?,
         };
+        let view = self.view().await?;
+        let parameters = &Parameters::default();
+        let asked = Asked { query: &query, parameters, view: Some(&view) };
         let mut running =
-            Box::pin(select::run_query(&self.database, self.in_force(), &*query)).await?;
+            Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
         let (output, name) = self.open_output(end)?;
         let schema = running.schema();
         let (give, take) = mpsc::channel(WAITING);

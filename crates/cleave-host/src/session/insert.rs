@@ -11,34 +11,84 @@ use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
 use arrow::array::{AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::cast;
+use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 
+use super::block::{Taken, TransactionStatus};
 use super::{Outcome, Session, now_us};
 use crate::error::{Error, Fault, Result};
 use crate::statement::defaults::default_array;
+use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
-use crate::statement::parse::is_default;
-use crate::statement::select::{Asked, all_known, describe};
+use crate::statement::parse::{is_default, refuse_in_query};
+use crate::statement::select::{Asked, ReadView, all_known, describe};
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
 use crate::write::conform::{Conform, converted};
-use crate::write::insert;
+use crate::write::insert::{self, Gathered, TableChange, route};
 
 impl Session {
     /// Runs INSERT.
-    pub(super) async fn insert(&self, insert: Insert, parameters: &Parameters) -> Result<Outcome> {
+    pub(super) async fn insert(
+        &mut self,
+        insert: Insert,
+        parameters: &Parameters,
+    ) -> Result<Outcome> {
+        self.check_may_write("INSERT")?;
         let schema = self.insert_target(&insert)?;
-        let rows = self.insert_source(&schema, insert, parameters).await?;
-        let count =
-            Box::pin(insert::insert(&self.database, &self.shared_settings(), &schema, rows))
-                .await?;
-        Ok(Outcome::Done { tag: format!("INSERT 0 {count}") })
+        let returning = match insert.returning.as_slice() {
+            [] => None,
+            items => {
+                let name = ast::Ident::with_quote('"', insert.table.as_str());
+                let query = over_target(&name, items.to_vec(), Vec::new(), None)?;
+                refuse_in_query(&query)?;
+                Some(query)
+            }
+        };
+        let view = self.view().await?;
+        let rows = self.insert_source(&view, &schema, insert, parameters).await?;
+        let Some(returning) = returning else {
+            let count = Box::pin(self.put_rows(&view, &schema, rows)).await?;
+            return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
+        };
+        let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
+        let put = stream::iter([Ok(rows.clone())]).boxed();
+        Box::pin(self.put_rows(&view, &schema, put)).await?;
+        self.outcome("INSERT 0", rows.num_rows(), Some((returning, &rows)), parameters).await
+    }
+
+    /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of them
+    /// are loaded.
+    pub(super) async fn put_rows(
+        &mut self,
+        view: &ReadView,
+        schema: &Arc<TableSchema>,
+        rows: BoxStream<'_, Result<RecordBatch>>,
+    ) -> Result<u64> {
+        let few = match (insert::gather(rows).await?, self.transaction_status()) {
+            (Gathered::Few(rows), _) => rows,
+            (Gathered::Many(first, rest), TransactionStatus::Idle) => {
+                let settings = self.shared_settings();
+                return insert::load(&self.database, &settings, schema, first, rest).await;
+            }
+            (Gathered::Many(mut first, rest), _) => {
+                first.extend(rest.try_collect::<Vec<_>>().await?);
+                first
+            }
+        };
+        let rows = concat_batches(&schema.arrow(), &few)?;
+        let count = rows.num_rows() as u64;
+        let newest = self.database.catalog();
+        let table = newest.find_writable_table(&schema.name)?;
+        let mut change = TableChange::new(Arc::clone(schema));
+        change.rows = route(table, rows)?;
+        while let Taken::Again = self.take(view, table, change.clone()).await? {}
+        Ok(count)
     }
 
     /// The table that rows go to, which has the columns that are listed.
@@ -80,7 +130,7 @@ impl Session {
         }
         let mut query = query.clone();
         let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
-        let described = describe(&self.database, self.in_force(), &query, types);
+        let described = describe(&self.database, self.in_force(), None, &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
         Conform::by_position(&schema, &insert.columns, count, 0)?;
@@ -92,6 +142,7 @@ impl Session {
     /// The rows to insert, as the table stores them.
     async fn insert_source(
         &self,
+        view: &ReadView,
         schema: &Arc<TableSchema>,
         insert: Insert,
         parameters: &Parameters,
@@ -108,7 +159,7 @@ impl Session {
             return Ok(stream::iter([conform.rows(&rows)]).boxed());
         }
         let defaults = Defaults::take(&mut query)?;
-        let asked = Asked { query: &query, parameters };
+        let asked = Asked { query: &query, parameters, view: Some(view) };
         let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());

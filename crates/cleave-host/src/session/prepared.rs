@@ -55,7 +55,7 @@ pub(super) struct PreparedStatements {
 /// A statement that waits for values.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedStatement {
-    /// What it was before it was described: a query or an INSERT.
+    /// What it was before it was described: a query, INSERT, UPDATE or DELETE.
     source: Source,
     described: Described,
     /// The tables that it names, as they were then.
@@ -126,7 +126,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NameTaken`]; what the text gives, and what describing it gives; [`Error::Unsupported`] for what is no
-    /// query and no INSERT.
+    /// query, no INSERT, no UPDATE and no DELETE.
     pub async fn prepare(
         &mut self,
         name: &str,
@@ -141,10 +141,16 @@ impl Session {
                 position: None,
             });
         };
-        if !matches!(parsed.statement, Statement::Query(_) | Statement::Insert(_)) {
+        let is_known = matches!(
+            parsed.statement,
+            Statement::Query(_) | Statement::Insert(_) | Statement::Modify(_)
+        );
+        if !is_known {
             return Err(Error::Unsupported {
                 what: "PREPARE of this statement".to_owned(),
-                hint: Some("it prepares SELECT, VALUES, WITH and INSERT".to_owned()),
+                hint: Some(
+                    "it prepares SELECT, VALUES, WITH, INSERT, UPDATE and DELETE".to_owned(),
+                ),
                 position: Some(parsed.position),
             });
         }
@@ -168,7 +174,16 @@ impl Session {
     pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
         let hints = self.prepared.find(name)?.source.hints.clone();
         self.hinted = self.under(&hints)?;
-        let outcome = self.execute_texts(name, values).await;
+        self.check_not_failed()?;
+        self.statement_locks = None;
+        let outcome = match self.execute_texts(name, values).await {
+            Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
+            Err(error) => Err(error),
+        };
+        self.statement_locks = None;
+        if outcome.is_err() {
+            self.note_failure();
+        }
         self.hinted = None;
         outcome
     }
@@ -255,9 +270,16 @@ impl Session {
     }
 
     async fn describe_source(&self, source: Source) -> Result<PreparedStatement> {
+        let made;
         let query = match &source.statement {
             Statement::Query(query) => Some(query),
             Statement::Insert(insert) => insert.source.as_ref(),
+            Statement::Modify(modify) => {
+                let state = self.database.catalog();
+                let table = state.find_writable_table(&modify.table);
+                made = modify.query(&table.map_err(|error| error.at(modify.position))?.schema)?;
+                Some(&made)
+            }
             _ => None,
         };
         let count = query.map_or(Ok(0), |query| parameters::count(query))?;
@@ -268,10 +290,15 @@ impl Session {
             let described = Described { parameters, columns: None };
             return Ok(PreparedStatement { source, described, tables, point: None });
         }
+        if let Statement::Modify(modify) = &source.statement {
+            let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
+            let described = Described { parameters, columns: None };
+            return Ok(PreparedStatement { source, described, tables, point: None });
+        }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
         };
-        let described = select::describe(&self.database, self.in_force(), query, types);
+        let described = select::describe(&self.database, self.in_force(), None, query, types);
         let select::Described { types, schema, tables } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &self.database.catalog());
         let described = Described { parameters: types, columns: Some(schema) };
@@ -279,25 +306,26 @@ impl Session {
     }
 
     async fn run_prepared(
-        &self,
+        &mut self,
         prepared: &PreparedStatement,
         values: &Parameters,
     ) -> Result<Outcome> {
         let query = match &prepared.source.statement {
             Statement::Query(query) => query,
             Statement::Insert(insert) => return self.insert(insert.clone(), values).await,
+            Statement::Modify(modify) => return Box::pin(self.modify(modify, values)).await,
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
-        let state = self.database.catalog();
+        let view = self.view().await?;
+        let state = &view.state;
         if self.in_force().index_scan != When::Never
-            && let Some(point) = prepared.point_query(values, &state)
-            && let Some(outcome) = self.run_point_query(&state, &point).await?
+            && let Some(point) = prepared.point_query(values, state)
+            && let Some(outcome) = self.run_point_query(state, &point).await?
         {
             return Ok(outcome);
         }
-        drop(state);
         let text = prepared.source.text.with(values);
-        self.planned(Asked { query, parameters: values }, &text).await
+        self.planned(Asked { query, parameters: values, view: Some(&view) }, &text).await
     }
 
     /// The values that EXECUTE lists, as its prepared statement takes them.

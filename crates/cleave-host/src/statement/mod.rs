@@ -4,7 +4,7 @@
 //! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
 //!    lie, [`copy`] makes options of COPY.
 //! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
-//! 4. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
+//! 4. [`modify`] makes queries of UPDATE and DELETE. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
 
@@ -12,6 +12,7 @@ pub mod copy;
 pub mod ddl;
 pub mod defaults;
 pub mod hint;
+pub mod modify;
 pub mod names;
 pub mod parameters;
 pub mod parse;
@@ -20,6 +21,7 @@ pub mod select;
 
 pub use copy::{Copy, CopyEnd, CopySource};
 pub use ddl::{CreateIndex, CreateTable};
+pub use modify::Modify;
 pub use parameters::{Parameter, Parameters};
 pub use parse::{
     Analyze, AnalyzeTable, Execute, ExplainFormat, Insert, ParsedStatement, Prepare, Statement,

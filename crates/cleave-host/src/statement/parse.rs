@@ -20,9 +20,11 @@ use datafusion::sql::sqlparser::tokenizer::{
 };
 
 use crate::error::{Error, Fault, Position, Result};
+use crate::settings::Isolation;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints_in};
+use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 
 mod prepared;
@@ -73,6 +75,8 @@ pub enum Statement {
     },
     /// INSERT.
     Insert(Insert),
+    /// UPDATE, DELETE.
+    Modify(Box<Modify>),
     /// COPY.
     Copy(Box<Copy>),
     /// SELECT, VALUES, TABLE, WITH.
@@ -94,7 +98,7 @@ pub enum Statement {
         verbose: bool,
         /// How to show it.
         format: ExplainFormat,
-        /// A [`Statement::Query`], [`Statement::Insert`] or [`Statement::Execute`].
+        /// A [`Statement::Query`], [`Statement::Insert`], [`Statement::Modify`] or [`Statement::Execute`].
         statement: Box<Statement>,
     },
     /// SHOW name.
@@ -123,11 +127,39 @@ pub enum Statement {
     /// RESET ALL.
     ResetAll,
     /// BEGIN, START TRANSACTION.
-    Begin,
+    Begin(Modes),
+    /// SET TRANSACTION.
+    SetTransaction(Modes),
     /// COMMIT, END.
     Commit,
     /// ROLLBACK.
     Rollback,
+    /// CHECKPOINT.
+    Checkpoint,
+    /// SAVEPOINT.
+    Savepoint {
+        /// Its name.
+        name: String,
+    },
+    /// ROLLBACK TO SAVEPOINT.
+    RollbackTo {
+        /// The savepoint.
+        name: String,
+    },
+    /// RELEASE SAVEPOINT.
+    Release {
+        /// The savepoint.
+        name: String,
+    },
+}
+
+/// What BEGIN says of its transaction; None: what the settings say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Modes {
+    /// ISOLATION LEVEL.
+    pub isolation: Option<Isolation>,
+    /// READ ONLY, READ WRITE.
+    pub read_only: Option<bool>,
 }
 
 /// INSERT INTO table (columns) source.
@@ -139,6 +171,8 @@ pub struct Insert {
     pub columns: Vec<String>,
     /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
     pub source: Option<Box<ast::Query>>,
+    /// RETURNING; empty: none.
+    pub returning: Vec<ast::SelectItem>,
     /// Where the table's name stands.
     pub position: Option<Position>,
 }
@@ -303,6 +337,10 @@ impl Reader<'_> {
             "prepare" => self.prepare().map(Statement::Prepare),
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
+            "checkpoint" => {
+                self.parser.advance_token();
+                Ok(Statement::Checkpoint)
+            }
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             _ => {
                 let read = self.parser.parse_statement();
@@ -321,6 +359,12 @@ impl Reader<'_> {
                 hint: Some("SET lasts until the session ends".into()),
                 position: None,
             });
+        }
+        if self.take("transaction") {
+            self.parser.prev_token();
+            self.parser.prev_token();
+            let read = self.parser.parse_statement();
+            return typed(read.map_err(|error| self.syntax(error))?);
         }
         // SESSION may also begin SESSION CHARACTERISTICS and SESSION AUTHORIZATION.
         let _ = self.take("session");
@@ -406,7 +450,9 @@ impl Reader<'_> {
         let position = position_of(self.parser.peek_token().span.start);
         let unsupported = || Error::Unsupported {
             what: "EXPLAIN of this statement".into(),
-            hint: Some("it explains SELECT, VALUES, WITH, INSERT and EXECUTE".into()),
+            hint: Some(
+                "it explains SELECT, VALUES, WITH, INSERT, UPDATE, DELETE and EXECUTE".into(),
+            ),
             position,
         };
         // Before it is read: each EXPLAIN would call this once more, and nothing counts how deep.
@@ -414,7 +460,10 @@ impl Reader<'_> {
             return Err(unsupported());
         }
         match self.statement()? {
-            statement @ (Statement::Query(_) | Statement::Insert(_) | Statement::Execute(_)) => {
+            statement @ (Statement::Query(_)
+            | Statement::Insert(_)
+            | Statement::Modify(_)
+            | Statement::Execute(_)) => {
                 let statement = Box::new(statement);
                 Ok(Statement::Explain { analyze, verbose, format, statement })
             }
@@ -680,19 +729,59 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
             });
         }
         Ast::Insert(insert) => return typed_insert(insert).map(Statement::Insert),
+        Ast::Update(statement) => {
+            return modify::update(statement).map(|update| Statement::Modify(Box::new(update)));
+        }
+        Ast::Delete(statement) => {
+            return modify::delete(statement).map(|delete| Statement::Modify(Box::new(delete)));
+        }
         Ast::StartTransaction { modes, modifier: None, statements, exception: None, .. }
             if statements.is_empty() =>
         {
-            if let Some(mode) = modes.first() {
-                return Err(Error::unsupported(format!("BEGIN {mode}")));
-            }
-            return Ok(Statement::Begin);
+            return typed_modes(&modes).map(Statement::Begin);
+        }
+        Ast::Set(ast::Set::SetTransaction { modes, snapshot: None, session: false }) => {
+            return typed_modes(&modes).map(Statement::SetTransaction);
+        }
+        Ast::Savepoint { name } => return Ok(Statement::Savepoint { name: fold(&name) }),
+        Ast::ReleaseSavepoint { name } => return Ok(Statement::Release { name: fold(&name) }),
+        Ast::Rollback { chain: false, savepoint: Some(name) } => {
+            return Ok(Statement::RollbackTo { name: fold(&name) });
         }
         Ast::Commit { chain: false, modifier: None, .. } => return Ok(Statement::Commit),
         Ast::Rollback { chain: false, savepoint: None } => return Ok(Statement::Rollback),
         other => first_words(&other),
     };
     Err(Error::unsupported(what))
+}
+
+fn typed_modes(modes: &[ast::TransactionMode]) -> Result<Modes> {
+    use ast::{TransactionAccessMode as Access, TransactionIsolationLevel as Level};
+    let mut typed = Modes::default();
+    for mode in modes {
+        match mode {
+            ast::TransactionMode::AccessMode(access) => {
+                typed.read_only = Some(*access == Access::ReadOnly);
+            }
+            ast::TransactionMode::IsolationLevel(level) => {
+                typed.isolation = Some(match level {
+                    // Nobody reads what is not committed, here as in PostgreSQL.
+                    Level::ReadUncommitted | Level::ReadCommitted => Isolation::ReadCommitted,
+                    Level::RepeatableRead | Level::Snapshot => Isolation::RepeatableRead,
+                    Level::Serializable => {
+                        return Err(Error::Unsupported {
+                            what: "ISOLATION LEVEL SERIALIZABLE".to_owned(),
+                            hint: Some(
+                                "REPEATABLE READ gives one snapshot to all statements".to_owned(),
+                            ),
+                            position: None,
+                        });
+                    }
+                });
+            }
+        }
+    }
+    Ok(typed)
 }
 
 /// The words that name a statement: `UPDATE`, `CREATE INDEX`, `ALTER TABLE`.
@@ -721,7 +810,6 @@ fn typed_insert(insert: ast::Insert) -> Result<Insert> {
     let position = position_of(insert.table.span().start);
     let clauses = [
         (insert.on.is_some(), "INSERT ... ON CONFLICT"),
-        (insert.returning.is_some(), "INSERT ... RETURNING"),
         (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR ..."),
         (insert.overwrite, "INSERT OVERWRITE"),
         (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT ... PARTITION"),
@@ -760,7 +848,8 @@ fn typed_insert(insert: ast::Insert) -> Result<Insert> {
     if let Some(query) = &insert.source {
         refuse_in_query(query)?;
     }
-    Ok(Insert { table, columns, source: insert.source, position })
+    let returning = insert.returning.unwrap_or_default();
+    Ok(Insert { table, columns, source: insert.source, returning, position })
 }
 
 /// The text of a string token, None for any other.

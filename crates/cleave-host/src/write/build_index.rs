@@ -86,7 +86,7 @@ pub(crate) async fn build_index(
     let divided = shape.definition.unique && table.divides(&shape.definition);
     if divided {
         let built = table.tablets.iter().zip(&runs);
-        let built = built.filter_map(|(tablet, run)| Some((tablet.device, run.clone()?)));
+        let built = built.filter_map(|(tablet, run)| Some((Arc::clone(tablet), run.clone()?)));
         check_across(database, &table, &shape, &built.collect::<Vec<_>>()).await?;
     }
 
@@ -121,9 +121,9 @@ pub(crate) async fn build_index(
     let of_tablets = || now.tablets.iter().zip(&runs);
     try_join_all(of_tablets().map(|(tablet, runs)| check_unique(database, &shape, tablet, runs)))
         .await?;
-    let written: Vec<(DeviceId, Arc<SegmentDirectory>)> = of_tablets()
+    let written: Vec<(Arc<TabletState>, Arc<SegmentDirectory>)> = of_tablets()
         .flat_map(|(tablet, runs)| {
-            runs.iter().map(|run| (tablet.device, Arc::clone(run.directory())))
+            runs.iter().map(|run| (Arc::clone(tablet), Arc::clone(run.directory())))
         })
         .collect();
     if divided && grew {
@@ -158,7 +158,7 @@ async fn check_unique(
     let range = KeyRange { from: first.to_vec(), below: Some([last, &[0]].concat()) };
     let sources = runs.iter().map(|run| MergeSource::Run(run.scan(range.clone()))).collect();
     let pages = database.host_pages(tablet.device, Stack::Native)?;
-    shape.check_unique(sources, &*pages).await
+    shape.check_unique(sources, &*pages, &tablet.version_map).await
 }
 
 /// `run` as one of the index `id`.

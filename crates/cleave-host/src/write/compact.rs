@@ -44,7 +44,7 @@ pub(crate) async fn compact(
         chosen.iter().filter_map(|place| runs.get(*place)).map(Arc::clone).collect();
     let level = merging.iter().map(|run| level(run)).max().unwrap_or(0).saturating_add(1);
     let segment = segment_ref(transaction, index.shape().schema())?;
-    let new = NewRun { shape: index.shape(), segment, level };
+    let new = NewRun { shape: index.shape(), segment, level, newest: true };
     let merged = merger.merge(claim, new, &merging).await?;
     // Runs of this very statement were never committed: their space is the claim's to free.
     let committed: Vec<_> = index.runs().collect();

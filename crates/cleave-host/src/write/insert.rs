@@ -1,8 +1,9 @@
-//! INSERT: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
+//! What writes rows: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
 //!
-//! 1. Rows are gathered up to [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes; beyond, they and all that follow
-//!    go to a [`BulkLoad`].
-//! 2. They are [routed](Router) to tablets. Their keys are looked up, among themselves and in the index of their
+//! 1. Rows of an INSERT are gathered up to [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes; beyond, they and all that follow
+//!    go to a [`BulkLoad`]. A [`TableChange`] is [applied](apply) in the same way, after the rows that it ends are marked in
+//!    their version maps: their keys are free then.
+//! 2. Rows are [routed](Router) to tablets. Their keys are looked up, among themselves and in the index of their
 //!    tablet, or of every tablet where equal keys may lie in another one.
 //! 3. In each of them, side by side, the tail page of the hot segment is written anew with the rows that it has
 //!    room for, at another place; the others go to new pages. Pages never change, so readers of the old tail are
@@ -14,11 +15,10 @@
 //! root anew, which has a place for each sealed segment and run of the database, and each version map: its cost grows
 //! with them, and not with the pages or rows of a table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
 use cleave_media::{AlignedBuffer, BlockAddress};
 use cleave_store::{
     CommitColumn, EncodedPage, Memtable, PageClass, PageRead, PageSource, SegmentDirectory,
@@ -30,14 +30,14 @@ use futures::stream::BoxStream;
 
 use super::compact::compact;
 use super::key_run::write_memtable;
-use super::load::{BulkLoad, segment_ref, target};
+use super::load::{BulkLoad, made_anew, segment_ref, target};
 use super::merge_runs::RunMerger;
 use super::route::Router;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
 use crate::device::{COMMAND_BYTES, Claim};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::settings::{Settings, Stack};
 
@@ -50,16 +50,21 @@ const HOT_PAGES_MAX: usize = 256;
 /// Bytes at which a memtable goes to a run.
 const MEMTABLE_BYTES_MAX: usize = 4 << 20;
 
-/// Inserts `batches`, which conform to `schema`; returns how many rows that were.
+/// The rows of a statement, as far as they were waited for.
+pub(crate) enum Gathered<'a> {
+    /// All of them.
+    Few(Vec<RecordBatch>),
+    /// The first, and those that follow.
+    Many(Vec<RecordBatch>, BoxStream<'a, Result<RecordBatch>>),
+}
+
+/// Waits for `batches` to end, or to become many.
 ///
 /// # Errors
-/// Those of `batches`; [`Error::DuplicateKey`](crate::error::Error::DuplicateKey); those of the device.
-pub(crate) async fn insert(
-    database: &Arc<Database>,
-    settings: &Arc<Settings>,
-    schema: &Arc<TableSchema>,
+/// Those of `batches`.
+pub(crate) async fn gather(
     mut batches: BoxStream<'_, Result<RecordBatch>>,
-) -> Result<u64> {
+) -> Result<Gathered<'_>> {
     let mut few: Vec<RecordBatch> = Vec::new();
     let (mut rows, mut bytes) = (0, 0);
     while let Some(batch) = batches.next().await {
@@ -68,23 +73,115 @@ pub(crate) async fn insert(
         bytes += batch.get_array_memory_size();
         few.push(batch);
         if rows > ROWS_MAX || bytes > BYTES_MAX {
-            let transaction = Transaction::begin(database).await?;
-            let mut load = BulkLoad::begin(transaction, settings, schema)?;
-            for batch in few {
-                load.push(Ok(batch)).await?;
-            }
-            while let Some(batch) = batches.next().await {
-                load.push(batch).await?;
-            }
-            return load.commit().await;
+            return Ok(Gathered::Many(few, batches));
         }
     }
-    if rows == 0 {
-        return Ok(0);
-    }
-    let rows = concat_batches(&schema.arrow(), &few)?;
+    Ok(Gathered::Few(few))
+}
+
+/// Loads the rows of `first` and `rest`, which conform to `schema`; returns how many that were.
+///
+/// # Errors
+/// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
+pub(crate) async fn load(
+    database: &Arc<Database>,
+    settings: &Arc<Settings>,
+    schema: &Arc<TableSchema>,
+    first: Vec<RecordBatch>,
+    mut rest: BoxStream<'_, Result<RecordBatch>>,
+) -> Result<u64> {
     let transaction = Transaction::begin(database).await?;
-    Append::new(transaction, settings, schema, rows)?.run().await
+    let mut load = BulkLoad::begin(transaction, settings, schema)?;
+    for batch in first {
+        load.push(Ok(batch)).await?;
+    }
+    while let Some(batch) = rest.next().await {
+        load.push(batch).await?;
+    }
+    load.commit().await
+}
+
+/// What a statement or a transaction changes in one table.
+#[derive(Debug, Clone)]
+pub(crate) struct TableChange {
+    /// The table, as it was then.
+    pub(crate) schema: Arc<TableSchema>,
+    /// VIDs of the rows that end, by the places of their tablets.
+    pub(crate) ended: BTreeMap<usize, BTreeSet<u64>>,
+    /// Rows that begin, by the places of their tablets.
+    pub(crate) rows: BTreeMap<usize, RecordBatch>,
+}
+
+impl TableChange {
+    /// No change of the table that `schema` describes.
+    pub(crate) fn new(schema: Arc<TableSchema>) -> Self {
+        Self { schema, ended: BTreeMap::new(), rows: BTreeMap::new() }
+    }
+
+    /// Rows that begin.
+    pub(crate) fn row_count(&self) -> usize {
+        self.rows.values().map(RecordBatch::num_rows).sum()
+    }
+
+    /// Whether its rows are appended, and not loaded, and those that end are few as well.
+    pub(crate) fn is_small(&self) -> bool {
+        let bytes = self.rows.values().map(RecordBatch::get_array_memory_size).sum::<usize>();
+        let ended = self.ended.values().map(BTreeSet::len).sum::<usize>();
+        self.row_count().max(ended) <= ROWS_MAX && bytes <= BYTES_MAX
+    }
+}
+
+/// The parts of `rows`, by the places of the tablets of `table` that they go to.
+///
+/// # Errors
+/// For rows of another table.
+pub(crate) fn route(table: &TableState, rows: RecordBatch) -> Result<BTreeMap<usize, RecordBatch>> {
+    if rows.num_rows() == 0 {
+        return Ok(BTreeMap::new());
+    }
+    Ok(Router::new(table)?.route_all(rows)?.into_iter().collect())
+}
+
+/// `transaction` with `change`.
+///
+/// # Errors
+/// [`Error::Conflict`] where a row that is to end has ended; [`Error::DuplicateKey`]; as [`target`]; those of the device.
+pub(crate) async fn apply(
+    mut transaction: Transaction,
+    settings: &Arc<Settings>,
+    change: &TableChange,
+) -> Result<Transaction> {
+    let table = target(&transaction, &change.schema)?;
+    if !change.ended.is_empty() {
+        transaction.put_table(with_ends(&table, &change.ended)?);
+    }
+    if change.is_small() || transaction.is_private() {
+        let rows = change.rows.clone();
+        return Append::new(transaction, settings, &change.schema, rows)?.run().await;
+    }
+    let mut load = BulkLoad::begin(transaction, settings, &change.schema)?;
+    for rows in change.rows.values() {
+        load.push(Ok(rows.clone())).await?;
+    }
+    Ok(load.end().await?.0)
+}
+
+/// `table` without the rows `ended`.
+fn with_ends(table: &TableState, ended: &BTreeMap<usize, BTreeSet<u64>>) -> Result<TableState> {
+    let mut changed = TableState::clone(table);
+    for (place, vids) in ended {
+        let Some(tablet) = changed.tablets.get_mut(*place).map(Arc::make_mut) else {
+            return Err(made_anew(&table.schema.name));
+        };
+        let map = Arc::make_mut(&mut tablet.version_map);
+        for vid in vids {
+            if map.lookup(*vid).is_none() {
+                return Err(Error::concurrent_update());
+            }
+            map.end(*vid);
+        }
+    }
+    Ok(changed)
 }
 
 /// The rows of a statement on their way to the hot segments of their tablets.
@@ -109,11 +206,11 @@ impl Append {
         mut transaction: Transaction,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
-        rows: RecordBatch,
+        rows: BTreeMap<usize, RecordBatch>,
     ) -> Result<Self> {
         let table = target(&transaction, schema)?;
         let mut parts = Vec::new();
-        for (place, rows) in Router::new(&table)?.route_all(rows)? {
+        for (place, rows) in rows.into_iter().filter(|(_, rows)| rows.num_rows() > 0) {
             let Some(tablet) = table.tablets.get(place) else { continue };
             let device = transaction.database().attached(tablet.device)?;
             let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
@@ -124,7 +221,11 @@ impl Append {
         Ok(Self { transaction, schema: Arc::clone(schema), table, parts })
     }
 
-    async fn run(mut self) -> Result<u64> {
+    /// The transaction with the rows.
+    async fn run(mut self) -> Result<Transaction> {
+        if self.parts.is_empty() {
+            return Ok(self.transaction);
+        }
         let mut indexes: Vec<Vec<Arc<TabletIndex>>> = vec![Vec::new(); self.parts.len()];
         for place in 0..self.table.indexes.len() {
             let keys = self.checked_keys(place).await?;
@@ -152,10 +253,8 @@ impl Append {
                 *tablet = Arc::new(changed);
             }
         }
-        let row_count = self.parts.iter().map(|part| part.rows.num_rows() as u64).sum();
         self.transaction.put_table(TableState { tablets, ..TableState::clone(&self.table) });
-        self.transaction.commit().await?;
-        Ok(row_count)
+        Ok(self.transaction)
     }
 
     /// The keys of the index at `place`, of each part, sorted. Where it is unique, none of them is there twice.
@@ -243,13 +342,17 @@ impl Part {
         keys: Keys,
     ) -> Result<Arc<TabletIndex>> {
         let (shape, tablet, pages) = (index.shape(), &self.tablet, &*self.pages);
+        if transaction.is_private() {
+            let with_keys = index.with_keys(tablet, pages, keys.into_iter().collect()).await?;
+            return Ok(Arc::new(with_keys));
+        }
         if index.memtable_bytes(tablet, pages).await? < MEMTABLE_BYTES_MAX {
             transaction.keys.push(index.pending(keys.into_iter().collect()));
             return Ok(Arc::clone(index));
         }
         let mut memtable: Memtable = index.memtable_copy(tablet, pages).await?;
         for (key, vid) in &keys {
-            memtable.insert(key, *vid)?;
+            memtable.put(key, *vid);
         }
         let segment = segment_ref(transaction, shape.schema())?;
         let run = write_memtable(shape, &self.claim, segment, &memtable).await?;

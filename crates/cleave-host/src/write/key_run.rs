@@ -16,6 +16,7 @@ use arrow::array::BinaryArray;
 use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
     KeySorter, Memtable, RunProperties, RunWriter, SegmentDirectory, SegmentKind, SegmentRef,
+    VersionMap,
 };
 
 use super::merge_runs::{NewRun, RunMerger};
@@ -72,13 +73,19 @@ impl KeyRunWriter {
         }
     }
 
-    /// Adds the entries of rows whose VIDs rise from `vid_first`.
+    /// Adds the entries of rows whose VIDs rise from `vid_first`, but for those that have ended for `map`.
     ///
     /// # Errors
     /// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey) as soon as one is seen, and those of
     /// writing.
-    pub(crate) async fn push(&mut self, keys: &BinaryArray, vid_first: u64) -> Result<()> {
-        for (key, vid) in keys.iter().zip(vid_first..) {
+    pub(crate) async fn push(
+        &mut self,
+        keys: &BinaryArray,
+        vid_first: u64,
+        map: &VersionMap,
+    ) -> Result<()> {
+        let entries = keys.iter().zip(vid_first..);
+        for (key, vid) in entries.filter(|(_, vid)| !map.is_ended(*vid)) {
             self.sorter.push(key.unwrap_or_default(), vid);
         }
         if self.sorter.byte_size() >= self.sort_bytes {
@@ -181,7 +188,9 @@ pub(crate) async fn merge_all(
         runs.sort_by_key(|run| run.pages.len());
         let count = next_merge(runs.len());
         let merging: Vec<_> = runs.drain(..count).collect();
-        let merged = merger.merge(claim, NewRun { shape, segment, level: 0 }, &merging).await?;
+        let merged = merger
+            .merge(claim, NewRun { shape, segment, level: 0, newest: false }, &merging)
+            .await?;
         for run in &merging {
             segment_extents(run).for_each(|extent| claim.give_back(extent));
         }

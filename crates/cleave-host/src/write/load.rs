@@ -146,16 +146,28 @@ impl BulkLoad {
     ///
     /// # Errors
     /// As [`BulkLoad::push`]; and those of the commit.
-    pub(crate) async fn commit(mut self) -> Result<u64> {
+    pub(crate) async fn commit(self) -> Result<u64> {
         if self.row_count == 0 {
             return Ok(0);
+        }
+        let (transaction, row_count) = self.end().await?;
+        transaction.commit().await?;
+        Ok(row_count)
+    }
+
+    /// The transaction with what was taken, and how many rows that are.
+    ///
+    /// # Errors
+    /// As [`BulkLoad::push`].
+    pub(crate) async fn end(mut self) -> Result<(Transaction, u64)> {
+        if self.row_count == 0 {
+            return Ok((self.transaction, 0));
         }
         match self.finish().await {
             Ok(tablets) => {
                 let table = TableState { tablets, ..TableState::clone(&self.table) };
                 self.transaction.put_table(table);
-                self.transaction.commit().await?;
-                Ok(self.row_count)
+                Ok((self.transaction, self.row_count))
             }
             Err(error) => {
                 self.stop().await;
@@ -205,7 +217,7 @@ impl BulkLoad {
                 let index = load.tablet.indexes.get(place);
                 let Some((run, index)) = run.zip(index) else { continue };
                 if self.table.divides(definition) {
-                    new.push((load.tablet.device, run));
+                    new.push((Arc::clone(&load.tablet), run));
                 } else {
                     check_within(load, index, run).await?;
                 }
@@ -247,7 +259,7 @@ async fn check_within(
         return Ok(());
     }
     sources.push(MergeSource::Run(new.scan(KeyRange::default())));
-    index.shape().check_unique(sources, pages).await
+    index.shape().check_unique(sources, pages, &load.tablet.version_map).await
 }
 
 /// The tablet of `load` with what it got.

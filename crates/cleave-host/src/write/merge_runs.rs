@@ -17,6 +17,7 @@
 //! fragment) and "Native storage".
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -74,6 +75,8 @@ pub(crate) struct NewRun<'a> {
     pub(crate) shape: &'a IndexShape,
     pub(crate) segment: SegmentRef,
     pub(crate) level: u32,
+    /// Of equal keys, that of the newest row is left; if not, they are an error.
+    pub(crate) newest: bool,
 }
 
 impl RunMerger {
@@ -217,7 +220,7 @@ impl RunMerger {
         plan: Arc<dyn ExecutionPlan>,
         input: IndexInput,
     ) -> Result<SegmentDirectory> {
-        let entries = input.entry_count();
+        let entries = entry_counts(new, &input);
         let _turn = if self.is_patient { self.database.merge_turn().await } else { None };
         let sink = SegmentSink::new(Arc::clone(claim), AHEAD_BLOCKS);
         let sink = Arc::new(ClaimedPages(Mutex::new(Some(sink))));
@@ -241,8 +244,8 @@ impl RunMerger {
             Err(error) => return Err(named(new.shape, error)),
         };
         let placed = PlacedRun::read(&rows)?;
-        if placed.entry_count != entries {
-            let reason = format!("{} of {entries} entries came out", placed.entry_count);
+        if !entries.contains(&placed.entry_count) {
+            let reason = format!("{} of {} entries came out", placed.entry_count, entries.end());
             return Err(StoreError::Mismatch { what: "merging index runs", reason }.into());
         }
         Ok(directory(new, placed)?)
@@ -257,7 +260,7 @@ impl RunMerger {
         placed: PlacedRun,
         reserved: Extent,
     ) -> Result<SegmentDirectory> {
-        let end = check_placed(&placed, input.entry_count(), reserved);
+        let end = check_placed(&placed, &entry_counts(new, input), reserved);
         let end = end.map_err(|reason| self.strange(&reason))?;
         let directory = directory(new, placed);
         let directory = directory.map_err(|error| self.strange(&error.to_string()))?;
@@ -274,7 +277,8 @@ impl RunMerger {
 
 /// What runs on either side.
 fn plan(new: NewRun<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-    let entries = Arc::new(MergeRunsExec::new(INPUT, new.segment.table_id));
+    let entries = MergeRunsExec::new(INPUT, new.segment.table_id);
+    let entries = Arc::new(if new.newest { entries.of_newest() } else { entries });
     Ok(Arc::new(WriteRunExec::new(entries, new.segment, new.shape.definition.unique)?))
 }
 
@@ -283,16 +287,22 @@ fn pages(run: &SegmentDirectory) -> IndexPages {
     IndexPages::whole(run.segment_ref(), pages)
 }
 
+/// How many entries may come out: all that go in, or less where newer ones take the place of others.
+fn entry_counts(new: NewRun<'_>, input: &IndexInput) -> RangeInclusive<u64> {
+    let all = input.entry_count();
+    if new.newest { all.min(1)..=all } else { all..=all }
+}
+
 /// Compares what a device says it wrote with what it was asked for: the end of its last page.
 fn check_placed(
     placed: &PlacedRun,
-    entries: u64,
+    entries: &RangeInclusive<u64>,
     reserved: Extent,
 ) -> Result<BlockAddress, String> {
     let on_pages: u64 = placed.pages.iter().map(|entry| u64::from(entry.page.row_count)).sum();
-    if (placed.entry_count, on_pages) != (entries, entries) {
-        let told = placed.entry_count;
-        return Err(format!("{told} entries, {on_pages} on pages, of {entries} that there are"));
+    if placed.entry_count != on_pages || !entries.contains(&on_pages) {
+        let (told, all) = (placed.entry_count, entries.end());
+        return Err(format!("{told} entries, {on_pages} on pages, of {all} that there are"));
     }
     let mut end = reserved.start;
     for entry in &placed.pages {
@@ -307,7 +317,7 @@ fn check_placed(
 
 /// The run of `placed`, whose fences are checked.
 fn directory(new: NewRun<'_>, placed: PlacedRun) -> Result<SegmentDirectory, StoreError> {
-    let NewRun { shape, segment, level } = new;
+    let NewRun { shape, segment, level, .. } = new;
     let run = RunProperties { index_id: shape.definition.id, level, filter: placed.filter };
     let kind = SegmentKind::Index(run);
     let directory =

@@ -1,20 +1,23 @@
 //! Unique indexes whose equal keys may lie in different tablets: what is new in against all that is there.
 //!
-//! One statement writes at a time, so what is checked here holds until the statement's commit. Where a table is divided
+//! One commit is made at a time, so what is checked here holds until the statement's commit. Where a table is divided
 //! by some of an index's columns, equal keys share a tablet, and each tablet's own check is enough.
+//!
+//! A VID is a row's within its tablet, and a merge does not tell of which tablet an entry is: keys that come twice are looked
+//! up once more, each in its place, as the rows of all entries but one may have ended.
 
 use std::sync::Arc;
 
-use cleave_store::{KeyRange, MergeSource, Run, SegmentDirectory, SegmentId};
+use cleave_store::{KeyMerge, KeyRange, MergeSource, Run, SegmentDirectory, SegmentId};
 
-use crate::catalog::{DeviceId, TableState};
+use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::database::Database;
 use crate::error::Result;
 use crate::host_pages::RoutedPages;
 use crate::index::IndexShape;
 use crate::settings::Stack;
 
-/// Refuses a key of the runs `new`, each with its device, that another of them has, or any tablet of `table` in the index
+/// Refuses a key of the runs `new`, each with its tablet, that another of them has, or any tablet of `table` in the index
 /// of this `shape`, if it has that already.
 ///
 /// # Errors
@@ -23,7 +26,7 @@ pub(crate) async fn check_across(
     database: &Database,
     table: &TableState,
     shape: &IndexShape,
-    new: &[(DeviceId, Arc<SegmentDirectory>)],
+    new: &[(Arc<TabletState>, Arc<SegmentDirectory>)],
 ) -> Result<()> {
     let runs = new.iter().map(|(_, run)| Run::new(Arc::clone(run)));
     let runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
@@ -38,11 +41,53 @@ pub(crate) async fn check_across(
         sources.extend(index.overlapping(tablet, &*pages, first, last).await?);
         segments.extend(index.runs().map(|run| (tablet.device, run.segment)));
     }
-    segments.extend(new.iter().map(|(device, run)| (*device, run.segment)));
+    segments.extend(new.iter().map(|(tablet, run)| (tablet.device, run.segment)));
     sources.extend(runs.iter().map(|run| MergeSource::Run(run.scan(KeyRange::default()))));
     if sources.len() < 2 {
         return Ok(());
     }
     let pages = RoutedPages::new(database, Stack::Native, segments)?;
-    shape.check_unique_across(sources, &pages).await
+    let mut merge = KeyMerge::new(sources, false);
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(block) = merge.next(&pages).await? {
+        let mut before = last.as_deref();
+        let mut twice: Vec<&[u8]> = Vec::new();
+        for (key, _) in block.iter() {
+            // Rows with a NULL are equal to none, though their entries may be.
+            let is_twice = before == Some(key) && !shape.key.has_null(key);
+            if is_twice && twice.last() != Some(&key) {
+                twice.push(key);
+            }
+            before = Some(key);
+        }
+        for key in twice {
+            if row_count(database, table, shape, new, key).await? > 1 {
+                return Err(shape.duplicate_key(key));
+            }
+        }
+        last = block.last_key().map(<[u8]>::to_vec);
+    }
+    Ok(())
+}
+
+/// How many rows have `key` that have not ended.
+async fn row_count(
+    database: &Database,
+    table: &TableState,
+    shape: &IndexShape,
+    new: &[(Arc<TabletState>, Arc<SegmentDirectory>)],
+    key: &[u8],
+) -> Result<usize> {
+    let mut count = 0;
+    for tablet in &table.tablets {
+        let Some(index) = tablet.index(shape.definition.id) else { continue };
+        let pages = database.page_source(tablet.device, Stack::Native)?;
+        count += usize::from(index.get(tablet, &*pages, key).await?.is_some());
+    }
+    for (tablet, run) in new {
+        let pages = database.page_source(tablet.device, Stack::Native)?;
+        let found = Run::new(Arc::clone(run))?.get(&*pages, key).await?;
+        count += usize::from(found.is_some_and(|vid| !tablet.version_map.is_ended(vid)));
+    }
+    Ok(count)
 }

@@ -211,6 +211,11 @@ pub(crate) fn copy_of(directory: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir(copy.path().join("segments")).unwrap();
     std::fs::copy(directory.join("root"), copy.path().join("root")).unwrap();
+    std::fs::create_dir(copy.path().join("log")).unwrap();
+    for entry in std::fs::read_dir(directory.join("log")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join("log").join(entry.file_name())).unwrap();
+    }
     for entry in std::fs::read_dir(directory.join("segments")).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), copy.path().join("segments").join(entry.file_name())).unwrap();

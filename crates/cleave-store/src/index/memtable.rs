@@ -1,6 +1,7 @@
 //! The newest keys of an index, in memory: keys and VIDs in, look-ups and a sorted stream out.
 //!
-//! Invariant: a key is there once ([`Memtable::insert`] refuses a second), and [`Memtable::byte_size`] is what the
+//! Invariant: a key has one newest row. [`Memtable::insert`] refuses a second one; [`Memtable::put`] makes it the newest, and
+//! keeps those before for readers of older states; a merge sees the newest ones alone. [`Memtable::byte_size`] is what the
 //! entries cost, so that its owner can flush it as a run before it outgrows its budget. It is part of the shared
 //! state (rule 14): [`Memtable::encode`] is how it persists with a commit and how it travels.
 
@@ -26,6 +27,8 @@ const ENTRY_BYTES: usize = 48;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memtable {
     entries: BTreeMap<Box<[u8]>, u64>,
+    /// Rows that a newer one has taken the key of, oldest first.
+    older: BTreeMap<Box<[u8]>, Vec<u64>>,
     key_bytes: usize,
 }
 
@@ -53,20 +56,47 @@ impl Memtable {
         }
     }
 
+    /// Makes `vid` the newest row of `key`. One that is older than the newest is kept behind it.
+    pub fn put(&mut self, key: &[u8], vid: u64) {
+        match self.entries.entry(key.into()) {
+            Entry::Occupied(mut entry) if *entry.get() != vid => {
+                let newest = vid.max(*entry.get());
+                let older = vid.min(entry.insert(newest));
+                let rows = self.older.entry(key.into()).or_default();
+                if let Err(place) = rows.binary_search(&older) {
+                    rows.insert(place, older);
+                    self.key_bytes = self.key_bytes.saturating_add(key.len());
+                }
+            }
+            Entry::Occupied(_) => {}
+            Entry::Vacant(entry) => {
+                entry.insert(vid);
+                self.key_bytes = self.key_bytes.saturating_add(key.len());
+            }
+        }
+    }
+
+    /// All rows that have, or had, `key`: the newest first.
+    pub fn rows_of(&self, key: &[u8]) -> impl Iterator<Item = u64> {
+        let older = self.older.get(key).into_iter().flatten().rev().copied();
+        self.get(key).into_iter().chain(older)
+    }
+
     /// Takes `key` out, and gives the VID that it had.
     pub fn remove(&mut self, key: &[u8]) -> Option<u64> {
         let vid = self.entries.remove(key)?;
-        self.key_bytes = self.key_bytes.saturating_sub(key.len());
+        let count = self.older.remove(key).map_or(0, |older| older.len()).saturating_add(1);
+        self.key_bytes = self.key_bytes.saturating_sub(key.len().saturating_mul(count));
         Some(vid)
     }
 
-    /// The row of `key`.
+    /// The newest row of `key`.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<u64> {
         self.entries.get(key).copied()
     }
 
-    /// Keys and VIDs, ascending by key, from `from` on; None: from the first.
+    /// Keys and their newest VIDs, ascending by key, from `from` on; None: from the first.
     pub fn iter_from(&self, from: Option<&[u8]>) -> impl Iterator<Item = (&[u8], u64)> {
         let start = from.map_or(Bound::Unbounded, Bound::Included);
         self.entries
@@ -74,9 +104,12 @@ impl Memtable {
             .map(|(key, vid)| (key.as_ref(), *vid))
     }
 
-    /// The VIDs of entries in `range`, ascending by key.
+    /// The VIDs of entries in `range`, older ones of the same keys too.
     pub fn vids_in(&self, range: &KeyRange) -> impl Iterator<Item = u64> {
-        self.iter_from(Some(&range.from)).take_while(|(key, _)| range.has(key)).map(|(_, vid)| vid)
+        let newest = self.iter_from(Some(&range.from)).take_while(|(key, _)| range.has(key));
+        let start = (Bound::Included(&*range.from), Bound::Unbounded);
+        let older = self.older.range::<[u8], _>(start).take_while(|(key, _)| range.has(key));
+        newest.map(|(_, vid)| vid).chain(older.flat_map(|(_, rows)| rows.iter().copied()))
     }
 
     /// Keys.
@@ -94,10 +127,12 @@ impl Memtable {
     /// Memory that the entries take, in bytes, estimated from above.
     #[must_use]
     pub fn byte_size(&self) -> usize {
-        self.entries.len().saturating_mul(ENTRY_BYTES).saturating_add(self.key_bytes)
+        let older = self.older.len().saturating_mul(2);
+        let entries = self.entries.len().saturating_add(older);
+        entries.saturating_mul(ENTRY_BYTES).saturating_add(self.key_bytes)
     }
 
-    /// The stored form.
+    /// The stored form, of the newest rows.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let message = proto::Memtable {

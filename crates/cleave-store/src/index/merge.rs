@@ -11,7 +11,8 @@
 //! 3. An input whose block is used up asks its source for the next one.
 //!
 //! Invariant: memory is bounded by the inputs' blocks and the one under construction, whatever the length of the
-//! stream. Equal keys come in the order in which the inputs were given; a merge for a unique index refuses them.
+//! stream. Equal keys come in the order in which the inputs were given; a merge for a unique index refuses them, or, where
+//! a row may have taken over the key of one that has ended, leaves the newest of them ([`KeyMerge::of_newest`]).
 
 #![deny(clippy::indexing_slicing)]
 
@@ -50,8 +51,17 @@ pub struct KeyMerge {
     /// Inputs that have an entry, the one with the least key last.
     order: Vec<usize>,
     started: bool,
-    unique: bool,
+    equal: EqualKeys,
     last: Option<(Vec<u8>, u64)>,
+}
+
+/// What becomes of equal keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EqualKeys {
+    Kept,
+    Refused,
+    /// That of the greatest VID is left.
+    Newest,
 }
 
 /// A source, and the block of it that the merge is in.
@@ -71,7 +81,14 @@ impl KeyMerge {
         let input =
             |source| Input { source, block: KeyBlock::empty(), position: 0, memtable_last: None };
         let inputs = sources.into_iter().map(input).collect();
-        Self { inputs, order: Vec::new(), started: false, unique, last: None }
+        let equal = if unique { EqualKeys::Refused } else { EqualKeys::Kept };
+        Self { inputs, order: Vec::new(), started: false, equal, last: None }
+    }
+
+    /// A merge of `sources` that leaves one entry of each key: that of the newest row, which has the greatest VID.
+    #[must_use]
+    pub fn of_newest(sources: Vec<MergeSource>) -> Self {
+        Self { equal: EqualKeys::Newest, ..Self::new(sources, false) }
     }
 
     /// The next entries, ascending; None after the last.
@@ -96,14 +113,25 @@ impl KeyMerge {
             }
         }
         let (mut keys, mut vids, mut key_bytes) = (BinaryBuilder::new(), Vec::new(), 0usize);
-        while vids.len() < BLOCK_ENTRY_COUNT_MAX && key_bytes < BLOCK_KEY_BYTES {
+        while (vids.len() < BLOCK_ENTRY_COUNT_MAX && key_bytes < BLOCK_KEY_BYTES)
+            || (self.equal == EqualKeys::Newest && self.is_next_equal())
+        {
             let Some(index) = self.order.pop() else { break };
             let Some(input) = self.inputs.get_mut(index) else { break };
             let Some((key, vid)) = input.entry() else { break };
-            check_order(self.last.as_ref(), key, vid, self.unique)?;
-            keys.append_value(key);
-            vids.push(vid);
-            key_bytes = key_bytes.saturating_add(key.len());
+            let unique = self.equal == EqualKeys::Refused;
+            check_order(self.last.as_ref(), key, vid, unique)?;
+            let is_equal = self.last.as_ref().is_some_and(|(last, _)| last == key);
+            match vids.last_mut() {
+                Some(newest) if is_equal && self.equal == EqualKeys::Newest => {
+                    *newest = vid.max(*newest);
+                }
+                _ => {
+                    keys.append_value(key);
+                    vids.push(vid);
+                    key_bytes = key_bytes.saturating_add(key.len());
+                }
+            }
             let (last, last_vid) = self.last.get_or_insert_default();
             last.clear();
             last.extend_from_slice(key);
@@ -119,6 +147,12 @@ impl KeyMerge {
             return Ok(None);
         }
         Ok(Some(KeyBlock { keys: keys.finish(), vids: UInt64Array::from(vids) }))
+    }
+
+    /// Whether the next entry has the key of the last one.
+    fn is_next_equal(&self) -> bool {
+        let next = self.order.last().and_then(|index| self.inputs.get(*index)?.entry());
+        next.zip(self.last.as_ref()).is_some_and(|((key, _), (last, _))| key == last)
     }
 
     /// Gets an input its next block, and puts it in order unless it has no more.

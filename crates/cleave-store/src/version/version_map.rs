@@ -12,13 +12,16 @@
 //!    order. Millions of rows cost one run.
 //! 2. A later version goes to the overlay ([`VersionMap::set`]), kept by chunks of [`CHUNK_VIDS`] VIDs. Look-ups ask
 //!    the overlay first.
-//! 3. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
+//! 3. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit. Look-ups
+//!    do not find it, and [`VersionMap::ended_in`] tells a scan which rows of a page it passes over.
+//! 4. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
 //!    an encoding of its own, in which versions that follow each other in VID and place cost one entry.
 //!
 //! Clones share chunks and runs and copy one when it changes, so a snapshot of the map is cheap.
 //!
-//! Invariant: runs are disjoint and ascending; a VID that neither overlay nor runs know does not exist. Where the
-//! overlay has no entry in a range ([`VersionMap::superseded_in`]), the versions that the runs name are the only ones.
+//! Invariant: runs are disjoint and ascending; a VID that neither overlay nor runs know does not exist, and one that has
+//! ended never comes back. Where a range has no entry in the overlay and no end ([`VersionMap::superseded_in`]), the
+//! versions that the runs name are the only ones.
 //!
 //! Source: rule 15; `update-ndp.txt` (VIDmap).
 
@@ -48,6 +51,8 @@ const VERSIONS: RangeInclusive<u32> = 1..=1;
 pub struct VersionMap {
     runs: Arc<Vec<VersionRun>>,
     overlay: BTreeMap<u64, Arc<OverlayChunk>>,
+    ended: BTreeMap<u64, Arc<EndedChunk>>,
+    ended_count: u64,
     runs_dirty: bool,
     dirty_chunks: BTreeSet<u64>,
 }
@@ -74,6 +79,49 @@ pub enum VersionPlace {
 
 type OverlayChunk = BTreeMap<u16, RecId>;
 
+/// Words of the bits of one chunk.
+const ENDED_WORDS: usize = (CHUNK_VIDS / 64) as usize;
+
+/// Which VIDs of a chunk have ended: a bit each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct EndedChunk(Box<[u64]>);
+
+impl Default for EndedChunk {
+    fn default() -> Self {
+        Self(vec![0; ENDED_WORDS].into())
+    }
+}
+
+impl EndedChunk {
+    fn has(&self, offset: u16) -> bool {
+        let word = self.0.get(usize::from(offset / 64)).copied().unwrap_or_default();
+        word & (1 << (offset % 64)) != 0
+    }
+
+    /// Sets a bit; whether it was not set.
+    fn set(&mut self, offset: u16) -> bool {
+        let Some(word) = self.0.get_mut(usize::from(offset / 64)) else { return false };
+        let before = *word;
+        *word |= 1 << (offset % 64);
+        *word != before
+    }
+
+    /// The bits that are set between `from` and `to`, both included.
+    fn between(&self, from: u16, to: u16) -> impl Iterator<Item = u16> + '_ {
+        let words = usize::from(from / 64)..=usize::from(to / 64);
+        let bits = words.flat_map(|place| {
+            let mut word = self.0.get(place).copied().unwrap_or_default();
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros();
+                word &= word.wrapping_sub(1);
+                let offset = place.saturating_mul(64).saturating_add(usize::try_from(bit).ok()?);
+                (bit < 64).then(|| u16::try_from(offset).unwrap_or(u16::MAX))
+            })
+        });
+        bits.filter(move |offset| (from..=to).contains(offset))
+    }
+}
+
 impl VersionRun {
     /// One past the last VID.
     #[must_use]
@@ -89,9 +137,15 @@ impl VersionMap {
         Self::default()
     }
 
-    /// Where the newest version of `vid` lies; None: there is no such row.
+    /// Where the newest version of `vid` lies; None: there is no such row, or none any more.
     #[must_use]
     pub fn lookup(&self, vid: u64) -> Option<VersionPlace> {
+        if self.is_ended(vid) { None } else { self.place_of(vid) }
+    }
+
+    /// As [`VersionMap::lookup`], also of a row that has ended.
+    #[must_use]
+    pub fn place_of(&self, vid: u64) -> Option<VersionPlace> {
         let (chunk, offset) = split_vid(vid);
         if let Some(record) = self.overlay.get(&chunk).and_then(|chunk| chunk.get(&offset)) {
             return Some(VersionPlace::Record(*record));
@@ -132,6 +186,9 @@ impl VersionMap {
         else {
             return false;
         };
+        if self.ended_in(vid_first, vid_count).next().is_some() {
+            return true;
+        }
         let ((chunk_first, from), (chunk_last, to)) = (split_vid(vid_first), split_vid(vid_last));
         self.overlay.range(chunk_first..=chunk_last).any(|(number, entries)| {
             let from = if *number == chunk_first { from } else { 0 };
@@ -151,6 +208,42 @@ impl VersionMap {
     #[must_use]
     pub fn overlay_count(&self) -> usize {
         self.overlay.values().map(|chunk| chunk.len()).sum()
+    }
+
+    /// VIDs of the range `vid_first..vid_first + vid_count` whose rows have ended, ascending.
+    pub fn ended_in(&self, vid_first: u64, vid_count: u64) -> impl Iterator<Item = u64> + '_ {
+        // Of an empty range, the chunks from 1 to 0.
+        let vid_last = vid_count.checked_sub(1).map(|more| vid_first.saturating_add(more));
+        let last = vid_last.map(split_vid);
+        let (chunk_first, from) = split_vid(vid_first);
+        let chunks = last.map(|(chunk_last, _)| self.ended.range(chunk_first..=chunk_last));
+        chunks.into_iter().flatten().flat_map(move |(number, chunk)| {
+            let from = if *number == chunk_first { from } else { 0 };
+            let to = last.filter(|(last, _)| last == number).map_or(u16::MAX, |(_, to)| to);
+            chunk.between(from, to).map(|offset| join_vid(*number, offset))
+        })
+    }
+
+    /// Whether the row of `vid` has ended.
+    #[must_use]
+    pub fn is_ended(&self, vid: u64) -> bool {
+        let (chunk, offset) = split_vid(vid);
+        self.ended.get(&chunk).is_some_and(|chunk| chunk.has(offset))
+    }
+
+    /// Rows that have ended.
+    #[must_use]
+    pub fn ended_count(&self) -> u64 {
+        self.ended_count
+    }
+
+    /// Notes that the row of `vid` has ended; whether it had not before.
+    pub fn end(&mut self, vid: u64) -> bool {
+        let (chunk, offset) = split_vid(vid);
+        let ends = Arc::make_mut(self.ended.entry(chunk).or_default()).set(offset);
+        self.ended_count = self.ended_count.saturating_add(u64::from(ends));
+        self.dirty_chunks.insert(chunk);
+        ends
     }
 
     /// Adds a run; one that continues the last run in VID and segment lengthens it.
@@ -189,9 +282,11 @@ impl VersionMap {
         self.dirty_chunks.iter().copied()
     }
 
-    /// Numbers of all chunks that have entries, ascending.
+    /// Numbers of all chunks that have entries or ends, ascending.
     pub fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
-        self.overlay.keys().copied()
+        let numbers: BTreeSet<u64> =
+            self.overlay.keys().chain(self.ended.keys()).copied().collect();
+        numbers.into_iter()
     }
 
     /// Whether the runs changed since [`VersionMap::mark_clean`].
@@ -222,7 +317,11 @@ impl VersionMap {
     #[must_use]
     pub fn encode_chunk(&self, number: u64) -> Vec<u8> {
         let entries = self.overlay.get(&number).map(|chunk| &**chunk);
-        CHUNK.seal(&encode_entries(number, entries.unwrap_or(&OverlayChunk::new())).encode_to_vec())
+        let mut message = encode_entries(number, entries.unwrap_or(&OverlayChunk::new()));
+        if let Some(ended) = self.ended.get(&number) {
+            encode_ended(ended, &mut message);
+        }
+        CHUNK.seal(&message.encode_to_vec())
     }
 
     /// Puts a map together from [`VersionMap::encode_runs`] and what [`VersionMap::encode_chunk`] wrote of each
@@ -236,9 +335,14 @@ impl VersionMap {
     ) -> Result<Self, FrameError> {
         let mut map = Self { runs: Arc::new(decode_runs(runs)?), ..Self::default() };
         for chunk in chunks {
-            let (number, entries) = decode_entries(chunk)?;
-            if map.overlay.contains_key(&number) {
+            let (number, entries, ended) = decode_entries(chunk)?;
+            if map.overlay.contains_key(&number) || map.ended.contains_key(&number) {
                 return Err(CHUNK.malformed(format!("chunk {number} comes twice")));
+            }
+            if let Some(ended) = ended {
+                let count = ended.0.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+                map.ended_count = map.ended_count.saturating_add(count);
+                map.ended.insert(number, Arc::new(ended));
             }
             if !entries.is_empty() {
                 map.overlay.insert(number, Arc::new(entries));
@@ -269,7 +373,7 @@ impl VersionMap {
 /// Two maps are equal if they say the same of every VID; what is stored already does not count.
 impl PartialEq for VersionMap {
     fn eq(&self, other: &Self) -> bool {
-        self.runs == other.runs && self.overlay == other.overlay
+        self.runs == other.runs && self.overlay == other.overlay && self.ended == other.ended
     }
 }
 
@@ -329,7 +433,46 @@ fn encode_entries(number: u64, entries: &OverlayChunk) -> proto::VersionChunk {
     message
 }
 
-fn decode_entries(bytes: &[u8]) -> Result<(u64, OverlayChunk), FrameError> {
+/// Ends as stretches of VIDs that follow each other.
+fn encode_ended(ended: &EndedChunk, message: &mut proto::VersionChunk) {
+    let mut end = 0u32;
+    for offset in ended.between(0, u16::MAX).map(u32::from) {
+        match message.ended_counts.last_mut() {
+            Some(count) if offset == end => *count = count.saturating_add(1),
+            _ => {
+                message.ended_gaps.push(offset.saturating_sub(end));
+                message.ended_counts.push(1);
+            }
+        }
+        end = offset.saturating_add(1);
+    }
+}
+
+fn decode_ended(message: &proto::VersionChunk) -> Result<Option<EndedChunk>, FrameError> {
+    if message.ended_gaps.len() != message.ended_counts.len() {
+        return Err(CHUNK.malformed("its columns of ends differ in length"));
+    }
+    if message.ended_gaps.is_empty() {
+        return Ok(None);
+    }
+    let (mut ended, mut offset) = (EndedChunk::default(), 0u64);
+    for (gap, count) in message.ended_gaps.iter().zip(&message.ended_counts) {
+        let first = offset.saturating_add(u64::from(*gap));
+        offset = first.saturating_add(u64::from(*count));
+        if offset > CHUNK_VIDS {
+            return Err(CHUNK.malformed("a stretch of ends leaves its chunk"));
+        }
+        (first..offset).filter_map(|place| u16::try_from(place).ok()).for_each(|place| {
+            ended.set(place);
+        });
+    }
+    Ok(Some(ended))
+}
+
+/// What is stored of one chunk: its number, its entries, and which of its rows have ended.
+type StoredChunk = (u64, OverlayChunk, Option<EndedChunk>);
+
+fn decode_entries(bytes: &[u8]) -> Result<StoredChunk, FrameError> {
     let (_, payload) = CHUNK.open(bytes)?;
     let message =
         proto::VersionChunk::decode(payload).map_err(|error| CHUNK.malformed(error.to_string()))?;
@@ -360,7 +503,7 @@ fn decode_entries(bytes: &[u8]) -> Result<(u64, OverlayChunk), FrameError> {
             offset = offset.saturating_add(1);
         }
     }
-    Ok((message.number, entries))
+    Ok((message.number, entries, decode_ended(&message)?))
 }
 
 #[cfg(test)]

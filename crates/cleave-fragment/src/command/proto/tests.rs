@@ -125,8 +125,13 @@ fn execute_comes_back_as_it_was() {
         number,
         segment: segment(),
         pages: vec![
-            MorselPage { page: page(number), vid_first: 77, overflow: vec![page(5), page(6)] },
-            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new() },
+            MorselPage {
+                page: page(number),
+                vid_first: 77,
+                overflow: vec![page(5), page(6)],
+                ended: [0, 1, 17].into(),
+            },
+            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new(), ended: Arc::default() },
         ],
     };
     let execute = Execute {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::Schema;
@@ -110,9 +110,8 @@ impl<'a> ScanPage<'a> {
         ranges
     }
 
-    /// The rows that `snapshot` sees; `None`: all of them.
-    ///
-    /// Nothing supersedes a row yet, so that commit number and tombstone decide alone.
+    /// The rows that `snapshot` sees; `None`: all of them. Those that have ended come with the page's place; of the others,
+    /// commit number and tombstone decide.
     pub(super) fn visible_rows(&self, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
         let row_count = self.row_count();
         let entry = |column| self.columns.header.entry(column);
@@ -135,6 +134,21 @@ impl<'a> ScanPage<'a> {
             visible = Some(match visible {
                 Some(visible) => &visible & &there,
                 None => there,
+            });
+        }
+        if !self.place.ended.is_empty() {
+            let mut left = BooleanBufferBuilder::new(row_count);
+            left.append_n(row_count, true);
+            for slot in self.place.ended.iter().map(|slot| usize::from(*slot)) {
+                // A command that names a slot which the page does not have names no row.
+                if slot < row_count {
+                    left.set_bit(slot, false);
+                }
+            }
+            let left = left.finish();
+            visible = Some(match visible {
+                Some(visible) => &visible & &left,
+                None => left,
             });
         }
         Ok(visible)

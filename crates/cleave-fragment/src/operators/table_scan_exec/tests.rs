@@ -115,7 +115,12 @@ fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> S
             let bytes = page.bytes.into_bytes();
             let header = parse_header(&bytes, &place, &SEGMENT).unwrap();
             encodings.push(header.entry(ColumnRef::User(1)).unwrap().encoding);
-            let page = MorselPage { page: place, vid_first: from as u64, overflow: Vec::new() };
+            let page = MorselPage {
+                page: place,
+                vid_first: from as u64,
+                overflow: Vec::new(),
+                ended: Arc::default(),
+            };
             let number = u32::try_from(morsels.len()).unwrap();
             morsels.push(Morsel { number, segment: SEGMENT, pages: vec![page] });
         }

@@ -118,6 +118,8 @@ fn state(directory: &Path) -> CatalogState {
         epoch: 4,
         generation: 17,
         commit: 12,
+        log_position: 0,
+        log_end: 0,
         next_table: 8,
         next_segment: 3,
         next_device: 3,

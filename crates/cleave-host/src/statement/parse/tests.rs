@@ -1,7 +1,9 @@
 //! Scripts in; statements, or errors with position, token and SQLSTATE, out.
 
+use super::Modes;
 use super::{ExplainFormat, Statement, is_default, parse_script};
 use crate::error::{Error, Position};
+use crate::settings::Isolation;
 use datafusion::sql::sqlparser::ast;
 
 fn one(sql: &str) -> Statement {
@@ -69,8 +71,8 @@ fn syntax_errors_have_line_column_and_token() {
 #[test]
 fn what_this_version_cannot_do_is_named() {
     for (sql, what) in [
-        ("UPDATE t SET a = 1", "UPDATE"),
-        ("DELETE FROM t", "DELETE"),
+        ("UPDATE t SET a = 1 LIMIT 1", "UPDATE ... LIMIT"),
+        ("DELETE FROM t LIMIT 1", "DELETE ... LIMIT"),
         ("TRUNCATE t", "TRUNCATE"),
         ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", "MERGE"),
         ("ALTER TABLE t ADD COLUMN a int", "ALTER TABLE"),
@@ -101,10 +103,9 @@ fn what_this_version_cannot_do_is_named() {
         ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),
         ("INSERT INTO t SELECT a FROM s FOR UPDATE", "SELECT ... FOR UPDATE"),
         ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "INSERT ... ON CONFLICT"),
-        ("INSERT INTO t VALUES (1) RETURNING a", "INSERT ... RETURNING"),
         ("SAVEPOINT s", "SAVEPOINT"),
         ("ROLLBACK TO s", "ROLLBACK TO"),
-        ("BEGIN ISOLATION LEVEL SERIALIZABLE", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
+        ("BEGIN ISOLATION LEVEL SERIALIZABLE", "ISOLATION LEVEL SERIALIZABLE"),
         ("SET LOCAL x = 1", "SET LOCAL"),
         ("SET ROLE x", "SET ROLE"),
         ("SET TRANSACTION READ ONLY", "SET TRANSACTION"),
@@ -121,8 +122,8 @@ fn what_this_version_cannot_do_is_named() {
         assert!(position.is_some(), "{sql}");
         assert_eq!(error.sqlstate(), "0A000");
     }
-    let message = refused("SELECT 1;\nUPDATE t SET a = 1").to_string();
-    assert_eq!(message, "line 2, column 1: UPDATE is not in this version");
+    let message = refused("SELECT 1;\nTRUNCATE t").to_string();
+    assert_eq!(message, "line 2, column 1: TRUNCATE is not in this version");
 }
 
 #[test]
@@ -197,12 +198,21 @@ fn clauses_that_the_engine_would_drop_are_named() {
 #[test]
 fn transactions() {
     for sql in ["BEGIN", "begin work", "START TRANSACTION", "BEGIN TRANSACTION"] {
-        assert_eq!(one(sql), Statement::Begin, "{sql}");
+        assert_eq!(one(sql), Statement::Begin(Modes::default()), "{sql}");
     }
     for sql in ["COMMIT", "END", "COMMIT WORK"] {
         assert_eq!(one(sql), Statement::Commit, "{sql}");
     }
     assert_eq!(one("ROLLBACK"), Statement::Rollback);
+    let modes = |isolation, read_only| Modes { isolation: Some(isolation), read_only };
+    let repeatable = modes(Isolation::RepeatableRead, Some(true));
+    let sql = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
+    assert_eq!(one(sql), Statement::Begin(repeatable));
+    let sql = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
+    assert_eq!(one(sql), Statement::SetTransaction(modes(Isolation::ReadCommitted, None)));
+    assert_eq!(one("SAVEPOINT A"), Statement::Savepoint { name: "a".into() });
+    assert_eq!(one("ROLLBACK TO SAVEPOINT a"), Statement::RollbackTo { name: "a".into() });
+    assert_eq!(one("RELEASE a"), Statement::Release { name: "a".into() });
 }
 
 #[test]

@@ -16,7 +16,7 @@ use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast;
 
-use super::{Bound, bind};
+use super::{Bound, ReadView, bind};
 use crate::database::Database;
 use crate::dialect::column_type_of;
 use crate::error::{Error, Fault, Result};
@@ -41,13 +41,14 @@ pub(crate) struct Described {
 pub(crate) async fn describe(
     database: &Arc<Database>,
     settings: &Settings,
+    view: Option<&ReadView>,
     query: &ast::Query,
     mut types: Vec<Option<ColumnType>>,
 ) -> Result<Described> {
     written_types(query, &mut types)?;
     if types.contains(&None) {
         let put = |query: &mut ast::Query| put_types_into(query, &types);
-        let bound = bind(database, settings, query.clone(), put).await?;
+        let bound = bind(database, settings, view, query.clone(), put).await?;
         infer(&bound.logical, &mut types)?;
         // A column of its own is what it is given.
         shown_places(&query.body, &mut |place| {
@@ -58,7 +59,7 @@ pub(crate) async fn describe(
     }
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let Bound { state, names, logical, tables, .. } =
-        bind(database, settings, query.clone(), put).await?;
+        bind(database, settings, view, query.clone(), put).await?;
     let analysed =
         state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {})?;
     let schema = names.apply(analysed.schema().inner());

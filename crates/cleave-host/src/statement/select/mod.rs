@@ -39,6 +39,7 @@ mod index_choice;
 mod index_offers;
 mod join_method;
 mod order_and_split;
+mod over_rows;
 mod own_tables;
 mod pack_group_keys;
 mod planned_input;
@@ -51,11 +52,13 @@ pub(crate) use describe::{Described, all_known, describe};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
+pub(crate) use over_rows::over_rows;
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
 
 use crate::buffer_pool::PoolStatus;
+use crate::catalog::CatalogState;
 use crate::cooperative::figures::QueryFigures;
 use crate::database::Database;
 use crate::dialect::lower_syntax;
@@ -104,12 +107,32 @@ pub struct Asked<'a> {
     pub query: &'a ast::Query,
     /// The values.
     pub parameters: &'a Parameters,
+    /// What it reads; None: the database's present state.
+    pub view: Option<&'a ReadView>,
+}
+
+/// What a query reads.
+#[derive(Debug, Clone)]
+pub struct ReadView {
+    /// The tables.
+    pub state: Arc<CatalogState>,
+    /// What it calls [`TARGET`](crate::statement::modify::TARGET).
+    pub target: Option<Target>,
+}
+
+/// The rows that a statement changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The table.
+    pub table: String,
+    /// The place of the tablet.
+    pub tablet: usize,
 }
 
 impl<'a> From<&'a ast::Query> for Asked<'a> {
     fn from(query: &'a ast::Query) -> Self {
         static NONE: LazyLock<Parameters> = LazyLock::new(Parameters::default);
-        Self { query, parameters: &NONE }
+        Self { query, parameters: &NONE, view: None }
     }
 }
 
@@ -141,14 +164,17 @@ struct Bound {
     tables: Vec<Arc<TableSchema>>,
 }
 
-/// Binds `query` to the database's present state; `put` puts values in the places of its parameters.
+/// Binds `query` to what `view` says, else to the database's present state; `put` puts values in the places of its parameters.
 async fn bind(
     database: &Arc<Database>,
     settings: &Settings,
+    view: Option<&ReadView>,
     mut query: ast::Query,
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
 ) -> Result<Bound> {
-    let context = StatementContext::new(Arc::clone(database), database.catalog(), settings.clone());
+    let view = view.cloned();
+    let view = view.unwrap_or_else(|| ReadView { state: database.catalog(), target: None });
+    let context = StatementContext::new(Arc::clone(database), view, settings.clone());
     // Below a cut at the root, partial aggregates and exchanges would be in vain.
     let partitions = match settings.split_in_force() {
         Split::Ndp => 1,
@@ -177,7 +203,7 @@ async fn plan(
     let split = settings.split_in_force();
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
     let Bound { context, state, names, logical, .. } =
-        bind(database, settings, asked.query.clone(), put).await?;
+        bind(database, settings, asked.view, asked.query.clone(), put).await?;
     let logical = state.optimize(&logical)?;
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
@@ -281,7 +307,7 @@ fn named_tables(
         }
         match reference.schema() {
             None | Some(table_provider::SCHEMA) => {
-                tables.push(Arc::clone(&context.state().find_table(reference.table())?.schema));
+                tables.push(Arc::clone(&context.find_table(reference.table())?.schema));
             }
             Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
             Some(schema) => {
@@ -338,10 +364,7 @@ impl RunningQuery {
             }
         };
         self.row_count += batch.num_rows() as u64;
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let columns = batch.columns().to_vec();
-        let schema = Arc::clone(&self.schema);
-        Ok(Some(RecordBatch::try_new_with_options(schema, columns, &options)?))
+        apply_schema(&batch, &self.schema).map(Some)
     }
 
     /// All rows that are left, and what the query cost.
@@ -385,6 +408,13 @@ impl Drop for RunningQuery {
     fn drop(&mut self) {
         self.enter(QueryEnd::Dropped);
     }
+}
+
+/// `batch` with the names of `schema`.
+fn apply_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = batch.columns().to_vec();
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
 /// Totals when a query began.

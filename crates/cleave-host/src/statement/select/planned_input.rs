@@ -328,6 +328,7 @@ impl PlannedInput {
                 page: entry.page,
                 vid_first: entry.vid_first,
                 overflow: entry.overflow.clone(),
+                ended: ended_on(tablet, entry),
             };
             match morsels.back_mut() {
                 Some(morsel)
@@ -369,6 +370,13 @@ impl PlannedInput {
         let segment = self.table.tablets.get(page.tablet)?.heap.get(page.segment)?;
         Some((segment, segment.pages.get(page.page)?))
     }
+}
+
+/// Slots of the rows of a page that have ended.
+fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> Arc<[u16]> {
+    let (first, count) = entry.vids();
+    let slots = tablet.version_map.ended_in(first, count);
+    slots.filter_map(|vid| u16::try_from(vid.saturating_sub(first)).ok()).collect()
 }
 
 /// Whether the pages of a tablet say where its rows are: where a row has a later version, they do not.

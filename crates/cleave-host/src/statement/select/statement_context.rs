@@ -23,12 +23,14 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 
 use super::planned_input::{OfferedIndex, PlannedInput};
+use super::{ReadView, Target};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
 use crate::host_pages::RoutedPages;
 use crate::settings::{Settings, Stack, When};
+use crate::statement::modify::TARGET;
 
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
 const READ_AHEAD: usize = 4;
@@ -38,7 +40,7 @@ const READ_AHEAD_SHARED: usize = 2;
 /// One statement, while it is planned and runs.
 pub struct StatementContext {
     database: Arc<Database>,
-    state: Arc<CatalogState>,
+    view: ReadView,
     settings: Settings,
     inputs: Mutex<Vec<StatementInput>>,
     figures: Arc<FigureLog>,
@@ -74,11 +76,11 @@ pub struct StatementInput {
 }
 
 impl StatementContext {
-    /// A statement on `state`.
-    pub fn new(database: Arc<Database>, state: Arc<CatalogState>, settings: Settings) -> Arc<Self> {
+    /// A statement that reads `view`.
+    pub fn new(database: Arc<Database>, view: ReadView, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
             database,
-            state,
+            view,
             settings,
             inputs: Mutex::default(),
             figures: Arc::default(),
@@ -130,7 +132,32 @@ impl StatementContext {
 
     /// The catalog as the statement sees it.
     pub fn state(&self) -> &Arc<CatalogState> {
-        &self.state
+        &self.view.state
+    }
+
+    /// What the statement calls [`TARGET`].
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.view.target.as_ref()
+    }
+
+    /// The table that the statement calls `name`, if it can be used.
+    pub(super) fn table(&self, name: &str) -> Option<&Arc<TableState>> {
+        self.view.state.table(self.real_name(name))
+    }
+
+    /// As [`Self::table`].
+    ///
+    /// # Errors
+    /// As [`CatalogState::find_table`].
+    pub(super) fn find_table(&self, name: &str) -> crate::Result<&Arc<TableState>> {
+        self.view.state.find_table(self.real_name(name))
+    }
+
+    fn real_name<'a>(&'a self, name: &'a str) -> &'a str {
+        match self.target() {
+            Some(target) if name == TARGET => &target.table,
+            _ => name,
+        }
     }
 
     /// The session's settings when the statement began.
@@ -270,7 +297,7 @@ impl StatementContext {
         let lists = morsels.into_iter().map(|(number, list)| (number, source(list)));
         Ok(Arc::new(FragmentContext {
             pages,
-            snapshot: self.state.snapshot(),
+            snapshot: self.view.state.snapshot(),
             inputs: lists.chain(shared).collect(),
             narrowings,
             indexes: BTreeMap::new(),
@@ -287,7 +314,7 @@ impl StatementContext {
 impl fmt::Debug for StatementContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StatementContext")
-            .field("generation", &self.state.generation)
+            .field("generation", &self.view.state.generation)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
@@ -295,18 +322,18 @@ impl fmt::Debug for StatementContext {
 
 impl TableFacts for StatementContext {
     fn row_count(&self, table: &str) -> Option<f64> {
-        self.state.table(table).map(|table| table.row_count() as f64)
+        self.table(table).map(|table| table.row_count() as f64)
     }
 
     fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {
-        let table = self.state.table(table)?;
+        let table = self.table(table)?;
         self.distinct_values(table, table.schema.column(column)?)
     }
 
     /// What zone maps say of all pages together, and what ANALYZE found.
     fn column(&self, table: &str, column: &str) -> ColumnFacts {
         let facts = || {
-            let table = self.state.table(table)?;
+            let table = self.table(table)?;
             let column = table.schema.column(column)?;
             let key = (table.schema.table_id, column.id);
             let mut known = self.column_facts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -322,7 +349,7 @@ impl TableFacts for StatementContext {
     }
 
     fn sample(&self, table: &str) -> Option<Arc<SampledRows>> {
-        let table = self.state.table(table)?;
+        let table = self.table(table)?;
         let schema = &table.schema;
         let mut known = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let sample = known.entry(schema.table_id).or_insert_with(|| {

@@ -9,7 +9,7 @@ use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
 use cleave_store::{ColumnRef, Projection, TableSchema};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider,
 };
@@ -26,6 +26,7 @@ use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice};
 use crate::catalog::TableState;
+use crate::statement::modify::{TARGET, VID};
 
 /// Name of the only catalog, and of the schema of its tables.
 pub(super) const CATALOG: &str = "cleave";
@@ -34,14 +35,25 @@ pub(super) const SCHEMA: &str = "public";
 /// One table of one statement's catalog state.
 pub(super) struct CleaveTable {
     table: Arc<TableState>,
+    /// Its columns; of a target, VIDs behind them.
     arrow: SchemaRef,
+    /// The place of the only tablet whose rows are meant.
+    tablet: Option<usize>,
     context: Arc<StatementContext>,
 }
 
 impl CleaveTable {
     /// `table` within the statement of `context`.
     pub(super) fn new(table: Arc<TableState>, context: Arc<StatementContext>) -> Self {
-        Self { arrow: table.schema.arrow(), table, context }
+        Self { arrow: table.schema.arrow(), table, tablet: None, context }
+    }
+
+    /// The rows of `table` in the tablet at `tablet`, with their VIDs.
+    fn target(table: Arc<TableState>, tablet: usize, context: Arc<StatementContext>) -> Self {
+        let columns = table.schema.arrow();
+        let vid = Arc::new(Field::new(VID, DataType::UInt64, false));
+        let fields: Vec<FieldRef> = columns.fields().iter().cloned().chain([vid]).collect();
+        Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
     }
 
     /// The table.
@@ -77,14 +89,26 @@ impl CleaveTable {
         filter: &Projection,
         predicate: &Arc<dyn PhysicalExpr>,
     ) -> Result<PlannedInput> {
-        if let Some(left) = self.context.left_before(&self.table, filters) {
+        // What is kept is of all tablets.
+        let is_kept = self.tablet.is_none();
+        if let Some(left) = self.context.left_before(&self.table, filters).filter(|_| is_kept) {
             return Ok(left);
         }
-        let input = PlannedInput::new(Arc::clone(&self.table));
-        let input = tablet_choice::choose(filters, input)?.pruned(filter, predicate)?;
+        let input = tablet_choice::choose(filters, self.all_pages())?.pruned(filter, predicate)?;
         let input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
-        self.context.keep_left(filters, &input);
+        if is_kept {
+            self.context.keep_left(filters, &input);
+        }
         Ok(input)
+    }
+
+    /// The pages of the table, or of the tablet that is wanted.
+    fn all_pages(&self) -> PlannedInput {
+        let input = PlannedInput::new(Arc::clone(&self.table));
+        match self.tablet.filter(|_| self.table.tablets.len() > 1) {
+            Some(tablet) => input.in_tablets(&BTreeSet::from([tablet])),
+            None => input,
+        }
     }
 
     fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
@@ -99,11 +123,11 @@ fn projection(
     indices: impl IntoIterator<Item = usize>,
 ) -> Result<Projection> {
     let indices: Vec<usize> = indices.into_iter().collect();
-    let columns = indices
-        .iter()
-        .filter_map(|index| schema.columns.get(*index))
-        .map(|column| ColumnRef::User(column.id))
-        .collect();
+    let column = |index: &usize| match schema.columns.get(*index) {
+        Some(column) => ColumnRef::User(column.id),
+        None => ColumnRef::Vid,
+    };
+    let columns = indices.iter().map(column).collect();
     Ok(Projection { schema: Arc::new(arrow.project(&indices)?), columns })
 }
 
@@ -163,7 +187,7 @@ impl TableProvider for CleaveTable {
             .transpose()?;
         let input = match &predicate {
             Some(predicate) => self.left_by(filters, &filter, predicate).await?,
-            None => PlannedInput::new(Arc::clone(&self.table)),
+            None => self.all_pages(),
         };
         let key = LeafKey::new(&self.table.schema.name, filters);
         let known = self.context.expected_of(&key);
@@ -267,13 +291,19 @@ impl SchemaProvider for StatementCatalog {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        Ok(self.context.state().table(name).map(|table| {
-            let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
+        let context = || Arc::clone(&self.context);
+        let target = self.context.target().filter(|_| name == TARGET);
+        Ok(self.context.table(name).map(|table| {
+            let table = Arc::clone(table);
+            let table = match target {
+                Some(target) => CleaveTable::target(table, target.tablet, context()),
+                None => CleaveTable::new(table, context()),
+            };
             Arc::new(table) as Arc<dyn TableProvider>
         }))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.context.state().table(name).is_some()
+        self.context.table(name).is_some()
     }
 }

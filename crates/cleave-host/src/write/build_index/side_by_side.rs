@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cleave_store::{PageEntry, PageSource, SegmentDirectory, SegmentRef};
+use cleave_store::{PageEntry, PageSource, SegmentDirectory, SegmentRef, VersionMap};
 use tokio::task::JoinSet;
 
 use crate::catalog::{DeviceId, TabletState};
@@ -233,6 +233,8 @@ fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
 struct Chunk {
     segment: Arc<SegmentDirectory>,
     pages: std::ops::Range<usize>,
+    /// Which rows have ended.
+    map: Arc<VersionMap>,
 }
 
 impl Chunk {
@@ -252,7 +254,7 @@ impl Chunk {
             let skipped = skipped.min(rows.num_rows());
             let rows = rows.slice(skipped, rows.num_rows() - skipped);
             let vid_first = vid_first.max(vid_from);
-            writer.push(&shape.entries(&rows, vid_first)?, vid_first).await?;
+            writer.push(&shape.entries(&rows, vid_first)?, vid_first, &self.map).await?;
         }
         Ok(())
     }
@@ -270,13 +272,15 @@ fn chunks(tablet: &TabletState, vid_from: u64) -> Vec<Chunk> {
             bytes += entry.page.extent.bytes();
             if bytes >= CHUNK_BYTES {
                 let pages = start..place + 1;
-                chunks.push(Chunk { segment: Arc::clone(segment), pages });
+                let map = Arc::clone(&tablet.version_map);
+                chunks.push(Chunk { segment: Arc::clone(segment), pages, map });
                 (start, bytes) = (place + 1, 0);
             }
         }
         if start < segment.pages.len() {
             let pages = start..segment.pages.len();
-            chunks.push(Chunk { segment: Arc::clone(segment), pages });
+            let map = Arc::clone(&tablet.version_map);
+            chunks.push(Chunk { segment: Arc::clone(segment), pages, map });
         }
     }
     chunks

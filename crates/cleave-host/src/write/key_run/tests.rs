@@ -1,7 +1,7 @@
 //! Many runs become one, a bounded number at a time.
 
 use cleave_store::{
-    Column, ColumnType, KeyMerge, KeyRange, MergeSource, Run, SegmentId, TableSchema,
+    Column, ColumnType, KeyMerge, KeyRange, MergeSource, Run, SegmentId, TableSchema, VersionMap,
 };
 
 use super::*;
@@ -56,7 +56,8 @@ async fn more_runs_than_one_merge_takes_become_one() {
     let vids = 1..=150_u64;
     for vid in vids.clone() {
         let key = format!("{:04}", 1000 - vid);
-        writer.push(&BinaryArray::from_iter_values([key.as_bytes()]), vid).await.unwrap();
+        let keys = BinaryArray::from_iter_values([key.as_bytes()]);
+        writer.push(&keys, vid, &VersionMap::new()).await.unwrap();
     }
     assert_eq!(writer.done.len(), 149, "and the open one");
     let directory = writer.finish(&merger).await.unwrap().unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use cleave_store::{
     EncodedPage, PageClass, PageEntry, SegmentDirectory, SegmentKind, SegmentRef, SegmentWriter,
-    TableSchema,
+    TableSchema, VersionMap,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -188,9 +188,11 @@ impl IndexLoad {
     fn begin(shape: Arc<IndexShape>, mut writer: KeyRunWriter, merger: RunMerger) -> Self {
         let (rows, mut received) = mpsc::channel::<(RecordBatch, u64)>(BATCHES_WAITING);
         let keys = Arc::clone(&shape);
+        // No row of a load has ended.
+        let none = VersionMap::new();
         let run = one_task(async move {
             while let Some((rows, vid_first)) = received.recv().await {
-                writer.push(&keys.entries(&rows, vid_first)?, vid_first).await?;
+                writer.push(&keys.entries(&rows, vid_first)?, vid_first, &none).await?;
             }
             writer.finish(&merger).await
         });

@@ -1,6 +1,8 @@
 //! What a device may say that it wrote, and a merge that comes to the host.
 
-use cleave_store::{Column, ColumnType, PageEntry, SegmentId, TableSchema, ZoneEntry, ZoneValue};
+use cleave_store::{
+    Column, ColumnType, PageEntry, SegmentId, TableSchema, VersionMap, ZoneEntry, ZoneValue,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -51,8 +53,8 @@ fn segment(number: u32) -> SegmentRef {
 
 #[test]
 fn a_run_that_lies_where_it_may_is_taken() {
-    assert_eq!(check_placed(&placed(good()), 10, RESERVED), Ok(BlockAddress(150)));
-    let new = NewRun { shape: &shape(), segment: segment(1), level: 3 };
+    assert_eq!(check_placed(&placed(good()), &(10..=10), RESERVED), Ok(BlockAddress(150)));
+    let new = NewRun { shape: &shape(), segment: segment(1), level: 3, newest: false };
     let directory = directory(new, placed(good())).unwrap();
     assert!(directory.sealed && directory.row_count() == 10);
 }
@@ -70,10 +72,10 @@ fn pages_outside_or_over_each_other_and_entries_too_many_or_few_are_refused() {
     for (number, spoil) in spoilt.iter().enumerate() {
         let mut run = placed(good());
         spoil(&mut run);
-        assert!(check_placed(&run, 10, RESERVED).is_err(), "{number}");
+        assert!(check_placed(&run, &(10..=10), RESERVED).is_err(), "{number}");
     }
     let shape = shape();
-    let new = NewRun { shape: &shape, segment: segment(1), level: 0 };
+    let new = NewRun { shape: &shape, segment: segment(1), level: 0, newest: false };
     let spoilt: [&dyn Fn(&mut PlacedRun); 4] = [
         &|run| run.pages[1].zones = run.pages[0].zones.clone(),
         &|run| run.pages[0].zones.clear(),
@@ -94,7 +96,7 @@ proptest! {
     ) {
         let pages: Vec<_> = places.iter().map(|(start, blocks)| page(0, *start, *blocks, 0, ["", ""])).collect();
         let run = PlacedRun { pages, entry_count: 0, filter: None };
-        if let Ok(end) = check_placed(&run, 0, RESERVED) {
+        if let Ok(end) = check_placed(&run, &(0..=0), RESERVED) {
             let mut blocks: Vec<u64> = places.iter().flat_map(|(start, blocks)| *start..start + u64::from(*blocks)).collect();
             prop_assert!(blocks.iter().all(|block| (100..end.0).contains(block) && *block < 150));
             let count = blocks.len();
@@ -117,11 +119,11 @@ async fn both_sides_make_the_same_run_and_name_a_key_that_comes_twice() {
         let keys = (0..5000).map(|n| format!("{:06}", 3 * n + run));
         let keys: Vec<_> = keys.collect();
         let keys = BinaryArray::from_iter_values(keys.iter().map(String::as_bytes));
-        writer.push(&keys, 10_000 * run).await.unwrap();
+        writer.push(&keys, 10_000 * run, &VersionMap::new()).await.unwrap();
         runs.extend(writer.finish_runs().await.unwrap());
     }
     let before = claim.block_count();
-    let new = NewRun { shape: &shape, segment: segment(2), level: 1 };
+    let new = NewRun { shape: &shape, segment: segment(2), level: 1, newest: false };
     let mut merged = Vec::new();
     for (ndp, on_device) in [("on", true), ("off", false)] {
         let mut settings = Settings::default();

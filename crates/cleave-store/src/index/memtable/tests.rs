@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 use proptest::{option, prop_assert, prop_assert_eq};
 
-use super::Memtable;
+use super::{KeyRange, Memtable};
 use crate::error::StoreError;
 
 proptest! {
@@ -65,4 +65,22 @@ fn a_second_key_names_both_rows() {
     };
     assert_eq!((first, second, key.as_slice()), (4, 9, b"k".as_slice()));
     assert_eq!(memtable.get(b"k"), Some(4));
+}
+
+#[test]
+fn a_key_that_was_taken_over_keeps_its_older_rows() {
+    let mut memtable = Memtable::new();
+    for (key, vid) in [(b"a", 1), (b"b", 2), (b"a", 7), (b"a", 5), (b"a", 7)] {
+        memtable.put(key, vid);
+    }
+    assert_eq!(memtable.get(b"a"), Some(7));
+    assert_eq!(memtable.rows_of(b"a").collect::<Vec<_>>(), [7, 5, 1]);
+    assert_eq!(memtable.iter_from(None).map(|(_, vid)| vid).collect::<Vec<_>>(), [7, 2]);
+    let all = KeyRange::default();
+    let mut vids: Vec<u64> = memtable.vids_in(&all).collect();
+    vids.sort_unstable();
+    assert_eq!(vids, [1, 2, 5, 7]);
+    memtable.remove(b"a");
+    memtable.remove(b"b");
+    assert_eq!((memtable.byte_size(), memtable.rows_of(b"a").count()), (0, 0));
 }

@@ -96,3 +96,24 @@ fn a_failed_merge_is_over() {
     block_on(merge.next(&source)).unwrap_err();
     assert!(block_on(merge.next(&source)).unwrap().is_none());
 }
+
+#[test]
+fn of_equal_keys_the_newest_row_is_left() {
+    let entries = |list: &[(&[u8], u64)]| -> Entries {
+        list.iter().map(|(key, vid)| (key.to_vec(), *vid)).collect()
+    };
+    // Longer than a block, so that equal keys stand at its end too.
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    let count = u32::try_from(BLOCK_ENTRY_COUNT_MAX).unwrap() + 1;
+    let long: Entries = (0..count).map(|number| (key(number), u64::from(number))).collect();
+    let taken = entries(&[(&key(0), 100_001), (&key(count - 2), 100_003)]);
+    let twice = entries(&[(&key(count - 2), 100_002), (&key(count - 1), 100_004)]);
+    let mut shelf = Shelf::new();
+    let inputs = [taken.clone(), long.clone(), twice.clone()];
+    let KeyMerge { inputs, .. } = merge_of(&mut shelf, &inputs, false);
+    let merge = KeyMerge::of_newest(inputs.into_iter().map(|input| input.source).collect());
+    let mut expected = long;
+    expected.extend(twice);
+    expected.extend(taken);
+    assert_eq!(drained(&shelf, merge).unwrap(), expected.into_iter().collect::<Vec<_>>());
+}

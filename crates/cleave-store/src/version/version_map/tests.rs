@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, proptest};
 use proptest::{prop_assert, prop_assert_eq};
+use prost::Message;
 
-use super::{CHUNK_VIDS, VersionMap, VersionPlace, VersionRun};
+use super::{CHUNK, CHUNK_VIDS, VersionMap, VersionPlace, VersionRun};
 use crate::frame::FrameError;
 use crate::ids::{RecId, SegmentId};
+use crate::proto;
 
 fn run(vid_first: u64, vid_count: u64, segment: u32) -> VersionRun {
     VersionRun { vid_first, vid_count, segment: SegmentId(segment) }
@@ -158,4 +160,47 @@ fn a_newer_version_is_named() {
     let newer = crate::frame::Format { versions: 9..=9, ..super::MAP }.seal(b"");
     let refused = VersionMap::decode(&newer).unwrap_err();
     assert!(matches!(refused, FrameError::Version { found: 9, newest: 1, .. }), "{refused}");
+}
+
+#[test]
+fn ended_rows_are_not_found_and_come_back_from_storage() {
+    let mut map = VersionMap::new();
+    map.append_run(run(0, 200_000, 1)).unwrap();
+    let ended = [0, 63, 64, 65_535, 65_536, 70_000, 70_001, 131_072, 199_999];
+    assert!(ended.iter().all(|vid| map.end(*vid)));
+    assert!(!map.end(70_000), "it has ended before");
+    assert_eq!(map.ended_count(), 9);
+    assert_eq!(map.lookup(70_000), None);
+    assert_eq!(map.lookup(70_002), Some(VersionPlace::Segment(SegmentId(1))));
+    let within = |first, count| map.ended_in(first, count).collect::<Vec<_>>();
+    assert_eq!(within(0, 200_000), ended);
+    assert_eq!(within(64, 65_473), [64, 65_535, 65_536]);
+    assert!(within(65_537, 4463).is_empty());
+    assert_eq!(within(70_000, 1), [70_000]);
+    assert!(within(70_000, 0).is_empty());
+    assert!(map.superseded_in(63, 1) && !map.superseded_in(65, 100));
+    let again = VersionMap::decode(&map.encode()).unwrap();
+    assert_eq!((again.ended_count(), &again), (9, &map));
+    let mut shared = map.clone();
+    shared.end(5);
+    assert!(shared.is_ended(5) && !map.is_ended(5));
+}
+
+#[test]
+fn ends_beyond_their_chunk_are_refused() {
+    let chunk = |gaps: &[u32], counts: &[u32]| {
+        let message = proto::VersionChunk {
+            ended_gaps: gaps.to_vec(),
+            ended_counts: counts.to_vec(),
+            ..Default::default()
+        };
+        VersionMap::from_parts(
+            &VersionMap::new().encode_runs(),
+            [&*CHUNK.seal(&message.encode_to_vec())],
+        )
+    };
+    assert!(chunk(&[65_535], &[1]).is_ok());
+    assert!(chunk(&[65_535], &[2]).is_err());
+    assert!(chunk(&[0, u32::MAX], &[u32::MAX, u32::MAX]).is_err());
+    assert!(chunk(&[0, 1], &[1]).is_err());
 }

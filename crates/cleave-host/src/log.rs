@@ -1,0 +1,250 @@
+//! The log of a database: what small commits change, durable before they are acknowledged, and done again after a crash.
+//!
+//! ```text
+//!  commit ─▶ pages (not synced) ─▶ record appended ─▶ state published ─▶ one sync of the log for all who wait ─▶ acknowledged
+//!  checkpoint: devices synced ─▶ root replaced; it says from where the log is read ─▶ what lies before is given up
+//!  opening: root ─▶ records from there on ─▶ pages, as the commits wrote them ─▶ checkpoint
+//! ```
+//!
+//! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first of their VIDs.
+//! 2. [`recover`] reads the records behind the root's position, and makes each of them again.
+//!
+//! Every commit that replaces the root is a checkpoint: all before it is in pages by then. Commits that touch tablets of other
+//! devices than the embedded one, and large ones, are made so, since opening a database must not wait for a device that is
+//! away, and rows that are written as pages once need not be written twice.
+//!
+//! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the database
+//! does not open; space that the durable root names is not used again before a newer one is durable. Source: rules 25 and 27.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use cleave_fragment::command::slot::{SlotDecoder, encode_batch};
+use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Record, Wal};
+use prost::Message;
+
+use crate::catalog::commit::Transaction;
+use crate::catalog::{CatalogState, DeviceId, TableState};
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+use crate::storage_error::StorageError;
+use crate::write::insert::{TableChange, apply};
+
+/// Commits after which one replaces the root: each leaves a page that cannot be used again before.
+const COMMIT_COUNT_MAX: u64 = 1000;
+/// Bytes of log after which one does.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+
+/// Where the log lies in the folder of a database.
+pub(crate) fn directory_of(database: &Path) -> PathBuf {
+    database.join("log")
+}
+
+/// A new log for the database in `directory`.
+///
+/// # Errors
+/// [`StorageError::Log`].
+pub(crate) fn create(directory: &Path) -> Result<Wal> {
+    Ok(Wal::create(&directory_of(directory), Lsn(0), LogOptions::default())?)
+}
+
+/// The log of the database in `directory`, whose root names `position`.
+///
+/// # Errors
+/// [`StorageError::Log`].
+pub(crate) fn open(directory: &Path, position: u64) -> Result<LogReader> {
+    let log = directory_of(directory);
+    if !log.is_dir() {
+        return Err(LogError::Missing { directory: log, at: Lsn(position) }.into());
+    }
+    Ok(LogReader::open(&log, Lsn(position))?)
+}
+
+/// Whether a commit of `changes` to `state` may be made by the log.
+pub(crate) fn takes(state: &CatalogState, changes: &[&TableChange]) -> bool {
+    let on_embedded = |change: &&TableChange| {
+        let Some(table) = state.table(&change.schema.name) else { return false };
+        let touched = change.ended.keys().chain(change.rows.keys());
+        let mut devices = touched.filter_map(|place| table.tablets.get(*place));
+        devices.all(|tablet| tablet.device == DeviceId::EMBEDDED)
+    };
+    changes.iter().all(|change| change.is_small() && on_embedded(change))
+}
+
+/// Whether the next commit is to be a checkpoint.
+pub(crate) fn is_due(log: &Wal, state: &CatalogState, commit_count: u64) -> bool {
+    commit_count >= COMMIT_COUNT_MAX
+        || log.end().0.saturating_sub(state.log_position) >= LOG_BYTES_MAX
+}
+
+/// What one commit changed.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Committed {
+    /// By table.
+    #[prost(message, repeated, tag = "1")]
+    tables: Vec<CommittedTable>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CommittedTable {
+    #[prost(uint32, tag = "1")]
+    table_id: u32,
+    #[prost(uint32, tag = "2")]
+    schema_version: u32,
+    #[prost(message, repeated, tag = "3")]
+    tablets: Vec<CommittedTablet>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CommittedTablet {
+    /// Its place in the table.
+    #[prost(uint32, tag = "1")]
+    place: u32,
+    /// VIDs that end: each less the one before and one.
+    #[prost(uint64, repeated, tag = "2")]
+    ended_gaps: Vec<u64>,
+    /// The VID of the first row that begins.
+    #[prost(uint64, tag = "3")]
+    vid_first: u64,
+    /// The rows that begin, as an Arrow IPC message; empty: none.
+    #[prost(bytes = "vec", tag = "4")]
+    rows: Vec<u8>,
+}
+
+impl Committed {
+    /// What `changes` do to `state`.
+    ///
+    /// # Errors
+    /// Rows that cannot be encoded.
+    pub(crate) fn new(state: &CatalogState, changes: &[&TableChange]) -> Result<Self> {
+        let mut tables = Vec::with_capacity(changes.len());
+        for change in changes {
+            let table = state.find_table(&change.schema.name)?;
+            let touched: BTreeSet<usize> =
+                change.ended.keys().chain(change.rows.keys()).copied().collect();
+            let mut tablets = Vec::with_capacity(touched.len());
+            for place in touched {
+                let rows = change.rows.get(&place).filter(|rows| rows.num_rows() > 0);
+                tablets.push(CommittedTablet {
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    ended_gaps: change.ended.get(&place).map(gaps).unwrap_or_default(),
+                    vid_first: table.tablets.get(place).map_or(0, |tablet| tablet.next_vid),
+                    rows: rows.map(encode_batch).transpose()?.unwrap_or_default(),
+                });
+            }
+            let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
+            tables.push(CommittedTable { table_id, schema_version, tablets });
+        }
+        Ok(Self { tables })
+    }
+
+    /// The changes that it says, to `state`.
+    fn changes(self, state: &CatalogState) -> Result<Vec<TableChange>, String> {
+        let mut changes = Vec::with_capacity(self.tables.len());
+        for logged in self.tables {
+            let id = logged.table_id;
+            let table = state.tables().find(|table| {
+                let schema = &table.schema;
+                (schema.table_id, schema.version) == (id, logged.schema_version)
+            });
+            let Some(table) = table else {
+                return Err(format!("it changes table {id}, which the root does not have so"));
+            };
+            changes.push(change_of(table, logged.tablets)?);
+        }
+        Ok(changes)
+    }
+}
+
+fn change_of(table: &TableState, tablets: Vec<CommittedTablet>) -> Result<TableChange, String> {
+    let mut change = TableChange::new(Arc::clone(&table.schema));
+    let decoder = SlotDecoder::new(&table.schema.arrow());
+    for logged in tablets {
+        let place = usize::try_from(logged.place).unwrap_or(usize::MAX);
+        let name = &table.schema.name;
+        let Some(tablet) = table.tablets.get(place) else {
+            return Err(format!("it changes tablet {place} of \"{name}\", which has none such"));
+        };
+        if tablet.next_vid != logged.vid_first {
+            return Err(format!(
+                "its rows of \"{name}\" begin with VID {}, and the next one is {}",
+                logged.vid_first, tablet.next_vid
+            ));
+        }
+        let ended = vids(&logged.ended_gaps);
+        if !ended.is_empty() {
+            change.ended.insert(place, ended);
+        }
+        if !logged.rows.is_empty() {
+            let rows = decoder.decode(Bytes::from(logged.rows)).map_err(|e| e.to_string())?;
+            let columns = rows.columns().to_vec();
+            let rows = RecordBatch::try_new(table.schema.arrow(), columns);
+            let rows = rows.map_err(|error| error.to_string())?;
+            change.rows.insert(place, rows);
+        }
+    }
+    Ok(change)
+}
+
+/// Makes the commits that `reader` gives; the log, which goes on behind them, and how many they were.
+///
+/// # Errors
+/// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the root; those of the device.
+pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> Result<(Wal, u64)> {
+    let settings = Arc::new(Settings::default());
+    let mut count = 0_u64;
+    while let Some(logged) = reader.next_record()? {
+        let Record::Commit { payload, .. } = logged.record else { continue };
+        let damaged = |reason: String| StorageError::Damaged {
+            path: directory_of(database.directory()),
+            reason: format!("the commit at {} cannot be made again: {reason}", logged.at),
+        };
+        let committed = Committed::decode(payload.as_slice());
+        let committed = committed.map_err(|error| damaged(error.to_string()))?;
+        let mut transaction = Transaction::begin(database).await?;
+        for change in committed.changes(&transaction.next).map_err(damaged)? {
+            transaction = match apply(transaction, &settings, &change).await {
+                Err(error @ (Error::Conflict { .. } | Error::DuplicateKey { .. })) => {
+                    return Err(damaged(error.to_string()).into());
+                }
+                applied => applied?,
+            };
+        }
+        transaction.publish();
+        count += 1;
+    }
+    Ok((Wal::resume(reader, LogOptions::default())?, count))
+}
+
+fn gaps(vids: &BTreeSet<u64>) -> Vec<u64> {
+    let mut next = 0;
+    let gap = |vid: &u64| {
+        let gap = vid.saturating_sub(next);
+        next = vid.saturating_add(1);
+        gap
+    };
+    vids.iter().map(gap).collect()
+}
+
+fn vids(gaps: &[u64]) -> BTreeSet<u64> {
+    let mut next = 0_u64;
+    let vid = |gap: &u64| {
+        let vid = next.saturating_add(*gap);
+        next = vid.saturating_add(1);
+        vid
+    };
+    gaps.iter().map(vid).collect()
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        StorageError::Log(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! UPDATE and DELETE, and what every statement that changes rows gives back.
+//!
+//! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, as any query does: on the
+//!    host, or cut, on the statement's own view.
+//! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
+//! 3. [`Session::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
+//!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
+//! 4. RETURNING is a query over the new rows, or over the old ones of DELETE.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::types::UInt64Type;
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::{concat_batches, filter_record_batch};
+use cleave_store::{ColumnType, TableSchema};
+use datafusion::sql::sqlparser::ast;
+
+use super::block::Taken;
+use super::{Outcome, Session, now_us};
+use crate::catalog::TableState;
+use crate::error::{Error, Result};
+use crate::statement::Parameters;
+use crate::statement::modify::{Action, Modify};
+use crate::statement::parameters::{parameter_type, place_of};
+use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe};
+use crate::write::conform::Conform;
+use crate::write::insert::{TableChange, route};
+
+/// What a statement does to a table.
+struct Made {
+    change: TableChange,
+    row_count: usize,
+    /// The rows that RETURNING is about.
+    rows: RecordBatch,
+}
+
+impl Session {
+    /// Runs UPDATE or DELETE.
+    pub(super) async fn modify(
+        &mut self,
+        modify: &Modify,
+        parameters: &Parameters,
+    ) -> Result<Outcome> {
+        self.check_may_write(modify.name())?;
+        loop {
+            let view = self.view().await?;
+            let table = view.state.find_writable_table(&modify.table);
+            let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
+            let made = self.made(&view, &table, modify, parameters).await?;
+            if let Taken::Again = self.take(&view, &table, made.change).await? {
+                continue;
+            }
+            let returned = match modify.returning.as_slice() {
+                [] => None,
+                _ => Some((modify.returning_query()?, &made.rows)),
+            };
+            return self.outcome(modify.name(), made.row_count, returned, parameters).await;
+        }
+    }
+
+    /// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, and tables.
+    pub(super) async fn describe_modify(
+        &self,
+        modify: &Modify,
+        mut types: Vec<Option<ColumnType>>,
+    ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
+        let state = self.database.catalog();
+        let table = state.find_writable_table(&modify.table);
+        let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
+        if let Action::Update(assignments) = &modify.action {
+            for assignment in assignments {
+                let Some(value) = &assignment.value else { continue };
+                let Some(parameter) = place_of(value)? else { continue };
+                let column = table.schema.column(&assignment.column);
+                if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), column) {
+                    *unknown = Some(parameter_type(column.column_type));
+                }
+            }
+        }
+        let query = modify.query(&table.schema)?;
+        let target = Some(Target { table: modify.table.clone(), tablet: 0 });
+        let view = ReadView { state, target };
+        let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
+        let described = Box::pin(described).await?;
+        let types: Vec<_> = described.types.into_iter().map(Some).collect();
+        Ok((all_known(&types)?, described.tables))
+    }
+
+    /// The rows of `table` that the statement is about, and what it makes of them.
+    async fn made(
+        &self,
+        view: &ReadView,
+        table: &TableState,
+        modify: &Modify,
+        parameters: &Parameters,
+    ) -> Result<Made> {
+        let schema = &table.schema;
+        let query = modify.query(schema)?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        let mut change = TableChange::new(Arc::clone(schema));
+        let mut all = Vec::new();
+        for place in 0..table.tablets.len() {
+            let target = Some(Target { table: modify.table.clone(), tablet: place });
+            let view = ReadView { state: Arc::clone(&view.state), target };
+            let asked = Asked { query: &query, parameters, view: Some(&view) };
+            let mut running =
+                Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
+            let mut ended = BTreeSet::new();
+            while let Some(batch) = running.next().await? {
+                let batch = first_of_each(&batch, &mut ended)?;
+                let defaults = defaults(modify, schema, batch.num_rows());
+                all.push(conform.rows_with_defaults(&batch, &defaults)?);
+            }
+            if !ended.is_empty() {
+                change.ended.insert(place, ended);
+            }
+        }
+        let rows = concat_batches(&schema.arrow(), &all)?;
+        if matches!(modify.action, Action::Update(_)) {
+            change.rows = route(table, rows.clone())?;
+        }
+        Ok(Made { change, row_count: rows.num_rows(), rows })
+    }
+
+    /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows.
+    pub(super) async fn outcome(
+        &self,
+        name: &str,
+        row_count: usize,
+        returned: Option<(Box<ast::Query>, &RecordBatch)>,
+        parameters: &Parameters,
+    ) -> Result<Outcome> {
+        let Some((query, rows)) = returned else {
+            return Ok(Outcome::done(format!("{name} {row_count}")));
+        };
+        let asked = Asked { query: &query, parameters, view: None };
+        let (schema, batches) =
+            Box::pin(select::over_rows(&self.database, self.in_force(), asked, rows)).await?;
+        Ok(Outcome::Rows { schema, batches })
+    }
+}
+
+/// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet.
+fn first_of_each(batch: &RecordBatch, seen: &mut BTreeSet<u64>) -> Result<RecordBatch> {
+    let Some(vids) = batch.columns().first().and_then(|column| {
+        column.as_primitive_opt::<UInt64Type>().filter(|vids| vids.null_count() == 0)
+    }) else {
+        return Err(Error::unsupported("a statement whose rows are not told"));
+    };
+    let is_first: BooleanArray = vids.values().iter().map(|vid| Some(seen.insert(*vid))).collect();
+    let columns: Vec<usize> = (1..batch.num_columns()).collect();
+    let rows = batch.project(&columns)?;
+    if is_first.true_count() == rows.num_rows() {
+        return Ok(rows);
+    }
+    Ok(filter_record_batch(&rows, &is_first)?)
+}
+
+/// For each column of the table, whether SET says DEFAULT.
+fn defaults(modify: &Modify, schema: &TableSchema, row_count: usize) -> Vec<Option<BooleanArray>> {
+    let mut defaults = vec![None; schema.columns.len()];
+    for column in modify.defaulted() {
+        let place = schema.column_index(column);
+        if let Some(default) = place.and_then(|place| defaults.get_mut(place)) {
+            *default = Some(BooleanArray::from(vec![true; row_count]));
+        }
+    }
+    defaults
+}

@@ -1,0 +1,92 @@
+//! The log: commits that no root has are there again after whatever ends the process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cleave_host::check::{CheckOptions, check};
+use cleave_host::{Database, OpenOptions};
+
+use crate::support::{assert_no_leak, embedded, forgetful, open, refused, row, rows, run};
+
+async fn open_forgetful(directory: &Path) -> Arc<Database> {
+    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
+}
+
+fn log_bytes(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory.join("log")).unwrap();
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+const ALL: &str = "SELECT id, note FROM t ORDER BY id";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_media_forgot_is_made_again_from_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text, amount numeric(8, 2))").await;
+    run(&mut session, "CREATE INDEX t_note ON t (note)").await;
+    run(&mut session, "INSERT INTO t VALUES (1, 'one', 1.5), (2, NULL, 2), (3, 'drei', NULL)")
+        .await;
+    run(&mut session, "UPDATE t SET note = 'two' WHERE id = 2").await;
+    run(&mut session, "BEGIN; DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (4, 'vier', 4)")
+        .await;
+    run(&mut session, "UPDATE t SET id = id + 10 WHERE id > 2; COMMIT").await;
+    run(&mut session, "BEGIN; DELETE FROM t").await;
+    let expected = ["2,two", "13,drei", "14,vier"];
+    drop((session, database));
+    for _ in 0..2 {
+        let database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        assert_eq!(rows(&mut session, ALL).await, expected);
+        assert_eq!(row(&mut session, "SELECT id FROM t WHERE note = 'vier'").await, "14");
+        let error = refused(&mut session, "INSERT INTO t VALUES (13, '', 0)").await;
+        assert_eq!(error.sqlstate(), "23505");
+        assert_no_leak(&database);
+    }
+    let options = OpenOptions::new(embedded());
+    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checkpoints_keep_the_log_and_the_space_small() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO t VALUES (1, '')").await;
+    let root = || std::fs::read(directory.path().join("root")).unwrap();
+    let before = root();
+    for turn in 0..1100 {
+        run(&mut session, &format!("UPDATE t SET note = 'turn {turn}'")).await;
+        if turn == 500 {
+            assert_eq!(root(), before, "small commits leave the root alone");
+        }
+    }
+    assert_ne!(root(), before, "after many of them one writes it");
+    run(&mut session, "CHECKPOINT").await;
+    assert_eq!(rows(&mut session, ALL).await, ["1,turn 1099"]);
+    assert_no_leak(&database);
+    drop((session, database));
+    assert!(log_bytes(directory.path()) < 64 << 20);
+    let database = open(directory.path()).await;
+    assert_eq!(rows(&mut database.session(), ALL).await, ["1,turn 1099"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_lost_or_damaged_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int); INSERT INTO t VALUES (1)").await;
+    drop((session, database));
+    let away = directory.path().join("log-away");
+    std::fs::rename(directory.path().join("log"), &away).unwrap();
+    let error = Database::open(directory.path(), OpenOptions::new(embedded())).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "XX001");
+    assert!(error.to_string().contains("log"), "{error}");
+    std::fs::rename(&away, directory.path().join("log")).unwrap();
+    let database = open(directory.path()).await;
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM t").await, "1");
+}

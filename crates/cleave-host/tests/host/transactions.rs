@@ -1,0 +1,221 @@
+//! Transactions of several sessions: what each sees of the others, who waits for whom, and who fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_host::check::{CheckOptions, check};
+use cleave_host::{Database, OpenOptions, Session, TransactionStatus};
+use tokio::task::JoinHandle;
+
+use crate::support::{assert_no_leak, embedded, fresh, open, refused, row, rows, run};
+
+async fn accounts() -> (tempfile::TempDir, Arc<Database>, Session, Session) {
+    let (directory, database) = fresh().await;
+    let mut one = database.session();
+    run(&mut one, "CREATE TABLE account (id int PRIMARY KEY, balance int)").await;
+    run(&mut one, "INSERT INTO account VALUES (1, 100), (2, 200)").await;
+    let two = database.session();
+    (directory, database, one, two)
+}
+
+/// Runs `sql` on a task of its own; gives the session back, and what became of it.
+fn beside(mut session: Session, sql: &'static str) -> JoinHandle<(Session, String)> {
+    tokio::spawn(async move {
+        let outcome = match session.run(sql).await {
+            Ok(_) => "done".to_owned(),
+            Err(error) => error.sqlstate().to_owned(),
+        };
+        (session, outcome)
+    })
+}
+
+/// Whether the task still waits after a moment that is long for what it does.
+async fn waits<T>(task: &JoinHandle<T>) -> bool {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    !task.is_finished()
+}
+
+const BALANCES: &str = "SELECT id, balance FROM account ORDER BY id";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_block_is_seen_before_it_commits() {
+    let (directory, database, mut one, mut two) = accounts().await;
+    run(&mut one, "BEGIN; UPDATE account SET balance = 0; INSERT INTO account VALUES (3, 3)").await;
+    assert_eq!(one.transaction_status(), TransactionStatus::Open);
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,100", "2,200"]);
+    assert_eq!(rows(&mut one, BALANCES).await, ["1,0", "2,0", "3,3"]);
+    run(&mut one, "COMMIT").await;
+    assert_eq!(one.transaction_status(), TransactionStatus::Idle);
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,0", "2,0", "3,3"]);
+    drop((one, two, database));
+    let database = open(directory.path()).await;
+    assert_eq!(rows(&mut database.session(), BALANCES).await, ["1,0", "2,0", "3,3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_that_is_given_up_leaves_no_page_and_no_lock() {
+    let (_directory, database, mut one, mut two) = accounts().await;
+    run(&mut one, "BEGIN; INSERT INTO account SELECT i, i FROM generate_series(10, 999) AS g (i)")
+        .await;
+    run(&mut one, "UPDATE account SET balance = balance + 1").await;
+    assert_eq!(row(&mut one, "SELECT count(*) FROM account").await, "992");
+    drop(one);
+    run(&mut two, "UPDATE account SET balance = balance + 1 WHERE id = 1").await;
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,101", "2,200"]);
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_committed_waits_and_goes_on_with_the_newest_row() {
+    let (_directory, _database, mut one, two) = accounts().await;
+    run(&mut one, "BEGIN; UPDATE account SET balance = balance + 10 WHERE id = 1").await;
+    let task = beside(two, "UPDATE account SET balance = balance + 1 WHERE id = 1");
+    assert!(waits(&task).await);
+    run(&mut one, "COMMIT").await;
+    let (mut two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, "done");
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,111", "2,200"]);
+    // A row that does not satisfy the condition any more is left alone.
+    run(&mut one, "BEGIN; UPDATE account SET balance = -1 WHERE id = 1").await;
+    let task = beside(two, "DELETE FROM account WHERE balance > 0 AND id = 1");
+    assert!(waits(&task).await);
+    run(&mut one, "COMMIT").await;
+    let (mut two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, "done");
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,-1", "2,200"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeatable_read_keeps_its_snapshot_and_the_first_who_updates_wins() {
+    let (_directory, _database, mut one, mut two) = accounts().await;
+    run(&mut one, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    assert_eq!(row(&mut one, "SELECT sum(balance) FROM account").await, "300");
+    run(&mut two, "UPDATE account SET balance = 0 WHERE id = 1; DELETE FROM account WHERE id = 2")
+        .await;
+    assert_eq!(rows(&mut one, BALANCES).await, ["1,100", "2,200"]);
+    assert_eq!(row(&mut one, "SELECT balance FROM account WHERE id = 1").await, "100");
+    let error = refused(&mut one, "UPDATE account SET balance = balance + 1 WHERE id = 1").await;
+    assert_eq!(error.sqlstate(), "40001");
+    assert_eq!(one.transaction_status(), TransactionStatus::Failed);
+    assert_eq!(refused(&mut one, "SELECT 1").await.sqlstate(), "25P02");
+    run(&mut one, "ROLLBACK").await;
+    assert_eq!(rows(&mut one, BALANCES).await, ["1,0"]);
+    // The same while the other one is still at it.
+    run(&mut one, "BEGIN; UPDATE account SET balance = 5").await;
+    run(&mut two, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM account").await;
+    let task = beside(two, "UPDATE account SET balance = balance + 1");
+    assert!(waits(&task).await);
+    run(&mut one, "COMMIT").await;
+    assert_eq!(task.await.unwrap().1, "40001");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_others_are_waited_for() {
+    let (_directory, _database, mut one, two) = accounts().await;
+    run(&mut one, "BEGIN; INSERT INTO account VALUES (7, 1)").await;
+    let task = beside(two, "INSERT INTO account VALUES (7, 2)");
+    assert!(waits(&task).await);
+    run(&mut one, "COMMIT").await;
+    let (two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, "23505");
+    run(&mut one, "BEGIN; INSERT INTO account VALUES (8, 1)").await;
+    let task = beside(two, "INSERT INTO account VALUES (8, 2)");
+    assert!(waits(&task).await);
+    run(&mut one, "ROLLBACK").await;
+    let (mut two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, "done");
+    assert_eq!(row(&mut two, "SELECT balance FROM account WHERE id = 8").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deadlocks_end_and_lock_timeouts_too() {
+    let (_directory, _database, mut one, mut two) = accounts().await;
+    run(&mut one, "BEGIN; UPDATE account SET balance = 1 WHERE id = 1").await;
+    run(&mut two, "BEGIN; UPDATE account SET balance = 2 WHERE id = 2").await;
+    let task = beside(two, "UPDATE account SET balance = 2 WHERE id = 1");
+    assert!(waits(&task).await);
+    let error = refused(&mut one, "UPDATE account SET balance = 1 WHERE id = 2").await;
+    assert_eq!(error.sqlstate(), "40P01");
+    run(&mut one, "ROLLBACK").await;
+    let (mut two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, "done");
+    run(&mut one, "SET lock_timeout = 50").await;
+    let error = refused(&mut one, "DELETE FROM account").await;
+    assert_eq!(error.sqlstate(), "55P03");
+    run(&mut two, "COMMIT").await;
+    assert_eq!(rows(&mut one, BALANCES).await, ["1,2", "2,2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn savepoints_free_what_was_locked_since() {
+    let (_directory, _database, mut one, mut two) = accounts().await;
+    run(&mut one, "BEGIN; UPDATE account SET balance = 1 WHERE id = 1; SAVEPOINT a").await;
+    run(&mut one, "UPDATE account SET balance = 2 WHERE id = 2; ROLLBACK TO a").await;
+    run(&mut two, "SET lock_timeout = 100; UPDATE account SET balance = 7 WHERE id = 2").await;
+    let error = refused(&mut two, "UPDATE account SET balance = 7 WHERE id = 1").await;
+    assert_eq!(error.sqlstate(), "55P03");
+    run(&mut one, "COMMIT").await;
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,1", "2,7"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_update_is_lost_among_many_sessions() {
+    let (_directory, database, mut one, two) = accounts().await;
+    drop(two);
+    let mut tasks = Vec::new();
+    for task in 0..4 {
+        let mut session = database.session();
+        tasks.push(tokio::spawn(async move {
+            for turn in 0..10 {
+                let (from, to) = if (task + turn) % 2 == 0 { (1, 2) } else { (2, 1) };
+                // In one order, so that nobody waits in a ring.
+                let (first, second) = (from.min(to), from.max(to));
+                let step = |id: i32| if id == from { -1 } else { 1 };
+                run(
+                    &mut session,
+                    &format!(
+                        "BEGIN;
+                         UPDATE account SET balance = balance + ({}) WHERE id = {first};
+                         UPDATE account SET balance = balance + ({}) WHERE id = {second};
+                         COMMIT",
+                        step(first),
+                        step(second)
+                    ),
+                )
+                .await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(rows(&mut one, BALANCES).await, ["1,100", "2,200"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_changed_checks_and_compacts() {
+    let (directory, database, mut one, _two) = accounts().await;
+    run(&mut one, "CREATE INDEX account_balance ON account (balance)").await;
+    run(&mut one, "INSERT INTO account SELECT i, i FROM generate_series(10, 20009) AS g (i)").await;
+    for turn in 0..5 {
+        run(&mut one, &format!("UPDATE account SET balance = balance + 1 WHERE id % 5 = {turn}"))
+            .await;
+        run(&mut one, &format!("DELETE FROM account WHERE id % 100 = {turn} AND id >= 10")).await;
+    }
+    let count = row(&mut one, "SELECT count(*) FROM account").await;
+    let sum = row(&mut one, "SELECT sum(balance) FROM account").await;
+    let by_index = "SELECT id FROM account WHERE balance = 5006";
+    assert_eq!(rows(&mut one, by_index).await, ["5005"]);
+    assert_no_leak(&database);
+    drop((one, _two, database));
+    let options = OpenOptions::new(embedded());
+    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+    let database = open(directory.path()).await;
+    let mut one = database.session();
+    assert_eq!(row(&mut one, "SELECT count(*) FROM account").await, count);
+    assert_eq!(row(&mut one, "SELECT sum(balance) FROM account").await, sum);
+    assert_eq!(rows(&mut one, by_index).await, ["5005"]);
+    assert_eq!(refused(&mut one, "INSERT INTO account VALUES (5005, 0)").await.sqlstate(), "23505");
+    run(&mut one, "INSERT INTO account VALUES (5000, 0)").await;
+}
