@@ -50,5 +50,6 @@ pub use catalog::{
 pub use database::{Database, OpenOptions};
 pub use device::{Device, EmbeddedFactory};
 pub use error::{Error, NameKind, Position, Result};
-pub use session::{ClientStreams, Outcome, Session};
+pub use session::{ClientStreams, Outcome, ResultRows, Session, Started};
+pub use settings::Client;
 pub use storage_error::StorageError;

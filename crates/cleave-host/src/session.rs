@@ -3,7 +3,7 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]. [`prepared`] keeps those that are to come again with other values.
+//!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
 //! 3. Each statement that writes commits by itself.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
@@ -14,6 +14,7 @@ mod copy;
 mod indexes;
 mod insert;
 mod prepared;
+mod started;
 mod statistics;
 
 use std::fmt;
@@ -23,18 +24,18 @@ use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
-use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 
 pub use copy::ClientStreams;
 pub use prepared::Described;
+pub use started::{ResultRows, Started};
 
 use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery};
-use crate::settings::{Settings, When};
+use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::select::Asked;
 use crate::statement::{
@@ -107,6 +108,11 @@ impl Session {
     /// [`Error::UnknownName`] or [`Error::SettingValue`].
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         self.settings.set(name, value)
+    }
+
+    /// Says whose session it is.
+    pub fn set_client(&mut self, client: Client) {
+        self.settings.client = client;
     }
 
     /// Where COPY … STDIN reads and COPY … STDOUT writes.
@@ -202,9 +208,13 @@ impl Session {
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Insert(insert) => self.insert(insert, &Parameters::default()).await,
             Statement::Copy(copy) => self.copy(*copy).await,
-            Statement::Query(query) => self.query(&query, &parsed.text).await,
+            Statement::Query(query) => {
+                self.start_query(&query, &parsed.text).await?.collect().await
+            }
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
-            Statement::Execute(execute) => Box::pin(self.execute_parsed(&execute)).await,
+            Statement::Execute(execute) => {
+                Box::pin(self.execute_parsed(&execute)).await?.collect().await
+            }
             Statement::Deallocate { name } => self.deallocated(name.as_deref()),
             Statement::Explain { analyze, verbose: _, format, statement } => {
                 self.explain(analyze, format, *statement).await
@@ -226,6 +236,12 @@ impl Session {
                 self.settings.reset_all();
                 Ok(Outcome::done("RESET"))
             }
+            Statement::DiscardAll => {
+                self.settings.reset_all();
+                self.deallocate(None)?;
+                Ok(Outcome::done("DISCARD ALL"))
+            }
+            Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin => Err(no_transactions("BEGIN")),
             Statement::Commit => Err(no_transactions("COMMIT")),
             Statement::Rollback => Err(no_transactions("ROLLBACK")),
@@ -249,26 +265,6 @@ impl Session {
             transaction.commit().await?;
         }
         Ok(Outcome::done("DROP TABLE"))
-    }
-
-    async fn query(&self, query: &ast::Query, text: &str) -> Result<Outcome> {
-        let state = self.database.catalog();
-        if self.in_force().index_scan != When::Never
-            && let Some(point) = self.point_queries.detect(query, text, &state)
-            && let Some(outcome) = self.run_point_query(&state, &point).await?
-        {
-            return Ok(outcome);
-        }
-        drop(state);
-        self.planned(query.into(), text).await
-    }
-
-    /// The rows of a query that is planned, and entered in the log as `text`.
-    async fn planned(&self, asked: Asked<'_>, text: &str) -> Result<Outcome> {
-        let running = select::run_logged(&self.database, self.in_force(), asked, text);
-        let running = Box::pin(running).await?;
-        let (schema, batches, _) = Box::pin(running.collect()).await?;
-        Ok(Outcome::Rows { schema, batches })
     }
 
     async fn run_point_query(

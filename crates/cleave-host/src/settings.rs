@@ -104,6 +104,25 @@ pub struct Settings {
     pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
     pub application_name: String,
+    /// Whose session it is.
+    pub client: Client,
+}
+
+/// Whose session it is: what `current_user` and the like say. No setting, and untouched by RESET.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// The user.
+    pub user: String,
+    /// What the database is called.
+    pub database: String,
+    /// The connection's number; 0: it is in this process.
+    pub backend: i32,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self { user: "cleave".to_owned(), database: "cleave".to_owned(), backend: 0 }
+    }
 }
 
 /// What SHOW ALL says of one setting.
@@ -161,6 +180,9 @@ enum Value {
     JoinOrder(JoinOrder),
 }
 
+/// What clients find: the version of PostgreSQL whose catalog this is like, then our own.
+pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSION"), ")");
+
 /// Every setting, by name.
 pub const LIST: &[Setting] = &[
     Setting {
@@ -189,7 +211,9 @@ pub const LIST: &[Setting] = &[
         get: |settings| bytes_text(settings.broadcast_bytes),
         set: |settings, value| settings.broadcast_bytes = value.number(),
     },
+    fixed("bytea_output", "How bytes are written", "hex"),
     fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
+    fixed("client_min_messages", "Which messages are sent to the client", "notice"),
     Setting {
         name: "cost_strategy",
         description: "How splits are compared under split = auto: makespan (when each is expected to be done) or paper \
@@ -244,6 +268,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| bytes_text(settings.device_spill_bytes),
         set: |settings, value| settings.device_spill_bytes = value.number(),
     },
+    fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
     Setting {
         name: "index_scan",
         description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
@@ -252,6 +277,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| when_text(settings.index_scan),
         set: |settings, value| settings.index_scan = value.when(),
     },
+    fixed("integer_datetimes", "Times are whole microseconds", "on"),
     fixed("IntervalStyle", "How intervals are written", "postgres"),
     Setting {
         name: "join_method",
@@ -314,11 +340,20 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
     },
+    fixed("search_path", "Schemas in which names without one are looked for", "public"),
+    fixed("server_encoding", "Encoding of text in the database", "UTF8"),
     Setting {
         name: "server_version",
-        description: "Version of Cleave",
-        values: Values::ReadOnly(env!("CARGO_PKG_VERSION")),
-        get: |_| env!("CARGO_PKG_VERSION").to_owned(),
+        description: "Version of PostgreSQL whose protocol and catalog clients find, and that of Cleave",
+        values: Values::ReadOnly(SERVER_VERSION),
+        get: |_| SERVER_VERSION.to_owned(),
+        set: |_, _| {},
+    },
+    Setting {
+        name: "server_version_num",
+        description: "The same version of PostgreSQL as a number",
+        values: Values::ReadOnly("150000"),
+        get: |_| "150000".to_owned(),
         set: |_, _| {},
     },
     Setting {
@@ -387,6 +422,7 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.threads = value.number_u32(),
     },
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
+    fixed("transaction_isolation", "What a transaction sees of others", "read committed"),
     Setting {
         name: "use_statistics",
         description: "Whether plans are made with what ANALYZE found: on, or off to compare",
@@ -432,6 +468,7 @@ impl Default for Settings {
             query_log: true,
             use_statistics: true,
             application_name: String::new(),
+            client: Client::default(),
         }
     }
 }
@@ -467,7 +504,8 @@ impl Settings {
 
     /// Puts every setting back to its default.
     pub fn reset_all(&mut self) {
-        *self = Self::default();
+        let client = std::mem::take(&mut self.client);
+        *self = Self { client, ..Self::default() };
     }
 
     /// The value of one setting, as SET would take it.
@@ -552,6 +590,12 @@ fn only_means(only: &str, text: &str) -> bool {
         "UTC" => &["Etc/UTC", "GMT", "0"],
         "ISO, MDY" => &["ISO"],
         "on" => &["true", "1", "yes"],
+        // Both mean what PostgreSQL has written since its version 12.
+        "1" => &["2", "3"],
+        "public" => {
+            &["\"$user\", public", "$user, public", "public, pg_catalog", "pg_catalog, public"]
+        }
+        "notice" => &["warning", "error", "log", "info"],
         _ => &[],
     };
     std::iter::once(&only).chain(also).any(|word| word.eq_ignore_ascii_case(text))

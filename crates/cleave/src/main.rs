@@ -5,7 +5,8 @@
 //!
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database: the only place where host and device meet.
-//! 3. [`shell`] is `cleave sql`; [`commands`] are `generate`, `load`, `advise`, `check`, `inspect` and `device`; [`demo`] is `cleave demo`.
+//! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `advise`, `check`, `inspect`,
+//!    `device` and `user`; [`demo`] is `cleave demo`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`failure`] is why a command ended early.
 
@@ -15,6 +16,7 @@ mod demo;
 mod failure;
 mod generate;
 mod open;
+mod serve;
 mod shell;
 
 use std::io::Write;
@@ -43,6 +45,9 @@ fn main() -> ExitCode {
     };
     if let Command::DeviceProcess { arguments } = invocation.command {
         return cleave_device::main_with_args(arguments);
+    }
+    if let Command::Serve(_) = invocation.command {
+        serve::signals::block();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(STACK_BYTES)
@@ -81,6 +86,8 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
             let (database, session) = open::open(&place, open::Create::IfAbsent).await?;
             shell::run(database, session, format, &sources).await
         }
+        Command::Serve(options) => serve::run(&options, &place).await,
+        Command::User(options) => commands::user::run(&options, &place),
         Command::Generate(options) => commands::generate::run(&options, &place).await,
         Command::Load(options) => commands::load::run(&options, &place).await,
         Command::Advise(options) => commands::advise::run(&options, &place).await,

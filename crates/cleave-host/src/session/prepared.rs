@@ -23,7 +23,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
-use super::{Outcome, Session};
+use super::{Outcome, Session, Started};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
@@ -32,7 +32,8 @@ use crate::statement::hint::Hint;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
 use crate::statement::select::{self, Asked};
 use crate::statement::{
-    Execute, Parameter, Parameters, Prepare, Statement, parse::refuse_in_query, parse_script,
+    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse::refuse_in_query,
+    parse_script,
 };
 use crate::value::{ColumnBuilder, value_text};
 use crate::write::conform::converted;
@@ -141,7 +142,20 @@ impl Session {
                 position: None,
             });
         };
-        if !matches!(parsed.statement, Statement::Query(_) | Statement::Insert(_)) {
+        self.prepare_statement(name, parsed, types).await
+    }
+
+    /// As [`Session::prepare`], of a statement that is parsed already.
+    ///
+    /// # Errors
+    /// Those of [`Session::prepare`].
+    pub async fn prepare_statement(
+        &mut self,
+        name: &str,
+        parsed: ParsedStatement,
+        types: &[Option<ColumnType>],
+    ) -> Result<()> {
+        if !parsed.statement.takes_parameters() {
             return Err(Error::Unsupported {
                 what: "PREPARE of this statement".to_owned(),
                 hint: Some("it prepares SELECT, VALUES, WITH and INSERT".to_owned()),
@@ -166,11 +180,19 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the statement gives.
     pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
+        self.start_prepared(name, values).await?.collect().await
+    }
+
+    /// As [`Session::execute`], and gives rows as they come.
+    ///
+    /// # Errors
+    /// Those of [`Session::execute`].
+    pub async fn start_prepared(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
         let hints = self.prepared.find(name)?.source.hints.clone();
         self.hinted = self.under(&hints)?;
-        let outcome = self.execute_texts(name, values).await;
+        let started = self.start_texts(name, values).await;
         self.hinted = None;
-        outcome
+        started
     }
 
     /// Forgets the prepared statement `name`, or all of them.
@@ -200,7 +222,7 @@ impl Session {
     }
 
     /// Runs EXECUTE.
-    pub(super) async fn execute_parsed(&mut self, execute: &Execute) -> Result<Outcome> {
+    pub(super) async fn execute_parsed(&mut self, execute: &Execute) -> Result<Started> {
         let prepared = self.prepared_now(&execute.name).await?;
         let values = self.values_of(&prepared, execute).await?;
         self.run_prepared(&prepared, &values).await
@@ -212,7 +234,7 @@ impl Session {
         Ok(Outcome::done(if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" }))
     }
 
-    async fn execute_texts(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
+    async fn start_texts(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
         let prepared = self.prepared_now(name).await?;
         let types = &prepared.described.parameters;
         check_count(name, types.len(), values.len())?;
@@ -282,10 +304,12 @@ impl Session {
         &self,
         prepared: &PreparedStatement,
         values: &Parameters,
-    ) -> Result<Outcome> {
+    ) -> Result<Started> {
         let query = match &prepared.source.statement {
             Statement::Query(query) => query,
-            Statement::Insert(insert) => return self.insert(insert.clone(), values).await,
+            Statement::Insert(insert) => {
+                return self.insert(insert.clone(), values).await.map(Started::from);
+            }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
         let state = self.database.catalog();
@@ -293,11 +317,11 @@ impl Session {
             && let Some(point) = prepared.point_query(values, &state)
             && let Some(outcome) = self.run_point_query(&state, &point).await?
         {
-            return Ok(outcome);
+            return Ok(outcome.into());
         }
         drop(state);
         let text = prepared.source.text.with(values);
-        self.planned(Asked { query, parameters: values }, &text).await
+        self.started(Asked { query, parameters: values }, &text).await
     }
 
     /// The values that EXECUTE lists, as its prepared statement takes them.

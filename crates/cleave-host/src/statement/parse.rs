@@ -122,12 +122,27 @@ pub enum Statement {
     },
     /// RESET ALL.
     ResetAll,
+    /// DISCARD ALL.
+    DiscardAll,
+    /// One that has nothing to do here, as UNLISTEN where nobody can listen.
+    Nothing {
+        /// What it says when it is done.
+        tag: &'static str,
+    },
     /// BEGIN, START TRANSACTION.
     Begin,
     /// COMMIT, END.
     Commit,
     /// ROLLBACK.
     Rollback,
+}
+
+impl Statement {
+    /// Whether it may have parameters, and so be prepared.
+    #[must_use]
+    pub fn takes_parameters(&self) -> bool {
+        matches!(self, Self::Query(_) | Self::Insert(_))
+    }
 }
 
 /// INSERT INTO table (columns) source.
@@ -304,6 +319,9 @@ impl Reader<'_> {
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
+            "discard" => self.discard(),
+            "unlisten" => self.nothing(&[], "UNLISTEN"),
+            "close" => self.nothing(&["all"], "CLOSE CURSOR ALL"),
             _ => {
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
@@ -367,7 +385,36 @@ impl Reader<'_> {
             }
             return Ok(Statement::Show { name: "TimeZone".into() });
         }
+        if self.take("transaction") {
+            return match self.take("isolation") && self.take("level") {
+                true => Ok(Statement::Show { name: "transaction_isolation".into() }),
+                false => Err(self.expected("ISOLATION LEVEL")),
+            };
+        }
         Ok(Statement::Show { name: self.setting_name()? })
+    }
+
+    /// DISCARD ALL, which poolers of connections send.
+    fn discard(&mut self) -> Result<Statement> {
+        self.parser.advance_token();
+        match self.take("all") {
+            true => Ok(Statement::DiscardAll),
+            false => Err(self.expected("ALL")),
+        }
+    }
+
+    /// A statement of these words, or of one name or star, that has nothing to do here.
+    fn nothing(&mut self, words: &[&'static str], tag: &'static str) -> Result<Statement> {
+        self.parser.advance_token();
+        for word in words {
+            if !self.take(word) {
+                return Err(self.expected(&word.to_uppercase()));
+            }
+        }
+        if words.is_empty() && !self.parser.consume_token(&Token::Mul) {
+            self.setting_name()?;
+        }
+        Ok(Statement::Nothing { tag })
     }
 
     /// EXPLAIN [ANALYZE] [VERBOSE] statement, EXPLAIN (option [value], ...) statement.

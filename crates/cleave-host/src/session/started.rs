@@ -1,0 +1,177 @@
+//! Statements whose rows come as they are asked for: what a server sends on, without ever holding all of it.
+//!
+//! 1. [`Session::start`] runs a statement up to where there is something to say: rows ([`ResultRows`]) or what was done.
+//!    [`Session::start_seen`] does the same for a look-up that was seen before, without reading its text.
+//! 2. [`ResultRows::next`] gives the rows, batch by batch. They hold the tablets and pages of the moment at which the
+//!    statement began, whatever the session does meanwhile; dropping them stops the query on both sides.
+//!
+//! [`Session::columns`] tells the columns of a statement's rows before it runs, as a server must.
+
+use std::collections::VecDeque;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::sql::sqlparser::ast;
+
+use super::{Outcome, Session};
+use crate::error::Result;
+use crate::settings::When;
+use crate::statement::select::{Asked, RunningQuery, describe, run_logged};
+use crate::statement::{ParsedStatement, Statement};
+
+/// What a statement has given so far.
+#[derive(Debug)]
+pub enum Started {
+    /// Rows, to be asked for.
+    Rows(ResultRows),
+    /// No rows.
+    Done {
+        /// What was done, as PostgreSQL says it: "CREATE TABLE", "INSERT 0 3", "COPY 5".
+        tag: String,
+    },
+}
+
+/// Rows of a statement, some of which may not be computed yet.
+pub struct ResultRows {
+    schema: SchemaRef,
+    source: Source,
+}
+
+enum Source {
+    Made(VecDeque<RecordBatch>),
+    Running(Box<RunningQuery>),
+}
+
+impl Session {
+    /// Runs a statement up to its first rows, or to its end where it has none.
+    ///
+    /// # Errors
+    /// What the statement gives.
+    pub async fn start(&mut self, mut parsed: ParsedStatement) -> Result<Started> {
+        let position = parsed.position;
+        let started = match parsed.statement {
+            Statement::Query(query) => {
+                let hints = std::mem::take(&mut parsed.hints);
+                self.hinted = self.under(&hints)?;
+                let started = Box::pin(self.start_query(&query, &parsed.text)).await;
+                self.hinted = None;
+                started
+            }
+            _ => Box::pin(self.run_hinted(parsed)).await.map(Started::from),
+        };
+        started.map_err(|error| error.at(Some(position)))
+    }
+
+    /// Starts the one statement of `sql`, if it is a look-up that was seen before.
+    pub async fn start_seen(&self, sql: &str) -> Option<Started> {
+        self.look_up(sql).await.map(Started::from)
+    }
+
+    /// The columns of the rows that a statement without parameters gives; None: it gives none, or these are not known
+    /// before it runs.
+    ///
+    /// # Errors
+    /// Those of binding it.
+    pub async fn columns(&mut self, parsed: &ParsedStatement) -> Result<Option<SchemaRef>> {
+        let statement = match &parsed.statement {
+            Statement::Query(query) => {
+                let described = describe(&self.database, self.in_force(), query, Vec::new());
+                return Box::pin(described).await.map(|described| Some(described.schema));
+            }
+            Statement::Execute(execute) => {
+                return self.describe(&execute.name).await.map(|described| described.columns);
+            }
+            // It shows the same columns whether or not it runs what it explains.
+            Statement::Explain { verbose, format, statement, .. } => Statement::Explain {
+                analyze: false,
+                verbose: *verbose,
+                format: *format,
+                statement: statement.clone(),
+            },
+            Statement::Show { .. }
+            | Statement::ShowAll
+            | Statement::ShowTables
+            | Statement::ShowStatistics { .. } => parsed.statement.clone(),
+            _ => return Ok(None),
+        };
+        let shown = ParsedStatement { statement, ..parsed.clone() };
+        Ok(match self.start(shown).await? {
+            Started::Rows(rows) => Some(rows.schema()),
+            Started::Done { .. } => None,
+        })
+    }
+
+    /// Starts a query: by a look-up where it is one, by a plan otherwise.
+    pub(super) async fn start_query(&self, query: &ast::Query, text: &str) -> Result<Started> {
+        let state = self.database.catalog();
+        if self.in_force().index_scan != When::Never
+            && let Some(point) = self.point_queries.detect(query, text, &state)
+            && let Some(outcome) = self.run_point_query(&state, &point).await?
+        {
+            return Ok(outcome.into());
+        }
+        drop(state);
+        self.started(query.into(), text).await
+    }
+
+    /// A query that is planned, and entered in the log as `text`.
+    pub(super) async fn started(&self, asked: Asked<'_>, text: &str) -> Result<Started> {
+        let running = Box::pin(run_logged(&self.database, self.in_force(), asked, text)).await?;
+        let schema = running.schema();
+        Ok(Started::Rows(ResultRows { schema, source: Source::Running(Box::new(running)) }))
+    }
+}
+
+impl Started {
+    /// All of it, in memory.
+    ///
+    /// # Errors
+    /// What the query gives.
+    pub async fn collect(self) -> Result<Outcome> {
+        let mut rows = match self {
+            Self::Done { tag } => return Ok(Outcome::Done { tag }),
+            Self::Rows(rows) => rows,
+        };
+        let mut batches = Vec::new();
+        while let Some(batch) = Box::pin(rows.next()).await? {
+            batches.push(batch);
+        }
+        Ok(Outcome::Rows { schema: rows.schema, batches })
+    }
+}
+
+impl From<Outcome> for Started {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Rows { schema, batches } => {
+                Self::Rows(ResultRows { schema, source: Source::Made(batches.into()) })
+            }
+            Outcome::Done { tag } => Self::Done { tag },
+        }
+    }
+}
+
+impl ResultRows {
+    /// Their columns.
+    #[must_use]
+    pub fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
+    }
+
+    /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.
+    ///
+    /// # Errors
+    /// What the query gives.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        match &mut self.source {
+            Source::Made(batches) => Ok(batches.pop_front()),
+            Source::Running(running) => running.next().await,
+        }
+    }
+}
+
+impl std::fmt::Debug for ResultRows {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ResultRows").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
