@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::tokenizer::{
 };
 
 use crate::error::{Error, Fault, Position, Result};
+use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints_in};
@@ -705,7 +706,8 @@ impl Reader<'_> {
 fn typed(statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
     let what = match statement {
-        Ast::Query(query) => {
+        Ast::Query(mut query) => {
+            catalog_syntax::lower(&mut query);
             refuse_in_query(&query)?;
             return Ok(Statement::Query(query));
         }
