@@ -279,6 +279,7 @@ pub const LIST: &[Setting] = &[
     },
     fixed("integer_datetimes", "Times are whole microseconds", "on"),
     fixed("IntervalStyle", "How intervals are written", "postgres"),
+    fixed("jit", "Whether queries are compiled", "off"),
     Setting {
         name: "join_method",
         description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no other), \
@@ -590,6 +591,7 @@ fn only_means(only: &str, text: &str) -> bool {
         "UTC" => &["Etc/UTC", "GMT", "0"],
         "ISO, MDY" => &["ISO"],
         "on" => &["true", "1", "yes"],
+        "off" => &["false", "0", "no"],
         // Both mean what PostgreSQL has written since its version 12.
         "1" => &["2", "3"],
         "public" => {

@@ -243,6 +243,9 @@ impl Session {
             value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
         });
         let values = Parameters::new(read.collect::<Result<_>>()?);
+        if let Statement::Query(query) = prepared.statement() {
+            self.set_configs(query, &values)?;
+        }
         Box::pin(self.run_prepared(&prepared, &values)).await
     }
 

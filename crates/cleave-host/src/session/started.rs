@@ -14,10 +14,11 @@ use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast;
 
 use super::{Outcome, Session};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::settings::When;
+use crate::statement::parameters::place_of;
 use crate::statement::select::{Asked, RunningQuery, describe, run_logged};
-use crate::statement::{ParsedStatement, Statement};
+use crate::statement::{Parameters, ParsedStatement, Statement};
 
 /// What a statement has given so far.
 #[derive(Debug)]
@@ -51,6 +52,7 @@ impl Session {
         let position = parsed.position;
         let started = match parsed.statement {
             Statement::Query(query) => {
+                self.set_configs(&query, &Parameters::default())?;
                 let hints = std::mem::take(&mut parsed.hints);
                 self.hinted = self.under(&hints)?;
                 let started = Box::pin(self.start_query(&query, &parsed.text)).await;
@@ -101,6 +103,14 @@ impl Session {
         })
     }
 
+    /// Sets what `SELECT set_config(name, value, false)` sets.
+    pub(super) fn set_configs(&mut self, query: &ast::Query, values: &Parameters) -> Result<()> {
+        for (name, value) in assignments(query, values)? {
+            self.settings.set(&name, &value)?;
+        }
+        Ok(())
+    }
+
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&self, query: &ast::Query, text: &str) -> Result<Started> {
         let state = self.database.catalog();
@@ -120,6 +130,44 @@ impl Session {
         let schema = running.schema();
         Ok(Started::Rows(ResultRows { schema, source: Source::Running(Box::new(running)) }))
     }
+}
+
+/// Names and values that a query of `set_config` sets.
+fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return Ok(found) };
+    if !select.from.is_empty() {
+        return Ok(found);
+    }
+    for item in &select.projection {
+        let (ast::SelectItem::UnnamedExpr(ast::Expr::Function(function))
+        | ast::SelectItem::ExprWithAlias { expr: ast::Expr::Function(function), .. }) = item
+        else {
+            continue;
+        };
+        if !function.name.to_string().eq_ignore_ascii_case("set_config") {
+            continue;
+        }
+        let ast::FunctionArguments::List(list) = &function.args else { continue };
+        let mut texts = Vec::new();
+        for argument in &list.args {
+            let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expression)) = argument else {
+                continue;
+            };
+            texts.push(match (place_of(expression)?, expression) {
+                (Some(place), _) => values.get(place)?.text().unwrap_or_default().to_owned(),
+                (None, ast::Expr::Value(value)) => match &value.value {
+                    ast::Value::SingleQuotedString(text) => text.clone(),
+                    other => other.to_string(),
+                },
+                _ => return Err(Error::unsupported("set_config of what is no constant")),
+            });
+        }
+        if let [name, value, ..] = texts.as_slice() {
+            found.push((name.clone(), value.clone()));
+        }
+    }
+    Ok(found)
 }
 
 impl Started {

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, DataType, Expr, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr,
-    Value, Visit, VisitMut, Visitor, VisitorMut,
+    Value, Visit, VisitMut, Visitor, VisitorMut, visit_expressions_mut,
 };
 
 use crate::statement::names::fold;
@@ -30,6 +30,7 @@ pub(crate) fn lower(query: &mut ast::Query) {
     if Visit::visit(query, &mut Mentions).is_continue() {
         return;
     }
+    let names = names_of(&query.body);
     if empty_selects(&mut query.body) && matches!(*query.body, SetExpr::Select(_)) {
         // It speaks of columns that are gone, and there is nothing to order.
         query.order_by = None;
@@ -37,6 +38,38 @@ pub(crate) fn lower(query: &mut ast::Query) {
     }
     let flow: ControlFlow<()> = VisitMut::visit(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
+    keep_names(&mut query.body, &names);
+}
+
+/// What the columns of a result are called.
+fn names_of(body: &SetExpr) -> Vec<Option<String>> {
+    match body {
+        SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
+        SetExpr::SetOperation { left, .. } => names_of(left),
+        SetExpr::Query(query) => names_of(&query.body),
+        _ => Vec::new(),
+    }
+}
+
+/// Calls the columns of a result as they were called.
+fn keep_names(body: &mut SetExpr, names: &[Option<String>]) {
+    match body {
+        SetExpr::Select(select) => {
+            for (item, name) in select.projection.iter_mut().zip(names) {
+                if let (SelectItem::UnnamedExpr(expression), Some(name)) = (&mut *item, name)
+                    && item_name(&SelectItem::UnnamedExpr(expression.clone())).as_ref()
+                        != Some(name)
+                {
+                    let expr = std::mem::replace(expression, null());
+                    let alias = Ident::with_quote('"', name.as_str());
+                    *item = SelectItem::ExprWithAlias { expr, alias };
+                }
+            }
+        }
+        SetExpr::SetOperation { left, .. } => keep_names(left, names),
+        SetExpr::Query(query) => keep_names(&mut query.body, names),
+        _ => {}
+    }
 }
 
 /// Stops at the first mention of the catalog.
@@ -51,7 +84,7 @@ impl Visitor for Mentions {
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
         stop_if(match expression {
-            Expr::Function(function) => is_own(&function.name),
+            Expr::Function(function) => is_own(&function.name) || takes_text(function),
             Expr::Cast { data_type, .. } => catalog_type(data_type).is_some(),
             Expr::Collate { .. } => true,
             Expr::BinaryOp { op: BinaryOperator::PGCustomBinaryOperator(_), .. } => true,
@@ -83,6 +116,22 @@ impl VisitorMut for Lower {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
+        // The engine knows EXISTS as a condition only.
+        for item in &mut select.projection {
+            let flow: ControlFlow<()> = visit_expressions_mut(item, |expression| {
+                if let Expr::Exists { subquery, negated } = expression
+                    && let Some(counted) = counted(subquery, *negated)
+                {
+                    *expression = counted;
+                }
+                ControlFlow::Continue(())
+            });
+            debug_assert!(flow.is_continue(), "nothing stops the visit");
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         let replaced = match expression {
             Expr::Subquery(query) => value_of(query),
@@ -105,7 +154,13 @@ impl VisitorMut for Lower {
             Expr::Collate { expr, .. } => *expr,
             Expr::Function(mut function) => {
                 strip_schema(&mut function.name);
-                subscripts(function)
+                if takes_text(&function) {
+                    let texts =
+                        arguments(&function).into_iter().map(|argument| cast("text", argument));
+                    call(&function.name.to_string(), texts.collect())
+                } else {
+                    subscripts(function)
+                }
             }
             Expr::BinaryOp { left, op, right } => Expr::BinaryOp { left, op: operator(op), right },
             Expr::AnyOp { left, compare_op, right, is_some } => {
@@ -155,6 +210,36 @@ fn strip_schema(name: &mut ObjectName) {
     if is_own(name) {
         name.0.drain(..name.0.len() - 1);
     }
+}
+
+/// Whether a function is given a parameter whose type only its name tells.
+fn takes_text(function: &ast::Function) -> bool {
+    let names = ["to_regclass", "to_regtype", "current_setting", "quote_ident"];
+    let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold);
+    name.is_some_and(|name| names.contains(&name.as_str()))
+        && arguments(function).iter().any(is_parameter)
+}
+
+fn is_parameter(expression: &Expr) -> bool {
+    let Expr::Value(value) = expression else { return false };
+    matches!(value.value, Value::Placeholder(_))
+}
+
+/// `EXISTS (…)` as a comparison of a count; None: it is said otherwise later.
+fn counted(query: &ast::Query, negated: bool) -> Option<Expr> {
+    let select = plain_select(query)?;
+    if reads_nothing(select) || has_aggregate(select) || query.limit_clause.is_some() {
+        return None;
+    }
+    let mut query = query.clone();
+    let SetExpr::Select(select) = query.body.as_mut() else { return None };
+    let one = || Expr::value(Value::Number("1".to_owned(), false));
+    select.projection = vec![SelectItem::UnnamedExpr(call("count", vec![one()]))];
+    Some(Expr::BinaryOp {
+        left: Box::new(Expr::Subquery(Box::new(query))),
+        op: if negated { BinaryOperator::Lt } else { BinaryOperator::GtEq },
+        right: Box::new(one()),
+    })
 }
 
 /// The name of a type that only the catalog has, or that is written with its schema.
@@ -429,9 +514,20 @@ fn reads_nothing(select: &ast::Select) -> bool {
 }
 
 fn has_aggregate(select: &ast::Select) -> bool {
-    struct Aggregates;
+    /// How many subqueries stand around: theirs are not ours.
+    struct Aggregates(usize);
     impl Visitor for Aggregates {
         type Break = ();
+
+        fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+            self.0 += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+            self.0 -= 1;
+            ControlFlow::Continue(())
+        }
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
             const NAMES: [&str; 10] = [
@@ -448,14 +544,14 @@ fn has_aggregate(select: &ast::Select) -> bool {
             ];
             let Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
             let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold);
-            stop_if(name.is_some_and(|name| NAMES.contains(&name.as_str())))
+            stop_if(self.0 == 0 && name.is_some_and(|name| NAMES.contains(&name.as_str())))
         }
     }
     let is_grouped = match &select.group_by {
         ast::GroupByExpr::All(_) => true,
         ast::GroupByExpr::Expressions(expressions, _) => !expressions.is_empty(),
     };
-    is_grouped || select.projection.visit(&mut Aggregates).is_break()
+    is_grouped || select.projection.visit(&mut Aggregates(0)).is_break()
 }
 
 /// Makes SELECTs that give no row into such that need no table. True: there was one.
@@ -498,7 +594,6 @@ fn nothing(select: &ast::Select) -> Expr {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
-            let is_parameter = |expression: &Expr| matches!(expression, Expr::Value(value) if matches!(value.value, Value::Placeholder(_)));
             match expression {
                 Expr::Cast { expr, .. } if is_parameter(expr) => {
                     self.found.push(expression.clone());
@@ -583,16 +678,20 @@ mod tests {
                 "SELECT 1 FROM pg_class c WHERE c.relname OPERATOR(pg_catalog.~) '^t$' COLLATE pg_catalog.default",
                 "SELECT 1 FROM pg_catalog.pg_class c WHERE c.relname ~ '^t$'",
             ),
-            ("SELECT 't'::regclass::oid", "SELECT cleave_relation('t')"),
-            ("SELECT 1::pg_catalog.oid", "SELECT CAST(1 AS BIGINT)"),
+            ("SELECT 't'::regclass::oid", "SELECT cleave_relation('t') AS \"oid\""),
+            ("SELECT 1::pg_catalog.oid AS x", "SELECT CAST(1 AS BIGINT) AS x"),
             (
                 "SELECT c.oid::regclass::text FROM pg_class c WHERE c.relkind = ANY (ARRAY['r', 'p'])",
-                "SELECT cleave_relation_name(c.oid)::TEXT FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p')",
+                "SELECT cleave_relation_name(c.oid)::TEXT AS \"oid\" FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p')",
             ),
-            ("SELECT EXISTS (SELECT 1 FROM pg_trigger)", "SELECT false"),
+            ("SELECT EXISTS (SELECT 1 FROM pg_trigger)", "SELECT false AS \"exists\""),
+            (
+                "SELECT EXISTS (SELECT 1 FROM pg_class) AS x",
+                "SELECT (SELECT count(1) FROM pg_catalog.pg_class) >= 1 AS x",
+            ),
             (
                 "SELECT (SELECT relname FROM pg_class WHERE oid = 1)",
-                "SELECT (SELECT max(relname) FROM pg_catalog.pg_class WHERE oid = 1)",
+                "SELECT (SELECT max(relname) FROM pg_catalog.pg_class WHERE oid = 1) AS \"relname\"",
             ),
             (
                 "SELECT polname, polcmd AS cmd FROM pg_policy WHERE polrelid = $1 ORDER BY 1",

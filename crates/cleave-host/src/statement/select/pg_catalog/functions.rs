@@ -323,6 +323,8 @@ const KNOWN: &[Known] = &[
         Ok(Answer::Number(asker.view.client.backend.into()))
     }),
     known("current_setting", Gives::Text, current_setting),
+    // It is set before the query is planned.
+    known("set_config", Gives::Text, current_setting),
     no_text("pg_advisory_unlock_all"),
     no_text("inet_server_addr"),
     no_text("inet_client_addr"),
