@@ -140,6 +140,7 @@ impl VisitorMut for Lower {
                 is_empty.then(|| Expr::value(Value::Boolean(*negated)))
             }
             Expr::Function(function) => array_of(function),
+            Expr::CompoundFieldAccess { root, access_chain } => part_of(root, access_chain),
             _ => None,
         };
         if let Some(replaced) = replaced {
@@ -279,10 +280,18 @@ fn cast(name: &str, expression: Expr) -> Expr {
         array: false,
         format: None,
     };
+    let named = |expression: Expr| match is_parameter(&expression) {
+        true => to(DataType::Text, expression),
+        false => expression,
+    };
     let data_type = match name {
-        "regclass" if is_constant(&expression) => return call("cleave_relation", vec![expression]),
+        "regclass" if is_constant(&expression) => {
+            return call("cleave_relation", vec![named(expression)]);
+        }
         "regclass" => return call("cleave_relation_name", vec![expression]),
-        "regtype" if is_constant(&expression) => return call("cleave_type", vec![expression]),
+        "regtype" if is_constant(&expression) => {
+            return call("cleave_type", vec![named(expression)]);
+        }
         "regtype" => return call("format_type", vec![expression, null()]),
         "regrole" => return call("pg_get_userbyid", vec![expression]),
         "oid" | "xid" | "cid" | "xid8" => match number_of(expression) {
@@ -374,12 +383,54 @@ fn items(list: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// `generate_subscripts(list, 1)`, of the lists that the catalog has: their numbers from 0.
+/// `generate_subscripts(list, 1)`, of the lists that the catalog has: their numbers from 0. And `_pg_expandarray(list)`, whose
+/// rows of an item and its number are only their item here.
 fn subscripts(function: ast::Function) -> Expr {
-    if function.name.to_string().eq_ignore_ascii_case("generate_subscripts") {
-        return call("unnest", vec![call("cleave_subscripts", arguments(&function))]);
+    match function.name.to_string().to_lowercase().as_str() {
+        "generate_subscripts" => {
+            call("unnest", vec![call("cleave_subscripts", arguments(&function))])
+        }
+        "_pg_expandarray" => call("unnest", arguments(&function)),
+        _ => Expr::Function(function),
     }
-    Expr::Function(function)
+}
+
+/// `(_pg_expandarray(list)).n`, `(keys).x` and `indoption[0]`, as JDBC asks for them.
+fn part_of(root: &Expr, access: &[ast::AccessExpr]) -> Option<Expr> {
+    let last_name = |expression: &Expr| match expression {
+        Expr::Identifier(name) => Some(fold(name)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(fold),
+        _ => None,
+    };
+    match (root, access) {
+        (Expr::Nested(inner), [ast::AccessExpr::Dot(Expr::Identifier(field))]) => {
+            match (inner.as_ref(), fold(field).as_str()) {
+                (Expr::Function(function), "n") if is_own(&function.name) => {
+                    let numbers = call("cleave_numbers", arguments(function));
+                    Some(call("unnest", vec![numbers]))
+                }
+                (Expr::Identifier(_) | Expr::CompoundIdentifier(_), "x") => {
+                    Some(inner.as_ref().clone())
+                }
+                _ => None,
+            }
+        }
+        (_, [before @ .., ast::AccessExpr::Subscript(ast::Subscript::Index { index })]) => {
+            let mut parts = match root {
+                Expr::Identifier(name) => vec![name.clone()],
+                Expr::CompoundIdentifier(parts) => parts.clone(),
+                _ => return None,
+            };
+            for access in before {
+                let ast::AccessExpr::Dot(Expr::Identifier(name)) = access else { return None };
+                parts.push(name.clone());
+            }
+            let column = Expr::CompoundIdentifier(parts);
+            let is_options = last_name(&column).is_some_and(|name| name.ends_with("indoption"));
+            is_options.then(|| call("cleave_option", vec![column, index.clone()]))
+        }
+        _ => None,
+    }
 }
 
 /// What `ARRAY(SELECT …)` is; None: the function is another.
@@ -630,7 +681,8 @@ fn arguments(function: &ast::Function) -> Vec<Expr> {
     expressions.collect()
 }
 
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+/// A call of a function.
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let arguments = arguments
         .into_iter()
         .map(|argument| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(argument)));

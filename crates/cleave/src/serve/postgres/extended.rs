@@ -21,7 +21,7 @@ use super::connection::{Connection, columns, tag, verb};
 use super::interrupt::{Stop, Watch};
 use super::message::{Bind, Format, Target, format_at};
 use super::reply::{self, Column};
-use super::types::{declared, element_of_parameter};
+use super::types::{declared, parameter};
 use super::values::parameter_text;
 
 /// Most statements, and most portals, that one session may keep.
@@ -32,8 +32,13 @@ const KEPT_COUNT_MAX: usize = 10_000;
 pub(crate) enum Known {
     /// No statement: blanks and comments.
     Empty,
-    /// One that the session has prepared, with its text.
-    Prepared(String),
+    /// One that the session has prepared.
+    Prepared {
+        /// Its text.
+        sql: String,
+        /// The types that the client has declared for its first parameters.
+        declared: Vec<u32>,
+    },
     /// One without parameters.
     Plain(Box<ParsedStatement>, String),
 }
@@ -92,12 +97,13 @@ impl Connection {
             None => Known::Empty,
             Some(parsed) if parsed.statement.takes_parameters() => {
                 self.admit(&parsed)?;
-                let types = types.iter().zip(1..).map(|(oid, number)| declared(number, *oid));
-                let types = types.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+                let typed = types.iter().zip(1..).map(|(oid, number)| declared(number, *oid));
+                let declared = types.to_vec();
+                let types = typed.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
                 let mut watch = self.watch();
                 let prepared = self.session.prepare_statement(&name, parsed, &types);
                 watch.over(&mut self.wire, sql, Box::pin(prepared)).await?;
-                Known::Prepared(sql.to_owned())
+                Known::Prepared { sql: sql.to_owned(), declared }
             }
             Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
         };
@@ -128,8 +134,9 @@ impl Connection {
     pub(super) async fn bind(&mut self, bind: Bind) -> Result<(), Stop> {
         let Bind { portal, statement, formats, values, results } = bind;
         let known = self.known(&statement)?;
-        let mut types = Vec::new();
-        if let Known::Prepared(sql) = &known {
+        let (mut types, mut oids) = (Vec::new(), Vec::new());
+        if let Known::Prepared { sql, declared } = &known {
+            oids.clone_from(declared);
             let mut watch = self.watch();
             let described = Box::pin(self.session.describe(&statement));
             types = watch.over(&mut self.wire, sql, described).await?.parameters;
@@ -151,7 +158,8 @@ impl Connection {
             return Err(Complaint::error("08P01", message).into());
         }
         let read = values.iter().zip(types).enumerate().map(|(place, (value, column_type))| {
-            let element = element_of_parameter(column_type);
+            let oid = oids.get(place).copied().unwrap_or(0);
+            let (_, element) = parameter(oid, column_type);
             let text =
                 |value| parameter_text(place + 1, element, format_at(&formats, place), value);
             value.as_ref().map(text).transpose()
@@ -185,22 +193,23 @@ impl Connection {
 
     async fn describe_statement(&mut self, name: &str) -> Result<(), Stop> {
         let mut watch = self.watch();
-        let (parameters, schema) = match self.known(name)? {
+        let (parameters, schema): (Vec<u32>, _) = match self.known(name)? {
             Known::Empty => (Vec::new(), None),
-            Known::Prepared(sql) => {
+            Known::Prepared { sql, declared } => {
                 let described = Box::pin(self.session.describe(name));
                 let described = watch.over(&mut self.wire, &sql, described).await?;
-                (described.parameters, described.columns)
+                let declared = declared.into_iter().chain(std::iter::repeat(0));
+                let told = described.parameters.into_iter().zip(declared);
+                let oids = told.map(|(known, oid)| parameter(oid, known).0).collect();
+                (oids, described.columns)
             }
             Known::Plain(parsed, sql) => {
                 let columns = Box::pin(self.session.columns(&parsed));
                 (Vec::new(), watch.over(&mut self.wire, &sql, columns).await?)
             }
         };
-        let oids: Vec<u32> =
-            parameters.into_iter().map(|known| element_of_parameter(known).oid()).collect();
         let out = &mut self.wire.output;
-        reply::parameter_description(out, &oids);
+        reply::parameter_description(out, &parameters);
         match schema {
             Some(schema) => reply::row_description(out, &columns(&schema, &[])),
             None => reply::bare(out, b'n'),
@@ -209,7 +218,7 @@ impl Connection {
     }
 
     async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
-        if let (Known::Prepared(sql), State::Bound) = (&portal.known, &portal.state) {
+        if let (Known::Prepared { sql, .. }, State::Bound) = (&portal.known, &portal.state) {
             let mut watch = self.watch();
             let described = Box::pin(self.session.describe(&portal.statement));
             let schema = watch.over(&mut self.wire, sql, described).await?.columns;
@@ -245,7 +254,7 @@ impl Connection {
     async fn begin(&mut self, watch: &mut Watch, portal: &mut Portal) -> Result<(), Stop> {
         let started = match &portal.known {
             Known::Empty => return Ok(()),
-            Known::Prepared(sql) => {
+            Known::Prepared { sql, .. } => {
                 self.admit_prepared(sql)?;
                 let values: Vec<Option<&str>> =
                     portal.values.iter().map(Option::as_deref).collect();
@@ -301,7 +310,7 @@ impl Connection {
         }
         let (verb, sql) = match &portal.known {
             Known::Plain(parsed, sql) => (verb(&parsed.statement), sql.as_str()),
-            Known::Prepared(sql) => ("SELECT", sql.as_str()),
+            Known::Prepared { sql, .. } => ("SELECT", sql.as_str()),
             Known::Empty => ("SELECT", ""),
         };
         match &mut portal.state {
@@ -361,7 +370,7 @@ impl Connection {
         match target {
             Target::Portal(name) => drop(self.portals.remove(name)),
             Target::Statement(name) => {
-                if let Some(Known::Prepared(_)) = self.known.remove(name) {
+                if let Some(Known::Prepared { .. }) = self.known.remove(name) {
                     // One that SQL has deallocated is gone already.
                     drop(self.session.deallocate(Some(name)));
                 }

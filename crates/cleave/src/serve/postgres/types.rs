@@ -33,6 +33,8 @@ pub(crate) enum Element {
     Int4,
     /// `text`, and whatever else is told as text.
     Text,
+    /// A number of a thing, as clients send it.
+    Oid,
     /// `real`.
     Float4,
     /// `double precision`.
@@ -65,6 +67,7 @@ impl Element {
             Self::Int2 => (21, 1005, 2),
             Self::Int4 => (23, 1007, 4),
             Self::Text => (25, 1009, -1),
+            Self::Oid => (26, 1028, 4),
             Self::Float4 => (700, 1021, 4),
             Self::Float8 => (701, 1022, 8),
             Self::Date => (1082, 1182, 4),
@@ -150,7 +153,7 @@ pub(crate) fn plain(data_type: &DataType) -> DataType {
 }
 
 /// How a parameter of this type is told and read.
-pub(crate) fn element_of_parameter(column_type: ColumnType) -> Element {
+fn element_of_parameter(column_type: ColumnType) -> Element {
     match column_type {
         ColumnType::SmallInt => Element::Int2,
         ColumnType::Int => Element::Int4,
@@ -168,6 +171,16 @@ pub(crate) fn element_of_parameter(column_type: ColumnType) -> Element {
         ColumnType::Bytea => Element::Bytea,
         ColumnType::Uuid => Element::Uuid,
     }
+}
+
+/// How a parameter is told and read that a client has declared by `oid`, 0: it has not, and whose type is `column_type`.
+pub(crate) fn parameter(oid: u32, column_type: ColumnType) -> (u32, Element) {
+    let element = match oid {
+        26 => Element::Oid,
+        _ => element_of_parameter(column_type),
+    };
+    // Drivers insist on what they have declared.
+    (if matches!(oid, 0 | 705) { element.oid() } else { oid }, element)
 }
 
 /// The type of parameter `number` that a client declares by `oid`; None: it leaves it open.

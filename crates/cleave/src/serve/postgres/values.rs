@@ -278,6 +278,7 @@ fn binary_text(element: Element, value: &[u8]) -> Option<String> {
             return Some(network_u16(value.try_into().ok()?).cast_signed().to_string());
         }
         Element::Int4 => return int4(value).map(|number| number.to_string()),
+        Element::Oid => return Some(network_u32(value.try_into().ok()?).to_string()),
         Element::Int8 => return int8(value).map(|number| number.to_string()),
         Element::Float4 => {
             return Some(float(f32::from_bits(int4(value)?.cast_unsigned()).into(), true));

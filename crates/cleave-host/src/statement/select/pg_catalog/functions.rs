@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, ListArray, new_empty_array};
+use datafusion::arrow::array::{Array, ArrayRef, ListArray, new_empty_array};
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -301,7 +301,22 @@ const KNOWN: &[Known] = &[
         let count = i64::from(list.value_length(0));
         Ok(Answer::Numbers((0..count).collect()))
     }),
+    known("cleave_numbers", Gives::Numbers, |_, arguments| {
+        let Some(ScalarValue::List(list)) = arguments.first() else { return Ok(Answer::Null) };
+        let count = i64::from(list.value_length(0));
+        Ok(Answer::Numbers((1..=count).collect()))
+    }),
+    known("cleave_option", Gives::Number, |_, arguments| {
+        let option = || {
+            let place = usize::try_from(number(arguments, 1)?).ok()?;
+            text(arguments, 0)?.split(' ').nth(place)?.parse().ok()
+        };
+        let option: Option<i64> = option();
+        Ok(option.into())
+    }),
     no_text("cleave_nothing"),
+    known("array_lower", Gives::Number, |_, arguments| Ok(bound(arguments).map(|_| 1).into())),
+    known("array_upper", Gives::Number, |_, arguments| Ok(bound(arguments).into())),
     // Of the session.
     known("version", Gives::Text, |_, _| {
         let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
@@ -393,6 +408,16 @@ const KNOWN: &[Known] = &[
     no_text("pg_get_viewdef"),
     no_text("pg_tablespace_location"),
 ];
+
+/// How many items a list has; None: it has none.
+fn bound(arguments: &[ScalarValue]) -> Option<i64> {
+    match arguments.first() {
+        Some(ScalarValue::List(list)) if list.is_valid(0) => {
+            Some(i64::from(list.value_length(0))).filter(|count| *count > 0)
+        }
+        _ => None,
+    }
+}
 
 fn relation(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
     let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
