@@ -32,7 +32,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Stack of the threads that parse and plan. Planning calls itself once for each operator of a chain; a stack takes no
 /// memory that is not used.
-const STACK_BYTES: usize = 32 << 20;
+pub(crate) const STACK_BYTES: usize = 32 << 20;
+
+/// How long threads may take to end with the program.
+const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let invocation = match arguments::parse(std::env::args_os()) {
@@ -57,7 +60,12 @@ fn main() -> ExitCode {
     // wait for what a person types.
     let outcome = runtime.and_then(|runtime| {
         let thread = std::thread::Builder::new().name("cleave".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || runtime.block_on(Box::pin(run(invocation))))
+        thread.spawn(move || {
+            let outcome = runtime.block_on(Box::pin(run(invocation)));
+            // What was given up and is still busy is not waited for.
+            runtime.shutdown_timeout(SHUTDOWN);
+            outcome
+        })
     });
     let outcome = match outcome {
         Ok(running) => running.join(),

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use cleave_host::{Client, Database, Session};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -58,6 +59,8 @@ pub(crate) struct Server {
     sessions: Arc<Semaphore>,
     registry: Arc<Registry>,
     phase: watch::Sender<Phase>,
+    /// What computes rows.
+    runtime: Handle,
     /// Of which salts for users are made whom there are not.
     secret: [u8; 32],
 }
@@ -105,6 +108,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         limits,
         registry: Arc::default(),
         phase: watch::Sender::new(Phase::Serving),
+        runtime: Handle::current(),
         secret,
     });
     let listener = TcpListener::bind(address).await;
@@ -116,8 +120,20 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(file) = &options.port_file {
         write_port(file, address.port())?;
     }
-    server.accept_until_signal(listener, signals).await;
+    let front = front()?;
+    server.accept_until_signal(listener, signals, front.handle()).await;
+    front.shutdown_background();
     Ok(())
+}
+
+/// The threads that clients are served by. Rows are computed by others, so that a client who asks for much does not keep the
+/// others waiting.
+fn front() -> Result<Runtime, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (2 * cores).max(4);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let builder = builder.worker_threads(threads).thread_name("cleave-front");
+    Ok(builder.thread_stack_size(crate::STACK_BYTES).enable_all().build()?)
 }
 
 impl Server {
@@ -156,6 +172,7 @@ impl Server {
         self: &Arc<Self>,
         listener: TcpListener,
         mut signals: signals::Signals,
+        front: &Handle,
     ) {
         let places = Arc::new(Semaphore::new(self.limits.session_count_max + SPARE_COUNT));
         let mut connections = JoinSet::new();
@@ -173,11 +190,15 @@ impl Server {
                     // Where there is no place even to say so, the connection is closed.
                     let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
                     let server = Arc::clone(self);
-                    connections.spawn(async move {
-                        prepare_stream(&stream);
-                        postgres::connection::serve(server, Box::new(stream)).await;
+                    let serve = async move {
+                        // The listener's runtime is not the one that is to watch it.
+                        if let Some(stream) = of_this_runtime(stream) {
+                            prepare_stream(&stream);
+                            postgres::connection::serve(server, Box::new(stream)).await;
+                        }
                         drop(place);
-                    });
+                    };
+                    connections.spawn_on(serve, front);
                 }
                 Err(error) => {
                     self.log(&format!("cannot accept a connection: {error}"));
@@ -218,6 +239,11 @@ impl Server {
             self.log("a connection ended by a defect of this program; the others go on");
         }
     }
+}
+
+/// The same stream, watched by the runtime that calls this.
+fn of_this_runtime(stream: TcpStream) -> Option<TcpStream> {
+    TcpStream::from_std(stream.into_std().ok()?).ok()
 }
 
 /// Small messages go at once, and a machine that has vanished is noticed some time.

@@ -5,6 +5,8 @@
 //! 2. [`ResultRows::next`] gives the rows, batch by batch. They hold the tablets and pages of the moment at which the
 //!    statement began, whatever the session does meanwhile; dropping them stops the query on both sides.
 //!
+//! A server's threads must not be busy with one client's rows while others wait: [`ResultRows::on`] has them computed by others.
+//!
 //! [`Session::columns`] tells the columns of a statement's rows before it runs, as a server must.
 
 use std::collections::VecDeque;
@@ -12,6 +14,9 @@ use std::collections::VecDeque;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::{Outcome, Session};
 use crate::error::{Error, Result};
@@ -41,7 +46,15 @@ pub struct ResultRows {
 enum Source {
     Made(VecDeque<RecordBatch>),
     Running(Box<RunningQuery>),
+    Elsewhere {
+        batches: mpsc::Receiver<Result<RecordBatch>>,
+        /// Stops the query when it is dropped.
+        _task: JoinSet<()>,
+    },
 }
+
+/// Batches that a query which runs elsewhere makes ahead.
+const AHEAD: usize = 2;
 
 impl Session {
     /// Runs a statement up to its first rows, or to its end where it has none.
@@ -206,6 +219,27 @@ impl ResultRows {
         SchemaRef::clone(&self.schema)
     }
 
+    /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait. What is
+    /// computed already stays here.
+    #[must_use]
+    pub fn on(self, runtime: &Handle) -> Self {
+        let Source::Running(mut running) = self.source else { return self };
+        let (give, batches) = mpsc::channel(AHEAD);
+        let mut task = JoinSet::new();
+        task.spawn_on(
+            async move {
+                while let Some(batch) = running.next().await.transpose() {
+                    let is_last = batch.is_err();
+                    if give.send(batch).await.is_err() || is_last {
+                        return;
+                    }
+                }
+            },
+            runtime,
+        );
+        Self { source: Source::Elsewhere { batches, _task: task }, ..self }
+    }
+
     /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.
     ///
     /// # Errors
@@ -214,6 +248,7 @@ impl ResultRows {
         match &mut self.source {
             Source::Made(batches) => Ok(batches.pop_front()),
             Source::Running(running) => running.next().await,
+            Source::Elsewhere { batches, .. } => batches.recv().await.transpose(),
         }
     }
 }

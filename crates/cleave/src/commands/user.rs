@@ -39,9 +39,10 @@ enum Action {
 pub(crate) fn run(options: &UserOptions, place: &Place) -> Result<(), Failure> {
     let path = match (&options.users, &place.directory) {
         (Some(path), _) => path.clone(),
-        (None, Some(folder)) if folder.is_dir() => folder.join(FILE),
+        (None, Some(folder)) if folder.join("root").exists() => folder.join(FILE),
         (None, Some(folder)) => {
-            return Err(Failure::Usage(format!("{} is no folder of a database", folder.display())));
+            let folder = folder.display();
+            return Err(Failure::Usage(format!("there is no database in {folder}")));
         }
         (None, None) => {
             let message = "which users? Name the database's folder with --db DIR, or a file with --users FILE";

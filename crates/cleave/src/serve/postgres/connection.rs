@@ -351,7 +351,15 @@ impl Connection {
         if sets {
             self.report_settings();
         }
-        Ok(started)
+        Ok(self.elsewhere(started))
+    }
+
+    /// Rows that are still to be computed, by threads that serve no client.
+    pub(super) fn elsewhere(&self, started: Started) -> Started {
+        match started {
+            Started::Rows(rows) => Started::Rows(rows.on(&self.server.runtime)),
+            done => done,
+        }
     }
 
     /// Tells the client of settings that are not as it was told.

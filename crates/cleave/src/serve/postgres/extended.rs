@@ -259,7 +259,8 @@ impl Connection {
                 let values: Vec<Option<&str>> =
                     portal.values.iter().map(Option::as_deref).collect();
                 let started = Box::pin(self.session.start_prepared(&portal.statement, &values));
-                watch.over(&mut self.wire, sql, started).await?
+                let started = watch.over(&mut self.wire, sql, started).await?;
+                self.elsewhere(started)
             }
             Known::Plain(parsed, sql) => {
                 let (parsed, sql) = (ParsedStatement::clone(parsed), sql.clone());

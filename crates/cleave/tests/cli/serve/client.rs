@@ -60,7 +60,7 @@ impl Server {
                 return Self { child, port: port.trim().parse().unwrap() };
             }
             assert!(child.try_wait().unwrap().is_none(), "the server ended at once");
-            drop(nothing.recv_timeout(Duration::from_millis(50)));
+            nothing.recv_timeout(Duration::from_millis(50)).unwrap_err();
         }
         panic!("the server does not listen");
     }
