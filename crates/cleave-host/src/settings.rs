@@ -104,6 +104,8 @@ pub struct Settings {
     pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
     pub application_name: String,
+    /// `statement_timeout`: milliseconds after which a server ends a statement; 0: never.
+    pub statement_timeout_ms: u32,
     /// Whose session it is.
     pub client: Client,
 }
@@ -408,6 +410,13 @@ pub const LIST: &[Setting] = &[
     },
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     Setting {
+        name: "statement_timeout",
+        description: "Milliseconds after which the server ends a statement; 0: never",
+        values: Values::Number(0, 2_147_483_647),
+        get: |settings| settings.statement_timeout_ms.to_string(),
+        set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
+    },
+    Setting {
         name: "stealing",
         description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \
                       sooner: on, or off to compare; always: whatever there is, at once",
@@ -469,6 +478,7 @@ impl Default for Settings {
             query_log: true,
             use_statistics: true,
             application_name: String::new(),
+            statement_timeout_ms: 0,
             client: Client::default(),
         }
     }

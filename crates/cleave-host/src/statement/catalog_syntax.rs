@@ -704,7 +704,6 @@ pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::statement::{Statement, parse_script};
 
     fn lowered(sql: &str) -> String {

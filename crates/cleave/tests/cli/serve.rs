@@ -190,6 +190,9 @@ fn a_statement_is_cancelled_by_whoever_knows_its_secret() {
         assert_eq!(field(&answer.join().unwrap().error, 'C'), "57014");
     });
     assert_eq!(client.value("SELECT 1"), "1");
+    client.query("SET statement_timeout = 100");
+    let error = client.query(ENDLESS).error;
+    assert!(field(&error, 'M').contains("statement timeout"), "{error:?}");
 }
 
 #[test]

@@ -308,7 +308,8 @@ impl Connection {
 
     /// What a statement that begins now is watched for.
     pub(super) fn watch(&self) -> Watch {
-        Watch::begin(&self.registered.interrupt, &self.phase)
+        let limit = self.session.settings().statement_timeout_ms;
+        Watch::begin(&self.registered.interrupt, &self.phase).within(limit)
     }
 
     /// Runs a statement up to its rows or its end; COPY with its messages.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_host::Error;
 use tokio::sync::{Notify, watch};
+use tokio::time::{Duration, Instant};
 
 use super::complaint::Complaint;
 use super::wire::{Wire, WireError};
@@ -135,13 +136,22 @@ pub(crate) struct Watch {
     interrupt: Arc<Interrupt>,
     since: u64,
     phase: watch::Receiver<Phase>,
+    /// When it has taken too long.
+    deadline: Option<Instant>,
 }
 
 impl Watch {
     /// From now on.
     pub(crate) fn begin(interrupt: &Arc<Interrupt>, phase: &watch::Receiver<Phase>) -> Self {
         let since = interrupt.count();
-        Self { interrupt: Arc::clone(interrupt), since, phase: phase.clone() }
+        Self { interrupt: Arc::clone(interrupt), since, phase: phase.clone(), deadline: None }
+    }
+
+    /// And for so many milliseconds at most; 0: for ever.
+    #[must_use]
+    pub(crate) fn within(self, milliseconds: u32) -> Self {
+        let limit = Duration::from_millis(u64::from(milliseconds));
+        Self { deadline: (milliseconds > 0).then(|| Instant::now() + limit), ..self }
     }
 
     /// Waits until the statement is to end, and says why.
@@ -151,6 +161,9 @@ impl Watch {
                 Complaint::error("57014", "canceling statement due to user request")
             }
             _ = self.phase.wait_for(|phase| *phase == Phase::Stopping) => shutting_down(),
+            () = late(self.deadline) => {
+                Complaint::error("57014", "canceling statement due to statement timeout")
+            }
         }
     }
 
@@ -176,6 +189,14 @@ impl Watch {
             sent = wire.flush() => Ok(sent?),
             complaint = self.ended() => Err(Stop::Failed(complaint)),
         }
+    }
+}
+
+/// Waits for the deadline, if there is one.
+async fn late(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 
