@@ -47,6 +47,9 @@ pub(crate) struct ServeOptions {
     /// Seconds for which statements may go on once the server is told to end
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u32,
+    /// Let clients COPY from and to files of this machine, with the rights of this process
+    #[arg(long)]
+    allow_files: bool,
     /// A file to write the port to, once connections are taken
     #[arg(long, value_name = "FILE")]
     pub(crate) port_file: Option<PathBuf>,
@@ -65,6 +68,8 @@ pub(crate) struct Limits {
     pub(crate) idle: Option<Duration>,
     /// From the signal to end until statements are stopped.
     pub(crate) grace: Duration,
+    /// Whether COPY may name files.
+    pub(crate) serves_files: bool,
 }
 
 impl ServeOptions {
@@ -109,6 +114,7 @@ impl ServeOptions {
             authentication: seconds(self.authentication_timeout),
             idle: (self.idle_timeout > 0).then(|| seconds(self.idle_timeout)),
             grace: seconds(self.grace),
+            serves_files: self.allow_files,
         }
     }
 }

@@ -160,6 +160,10 @@ fn rows_are_copied_in_and_out() {
     assert_eq!(field(&error, 'C'), "22P02");
     assert!(field(&error, 'M').contains("line 1"), "{error:?}");
     assert_eq!(client.value("SELECT count(*) FROM t"), "3");
+    // The server's own files are its owner's.
+    for sql in ["COPY t FROM '/etc/hostname'", "COPY (SELECT 1) TO '/nowhere/file'"] {
+        assert_eq!(field(&client.query(sql).error, 'C'), "42501");
+    }
 }
 
 /// Runs for longer than any test.

@@ -329,6 +329,11 @@ impl Connection {
             return Ok(Started::Done { tag: done.tag.to_owned() });
         }
         self.block.admit(&parsed.statement)?;
+        if copy::is_of_a_file(&parsed.statement) && !self.server.limits.serves_files {
+            let message = "COPY of the server's own files is not allowed here";
+            let hint = "use COPY FROM STDIN and TO STDOUT, as \\copy of psql does; or start the server with --allow-files";
+            return Err(Complaint::error("42501", message).hint(hint).into());
+        }
         let (wire, session) = (&mut self.wire, &mut self.session);
         match copy::direction(&parsed.statement) {
             Some(Direction::In) => {

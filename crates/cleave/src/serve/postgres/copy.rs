@@ -54,6 +54,14 @@ pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
     }
 }
 
+/// Whether a statement reads or writes a file of the machine that the server runs on.
+pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
+    let Statement::Copy(copy) = statement else { return false };
+    match copy.as_ref() {
+        Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
+    }
+}
+
 /// How many columns a COPY has, for what its beginning says; 0: not known.
 pub(crate) async fn column_count(session: &mut Session, parsed: &ParsedStatement) -> usize {
     let Statement::Copy(copy) = &parsed.statement else { return 0 };

@@ -19,6 +19,9 @@ use super::wire::{Stream, Wire};
 use crate::serve::Server;
 use crate::serve::users::Users;
 
+/// Bytes of a client's name that are kept.
+const APPLICATION_NAME_BYTES: usize = 63;
+
 /// What a client says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Startup {
@@ -252,7 +255,11 @@ pub(crate) fn settings(
 ) -> Result<Vec<Complaint>, Complaint> {
     let mut warnings = Vec::new();
     for (name, value) in &startup.settings {
-        let value = value.trim_matches('\'');
+        let mut value = value.trim_matches('\'');
+        if name.eq_ignore_ascii_case("application_name") {
+            // As PostgreSQL does: what a program is called is no reason not to let it in.
+            value = value.get(..value.floor_char_boundary(APPLICATION_NAME_BYTES)).unwrap_or(value);
+        }
         let Err(error) = session.set(name, value) else { continue };
         let complaint = Complaint::of(&error, "");
         // Drivers tell the zone of the machine that they run on, asked or not.
