@@ -10,7 +10,7 @@
 //! 4. A SELECT from a table that never has a row gives no row, whatever it computes; as a value it is NULL, under EXISTS false.
 //! 5. A subquery that is a value and finds at most one row is the greatest of its rows, which the engine can turn into a join.
 //!
-//! Only 4 and 5 need care. 4 holds for inner joins without aggregates, and keeps the names of columns, which are text then. 5 would
+//! Only 4 and 5 need care, and are for subqueries of the catalog alone. 4 holds for inner joins without aggregates, and keeps the names of columns, which are text then. 5 would
 //! hide that a subquery finds several rows: the catalog's own keys are what clients look for.
 
 use std::ops::ControlFlow;
@@ -86,7 +86,7 @@ impl Visitor for Mentions {
         stop_if(match expression {
             Expr::Function(function) => is_own(&function.name) || takes_text(function),
             Expr::Cast { data_type, .. } => catalog_type(data_type).is_some(),
-            Expr::Collate { .. } => true,
+            Expr::Collate { collation, .. } => is_own(collation),
             Expr::BinaryOp { op: BinaryOperator::PGCustomBinaryOperator(_), .. } => true,
             _ => false,
         })
@@ -152,7 +152,7 @@ impl VisitorMut for Lower {
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         let taken = std::mem::replace(expression, null());
         *expression = match taken {
-            Expr::Collate { expr, .. } => *expr,
+            Expr::Collate { expr, collation } if is_own(&collation) => *expr,
             Expr::Function(mut function) => {
                 strip_schema(&mut function.name);
                 if takes_text(&function) {
@@ -229,7 +229,8 @@ fn is_parameter(expression: &Expr) -> bool {
 /// `EXISTS (…)` as a comparison of a count; None: it is said otherwise later.
 fn counted(query: &ast::Query, negated: bool) -> Option<Expr> {
     let select = plain_select(query)?;
-    if reads_nothing(select) || has_aggregate(select) || query.limit_clause.is_some() {
+    let is_plain = reads_catalog(select) && !reads_nothing(select) && !has_aggregate(select);
+    if !is_plain || query.limit_clause.is_some() {
         return None;
     }
     let mut query = query.clone();
@@ -470,7 +471,7 @@ fn value_of(query: &mut Box<ast::Query>) -> Option<Expr> {
         return Some(default);
     }
     let has_few = query.limit_clause.is_some() || query.order_by.is_some();
-    if !has_few && !has_aggregate(select) {
+    if reads_catalog(select) && !has_few && !has_aggregate(select) {
         wrap(query, "max");
     }
     None
@@ -535,6 +536,17 @@ fn plain_select(query: &ast::Query) -> Option<&ast::Select> {
         SetExpr::Query(query) => plain_select(query),
         _ => None,
     }
+}
+
+/// Whether a SELECT reads the catalog: what is said of subqueries here is not for those of tables.
+fn reads_catalog(select: &ast::Select) -> bool {
+    let is_catalog = |factor: &ast::TableFactor| match factor {
+        ast::TableFactor::Table { name, .. } => catalog_table(name).is_some() || is_own(name),
+        _ => false,
+    };
+    select.from.iter().any(|from| {
+        is_catalog(&from.relation) || from.joins.iter().any(|join| is_catalog(&join.relation))
+    })
 }
 
 /// Whether a SELECT gives no row because a table that it reads never has one.
@@ -719,6 +731,14 @@ mod tests {
         {
             assert_eq!(lowered(sql), sql);
         }
+    }
+
+    #[test]
+    fn subqueries_of_tables_stay() {
+        let with_a_cast = "SELECT (SELECT b FROM u), EXISTS (SELECT 1 FROM u), 1::oid AS x FROM t";
+        let expected =
+            "SELECT (SELECT b FROM u), EXISTS (SELECT 1 FROM u), CAST(1 AS BIGINT) AS x FROM t";
+        assert_eq!(lowered(with_a_cast), expected);
     }
 
     #[test]

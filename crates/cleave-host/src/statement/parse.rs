@@ -26,6 +26,7 @@ use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table
 use crate::statement::hint::{Hint, hints_in};
 use crate::statement::names::{fold, position_of, table_name};
 
+mod discard;
 mod prepared;
 mod refuse;
 
@@ -393,29 +394,6 @@ impl Reader<'_> {
             };
         }
         Ok(Statement::Show { name: self.setting_name()? })
-    }
-
-    /// DISCARD ALL, which poolers of connections send.
-    fn discard(&mut self) -> Result<Statement> {
-        self.parser.advance_token();
-        match self.take("all") {
-            true => Ok(Statement::DiscardAll),
-            false => Err(self.expected("ALL")),
-        }
-    }
-
-    /// A statement of these words, or of one name or star, that has nothing to do here.
-    fn nothing(&mut self, words: &[&'static str], tag: &'static str) -> Result<Statement> {
-        self.parser.advance_token();
-        for word in words {
-            if !self.take(word) {
-                return Err(self.expected(&word.to_uppercase()));
-            }
-        }
-        if words.is_empty() && !self.parser.consume_token(&Token::Mul) {
-            self.setting_name()?;
-        }
-        Ok(Statement::Nothing { tag })
     }
 
     /// EXPLAIN [ANALYZE] [VERBOSE] statement, EXPLAIN (option [value], ...) statement.
