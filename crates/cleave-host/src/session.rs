@@ -3,7 +3,7 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]. [`prepared`] keeps those that are to come again with other values.
+//!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
@@ -16,6 +16,7 @@ mod indexes;
 mod insert;
 mod modify;
 mod prepared;
+mod started;
 mod statistics;
 
 use std::fmt;
@@ -25,20 +26,20 @@ use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
-use datafusion::sql::sqlparser::ast;
 use futures::stream::BoxStream;
 
 use block::Block;
 pub use block::TransactionStatus;
 pub use copy::ClientStreams;
 pub use prepared::Described;
+pub use started::{ResultRows, Started};
 
 use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery};
-use crate::settings::{Settings, When};
+use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::select::{Asked, ReadView, Target};
 use crate::statement::{
@@ -123,6 +124,11 @@ impl Session {
         self.settings.set(name, value)
     }
 
+    /// Says whose session it is.
+    pub fn set_client(&mut self, client: Client) {
+        self.settings.client = client;
+    }
+
     /// Where COPY … STDIN reads and COPY … STDOUT writes.
     pub fn set_client_streams(&mut self, client: ClientStreams) {
         self.client = Mutex::new(client);
@@ -196,25 +202,35 @@ impl Session {
     async fn run_hinted(&mut self, mut parsed: ParsedStatement) -> Result<Outcome> {
         let mut hints = self.prepared.hints_of(&parsed.statement).to_vec();
         hints.append(&mut parsed.hints);
-        self.hinted = self.under(&hints)?;
-        parsed.hints = hints;
-        let outcome = self.in_block(parsed).await;
-        self.hinted = None;
-        outcome
-    }
-
-    /// Runs a statement, and notes where it fails within a transaction block.
-    async fn in_block(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         let ends = matches!(
             parsed.statement,
             Statement::Commit | Statement::Rollback | Statement::RollbackTo { .. }
         );
         if !ends {
-            self.check_not_failed()?;
+            self.begin_statement()?;
         }
+        self.hinted = self.under(&hints)?;
+        parsed.hints = hints;
+        let outcome = self.run_statement(parsed).await;
+        let outcome = self.end_statement(outcome).await;
+        self.hinted = None;
+        outcome
+    }
+
+    /// What comes before a statement.
+    ///
+    /// # Errors
+    /// In a block that has failed.
+    fn begin_statement(&mut self) -> Result<()> {
+        self.check_not_failed()?;
         self.statement_locks = None;
-        let outcome = match self.run_statement(parsed).await {
-            // What it has seen may not be lost once it is told (rule 27).
+        Ok(())
+    }
+
+    /// What comes after a statement, before anyone is told of it: what it has seen is made durable, for it may not be lost
+    /// afterwards (rule 27), and a block in which it failed is noted to have failed.
+    async fn end_statement<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        let outcome = match outcome {
             Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
             Err(error) => Err(error),
         };
@@ -258,9 +274,13 @@ impl Session {
                 Box::pin(self.modify(&modify, &Parameters::default())).await
             }
             Statement::Copy(copy) => self.copy(*copy).await,
-            Statement::Query(query) => self.query(&query, &parsed.text).await,
+            Statement::Query(query) => {
+                self.start_query(&query, &parsed.text).await?.collect().await
+            }
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
-            Statement::Execute(execute) => Box::pin(self.execute_parsed(&execute)).await,
+            Statement::Execute(execute) => {
+                Box::pin(self.execute_parsed(&execute)).await?.collect().await
+            }
             Statement::Deallocate { name } => self.deallocated(name.as_deref()),
             Statement::Explain { analyze, verbose: _, format, statement } => {
                 self.explain(analyze, format, *statement).await
@@ -282,6 +302,12 @@ impl Session {
                 self.settings.reset_all();
                 Ok(Outcome::done("RESET"))
             }
+            Statement::DiscardAll => {
+                self.settings.reset_all();
+                self.deallocate(None)?;
+                Ok(Outcome::done("DISCARD ALL"))
+            }
+            Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
             Statement::Commit => self.commit().await,
@@ -314,27 +340,6 @@ impl Session {
             transaction.commit().await?;
         }
         Ok(Outcome::done("DROP TABLE"))
-    }
-
-    async fn query(&mut self, query: &ast::Query, text: &str) -> Result<Outcome> {
-        let view = self.view().await?;
-        let state = &view.state;
-        if self.in_force().index_scan != When::Never
-            && let Some(point) = self.point_queries.detect(query, text, state)
-            && let Some(outcome) = self.run_point_query(state, &point).await?
-        {
-            return Ok(outcome);
-        }
-        let parameters = &Parameters::default();
-        self.planned(Asked { query, parameters, view: Some(&view) }, text).await
-    }
-
-    /// The rows of a query that is planned, and entered in the log as `text`.
-    async fn planned(&self, asked: Asked<'_>, text: &str) -> Result<Outcome> {
-        let running = select::run_logged(&self.database, self.in_force(), asked, text);
-        let running = Box::pin(running).await?;
-        let (schema, batches, _) = Box::pin(running.collect()).await?;
-        Ok(Outcome::Rows { schema, batches })
     }
 
     async fn run_point_query(

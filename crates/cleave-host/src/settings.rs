@@ -121,6 +121,27 @@ pub struct Settings {
     pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
     pub application_name: String,
+    /// `statement_timeout`: milliseconds after which a server ends a statement; 0: never.
+    pub statement_timeout_ms: u32,
+    /// Whose session it is.
+    pub client: Client,
+}
+
+/// Whose session it is: what `current_user` and the like say. No setting, and untouched by RESET.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// The user.
+    pub user: String,
+    /// What the database is called.
+    pub database: String,
+    /// The connection's number; 0: it is in this process.
+    pub backend: i32,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self { user: "cleave".to_owned(), database: "cleave".to_owned(), backend: 0 }
+    }
 }
 
 /// What SHOW ALL says of one setting.
@@ -178,6 +199,9 @@ enum Value {
     JoinOrder(JoinOrder),
 }
 
+/// What clients find: the version of PostgreSQL whose catalog this is like, then our own.
+pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSION"), ")");
+
 /// Every setting, by name.
 pub const LIST: &[Setting] = &[
     Setting {
@@ -206,7 +230,9 @@ pub const LIST: &[Setting] = &[
         get: |settings| bytes_text(settings.broadcast_bytes),
         set: |settings, value| settings.broadcast_bytes = value.number(),
     },
+    fixed("bytea_output", "How bytes are written", "hex"),
     fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
+    fixed("client_min_messages", "Which messages are sent to the client", "notice"),
     Setting {
         name: "cost_strategy",
         description: "How splits are compared under split = auto: makespan (when each is expected to be done) or paper \
@@ -285,6 +311,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| bytes_text(settings.device_spill_bytes),
         set: |settings, value| settings.device_spill_bytes = value.number(),
     },
+    fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
     Setting {
         name: "index_scan",
         description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
@@ -293,7 +320,9 @@ pub const LIST: &[Setting] = &[
         get: |settings| when_text(settings.index_scan),
         set: |settings, value| settings.index_scan = value.when(),
     },
+    fixed("integer_datetimes", "Times are whole microseconds", "on"),
     fixed("IntervalStyle", "How intervals are written", "postgres"),
+    fixed("jit", "Whether queries are compiled", "off"),
     Setting {
         name: "join_method",
         description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no other), \
@@ -370,11 +399,20 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
     },
+    fixed("search_path", "Schemas in which names without one are looked for", "public"),
+    fixed("server_encoding", "Encoding of text in the database", "UTF8"),
     Setting {
         name: "server_version",
-        description: "Version of Cleave",
-        values: Values::ReadOnly(env!("CARGO_PKG_VERSION")),
-        get: |_| env!("CARGO_PKG_VERSION").to_owned(),
+        description: "Version of PostgreSQL whose protocol and catalog clients find, and that of Cleave",
+        values: Values::ReadOnly(SERVER_VERSION),
+        get: |_| SERVER_VERSION.to_owned(),
+        set: |_, _| {},
+    },
+    Setting {
+        name: "server_version_num",
+        description: "The same version of PostgreSQL as a number",
+        values: Values::ReadOnly("150000"),
+        get: |_| "150000".to_owned(),
         set: |_, _| {},
     },
     Setting {
@@ -428,6 +466,13 @@ pub const LIST: &[Setting] = &[
     },
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     Setting {
+        name: "statement_timeout",
+        description: "Milliseconds after which the server ends a statement; 0: never",
+        values: Values::Number(0, 2_147_483_647),
+        get: |settings| settings.statement_timeout_ms.to_string(),
+        set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
+    },
+    Setting {
         name: "stealing",
         description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \
                       sooner: on, or off to compare; always: whatever there is, at once",
@@ -443,6 +488,7 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.threads = value.number_u32(),
     },
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
+    fixed("transaction_isolation", "What a transaction sees of others", "read committed"),
     Setting {
         name: "use_statistics",
         description: "Whether plans are made with what ANALYZE found: on, or off to compare",
@@ -492,6 +538,8 @@ impl Default for Settings {
             query_log: true,
             use_statistics: true,
             application_name: String::new(),
+            statement_timeout_ms: 0,
+            client: Client::default(),
         }
     }
 }
@@ -527,7 +575,8 @@ impl Settings {
 
     /// Puts every setting back to its default.
     pub fn reset_all(&mut self) {
-        *self = Self::default();
+        let client = std::mem::take(&mut self.client);
+        *self = Self { client, ..Self::default() };
     }
 
     /// The value of one setting, as SET would take it.
@@ -612,6 +661,13 @@ fn only_means(only: &str, text: &str) -> bool {
         "UTC" => &["Etc/UTC", "GMT", "0"],
         "ISO, MDY" => &["ISO"],
         "on" => &["true", "1", "yes"],
+        "off" => &["false", "0", "no"],
+        // Both mean what PostgreSQL has written since its version 12.
+        "1" => &["2", "3"],
+        "public" => {
+            &["\"$user\", public", "$user, public", "public, pg_catalog", "pg_catalog, public"]
+        }
+        "notice" => &["warning", "error", "log", "info"],
         _ => &[],
     };
     std::iter::once(&only).chain(also).any(|word| word.eq_ignore_ascii_case(text))

@@ -13,7 +13,9 @@ use crate::commands::device::DeviceOptions;
 use crate::commands::generate::GenerateOptions;
 use crate::commands::inspect::InspectCommand;
 use crate::commands::load::LoadOptions;
+use crate::commands::user::UserOptions;
 use crate::demo::DemoOptions;
+use crate::serve::ServeOptions;
 use crate::shell::Source;
 use crate::shell::format::Format;
 
@@ -71,6 +73,10 @@ pub(crate) enum Command {
         /// What to run, in order; nothing: standard input.
         sources: Vec<Source>,
     },
+    /// `cleave serve`.
+    Serve(ServeOptions),
+    /// `cleave user`.
+    User(UserOptions),
     /// `cleave generate`.
     Generate(GenerateOptions),
     /// `cleave load`.
@@ -103,6 +109,8 @@ pub(crate) fn parse(
                 matches.subcommand_matches("sql").map(sources_in_order).unwrap_or_default();
             Command::Sql { format: options.format, sources }
         }
+        Subcommands::Serve(options) => Command::Serve(options),
+        Subcommands::User(options) => Command::User(options),
         Subcommands::Generate(options) => Command::Generate(options),
         Subcommands::Load(options) => Command::Load(options),
         Subcommands::Advise(options) => Command::Advise(options),
@@ -135,6 +143,10 @@ enum Subcommands {
     Demo(DemoOptions),
     /// Run SQL: a shell, or statements from -c, -f or standard input
     Sql(SqlOptions),
+    /// Serve a database to PostgreSQL's clients
+    Serve(ServeOptions),
+    /// Say who may connect to a server
+    User(UserOptions),
     /// Compute the IMDb-like or the TPC-H database, into files or into a database
     Generate(GenerateOptions),
     /// Load CSV or Parquet files into a table

@@ -5,7 +5,8 @@
 //!
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database: the only place where host and device meet.
-//! 3. [`shell`] is `cleave sql`; [`commands`] are `generate`, `load`, `advise`, `check`, `inspect` and `device`; [`demo`] is `cleave demo`.
+//! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `advise`, `check`, `inspect`,
+//!    `device` and `user`; [`demo`] is `cleave demo`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`failure`] is why a command ended early.
 
@@ -15,6 +16,7 @@ mod demo;
 mod failure;
 mod generate;
 mod open;
+mod serve;
 mod shell;
 
 use std::io::Write;
@@ -30,7 +32,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Stack of the threads that parse and plan. Planning calls itself once for each operator of a chain; a stack takes no
 /// memory that is not used.
-const STACK_BYTES: usize = 32 << 20;
+pub(crate) const STACK_BYTES: usize = 32 << 20;
+
+/// How long threads may take to end with the program.
+const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let invocation = match arguments::parse(std::env::args_os()) {
@@ -44,6 +49,9 @@ fn main() -> ExitCode {
     if let Command::DeviceProcess { arguments } = invocation.command {
         return cleave_device::main_with_args(arguments);
     }
+    if let Command::Serve(_) = invocation.command {
+        serve::signals::block();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(STACK_BYTES)
         .enable_all()
@@ -52,7 +60,12 @@ fn main() -> ExitCode {
     // wait for what a person types.
     let outcome = runtime.and_then(|runtime| {
         let thread = std::thread::Builder::new().name("cleave".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || runtime.block_on(Box::pin(run(invocation))))
+        thread.spawn(move || {
+            let outcome = runtime.block_on(Box::pin(run(invocation)));
+            // What was given up and is still busy is not waited for.
+            runtime.shutdown_timeout(SHUTDOWN);
+            outcome
+        })
     });
     let outcome = match outcome {
         Ok(running) => running.join(),
@@ -81,6 +94,8 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
             let (database, session) = open::open(&place, open::Create::IfAbsent).await?;
             shell::run(database, session, format, &sources).await
         }
+        Command::Serve(options) => serve::run(&options, &place).await,
+        Command::User(options) => commands::user::run(&options, &place),
         Command::Generate(options) => commands::generate::run(&options, &place).await,
         Command::Load(options) => commands::load::run(&options, &place).await,
         Command::Advise(options) => commands::advise::run(&options, &place).await,

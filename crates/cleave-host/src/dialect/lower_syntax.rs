@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::statement::catalog_syntax::call;
 use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
 };
@@ -29,6 +30,11 @@ pub fn lower_syntax(query: &mut ast::Query) {
             };
             *expression = if is_char { without_trailing_blanks(cut) } else { cut };
         }
+        if let Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } =
+            expression
+        {
+            escape_with_backslash(pattern, escape_char);
+        }
         if is_beyond_numeric(expression) {
             let number = std::mem::replace(expression, Expr::value(ast::Value::Null));
             *expression = Expr::Cast {
@@ -42,6 +48,29 @@ pub fn lower_syntax(query: &mut ast::Query) {
         ControlFlow::Continue(())
     });
     debug_assert!(flow.is_continue(), "nothing stops the visit");
+}
+
+/// The engine's patterns know no other escape than the backslash.
+fn escape_with_backslash(pattern: &mut Box<Expr>, escape: &mut Option<ast::ValueWithSpan>) {
+    let Some(ast::Value::SingleQuotedString(text)) = escape.as_ref().map(|escape| &escape.value)
+    else {
+        return;
+    };
+    if text == "\\" || text.chars().count() != 1 {
+        return;
+    }
+    let letter = text.clone();
+    let word = |text: &str| Expr::value(ast::Value::SingleQuotedString(text.to_owned()));
+    let replaced =
+        |pattern: Expr, from: &str, to: &str| call("replace", vec![pattern, word(from), word(to)]);
+    let taken = std::mem::replace(pattern.as_mut(), Expr::value(ast::Value::Null));
+    // A letter that stands twice is itself; no pattern has the other one.
+    let pair = format!("{letter}{letter}");
+    let kept = replaced(taken, &pair, "\u{1}");
+    let plain = replaced(kept, "\\", "\\\\");
+    let escaped = replaced(plain, &letter, "\\");
+    **pattern = replaced(escaped, "\u{1}", &letter);
+    *escape = None;
 }
 
 /// Whether a number is written with a power of ten that no numeric of 38 digits has.

@@ -198,6 +198,13 @@ impl Session {
         }
     }
 
+    /// Says that a statement was given up, or that its rows failed on their way: what it has locked is free outside of a block, and a
+    /// block has failed.
+    pub fn fail_block(&mut self) {
+        self.statement_locks = None;
+        self.note_failure();
+    }
+
     /// Notes that a statement of a block has failed.
     pub(super) fn note_failure(&mut self) {
         if let Some(block) = &mut self.block {

@@ -32,6 +32,20 @@ use crate::value::{ColumnBuilder, value_text};
 use crate::write::conform::{Conform, converted};
 use crate::write::insert::{self, Gathered, TableChange, route};
 
+/// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
+///
+/// # Errors
+/// What a query cannot have.
+pub(super) fn returning_query(insert: &Insert) -> Result<Option<Box<ast::Query>>> {
+    if insert.returning.is_empty() {
+        return Ok(None);
+    }
+    let name = ast::Ident::with_quote('"', insert.table.as_str());
+    let query = over_target(&name, insert.returning.clone(), Vec::new(), None)?;
+    refuse_in_query(&query)?;
+    Ok(Some(query))
+}
+
 impl Session {
     /// Runs INSERT.
     pub(super) async fn insert(
@@ -41,15 +55,7 @@ impl Session {
     ) -> Result<Outcome> {
         self.check_may_write("INSERT")?;
         let schema = self.insert_target(&insert)?;
-        let returning = match insert.returning.as_slice() {
-            [] => None,
-            items => {
-                let name = ast::Ident::with_quote('"', insert.table.as_str());
-                let query = over_target(&name, items.to_vec(), Vec::new(), None)?;
-                refuse_in_query(&query)?;
-                Some(query)
-            }
-        };
+        let returning = returning_query(&insert)?;
         let view = self.view().await?;
         let rows = self.insert_source(&view, &schema, insert, parameters).await?;
         let Some(returning) = returning else {

@@ -23,7 +23,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
-use super::{Outcome, Session};
+use super::{Outcome, Session, Started};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
@@ -32,7 +32,8 @@ use crate::statement::hint::Hint;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
 use crate::statement::select::{self, Asked};
 use crate::statement::{
-    Execute, Parameter, Parameters, Prepare, Statement, parse::refuse_in_query, parse_script,
+    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse::refuse_in_query,
+    parse_script,
 };
 use crate::value::{ColumnBuilder, value_text};
 use crate::write::conform::converted;
@@ -141,11 +142,20 @@ impl Session {
                 position: None,
             });
         };
-        let is_known = matches!(
-            parsed.statement,
-            Statement::Query(_) | Statement::Insert(_) | Statement::Modify(_)
-        );
-        if !is_known {
+        self.prepare_statement(name, parsed, types).await
+    }
+
+    /// As [`Session::prepare`], of a statement that is parsed already.
+    ///
+    /// # Errors
+    /// Those of [`Session::prepare`].
+    pub async fn prepare_statement(
+        &mut self,
+        name: &str,
+        parsed: ParsedStatement,
+        types: &[Option<ColumnType>],
+    ) -> Result<()> {
+        if !parsed.statement.takes_parameters() {
             return Err(Error::Unsupported {
                 what: "PREPARE of this statement".to_owned(),
                 hint: Some(
@@ -172,20 +182,21 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the statement gives.
     pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
+        self.start_prepared(name, values).await?.collect().await
+    }
+
+    /// As [`Session::execute`], and gives rows as they come.
+    ///
+    /// # Errors
+    /// Those of [`Session::execute`].
+    pub async fn start_prepared(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
         let hints = self.prepared.find(name)?.source.hints.clone();
         self.hinted = self.under(&hints)?;
-        self.check_not_failed()?;
-        self.statement_locks = None;
-        let outcome = match self.execute_texts(name, values).await {
-            Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
-            Err(error) => Err(error),
-        };
-        self.statement_locks = None;
-        if outcome.is_err() {
-            self.note_failure();
-        }
+        self.begin_statement()?;
+        let started = self.start_texts(name, values).await;
+        let started = self.end_statement(started).await;
         self.hinted = None;
-        outcome
+        started
     }
 
     /// Forgets the prepared statement `name`, or all of them.
@@ -215,7 +226,7 @@ impl Session {
     }
 
     /// Runs EXECUTE.
-    pub(super) async fn execute_parsed(&mut self, execute: &Execute) -> Result<Outcome> {
+    pub(super) async fn execute_parsed(&mut self, execute: &Execute) -> Result<Started> {
         let prepared = self.prepared_now(&execute.name).await?;
         let values = self.values_of(&prepared, execute).await?;
         self.run_prepared(&prepared, &values).await
@@ -227,7 +238,7 @@ impl Session {
         Ok(Outcome::done(if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" }))
     }
 
-    async fn execute_texts(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
+    async fn start_texts(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
         let prepared = self.prepared_now(name).await?;
         let types = &prepared.described.parameters;
         check_count(name, types.len(), values.len())?;
@@ -236,6 +247,9 @@ impl Session {
             value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
         });
         let values = Parameters::new(read.collect::<Result<_>>()?);
+        if let Statement::Query(query) = prepared.statement() {
+            self.set_configs(query, &values)?;
+        }
         Box::pin(self.run_prepared(&prepared, &values)).await
     }
 
@@ -287,12 +301,19 @@ impl Session {
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
-            let described = Described { parameters, columns: None };
+            let returning = super::insert::returning_query(insert)?;
+            let columns = self.returned(returning, &parameters).await?;
+            let described = Described { parameters, columns };
             return Ok(PreparedStatement { source, described, tables, point: None });
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
-            let described = Described { parameters, columns: None };
+            let returning = match modify.returning.as_slice() {
+                [] => None,
+                _ => Some(modify.returning_query()?),
+            };
+            let columns = self.returned(returning, &parameters).await?;
+            let described = Described { parameters, columns };
             return Ok(PreparedStatement { source, described, tables, point: None });
         }
         let Some(query) = query else {
@@ -305,15 +326,31 @@ impl Session {
         Ok(PreparedStatement { source, described, tables, point })
     }
 
+    /// The columns of what RETURNING gives.
+    async fn returned(
+        &self,
+        returning: Option<Box<ast::Query>>,
+        parameters: &[ColumnType],
+    ) -> Result<Option<SchemaRef>> {
+        let Some(query) = returning else { return Ok(None) };
+        let types = parameters.iter().copied().map(Some).collect();
+        let described = select::describe(&self.database, self.in_force(), None, &query, types);
+        Ok(Some(Box::pin(described).await?.schema))
+    }
+
     async fn run_prepared(
         &mut self,
         prepared: &PreparedStatement,
         values: &Parameters,
-    ) -> Result<Outcome> {
+    ) -> Result<Started> {
         let query = match &prepared.source.statement {
             Statement::Query(query) => query,
-            Statement::Insert(insert) => return self.insert(insert.clone(), values).await,
-            Statement::Modify(modify) => return Box::pin(self.modify(modify, values)).await,
+            Statement::Insert(insert) => {
+                return self.insert(insert.clone(), values).await.map(Started::from);
+            }
+            Statement::Modify(modify) => {
+                return Box::pin(self.modify(modify, values)).await.map(Started::from);
+            }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
         let view = self.view().await?;
@@ -322,10 +359,10 @@ impl Session {
             && let Some(point) = prepared.point_query(values, state)
             && let Some(outcome) = self.run_point_query(state, &point).await?
         {
-            return Ok(outcome);
+            return Ok(outcome.into());
         }
         let text = prepared.source.text.with(values);
-        self.planned(Asked { query, parameters: values, view: Some(&view) }, &text).await
+        self.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
     }
 
     /// The values that EXECUTE lists, as its prepared statement takes them.

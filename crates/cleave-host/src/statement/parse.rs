@@ -21,12 +21,14 @@ use datafusion::sql::sqlparser::tokenizer::{
 
 use crate::error::{Error, Fault, Position, Result};
 use crate::settings::Isolation;
+use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints_in};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 
+mod discard;
 mod prepared;
 mod refuse;
 
@@ -126,6 +128,13 @@ pub enum Statement {
     },
     /// RESET ALL.
     ResetAll,
+    /// DISCARD ALL.
+    DiscardAll,
+    /// One that has nothing to do here, as UNLISTEN where nobody can listen.
+    Nothing {
+        /// What it says when it is done.
+        tag: &'static str,
+    },
     /// BEGIN, START TRANSACTION.
     Begin(Modes),
     /// SET TRANSACTION.
@@ -160,6 +169,14 @@ pub struct Modes {
     pub isolation: Option<Isolation>,
     /// READ ONLY, READ WRITE.
     pub read_only: Option<bool>,
+}
+
+impl Statement {
+    /// Whether it may have parameters, and so be prepared.
+    #[must_use]
+    pub fn takes_parameters(&self) -> bool {
+        matches!(self, Self::Query(_) | Self::Insert(_) | Self::Modify(_))
+    }
 }
 
 /// INSERT INTO table (columns) source.
@@ -342,6 +359,9 @@ impl Reader<'_> {
                 Ok(Statement::Checkpoint)
             }
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
+            "discard" => self.discard(),
+            "unlisten" => self.nothing(&[], "UNLISTEN"),
+            "close" => self.nothing(&["all"], "CLOSE CURSOR ALL"),
             _ => {
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
@@ -410,6 +430,12 @@ impl Reader<'_> {
                 return Err(self.expected("ZONE"));
             }
             return Ok(Statement::Show { name: "TimeZone".into() });
+        }
+        if self.take("transaction") {
+            return match self.take("isolation") && self.take("level") {
+                true => Ok(Statement::Show { name: "transaction_isolation".into() }),
+                false => Err(self.expected("ISOLATION LEVEL")),
+            };
         }
         Ok(Statement::Show { name: self.setting_name()? })
     }
@@ -707,7 +733,8 @@ impl Reader<'_> {
 fn typed(statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
     let what = match statement {
-        Ast::Query(query) => {
+        Ast::Query(mut query) => {
+            catalog_syntax::lower(&mut query);
             refuse_in_query(&query)?;
             return Ok(Statement::Query(query));
         }

@@ -64,6 +64,8 @@ pub(crate) fn placement(
                 let division = division(value, schema).map_err(|error| error.at(position))?;
                 placement.division.replace(division).is_none()
             }
+            // What pages are here in any case.
+            "fillfactor" if value.to_string() == "100" => true,
             _ => {
                 let hint = "there are device (or devices), tablets and tablet_by";
                 let what = format!("storage parameter \"{name}\"");

@@ -7,6 +7,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod load;
 mod progress;
+pub(crate) mod user;
 
 use cleave_host::Error;
 

@@ -8,6 +8,7 @@ mod agreement;
 mod killed;
 mod local_device;
 mod program;
+mod serve;
 mod shell;
 mod soundness;
 mod tidy;

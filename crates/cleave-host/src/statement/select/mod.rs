@@ -42,6 +42,7 @@ mod order_and_split;
 mod over_rows;
 mod own_tables;
 mod pack_group_keys;
+pub(crate) mod pg_catalog;
 mod planned_input;
 mod result_names;
 mod statement_context;
@@ -69,6 +70,7 @@ use crate::settings::Settings;
 use crate::statement::parameters::Parameters;
 use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
+pub(crate) use result_names::item_name;
 
 /// A query that is ready to run.
 #[derive(Debug)]
@@ -181,11 +183,14 @@ async fn bind(
         _ => engine::host_partitions(settings),
     };
     let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
-    let state = engine::statement_state(settings, partitions, database.query_runtime(), catalog);
+    let mut state =
+        engine::statement_state(settings, partitions, database.query_runtime(), catalog);
     // First: a parameter names no column, whatever its value is written as.
     let names = ResultNames::take(&mut query);
     put(&mut query)?;
     lower_syntax(&mut query);
+    let view = || pg_catalog::view(&context);
+    pg_catalog::functions::register(&mut state, &query, settings, view)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;
@@ -310,8 +315,16 @@ fn named_tables(
                 tables.push(Arc::clone(&context.find_table(reference.table())?.schema));
             }
             Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
+            Some(schema @ (pg_catalog::CATALOG_SCHEMA | pg_catalog::INFORMATION_SCHEMA)) => {
+                pg_catalog::check_table(schema, reference.table())?;
+            }
             Some(schema) => {
-                let schemas = [table_provider::SCHEMA, own_tables::SCHEMA];
+                let schemas = [
+                    table_provider::SCHEMA,
+                    own_tables::SCHEMA,
+                    pg_catalog::CATALOG_SCHEMA,
+                    pg_catalog::INFORMATION_SCHEMA,
+                ];
                 return Err(Error::unknown(NameKind::Schema, schema, schemas));
             }
         }

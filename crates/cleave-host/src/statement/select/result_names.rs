@@ -141,7 +141,8 @@ fn column_parts(expression: &Expr) -> Option<(Option<String>, String)> {
     }
 }
 
-fn item_name(item: &SelectItem) -> Option<String> {
+/// What PostgreSQL calls a column of a result; None: it is several.
+pub(crate) fn item_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expression) => Some(expression_name(expression)),
         SelectItem::ExprWithAlias { alias, .. } => Some(fold(alias)),

@@ -22,6 +22,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::own_tables::{self, OwnTables};
+use super::pg_catalog::{CATALOG_SCHEMA, CatalogTables, INFORMATION_SCHEMA};
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice};
@@ -271,7 +272,7 @@ impl CatalogProviderList for StatementCatalog {
 
 impl CatalogProvider for StatementCatalog {
     fn schema_names(&self) -> Vec<String> {
-        vec![SCHEMA.to_owned(), own_tables::SCHEMA.to_owned()]
+        [SCHEMA, own_tables::SCHEMA, CATALOG_SCHEMA, INFORMATION_SCHEMA].map(str::to_owned).into()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
@@ -279,6 +280,8 @@ impl CatalogProvider for StatementCatalog {
         match name {
             SCHEMA => Some(Arc::new(Self { context })),
             own_tables::SCHEMA => Some(OwnTables::new(context)),
+            CATALOG_SCHEMA => Some(CatalogTables::new(CATALOG_SCHEMA, context)),
+            INFORMATION_SCHEMA => Some(CatalogTables::new(INFORMATION_SCHEMA, context)),
             _ => None,
         }
     }

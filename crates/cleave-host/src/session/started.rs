@@ -1,0 +1,268 @@
+//! Statements whose rows come as they are asked for: what a server sends on, without ever holding all of it.
+//!
+//! 1. [`Session::start`] runs a statement up to where there is something to say: rows ([`ResultRows`]) or what was done.
+//!    [`Session::start_seen`] does the same for a look-up that was seen before, without reading its text.
+//! 2. [`ResultRows::next`] gives the rows, batch by batch. They hold the tablets and pages of the moment at which the
+//!    statement began, whatever the session does meanwhile; dropping them stops the query on both sides.
+//!
+//! Rows that fail on their way fail the block in which their statement began: whoever takes them says so ([`Session::fail_block`]).
+//!
+//! A server's threads must not be busy with one client's rows while others wait: [`ResultRows::on`] has them computed by others.
+//!
+//! [`Session::columns`] tells the columns of a statement's rows before it runs, as a server must.
+
+use std::collections::VecDeque;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::sql::sqlparser::ast;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::{Outcome, Session};
+use crate::error::{Error, Result};
+use crate::settings::When;
+use crate::statement::parameters::place_of;
+use crate::statement::select::{Asked, RunningQuery, describe, run_logged};
+use crate::statement::{Parameters, ParsedStatement, Statement};
+
+/// What a statement has given so far.
+#[derive(Debug)]
+pub enum Started {
+    /// Rows, to be asked for.
+    Rows(ResultRows),
+    /// No rows.
+    Done {
+        /// What was done, as PostgreSQL says it: "CREATE TABLE", "INSERT 0 3", "COPY 5".
+        tag: String,
+    },
+}
+
+/// Rows of a statement, some of which may not be computed yet.
+pub struct ResultRows {
+    schema: SchemaRef,
+    source: Source,
+}
+
+enum Source {
+    Made(VecDeque<RecordBatch>),
+    Running(Box<RunningQuery>),
+    Elsewhere {
+        batches: mpsc::Receiver<Result<RecordBatch>>,
+        /// Stops the query when it is dropped.
+        _task: JoinSet<()>,
+    },
+}
+
+/// Batches that a query which runs elsewhere makes ahead.
+const AHEAD: usize = 2;
+
+impl Session {
+    /// Runs a statement up to its first rows, or to its end where it has none.
+    ///
+    /// # Errors
+    /// What the statement gives.
+    pub async fn start(&mut self, mut parsed: ParsedStatement) -> Result<Started> {
+        let position = parsed.position;
+        let started = match parsed.statement {
+            Statement::Query(query) => {
+                self.begin_statement()?;
+                self.set_configs(&query, &Parameters::default())?;
+                let hints = std::mem::take(&mut parsed.hints);
+                self.hinted = self.under(&hints)?;
+                let started = Box::pin(self.start_query(&query, &parsed.text)).await;
+                let started = self.end_statement(started).await;
+                self.hinted = None;
+                started
+            }
+            _ => Box::pin(self.run_hinted(parsed)).await.map(Started::from),
+        };
+        started.map_err(|error| error.at(Some(position)))
+    }
+
+    /// Starts the one statement of `sql`, if it is a look-up that was seen before.
+    pub async fn start_seen(&self, sql: &str) -> Option<Started> {
+        if self.block.is_some() {
+            return None;
+        }
+        self.look_up(sql).await.map(Started::from)
+    }
+
+    /// The columns of the rows that a statement without parameters gives; None: it gives none, or these are not known
+    /// before it runs.
+    ///
+    /// # Errors
+    /// Those of binding it.
+    pub async fn columns(&mut self, parsed: &ParsedStatement) -> Result<Option<SchemaRef>> {
+        let statement = match &parsed.statement {
+            Statement::Query(query) => {
+                let described = describe(&self.database, self.in_force(), None, query, Vec::new());
+                return Box::pin(described).await.map(|described| Some(described.schema));
+            }
+            Statement::Execute(execute) => {
+                return self.describe(&execute.name).await.map(|described| described.columns);
+            }
+            // It shows the same columns whether or not it runs what it explains.
+            Statement::Explain { verbose, format, statement, .. } => Statement::Explain {
+                analyze: false,
+                verbose: *verbose,
+                format: *format,
+                statement: statement.clone(),
+            },
+            Statement::Show { .. }
+            | Statement::ShowAll
+            | Statement::ShowTables
+            | Statement::ShowStatistics { .. } => parsed.statement.clone(),
+            _ => return Ok(None),
+        };
+        let shown = ParsedStatement { statement, ..parsed.clone() };
+        Ok(match self.start(shown).await? {
+            Started::Rows(rows) => Some(rows.schema()),
+            Started::Done { .. } => None,
+        })
+    }
+
+    /// Sets what `SELECT set_config(name, value, false)` sets.
+    pub(super) fn set_configs(&mut self, query: &ast::Query, values: &Parameters) -> Result<()> {
+        for (name, value) in assignments(query, values)? {
+            self.settings.set(&name, &value)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a query: by a look-up where it is one, by a plan otherwise.
+    pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
+        let view = self.view().await?;
+        let state = &view.state;
+        if self.in_force().index_scan != When::Never
+            && let Some(point) = self.point_queries.detect(query, text, state)
+            && let Some(outcome) = self.run_point_query(state, &point).await?
+        {
+            return Ok(outcome.into());
+        }
+        let parameters = &Parameters::default();
+        self.started(Asked { query, parameters, view: Some(&view) }, text).await
+    }
+
+    /// A query that is planned, and entered in the log as `text`.
+    pub(super) async fn started(&self, asked: Asked<'_>, text: &str) -> Result<Started> {
+        let running = Box::pin(run_logged(&self.database, self.in_force(), asked, text)).await?;
+        let schema = running.schema();
+        Ok(Started::Rows(ResultRows { schema, source: Source::Running(Box::new(running)) }))
+    }
+}
+
+/// Names and values that a query of `set_config` sets.
+fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return Ok(found) };
+    if !select.from.is_empty() {
+        return Ok(found);
+    }
+    for item in &select.projection {
+        let (ast::SelectItem::UnnamedExpr(ast::Expr::Function(function))
+        | ast::SelectItem::ExprWithAlias { expr: ast::Expr::Function(function), .. }) = item
+        else {
+            continue;
+        };
+        if !function.name.to_string().eq_ignore_ascii_case("set_config") {
+            continue;
+        }
+        let ast::FunctionArguments::List(list) = &function.args else { continue };
+        let mut texts = Vec::new();
+        for argument in &list.args {
+            let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expression)) = argument else {
+                continue;
+            };
+            texts.push(match (place_of(expression)?, expression) {
+                (Some(place), _) => values.get(place)?.text().unwrap_or_default().to_owned(),
+                (None, ast::Expr::Value(value)) => match &value.value {
+                    ast::Value::SingleQuotedString(text) => text.clone(),
+                    other => other.to_string(),
+                },
+                _ => return Err(Error::unsupported("set_config of what is no constant")),
+            });
+        }
+        if let [name, value, ..] = texts.as_slice() {
+            found.push((name.clone(), value.clone()));
+        }
+    }
+    Ok(found)
+}
+
+impl Started {
+    /// All of it, in memory.
+    ///
+    /// # Errors
+    /// What the query gives.
+    pub async fn collect(self) -> Result<Outcome> {
+        let mut rows = match self {
+            Self::Done { tag } => return Ok(Outcome::Done { tag }),
+            Self::Rows(rows) => rows,
+        };
+        let mut batches = Vec::new();
+        while let Some(batch) = Box::pin(rows.next()).await? {
+            batches.push(batch);
+        }
+        Ok(Outcome::Rows { schema: rows.schema, batches })
+    }
+}
+
+impl From<Outcome> for Started {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Rows { schema, batches } => {
+                Self::Rows(ResultRows { schema, source: Source::Made(batches.into()) })
+            }
+            Outcome::Done { tag } => Self::Done { tag },
+        }
+    }
+}
+
+impl ResultRows {
+    /// Their columns.
+    #[must_use]
+    pub fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
+    }
+
+    /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait. What is
+    /// computed already stays here.
+    #[must_use]
+    pub fn on(self, runtime: &Handle) -> Self {
+        let Source::Running(mut running) = self.source else { return self };
+        let (give, batches) = mpsc::channel(AHEAD);
+        let mut task = JoinSet::new();
+        task.spawn_on(
+            async move {
+                while let Some(batch) = running.next().await.transpose() {
+                    let is_last = batch.is_err();
+                    if give.send(batch).await.is_err() || is_last {
+                        return;
+                    }
+                }
+            },
+            runtime,
+        );
+        Self { source: Source::Elsewhere { batches, _task: task }, ..self }
+    }
+
+    /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.
+    ///
+    /// # Errors
+    /// What the query gives.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        match &mut self.source {
+            Source::Made(batches) => Ok(batches.pop_front()),
+            Source::Running(running) => running.next().await,
+            Source::Elsewhere { batches, .. } => batches.recv().await.transpose(),
+        }
+    }
+}
+
+impl std::fmt::Debug for ResultRows {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ResultRows").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}

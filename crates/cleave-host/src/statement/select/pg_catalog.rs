@@ -1,0 +1,90 @@
+//! The schemas `pg_catalog` and `information_schema`: the catalog as PostgreSQL's clients look at it, made for the statement
+//! that asks.
+//!
+//! ```text
+//!  CatalogState ─▶ View (names, numbers) ─▶ rows of a table (rows, information) ─▶ MemTable ─▶ the engine
+//!                                        └▶ functions that look a number up (functions)
+//! ```
+//!
+//! 1. [`shapes`] lists the tables and their columns. Most of what PostgreSQL has cannot exist here (policies, triggers, …):
+//!    those tables are there and always empty.
+//! 2. [`rows`] and [`information`] fill the others from the catalog.
+//! 3. [`functions`] are those that clients call with numbers out of these tables.
+//!
+//! What PostgreSQL's syntax has and the engine has not (`OPERATOR(pg_catalog.~)`, `::regclass`, `ARRAY(SELECT …)`) is said
+//! otherwise before, by [`catalog_syntax`](crate::statement::catalog_syntax).
+//!
+//! Invariants: the numbers of things follow from the ids that the catalog keeps, so they stay as long as the things do. Nothing
+//! of this lies on a device, and what reads it stays on the host.
+//!
+//! Source: PostgreSQL's manual, "System Catalogs" and "The Information Schema"; decision 0053.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::datasource::MemTable;
+use datafusion::error::Result;
+
+use super::statement_context::StatementContext;
+use crate::error::{self, Error, NameKind};
+
+pub(crate) mod functions;
+mod information;
+mod rows;
+pub(crate) mod shapes;
+mod view;
+
+pub(crate) use shapes::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+use view::View;
+
+/// One of the two schemas as one statement sees it.
+#[derive(Debug)]
+pub(super) struct CatalogTables {
+    schema: &'static str,
+    context: Arc<StatementContext>,
+}
+
+impl CatalogTables {
+    pub(super) fn new(schema: &'static str, context: Arc<StatementContext>) -> Arc<Self> {
+        Arc::new(Self { schema, context })
+    }
+}
+
+/// The catalog of a statement.
+pub(super) fn view(context: &StatementContext) -> View {
+    View::new(context.state(), &context.settings().client)
+}
+
+/// Names a table that the schema does not have, with the nearest that it has.
+pub(super) fn check_table(schema: &str, name: &str) -> error::Result<()> {
+    let names = || shapes::tables(schema).map(|shape| shape.name);
+    match names().any(|known| known == name) {
+        true => Ok(()),
+        false => Err(Error::unknown(NameKind::Table, name, names())),
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for CatalogTables {
+    fn table_names(&self) -> Vec<String> {
+        shapes::tables(self.schema).map(|shape| shape.name.to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let Some(shape) = shapes::tables(self.schema).find(|shape| shape.name == name) else {
+            return Ok(None);
+        };
+        let view = view(&self.context);
+        let rows = match self.schema {
+            CATALOG_SCHEMA => rows::rows(&view, name, self.context.settings()),
+            _ => information::rows(&view, name),
+        };
+        let batch = shape.batch(rows)?;
+        Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        shapes::tables(self.schema).any(|shape| shape.name == name)
+    }
+}

@@ -1,0 +1,469 @@
+//! Functions that clients call about the catalog and their own session, for one statement.
+//!
+//! [`register`] gives the engine those that a query calls. Each answers row by row from the [`View`]; none is known to a
+//! device, and none needs to be: what they are given are constants, or columns of tables that lie on none.
+//!
+//! Source: PostgreSQL's manual, "System Information Functions and Operators".
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, ListArray, new_empty_array};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
+};
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+
+use super::view::{View, quoted, type_named, type_text};
+use crate::error::{Error, NameKind};
+use crate::settings::{SERVER_VERSION, Settings};
+use crate::statement::names::fold;
+
+/// What a function is told beside its arguments.
+#[derive(Debug, Clone)]
+struct Asker {
+    view: View,
+    settings: Settings,
+}
+
+/// What a function gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Gives {
+    Text,
+    Number,
+    Bool,
+    Numbers,
+    Texts,
+}
+
+/// A function: its name, what it gives, and how it answers.
+struct Known {
+    name: &'static str,
+    gives: Gives,
+    answer: fn(&Asker, &[ScalarValue]) -> Result<Answer>,
+}
+
+/// An answer.
+enum Answer {
+    Null,
+    Text(String),
+    Number(i64),
+    Bool(bool),
+    Numbers(Vec<i64>),
+    Texts(Vec<String>),
+}
+
+/// Gives `state` the functions of this module that `query` calls.
+pub(in super::super) fn register(
+    state: &mut SessionState,
+    query: &ast::Query,
+    settings: &Settings,
+    view: impl FnOnce() -> View,
+) -> Result<()> {
+    let mut called = Called { names: BTreeSet::new() };
+    let flow: ControlFlow<()> = query.visit(&mut called);
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+    if called.names.is_empty() {
+        return Ok(());
+    }
+    let asker = Arc::new(Asker { view: view(), settings: settings.clone() });
+    for name in called.names {
+        let Some(known) = KNOWN.iter().find(|known| known.name == name) else { continue };
+        let signature = Signature::one_of(
+            vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
+            Volatility::Stable,
+        );
+        let function = CatalogFunction { known, signature, asker: Arc::clone(&asker) };
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
+    }
+    Ok(())
+}
+
+/// The functions of this module that a query calls.
+struct Called {
+    names: BTreeSet<&'static str>,
+}
+
+impl Visitor for Called {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+        if let ast::Expr::Function(function) = expression
+            && let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice()
+        {
+            let name = fold(name);
+            self.names.extend(KNOWN.iter().map(|known| known.name).find(|known| *known == name));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[derive(Debug)]
+struct CatalogFunction {
+    known: &'static Known,
+    signature: Signature,
+    asker: Arc<Asker>,
+}
+
+impl std::fmt::Debug for Known {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+impl PartialEq for CatalogFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.known.name == other.known.name && Arc::ptr_eq(&self.asker, &other.asker)
+    }
+}
+
+impl Eq for CatalogFunction {}
+
+impl Hash for CatalogFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.known.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for CatalogFunction {
+    fn name(&self) -> &str {
+        self.known.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(self.known.gives.data_type())
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let ScalarFunctionArgs { args, number_rows, .. } = arguments;
+        let answer = |row: usize| {
+            let values = args.iter().map(|argument| match argument {
+                ColumnarValue::Scalar(value) => Ok(value.clone()),
+                ColumnarValue::Array(array) => ScalarValue::try_from_array(array, row),
+            });
+            let values = values.collect::<Result<Vec<_>>>()?;
+            (self.known.answer)(&self.asker, &values)
+                .and_then(|answer| self.known.gives.scalar(answer))
+        };
+        if args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_))) {
+            return answer(0).map(ColumnarValue::Scalar);
+        }
+        let values = (0..number_rows).map(answer).collect::<Result<Vec<_>>>()?;
+        let array: ArrayRef = match values.is_empty() {
+            true => new_empty_array(&self.known.gives.data_type()),
+            false => ScalarValue::iter_to_array(values)?,
+        };
+        Ok(ColumnarValue::Array(array))
+    }
+}
+
+impl Gives {
+    fn data_type(self) -> DataType {
+        let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
+        match self {
+            Self::Text => DataType::Utf8,
+            Self::Number => DataType::Int64,
+            Self::Bool => DataType::Boolean,
+            Self::Numbers => list(DataType::Int64),
+            Self::Texts => list(DataType::Utf8),
+        }
+    }
+
+    fn scalar(self, answer: Answer) -> Result<ScalarValue> {
+        Ok(match answer {
+            Answer::Null => ScalarValue::try_from(self.data_type())?,
+            Answer::Text(text) => ScalarValue::Utf8(Some(text)),
+            Answer::Number(number) => ScalarValue::Int64(Some(number)),
+            Answer::Bool(value) => ScalarValue::Boolean(Some(value)),
+            Answer::Numbers(numbers) => {
+                let numbers = numbers.into_iter().map(Some);
+                let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(numbers)]);
+                ScalarValue::List(Arc::new(list))
+            }
+            Answer::Texts(texts) => {
+                let items: Vec<_> =
+                    texts.into_iter().map(|text| ScalarValue::Utf8(Some(text))).collect();
+                ScalarValue::List(ScalarValue::new_list_nullable(&items, &DataType::Utf8))
+            }
+        })
+    }
+}
+
+/// The argument at `place` as a number.
+fn number(arguments: &[ScalarValue], place: usize) -> Option<i64> {
+    let value = arguments.get(place)?.cast_to(&DataType::Int64).ok()?;
+    match value {
+        ScalarValue::Int64(number) => number,
+        _ => None,
+    }
+}
+
+/// The argument at `place` as text.
+fn text(arguments: &[ScalarValue], place: usize) -> Option<String> {
+    let value = arguments.get(place)?.cast_to(&DataType::Utf8).ok()?;
+    match value {
+        ScalarValue::Utf8(text) => text,
+        _ => None,
+    }
+}
+
+impl From<Option<String>> for Answer {
+    fn from(text: Option<String>) -> Self {
+        text.map_or(Self::Null, Self::Text)
+    }
+}
+
+impl From<Option<i64>> for Answer {
+    fn from(number: Option<i64>) -> Self {
+        number.map_or(Self::Null, Self::Number)
+    }
+}
+
+const fn known(
+    name: &'static str,
+    gives: Gives,
+    answer: fn(&Asker, &[ScalarValue]) -> Result<Answer>,
+) -> Known {
+    Known { name, gives, answer }
+}
+
+const fn always_true(name: &'static str) -> Known {
+    known(name, Gives::Bool, |_, _| Ok(Answer::Bool(true)))
+}
+
+const fn never(name: &'static str) -> Known {
+    known(name, Gives::Bool, |_, _| Ok(Answer::Bool(false)))
+}
+
+const fn no_text(name: &'static str) -> Known {
+    known(name, Gives::Text, |_, _| Ok(Answer::Null))
+}
+
+const fn user(name: &'static str) -> Known {
+    known(name, Gives::Text, |asker, _| Ok(Answer::Text(asker.view.client.user.clone())))
+}
+
+const fn database(name: &'static str) -> Known {
+    known(name, Gives::Text, |asker, _| Ok(Answer::Text(asker.view.client.database.clone())))
+}
+
+/// Bytes that a table takes: of its pages, without what its rows would be by themselves.
+const fn size(name: &'static str) -> Known {
+    known(name, Gives::Number, |asker, arguments| {
+        let oid = number(arguments, 0).or_else(|| asker.view.relation(&text(arguments, 0)?));
+        let table = oid.and_then(|oid| asker.view.table(oid));
+        let blocks = table.map(|table| {
+            let segments = table.tablets.iter().flat_map(|tablet| tablet.segments());
+            segments
+                .flat_map(|segment| crate::catalog::segment_extents(segment))
+                .map(|extent| u64::from(extent.block_count))
+                .sum::<u64>()
+        });
+        let bytes = blocks.map(|blocks| blocks.saturating_mul(cleave_media::BLOCK_SIZE as u64));
+        Ok(bytes.and_then(|bytes| i64::try_from(bytes).ok()).into())
+    })
+}
+
+const KNOWN: &[Known] = &[
+    // What the syntax of `::regclass` and the like becomes.
+    known("cleave_relation", Gives::Number, relation),
+    known("cleave_relation_name", Gives::Text, |asker, arguments| {
+        let oid = number(arguments, 0);
+        Ok(oid.map(|oid| asker.view.relation_name(oid).unwrap_or_else(|| oid.to_string())).into())
+    }),
+    known("cleave_type", Gives::Number, |_, arguments| {
+        let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
+        let found = name.parse().ok().or_else(|| type_named(&name));
+        found.map(Answer::Number).ok_or_else(|| Error::unknown(NameKind::Type, &name, []).into())
+    }),
+    known("cleave_default", Gives::Text, |asker, arguments| {
+        let default = || {
+            let table = asker.view.table(number(arguments, 0)?)?;
+            let place = usize::try_from(number(arguments, 1)?.checked_sub(1)?).ok()?;
+            table.schema.columns.get(place)?.default.clone()
+        };
+        Ok(default().into())
+    }),
+    known("cleave_subscripts", Gives::Numbers, |_, arguments| {
+        let Some(ScalarValue::List(list)) = arguments.first() else { return Ok(Answer::Null) };
+        let count = i64::from(list.value_length(0));
+        Ok(Answer::Numbers((0..count).collect()))
+    }),
+    known("cleave_numbers", Gives::Numbers, |_, arguments| {
+        let Some(ScalarValue::List(list)) = arguments.first() else { return Ok(Answer::Null) };
+        let count = i64::from(list.value_length(0));
+        Ok(Answer::Numbers((1..=count).collect()))
+    }),
+    known("cleave_option", Gives::Number, |_, arguments| {
+        let option = || {
+            let place = usize::try_from(number(arguments, 1)?).ok()?;
+            text(arguments, 0)?.split(' ').nth(place)?.parse().ok()
+        };
+        let option: Option<i64> = option();
+        Ok(option.into())
+    }),
+    no_text("cleave_nothing"),
+    known("array_lower", Gives::Number, |_, arguments| Ok(bound(arguments).map(|_| 1).into())),
+    known("array_upper", Gives::Number, |_, arguments| Ok(bound(arguments).into())),
+    // Of the session.
+    known("version", Gives::Text, |_, _| {
+        let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+        Ok(Answer::Text(format!("PostgreSQL {SERVER_VERSION} on {target}, 64-bit")))
+    }),
+    database("current_catalog"),
+    database("current_database"),
+    known("current_schema", Gives::Text, |_, _| Ok(Answer::Text("public".to_owned()))),
+    known("current_schemas", Gives::Texts, |_, arguments| {
+        let with_own = matches!(arguments.first(), Some(ScalarValue::Boolean(Some(true))));
+        let own = with_own.then(|| "pg_catalog".to_owned());
+        Ok(Answer::Texts(own.into_iter().chain(["public".to_owned()]).collect()))
+    }),
+    user("current_role"),
+    user("current_user"),
+    user("session_user"),
+    user("user"),
+    known("pg_backend_pid", Gives::Number, |asker, _| {
+        Ok(Answer::Number(asker.view.client.backend.into()))
+    }),
+    known("current_setting", Gives::Text, current_setting),
+    // It is set before the query is planned.
+    known("set_config", Gives::Text, current_setting),
+    no_text("pg_advisory_unlock_all"),
+    no_text("inet_server_addr"),
+    no_text("inet_client_addr"),
+    known("inet_server_port", Gives::Number, |_, _| Ok(Answer::Null)),
+    known("pg_my_temp_schema", Gives::Number, |_, _| Ok(Answer::Number(0))),
+    never("pg_is_in_recovery"),
+    never("pg_is_other_temp_schema"),
+    known("getdatabaseencoding", Gives::Text, |_, _| Ok(Answer::Text("UTF8".to_owned()))),
+    // Of things by their numbers.
+    known("format_type", Gives::Text, |_, arguments| {
+        let modifier = number(arguments, 1).unwrap_or(-1);
+        Ok(number(arguments, 0).map(|oid| type_text(oid, modifier)).into())
+    }),
+    known("pg_get_userbyid", Gives::Text, |asker, _| {
+        Ok(Answer::Text(asker.view.client.user.clone()))
+    }),
+    known("pg_get_indexdef", Gives::Text, index_text),
+    known("pg_get_constraintdef", Gives::Text, |asker, arguments| {
+        let index = number(arguments, 0).and_then(|oid| asker.view.constraint(oid));
+        Ok(index.map(|index| index.constraint_text()).into())
+    }),
+    known("pg_get_expr", Gives::Text, |_, arguments| Ok(text(arguments, 0).into())),
+    known("to_regclass", Gives::Number, |asker, arguments| {
+        Ok(text(arguments, 0).and_then(|name| asker.view.relation(&name)).into())
+    }),
+    known("to_regtype", Gives::Number, |_, arguments| {
+        Ok(text(arguments, 0).and_then(|name| type_named(&name)).into())
+    }),
+    known("pg_encoding_to_char", Gives::Text, |_, _| Ok(Answer::Text("UTF8".to_owned()))),
+    known("quote_ident", Gives::Text, |_, arguments| {
+        Ok(text(arguments, 0).map(|name| quoted(&name)).into())
+    }),
+    known("pg_size_pretty", Gives::Text, |_, arguments| {
+        Ok(number(arguments, 0).map(pretty_size).into())
+    }),
+    size("pg_relation_size"),
+    size("pg_table_size"),
+    size("pg_total_relation_size"),
+    known("pg_indexes_size", Gives::Number, |_, _| Ok(Answer::Number(0))),
+    always_true("has_any_column_privilege"),
+    always_true("has_column_privilege"),
+    always_true("has_database_privilege"),
+    always_true("has_function_privilege"),
+    always_true("has_schema_privilege"),
+    always_true("has_sequence_privilege"),
+    always_true("has_table_privilege"),
+    always_true("pg_collation_is_visible"),
+    always_true("pg_function_is_visible"),
+    always_true("pg_opclass_is_visible"),
+    always_true("pg_table_is_visible"),
+    always_true("pg_type_is_visible"),
+    never("pg_relation_is_publishable"),
+    never("row_security_active"),
+    no_text("col_description"),
+    no_text("obj_description"),
+    no_text("shobj_description"),
+    no_text("pg_get_function_arguments"),
+    no_text("pg_get_function_identity_arguments"),
+    no_text("pg_get_function_result"),
+    no_text("pg_get_functiondef"),
+    no_text("pg_get_partkeydef"),
+    no_text("pg_get_ruledef"),
+    no_text("pg_get_serial_sequence"),
+    no_text("pg_get_statisticsobjdef_columns"),
+    no_text("pg_get_triggerdef"),
+    no_text("pg_get_viewdef"),
+    no_text("pg_tablespace_location"),
+];
+
+/// How many items a list has; None: it has none.
+fn bound(arguments: &[ScalarValue]) -> Option<i64> {
+    match arguments.first() {
+        Some(ScalarValue::List(list)) if list.is_valid(0) => {
+            Some(i64::from(list.value_length(0))).filter(|count| *count > 0)
+        }
+        _ => None,
+    }
+}
+
+fn relation(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
+    let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
+    let found = name.parse().ok().or_else(|| asker.view.relation(&name));
+    let names = || asker.view.tables().map(|table| table.schema.name.as_str());
+    let unknown = || Error::unknown(NameKind::Table, &name, names());
+    found.map(Answer::Number).ok_or_else(|| unknown().into())
+}
+
+fn current_setting(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
+    let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
+    if name.eq_ignore_ascii_case("default_table_access_method") {
+        return Ok(Answer::Text("heap".to_owned()));
+    }
+    let is_lenient = matches!(arguments.get(1), Some(ScalarValue::Boolean(Some(true))));
+    match asker.settings.show(&name) {
+        Ok(value) => Ok(Answer::Text(value)),
+        Err(_) if is_lenient => Ok(Answer::Null),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The definition of an index, or one of its columns.
+fn index_text(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
+    let Some(index) = number(arguments, 0).and_then(|oid| asker.view.index(oid)) else {
+        return Ok(Answer::Null);
+    };
+    Ok(match number(arguments, 1) {
+        None | Some(0) => Answer::Text(index.definition_text()),
+        Some(place) => {
+            let place = place.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+            place
+                .and_then(|place| index.columns().nth(place))
+                .map(|column| quoted(&column.name))
+                .into()
+        }
+    })
+}
+
+fn pretty_size(bytes: i64) -> String {
+    let mut rest = bytes;
+    for unit in ["bytes", "kB", "MB", "GB"] {
+        if rest.abs() < 10 * 1024 {
+            return format!("{rest} {unit}");
+        }
+        rest = (rest + 512) / 1024;
+    }
+    format!("{rest} TB")
+}

@@ -1,0 +1,137 @@
+//! Rows of `information_schema`.
+
+use cleave_store::{Column, ColumnType, TableSchema};
+
+use super::shapes::Row;
+use super::view::{Index, TYPES, View, column_number, type_of, type_text};
+
+/// The rows of a table; none of one that is always empty.
+pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
+    let catalog = view.client.database.as_str();
+    match table {
+        "columns" => {
+            let columns = view.tables().flat_map(|table| {
+                let schema = &table.schema;
+                schema.columns.iter().map(move |column| column_row(catalog, schema, column))
+            });
+            columns.collect()
+        }
+        "constraint_column_usage" | "key_column_usage" => {
+            let constraints = view.indexes().filter(|index| index.definition.constraint);
+            constraints.flat_map(|index| key_columns(catalog, &index)).collect()
+        }
+        "information_schema_catalog_name" => vec![vec![("catalog_name", catalog.into())]],
+        "schemata" => ["cleave", "information_schema", "pg_catalog", "public"]
+            .into_iter()
+            .map(|name| {
+                vec![
+                    ("catalog_name", catalog.into()),
+                    ("schema_name", name.into()),
+                    ("schema_owner", view.client.user.as_str().into()),
+                ]
+            })
+            .collect(),
+        "table_constraints" => {
+            let constraints = view.indexes().filter(|index| index.definition.constraint);
+            constraints.map(|index| table_constraint(catalog, &index)).collect()
+        }
+        "tables" => view
+            .tables()
+            .map(|table| {
+                vec![
+                    ("table_catalog", catalog.into()),
+                    ("table_schema", "public".into()),
+                    ("table_name", table.schema.name.as_str().into()),
+                    ("table_type", "BASE TABLE".into()),
+                    ("is_insertable_into", "YES".into()),
+                    ("is_typed", "NO".into()),
+                ]
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn column_row(catalog: &str, schema: &TableSchema, column: &Column) -> Row {
+    let (oid, _) = type_of(column.column_type);
+    let known = TYPES.iter().find(|known| known.oid == oid).map(|known| known.name);
+    let (precision, radix, scale) = match column.column_type {
+        ColumnType::SmallInt => (Some(16), Some(2), Some(0)),
+        ColumnType::Int => (Some(32), Some(2), Some(0)),
+        ColumnType::BigInt => (Some(64), Some(2), Some(0)),
+        ColumnType::Real => (Some(24), Some(2), None),
+        ColumnType::Double => (Some(53), Some(2), None),
+        ColumnType::Numeric { precision, scale } => {
+            (Some(i64::from(precision)), Some(10), Some(i64::from(scale)))
+        }
+        _ => (None, None, None),
+    };
+    let length = match column.column_type {
+        ColumnType::Varchar(length) => length.map(i64::from),
+        ColumnType::Char(length) => Some(i64::from(length)),
+        _ => None,
+    };
+    let fraction = match column.column_type {
+        ColumnType::Date => Some(0),
+        ColumnType::Time
+        | ColumnType::Timestamp
+        | ColumnType::TimestampTz
+        | ColumnType::Interval => Some(6),
+        _ => None,
+    };
+    vec![
+        ("table_catalog", catalog.into()),
+        ("table_schema", "public".into()),
+        ("table_name", schema.name.as_str().into()),
+        ("column_name", column.name.as_str().into()),
+        ("ordinal_position", column_number(schema, column).into()),
+        ("column_default", column.default.clone().into()),
+        ("is_nullable", if column.not_null { "NO" } else { "YES" }.into()),
+        ("data_type", type_text(oid, -1).into()),
+        ("character_maximum_length", length.into()),
+        ("numeric_precision", precision.into()),
+        ("numeric_precision_radix", radix.into()),
+        ("numeric_scale", scale.into()),
+        ("datetime_precision", fraction.into()),
+        ("udt_catalog", catalog.into()),
+        ("udt_schema", "pg_catalog".into()),
+        ("udt_name", known.into()),
+        ("is_identity", "NO".into()),
+        ("is_generated", "NEVER".into()),
+        ("is_updatable", "NO".into()),
+    ]
+}
+
+fn key_columns<'a>(catalog: &'a str, index: &Index<'_>) -> Vec<Row> {
+    let table = index.table.schema.name.as_str();
+    let columns = index.columns().zip(1..);
+    columns
+        .map(|(column, place): (_, i64)| {
+            vec![
+                ("constraint_catalog", catalog.into()),
+                ("constraint_schema", "public".into()),
+                ("constraint_name", index.definition.name.as_str().into()),
+                ("table_catalog", catalog.into()),
+                ("table_schema", "public".into()),
+                ("table_name", table.into()),
+                ("column_name", column.name.as_str().into()),
+                ("ordinal_position", place.into()),
+            ]
+        })
+        .collect()
+}
+
+fn table_constraint(catalog: &str, index: &Index<'_>) -> Row {
+    vec![
+        ("constraint_catalog", catalog.into()),
+        ("constraint_schema", "public".into()),
+        ("constraint_name", index.definition.name.as_str().into()),
+        ("table_catalog", catalog.into()),
+        ("table_schema", "public".into()),
+        ("table_name", index.table.schema.name.as_str().into()),
+        ("constraint_type", if index.is_primary() { "PRIMARY KEY" } else { "UNIQUE" }.into()),
+        ("is_deferrable", "NO".into()),
+        ("initially_deferred", "NO".into()),
+        ("enforced", "YES".into()),
+    ]
+}

@@ -1,0 +1,387 @@
+//! Rows of `pg_catalog`.
+
+use cleave_store::Column;
+
+use super::shapes::{Cell, Row};
+use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of};
+use crate::settings::Settings;
+
+/// The rows of a table; none of one that is always empty.
+pub(super) fn rows(view: &View, table: &str, settings: &Settings) -> Vec<Row> {
+    match table {
+        "pg_am" => vec![
+            access_method(number::HEAP, "heap", "t"),
+            access_method(number::BTREE, "btree", "i"),
+        ],
+        "pg_attrdef" => defaults(view),
+        "pg_attribute" => attributes(view),
+        "pg_authid" | "pg_roles" => vec![role(view)],
+        "pg_class" => classes(view),
+        "pg_constraint" => view.indexes().filter_map(|index| constraint(&index)).collect(),
+        "pg_database" => vec![database(view)],
+        "pg_index" => view.indexes().map(|index| index_row(&index)).collect(),
+        "pg_indexes" => view.indexes().map(|index| listed_index(&index)).collect(),
+        "pg_namespace" => namespaces(),
+        "pg_settings" => settings_rows(settings),
+        "pg_tables" => view.tables().map(|table| listed_table(view, &table.schema.name)).collect(),
+        "pg_tablespace" => vec![vec![
+            ("oid", number::TABLESPACE.into()),
+            ("spcname", "pg_default".into()),
+            ("spcowner", number::OWNER.into()),
+        ]],
+        "pg_type" => types(),
+        "pg_user" => vec![vec![
+            ("usename", view.client.user.as_str().into()),
+            ("usesysid", number::OWNER.into()),
+            ("usecreatedb", true.into()),
+            ("usesuper", true.into()),
+            ("userepl", false.into()),
+            ("usebypassrls", true.into()),
+        ]],
+        _ => Vec::new(),
+    }
+}
+
+fn access_method(oid: i64, name: &str, kind: &str) -> Row {
+    vec![
+        ("oid", oid.into()),
+        ("amname", name.into()),
+        ("amhandler", format!("{name}_handler").into()),
+        ("amtype", kind.into()),
+    ]
+}
+
+fn defaults(view: &View) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in view.tables() {
+        for column in &table.schema.columns {
+            let Some(default) = &column.default else { continue };
+            let place = column_number(&table.schema, column);
+            rows.push(vec![
+                ("oid", (table_oid(&table.schema) * 2000 + place).into()),
+                ("adrelid", table_oid(&table.schema).into()),
+                ("adnum", place.into()),
+                ("adbin", default.as_str().into()),
+            ]);
+        }
+    }
+    rows
+}
+
+fn attributes(view: &View) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in view.tables() {
+        let oid = table_oid(&table.schema);
+        let columns = table.schema.columns.iter().zip(1..);
+        rows.extend(columns.map(|(column, place)| attribute(oid, column, place, false)));
+    }
+    for index in view.indexes() {
+        let columns = index.columns().zip(1..);
+        rows.extend(columns.map(|(column, place)| attribute(index.oid(), column, place, true)));
+    }
+    rows
+}
+
+fn attribute(relation: i64, column: &Column, place: i64, is_of_index: bool) -> Row {
+    let (oid, modifier) = type_of(column.column_type);
+    let known = TYPES.iter().find(|known| known.oid == oid);
+    let size = known.map_or(-1, |known| known.size);
+    let is_text = known.is_some_and(|known| known.category == "S");
+    let storage = match oid {
+        1700 => "m",
+        _ if size == -1 => "x",
+        _ => "p",
+    };
+    vec![
+        ("attrelid", relation.into()),
+        ("attname", column.name.as_str().into()),
+        ("atttypid", oid.into()),
+        ("attstattarget", (-1).into()),
+        ("attlen", size.into()),
+        ("attnum", place.into()),
+        ("attndims", 0.into()),
+        ("attcacheoff", (-1).into()),
+        ("atttypmod", modifier.into()),
+        ("attbyval", (1..=8).contains(&size).into()),
+        ("attalign", "i".into()),
+        ("attstorage", storage.into()),
+        ("attcompression", "".into()),
+        ("attnotnull", (column.not_null && !is_of_index).into()),
+        ("atthasdef", (column.default.is_some() && !is_of_index).into()),
+        ("atthasmissing", false.into()),
+        ("attidentity", "".into()),
+        ("attgenerated", "".into()),
+        ("attisdropped", false.into()),
+        ("attislocal", true.into()),
+        ("attinhcount", 0.into()),
+        ("attcollation", if is_text { number::COLLATION } else { 0 }.into()),
+    ]
+}
+
+fn role(view: &View) -> Row {
+    vec![
+        ("oid", number::OWNER.into()),
+        ("rolname", view.client.user.as_str().into()),
+        ("rolsuper", true.into()),
+        ("rolinherit", true.into()),
+        ("rolcreaterole", true.into()),
+        ("rolcreatedb", true.into()),
+        ("rolcanlogin", true.into()),
+        ("rolreplication", false.into()),
+        ("rolbypassrls", true.into()),
+        ("rolconnlimit", (-1).into()),
+    ]
+}
+
+fn classes(view: &View) -> Vec<Row> {
+    let tables = view.tables().map(|table| {
+        let schema = &table.schema;
+        let oid = table_oid(schema);
+        let has_index = view.indexes().any(|index| index.table.schema.table_id == schema.table_id);
+        let rows = i64::try_from(table.row_count()).unwrap_or(i64::MAX);
+        let count = i64::try_from(schema.columns.len()).unwrap_or(0);
+        class((oid, &schema.name), "r", (count, rows), has_index)
+    });
+    let indexes = view.indexes().map(|index| {
+        let count = i64::try_from(index.definition.columns.len()).unwrap_or(0);
+        class((index.oid(), &index.definition.name), "i", (count, 0), false)
+    });
+    tables.chain(indexes).collect()
+}
+
+fn class(
+    (oid, name): (i64, &str),
+    kind: &'static str,
+    (columns, rows): (i64, i64),
+    has_index: bool,
+) -> Row {
+    let is_table = kind == "r";
+    vec![
+        ("oid", oid.into()),
+        ("relname", name.into()),
+        ("relnamespace", number::PUBLIC.into()),
+        ("reltype", 0.into()),
+        ("reloftype", 0.into()),
+        ("relowner", number::OWNER.into()),
+        ("relam", if is_table { number::HEAP } else { number::BTREE }.into()),
+        ("relfilenode", oid.into()),
+        ("reltablespace", 0.into()),
+        ("relpages", 0.into()),
+        ("reltuples", rows.into()),
+        ("relallvisible", 0.into()),
+        ("reltoastrelid", 0.into()),
+        ("relhasindex", has_index.into()),
+        ("relisshared", false.into()),
+        ("relpersistence", "p".into()),
+        ("relkind", kind.into()),
+        ("relnatts", columns.into()),
+        ("relchecks", 0.into()),
+        ("relhasrules", false.into()),
+        ("relhastriggers", false.into()),
+        ("relhassubclass", false.into()),
+        ("relrowsecurity", false.into()),
+        ("relforcerowsecurity", false.into()),
+        ("relispopulated", true.into()),
+        ("relreplident", if is_table { "d" } else { "n" }.into()),
+        ("relispartition", false.into()),
+        ("relrewrite", 0.into()),
+        ("relfrozenxid", 0.into()),
+        ("relminmxid", 0.into()),
+    ]
+}
+
+fn constraint(index: &Index<'_>) -> Option<Row> {
+    let schema = &index.table.schema;
+    let columns = index.columns().map(|column| column_number(schema, column)).collect();
+    Some(vec![
+        ("oid", index.constraint_oid()?.into()),
+        ("conname", index.definition.name.as_str().into()),
+        ("connamespace", number::PUBLIC.into()),
+        ("contype", if index.is_primary() { "p" } else { "u" }.into()),
+        ("condeferrable", false.into()),
+        ("condeferred", false.into()),
+        ("convalidated", true.into()),
+        ("conrelid", table_oid(schema).into()),
+        ("contypid", 0.into()),
+        ("conindid", index.oid().into()),
+        ("conparentid", 0.into()),
+        ("confrelid", 0.into()),
+        ("confupdtype", " ".into()),
+        ("confdeltype", " ".into()),
+        ("confmatchtype", " ".into()),
+        ("conislocal", true.into()),
+        ("coninhcount", 0.into()),
+        ("connoinherit", true.into()),
+        ("conkey", Cell::Numbers(columns)),
+    ])
+}
+
+fn database(view: &View) -> Row {
+    vec![
+        ("oid", number::DATABASE.into()),
+        ("datname", view.client.database.as_str().into()),
+        ("datdba", number::OWNER.into()),
+        ("encoding", 6.into()),
+        ("datlocprovider", "c".into()),
+        ("datistemplate", false.into()),
+        ("datallowconn", true.into()),
+        ("datconnlimit", (-1).into()),
+        ("dattablespace", number::TABLESPACE.into()),
+        ("datcollate", "C".into()),
+        ("datctype", "C".into()),
+    ]
+}
+
+fn index_row(index: &Index<'_>) -> Row {
+    let schema = &index.table.schema;
+    let columns: Vec<i64> = index.columns().map(|column| column_number(schema, column)).collect();
+    let count = i64::try_from(columns.len()).unwrap_or(0);
+    let options = index.definition.columns.iter().map(|column| {
+        (i64::from(column.descending) + 2 * i64::from(column.nulls_first)).to_string()
+    });
+    let zeros = vec![0; columns.len()];
+    vec![
+        ("indexrelid", index.oid().into()),
+        ("indrelid", table_oid(schema).into()),
+        ("indnatts", count.into()),
+        ("indnkeyatts", count.into()),
+        ("indisunique", index.definition.unique.into()),
+        ("indnullsnotdistinct", false.into()),
+        ("indisprimary", index.is_primary().into()),
+        ("indisexclusion", false.into()),
+        ("indimmediate", true.into()),
+        ("indisclustered", false.into()),
+        ("indisvalid", true.into()),
+        ("indcheckxmin", false.into()),
+        ("indisready", true.into()),
+        ("indislive", true.into()),
+        ("indisreplident", false.into()),
+        ("indkey", Cell::Numbers(columns)),
+        ("indcollation", Cell::Numbers(zeros.clone())),
+        ("indclass", Cell::Numbers(zeros)),
+        ("indoption", options.collect::<Vec<_>>().join(" ").into()),
+    ]
+}
+
+fn listed_index(index: &Index<'_>) -> Row {
+    vec![
+        ("schemaname", "public".into()),
+        ("tablename", index.table.schema.name.as_str().into()),
+        ("indexname", index.definition.name.as_str().into()),
+        ("indexdef", index.definition_text().into()),
+    ]
+}
+
+fn listed_table(view: &View, name: &str) -> Row {
+    let has_indexes = view.indexes().any(|index| index.table.schema.name == name);
+    vec![
+        ("schemaname", "public".into()),
+        ("tablename", name.into()),
+        ("tableowner", view.client.user.as_str().into()),
+        ("hasindexes", has_indexes.into()),
+        ("hasrules", false.into()),
+        ("hastriggers", false.into()),
+        ("rowsecurity", false.into()),
+    ]
+}
+
+fn namespaces() -> Vec<Row> {
+    [
+        (number::PG_CATALOG, "pg_catalog"),
+        (number::PUBLIC, "public"),
+        (number::INFORMATION_SCHEMA, "information_schema"),
+        (number::CLEAVE, "cleave"),
+    ]
+    .into_iter()
+    .map(|(oid, name)| {
+        vec![("oid", oid.into()), ("nspname", name.into()), ("nspowner", number::OWNER.into())]
+    })
+    .collect()
+}
+
+fn settings_rows(settings: &Settings) -> Vec<Row> {
+    let default = Settings::default();
+    let rows = settings.show_all().into_iter().map(|row| {
+        let boot = default.show(row.name).unwrap_or_default();
+        let source = if boot == row.value { "default" } else { "session" };
+        vec![
+            ("name", row.name.into()),
+            ("setting", row.value.into()),
+            ("category", "Cleave".into()),
+            ("short_desc", row.description.into()),
+            ("context", "user".into()),
+            ("vartype", "string".into()),
+            ("source", source.into()),
+            ("boot_val", boot.as_str().into()),
+            ("reset_val", boot.into()),
+            ("pending_restart", false.into()),
+        ]
+    });
+    // What drivers ask for, and nobody can set.
+    let fixed = [("max_index_keys", "32"), ("max_identifier_length", "63"), ("block_size", "4096")];
+    let fixed = fixed.into_iter().map(|(name, value)| -> Row {
+        vec![
+            ("name", name.into()),
+            ("setting", value.into()),
+            ("context", "internal".into()),
+            ("vartype", "integer".into()),
+            ("source", "default".into()),
+            ("boot_val", value.into()),
+            ("reset_val", value.into()),
+            ("pending_restart", false.into()),
+        ]
+    });
+    rows.chain(fixed).collect()
+}
+
+fn types() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for known in TYPES {
+        let kind = if known.category == "P" { "p" } else { "b" };
+        let collation = if known.category == "S" { number::COLLATION } else { 0 };
+        let input = format!("{}in", known.name);
+        let own = (known.oid, known.name.to_owned(), known.size);
+        rows.push(type_row(own, (kind, known.category), (0, known.list), (collation, &input)));
+        if known.list != 0 {
+            let list = (known.list, format!("_{}", known.name), -1);
+            rows.push(type_row(list, ("b", "A"), (known.oid, 0), (collation, "array_in")));
+        }
+    }
+    rows
+}
+
+fn type_row(
+    (oid, name, size): (i64, String, i64),
+    (kind, category): (&'static str, &'static str),
+    (element, list): (i64, i64),
+    (collation, input): (i64, &str),
+) -> Row {
+    vec![
+        ("oid", oid.into()),
+        ("typname", name.into()),
+        ("typnamespace", number::PG_CATALOG.into()),
+        ("typowner", number::OWNER.into()),
+        ("typlen", size.into()),
+        ("typbyval", (1..=8).contains(&size).into()),
+        ("typtype", kind.into()),
+        ("typcategory", category.into()),
+        ("typispreferred", false.into()),
+        ("typisdefined", true.into()),
+        ("typdelim", ",".into()),
+        ("typrelid", 0.into()),
+        ("typsubscript", "-".into()),
+        ("typelem", element.into()),
+        ("typarray", list.into()),
+        ("typinput", input.into()),
+        ("typoutput", input.replace("in", "out").into()),
+        ("typreceive", input.replace("in", "recv").into()),
+        ("typsend", input.replace("in", "send").into()),
+        ("typalign", "i".into()),
+        ("typstorage", if size == -1 { "x" } else { "p" }.into()),
+        ("typnotnull", false.into()),
+        ("typbasetype", 0.into()),
+        ("typtypmod", (-1).into()),
+        ("typndims", 0.into()),
+        ("typcollation", collation.into()),
+    ]
+}

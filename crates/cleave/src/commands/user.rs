@@ -1,0 +1,123 @@
+//! `cleave user`: who may connect to a server of the database.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::arguments::Place;
+use crate::failure::Failure;
+use crate::serve::users::{FILE, Users, UsersError};
+
+/// `cleave user …`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct UserOptions {
+    #[command(subcommand)]
+    action: Action,
+    /// The file of users, instead of `users` in the database's folder
+    #[arg(long, value_name = "FILE", global = true)]
+    users: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Action {
+    /// Make a user, or give one another password, which is read from standard input
+    Add {
+        /// The user's name
+        name: String,
+    },
+    /// List users
+    List,
+    /// Take a user away
+    Remove {
+        /// The user's name
+        name: String,
+    },
+}
+
+/// Runs `cleave user …`.
+pub(crate) fn run(options: &UserOptions, place: &Place) -> Result<(), Failure> {
+    let path = match (&options.users, &place.directory) {
+        (Some(path), _) => path.clone(),
+        (None, Some(folder)) if folder.join("root").exists() => folder.join(FILE),
+        (None, Some(folder)) => {
+            let folder = folder.display();
+            return Err(Failure::Usage(format!("there is no database in {folder}")));
+        }
+        (None, None) => {
+            let message = "which users? Name the database's folder with --db DIR, or a file with --users FILE";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+    };
+    let mut users = Users::read(&path).map_err(wrong)?;
+    let mut out = io::stdout();
+    match &options.action {
+        Action::Add { name } => {
+            let is_new = users.set(name, &password(name)?).map_err(wrong)?;
+            users.write(&path).map_err(wrong)?;
+            let what = if is_new { "may connect" } else { "has another password" };
+            writeln!(out, "user \"{name}\" {what}")?;
+        }
+        Action::List => {
+            for name in users.names() {
+                writeln!(out, "{name}")?;
+            }
+        }
+        Action::Remove { name } => {
+            users.remove(name).map_err(wrong)?;
+            users.write(&path).map_err(wrong)?;
+            writeln!(out, "user \"{name}\" may not connect any more")?;
+        }
+    }
+    Ok(())
+}
+
+fn wrong(error: UsersError) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+/// The first line of standard input; a terminal does not show it.
+fn password(name: &str) -> Result<String, Failure> {
+    let stdin = io::stdin();
+    let mut line = String::new();
+    let read =
+        |line: &mut String| stdin.lock().read_line(line).map_err(Failure::file("standard input"));
+    if stdin.is_terminal() {
+        write!(io::stderr(), "password of {name}: ")?;
+        let hidden = Hidden::begin();
+        read(&mut line)?;
+        drop(hidden);
+        writeln!(io::stderr())?;
+    } else {
+        read(&mut line)?;
+    }
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// While it lives, the terminal does not show what is typed.
+struct Hidden {
+    before: Option<nix::sys::termios::Termios>,
+}
+
+impl Hidden {
+    fn begin() -> Self {
+        use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut silent = before.clone();
+            silent.local_flags.remove(LocalFlags::ECHO);
+            // A terminal that cannot be silenced shows it.
+            let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &silent);
+        }
+        Self { before }
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        use nix::sys::termios::{SetArg, tcsetattr};
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, before);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! `cleave serve`: a database in, a server out that PostgreSQL's clients talk to.
+//!
+//! ```text
+//!  TcpListener ─▶ a task a connection: greet ─▶ connection loop ─▶ its own Session ─▶ the one Database
+//!        ▲                     │ users, TLS, limits
+//!        └── SIGTERM, SIGINT: nothing new begins, what runs may end, then it is stopped
+//! ```
+//!
+//! 1. [`options`] checks what the command line says against itself and the users that there are.
+//! 2. [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it is to end.
+//!
+//! Invariants: nothing listens where other machines can reach it without TLS and users. A connection that fails, by its
+//! client's fault or ours, ends alone. No password, proof or key is logged.
+//!
+//! Source: issue 5, part 5; decision 0053.
+
+pub(crate) mod options;
+pub(crate) mod postgres;
+pub(crate) mod signals;
+pub(crate) mod users;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_host::{Client, Database, Session};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::arguments::Place;
+use crate::failure::Failure;
+use crate::open::{self, Create};
+use options::Limits;
+pub(crate) use options::ServeOptions;
+use postgres::complaint::Complaint;
+use postgres::interrupt::{Phase, Registry};
+
+/// Connections beyond the limit that are heard, to be told so, or to cancel a statement.
+const SPARE_COUNT: usize = 64;
+
+/// What all connections of a server share.
+#[derive(Debug)]
+pub(crate) struct Server {
+    database: Arc<Database>,
+    database_name: String,
+    /// Settings that every session begins with.
+    settings: Vec<(String, String)>,
+    /// The file of users.
+    users: PathBuf,
+    tls: Option<Acceptor>,
+    /// Other machines can reach it.
+    needs_tls: bool,
+    limits: Limits,
+    sessions: Arc<Semaphore>,
+    registry: Arc<Registry>,
+    phase: watch::Sender<Phase>,
+    /// What computes rows.
+    runtime: Handle,
+    /// Of which salts for users are made whom there are not.
+    secret: [u8; 32],
+}
+
+/// A TLS acceptor that can be shown without its key.
+struct Acceptor(TlsAcceptor);
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Acceptor(…)")
+    }
+}
+
+impl std::ops::Deref for Acceptor {
+    type Target = TlsAcceptor;
+
+    fn deref(&self) -> &TlsAcceptor {
+        &self.0
+    }
+}
+
+/// Runs `cleave serve` until a signal ends it.
+pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Failure> {
+    let signals = signals::Signals::listen()?;
+    let (database, _session) = open::open(place, Create::IfAbsent).await?;
+    let folder = database.directory().to_owned();
+    let address = options.address().await?;
+    let path = options.users.clone().unwrap_or_else(|| folder.join(users::FILE));
+    let known = users::Users::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
+    let identity = options.identity(&folder)?;
+    options::check(address, identity.is_some(), !known.is_empty()).map_err(Failure::Usage)?;
+    let tls = identity.map(|identity| identity.server_config()).transpose();
+    let tls = tls.map_err(|error| Failure::Usage(error.to_string()))?;
+    let secret = cleave_media::random_bytes::<32>();
+    let secret = secret.map_err(|error| Failure::Device(error.to_string()))?;
+    let limits = options.limits();
+    let server = Arc::new(Server {
+        database_name: name_of(&folder),
+        database,
+        settings: place.settings.clone(),
+        users: path,
+        tls: tls.map(|config| Acceptor(TlsAcceptor::from(config))),
+        needs_tls: !address.ip().is_loopback(),
+        sessions: Arc::new(Semaphore::new(limits.session_count_max)),
+        limits,
+        registry: Arc::default(),
+        phase: watch::Sender::new(Phase::Serving),
+        runtime: Handle::current(),
+        secret,
+    });
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|error| {
+        Failure::Open(cleave_host::Error::io("listen on", Path::new(&address.to_string()), error))
+    })?;
+    let address = listener.local_addr()?;
+    server.announce(address, known.is_empty());
+    if let Some(file) = &options.port_file {
+        write_port(file, address.port())?;
+    }
+    let front = front()?;
+    server.accept_until_signal(listener, signals, front.handle()).await;
+    front.shutdown_background();
+    Ok(())
+}
+
+/// The threads that clients are served by. Rows are computed by others, so that a client who asks for much does not keep the
+/// others waiting.
+fn front() -> Result<Runtime, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (2 * cores).max(4);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let builder = builder.worker_threads(threads).thread_name("cleave-front");
+    Ok(builder.thread_stack_size(crate::STACK_BYTES).enable_all().build()?)
+}
+
+impl Server {
+    fn announce(&self, address: SocketAddr, is_open: bool) {
+        let name = &self.database_name;
+        let port = address.port();
+        self.log(&format!(
+            "serving database \"{name}\" at {address}: psql -h {} -p {port} {name}",
+            address.ip()
+        ));
+        if is_open {
+            self.log(
+                "there are no users: everybody on this machine may connect without a password; \
+                 `cleave user add NAME` changes that",
+            );
+        }
+    }
+
+    /// Says something to whoever runs the server.
+    pub(crate) fn log(&self, message: &str) {
+        drop(writeln!(std::io::stderr(), "cleave: {message}"));
+    }
+
+    /// A session of `user`, as connection number `backend`.
+    fn session(&self, user: &str, backend: i32) -> Result<Session, Complaint> {
+        let mut session = self.database.session();
+        let (user, database) = (user.to_owned(), self.database_name.clone());
+        session.set_client(Client { user, database, backend });
+        for (name, value) in &self.settings {
+            session.set(name, value).map_err(|error| Complaint::of(&error, ""))?;
+        }
+        Ok(session)
+    }
+
+    async fn accept_until_signal(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        mut signals: signals::Signals,
+        front: &Handle,
+    ) {
+        let places = Arc::new(Semaphore::new(self.limits.session_count_max + SPARE_COUNT));
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = signals.next() => break,
+                Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                    self.note(ended);
+                    continue;
+                }
+            };
+            match accepted {
+                Ok((stream, _peer)) => {
+                    // Where there is no place even to say so, the connection is closed.
+                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                    let server = Arc::clone(self);
+                    let serve = async move {
+                        // The listener's runtime is not the one that is to watch it.
+                        if let Some(stream) = of_this_runtime(stream) {
+                            prepare_stream(&stream);
+                            postgres::connection::serve(server, Box::new(stream)).await;
+                        }
+                        drop(place);
+                    };
+                    connections.spawn_on(serve, front);
+                }
+                Err(error) => {
+                    self.log(&format!("cannot accept a connection: {error}"));
+                    // Out of descriptors, say: some are given back with time.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        drop(listener);
+        self.end(connections, signals).await;
+    }
+
+    /// Lets statements end, then stops them; a second signal stops them at once.
+    async fn end(&self, mut connections: JoinSet<()>, mut signals: signals::Signals) {
+        self.log("ending: statements that run may end");
+        self.phase.send_replace(Phase::Draining);
+        let all_ended = async |connections: &mut JoinSet<()>| {
+            while let Some(ended) = connections.join_next().await {
+                self.note(ended);
+            }
+        };
+        tokio::select! {
+            () = all_ended(&mut connections) => return,
+            () = tokio::time::sleep(self.limits.grace) => {}
+            () = signals.next() => {}
+        }
+        self.log(&format!("stopping {} connections", connections.len()));
+        self.phase.send_replace(Phase::Stopping);
+        // Those whose clients take no answer are dropped.
+        drop(tokio::time::timeout(Duration::from_secs(1), all_ended(&mut connections)).await);
+        connections.shutdown().await;
+    }
+
+    fn note(&self, ended: Result<(), tokio::task::JoinError>) {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            self.log("a connection ended by a defect of this program; the others go on");
+        }
+    }
+}
+
+/// The same stream, watched by the runtime that calls this.
+fn of_this_runtime(stream: TcpStream) -> Option<TcpStream> {
+    TcpStream::from_std(stream.into_std().ok()?).ok()
+}
+
+/// Small messages go at once, and a machine that has vanished is noticed some time.
+fn prepare_stream(stream: &TcpStream) {
+    // Where the system refuses, the connection is slower, or is held for longer.
+    drop(stream.set_nodelay(true));
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(10));
+    drop(socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive));
+}
+
+/// What a database is called: as its folder.
+fn name_of(folder: &Path) -> String {
+    let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let name = absolute.file_name().and_then(|name| name.to_str());
+    name.map_or_else(|| "cleave".to_owned(), str::to_owned)
+}
+
+/// Writes the port so that a reader never sees half of it.
+fn write_port(path: &Path, port: u16) -> Result<(), Failure> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    std::fs::write(&part, format!("{port}\n")).map_err(Failure::file(path))?;
+    std::fs::rename(&part, path).map_err(Failure::file(path))
+}

@@ -1,0 +1,177 @@
+//! What `cleave serve` is asked for, checked.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use cleave_fragment::link::DeviceIdentity;
+
+use crate::arguments::bytes;
+use crate::failure::Failure;
+
+/// Names of the files of a certificate that is made here, in the database's folder.
+const CERTIFICATE: &str = "server.crt";
+const KEY: &str = "server.key";
+
+/// `cleave serve …`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServeOptions {
+    /// Where to listen; port 0: any that is free
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432")]
+    listen: String,
+    /// The file of users, instead of `users` in the database's folder
+    #[arg(long, value_name = "FILE")]
+    pub(crate) users: Option<PathBuf>,
+    /// The server's certificate (PEM), with its chain
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// TLS with a certificate that is made once, into `server.crt` in the database's folder
+    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
+    tls_self_made: bool,
+    /// Most sessions at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: u32,
+    /// Longest message of a client, as in 64MB
+    #[arg(long, value_name = "BYTES", default_value = "64MB", value_parser = message_limit)]
+    message_limit: u64,
+    /// Seconds in which a client must have said who it is
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    authentication_timeout: u32,
+    /// Seconds after which a session without a statement is ended; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    idle_timeout: u32,
+    /// Seconds for which statements may go on once the server is told to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    grace: u32,
+    /// Let clients COPY from and to files of this machine, with the rights of this process
+    #[arg(long)]
+    allow_files: bool,
+    /// A file to write the port to, once connections are taken
+    #[arg(long, value_name = "FILE")]
+    pub(crate) port_file: Option<PathBuf>,
+}
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Sessions at a time.
+    pub(crate) session_count_max: usize,
+    /// Bytes of one message.
+    pub(crate) message_bytes_max: usize,
+    /// From the first byte to a session.
+    pub(crate) authentication: Duration,
+    /// Between statements; None: for ever.
+    pub(crate) idle: Option<Duration>,
+    /// From the signal to end until statements are stopped.
+    pub(crate) grace: Duration,
+    /// Whether COPY may name files.
+    pub(crate) serves_files: bool,
+}
+
+impl ServeOptions {
+    /// Where to listen.
+    pub(crate) async fn address(&self) -> Result<SocketAddr, Failure> {
+        let wrong = |why: String| {
+            let listen = &self.listen;
+            Failure::Usage(format!(
+                "--listen takes HOST:PORT, as in 127.0.0.1:5432, not `{listen}`{why}"
+            ))
+        };
+        let mut found = tokio::net::lookup_host(&self.listen)
+            .await
+            .map_err(|error| wrong(format!(": {error}")))?;
+        found.next().ok_or_else(|| wrong(String::new()))
+    }
+
+    /// The certificate and its key, if there is to be TLS.
+    pub(crate) fn identity(&self, folder: &Path) -> Result<Option<DeviceIdentity>, Failure> {
+        let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+            _ if self.tls_self_made => {
+                let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
+                if !certificate.exists() || !key.exists() {
+                    make_certificate(&certificate, &key)?;
+                }
+                (certificate, key)
+            }
+            _ => return Ok(None),
+        };
+        let identity = DeviceIdentity::from_files(&certificate, &key);
+        identity.map(Some).map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// The limits.
+    pub(crate) fn limits(&self) -> Limits {
+        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Limits {
+            session_count_max: count(u64::from(self.connections)),
+            message_bytes_max: count(self.message_limit),
+            authentication: seconds(self.authentication_timeout),
+            idle: (self.idle_timeout > 0).then(|| seconds(self.idle_timeout)),
+            grace: seconds(self.grace),
+            serves_files: self.allow_files,
+        }
+    }
+}
+
+/// Refuses to listen where strangers are, unless they are known and what they send is kept from others.
+pub(crate) fn check(address: SocketAddr, has_tls: bool, has_users: bool) -> Result<(), String> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    if !has_tls {
+        return Err(format!(
+            "{address} can be reached from other machines: give --tls-cert and --tls-key, or --tls-self-made, or listen on \
+             127.0.0.1"
+        ));
+    }
+    if !has_users {
+        return Err(format!(
+            "{address} can be reached from other machines, and there are no users: make one with `cleave user add NAME`, or \
+             listen on 127.0.0.1"
+        ));
+    }
+    Ok(())
+}
+
+fn message_limit(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        limit @ 0x4000..=0x4000_0000 => Ok(limit),
+        _ => Err("allowed are 16kB to 1GB".to_owned()),
+    }
+}
+
+/// Makes a certificate that speaks for itself: clients encrypt, and may pin it.
+fn make_certificate(certificate: &Path, key: &Path) -> Result<(), Failure> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names)
+        .map_err(|error| Failure::Device(format!("cannot make a certificate: {error}")))?;
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(key);
+    opened
+        .and_then(|mut file| file.write_all(made.signing_key.serialize_pem().as_bytes()))
+        .map_err(Failure::file(key))?;
+    std::fs::write(certificate, made.cert.pem()).map_err(Failure::file(certificate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_need_tls_and_users() {
+        let near = "127.0.0.1:5432".parse().unwrap();
+        let far = "0.0.0.0:5432".parse().unwrap();
+        assert_eq!(check(near, false, false), Ok(()));
+        assert!(check(far, false, true).unwrap_err().contains("--tls-cert"));
+        assert!(check(far, true, false).unwrap_err().contains("cleave user add"));
+        assert_eq!(check(far, true, true), Ok(()));
+    }
+}

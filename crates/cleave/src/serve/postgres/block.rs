@@ -1,0 +1,62 @@
+//! Transaction blocks, as the protocol tells of them: the [`Session`](cleave_host::Session) has them, its status in, messages out.
+
+use cleave_host::TransactionStatus;
+use cleave_host::statement::Statement;
+
+use super::complaint::{Complaint, Severity};
+use super::reply::BlockState;
+
+/// As ReadyForQuery says it.
+pub(crate) fn state(status: TransactionStatus) -> BlockState {
+    match status {
+        TransactionStatus::Idle => BlockState::Idle,
+        TransactionStatus::Open => BlockState::Open,
+        TransactionStatus::Failed => BlockState::Failed,
+    }
+}
+
+/// What the client ought to know before `statement` runs: that it begins a block within one, or ends none.
+pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Option<Complaint> {
+    let (sqlstate, message) = match (statement, status) {
+        (Statement::Begin(_), TransactionStatus::Open) => {
+            ("25001", "there is already a transaction in progress")
+        }
+        (Statement::Commit | Statement::Rollback, TransactionStatus::Idle) => {
+            ("25P01", "there is no transaction in progress")
+        }
+        _ => return None,
+    };
+    Some(Complaint::new(Severity::Warning, sqlstate, message))
+}
+
+/// Whether anything but the end of a block may be prepared.
+///
+/// # Errors
+/// What the client is told where it may not.
+pub(crate) fn admit(status: TransactionStatus) -> Result<(), Complaint> {
+    match status {
+        TransactionStatus::Idle | TransactionStatus::Open => Ok(()),
+        TransactionStatus::Failed => Err(Complaint::error(
+            "25P02",
+            "current transaction is aborted, commands ignored until end of transaction block",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_are_begun_twice_or_ended_unbegun_are_told_of() {
+        let statement =
+            |sql| cleave_host::statement::parse_script(sql).unwrap().remove(0).statement;
+        let (begin, commit) = (statement("BEGIN"), statement("COMMIT"));
+        let told = |statement, status| warning(statement, status).map(|told| told.sqlstate);
+        assert_eq!(told(&begin, TransactionStatus::Idle), None);
+        assert_eq!(told(&begin, TransactionStatus::Open).as_deref(), Some("25001"));
+        assert_eq!(told(&commit, TransactionStatus::Idle).as_deref(), Some("25P01"));
+        assert_eq!(told(&commit, TransactionStatus::Failed), None);
+        assert_eq!(admit(TransactionStatus::Failed).unwrap_err().sqlstate, "25P02");
+    }
+}

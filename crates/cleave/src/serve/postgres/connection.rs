@@ -1,0 +1,463 @@
+//! One client's session: its messages in, one after the other, answers out.
+//!
+//! ```text
+//!  Query ─────────────────────────▶ each statement: start, send rows, CommandComplete ─▶ ReadyForQuery
+//!  Parse ─▶ Bind ─▶ Describe ─▶ Execute ─▶ …  ─▶ Sync ─▶ ReadyForQuery      (see `extended`)
+//! ```
+//!
+//! Answers are gathered, and sent when there is no whole message left to read. A failure of the extended protocol makes
+//! the session pass over messages up to the next Sync. Rows are sent as they are computed: of a result, no more is held than
+//! what waits to be sent.
+//!
+//! Deliberately absent: a transaction around the statements of one Query message; each commits by itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use cleave_host::statement::{ParsedStatement, Statement, parse_script};
+use cleave_host::{ResultRows, Session, Started, TransactionStatus};
+use tokio::sync::watch;
+
+use super::block;
+use super::complaint::Complaint;
+use super::copy::{self, Direction};
+use super::extended::{Known, Portal};
+use super::greet::{self, Startup};
+use super::interrupt::{Phase, Registered, Stop, Watch, shutting_down};
+use super::message::{Format, Frontend, format_at};
+use super::reply::{self, Column};
+use super::types::WireType;
+use super::values::RowWriter;
+use super::wire::{SEND_BYTES, Stream, Wire};
+use crate::serve::Server;
+
+/// Settings whose changes clients are told.
+const REPORTED: &[&str] = &[
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "integer_datetimes",
+    "IntervalStyle",
+    "server_encoding",
+    "server_version",
+    "standard_conforming_strings",
+    "TimeZone",
+];
+
+/// A session with its client.
+pub(crate) struct Connection {
+    server: Arc<Server>,
+    pub(super) wire: Wire,
+    pub(super) session: Session,
+    registered: Registered,
+    phase: watch::Receiver<Phase>,
+    pub(super) known: BTreeMap<String, Known>,
+    pub(super) portals: BTreeMap<String, Portal>,
+    reported: BTreeMap<&'static str, String>,
+    /// After a failure of the extended protocol, until Sync.
+    is_passing_over: bool,
+}
+
+/// Whether the connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Continue,
+    Close,
+}
+
+/// Serves one client from its first byte to its last.
+pub(crate) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>) {
+    let limit = server.limits.authentication;
+    let greeted = tokio::time::timeout(limit, Box::pin(greeted(Arc::clone(&server), stream))).await;
+    let Ok(Some((connection, _session_permit))) = greeted else { return };
+    connection.run().await;
+}
+
+/// A session for a client that may have one, and its place among the sessions.
+async fn greeted(
+    server: Arc<Server>,
+    stream: Box<dyn Stream>,
+) -> Option<(Box<Connection>, tokio::sync::OwnedSemaphorePermit)> {
+    let (mut wire, startup) = greet::open(&server, stream).await.ok().flatten()?;
+    let refused = match begin(&server, &mut wire, &startup).await {
+        Ok((session, registered, permit)) => {
+            let connection = Box::new(Connection {
+                phase: server.phase.subscribe(),
+                server,
+                wire,
+                session,
+                registered,
+                known: BTreeMap::new(),
+                portals: BTreeMap::new(),
+                reported: BTreeMap::new(),
+                is_passing_over: false,
+            });
+            return Some((connection, permit));
+        }
+        Err(Stop::Failed(complaint)) => complaint,
+        Err(Stop::Lost) => return None,
+    };
+    reply::error(&mut wire.output, &refused);
+    wire.close().await;
+    None
+}
+
+async fn begin(
+    server: &Arc<Server>,
+    wire: &mut Wire,
+    startup: &Startup,
+) -> Result<(Session, Registered, tokio::sync::OwnedSemaphorePermit), Stop> {
+    if *server.phase.borrow() != Phase::Serving {
+        return Err(Complaint::fatal("57P03", "the database system is shutting down").into());
+    }
+    let permit = Arc::clone(&server.sessions).try_acquire_owned();
+    let permit = permit.map_err(|_| {
+        let message =
+            format!("sorry, too many clients already: {}", server.limits.session_count_max);
+        Complaint::fatal("53300", message).hint("the server's --connections allows more")
+    })?;
+    greet::authenticate(server, wire, startup).await?;
+    let registered = server.registry.register();
+    let registered = registered.map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
+    let mut session = server.session(&startup.user, registered.backend)?;
+    let warnings = greet::settings(&mut session, startup)?;
+    reply::authentication(&mut wire.output, 0, &[]);
+    for warning in &warnings {
+        reply::notice(&mut wire.output, warning);
+    }
+    Ok((session, registered, permit))
+}
+
+impl Connection {
+    async fn run(mut self: Box<Self>) {
+        self.report_settings();
+        let Registered { backend, secret, .. } = self.registered;
+        reply::backend_key(&mut self.wire.output, backend, secret);
+        self.tell_ready();
+        loop {
+            let (kind, body) = match self.next_message().await {
+                Ok(message) => message,
+                Err(Stop::Lost) => return,
+                Err(Stop::Failed(complaint)) => return self.end(&complaint).await,
+            };
+            match Box::pin(self.take(kind, body)).await {
+                Ok(Next::Continue) => {}
+                Ok(Next::Close) | Err(Stop::Lost) => return,
+                Err(Stop::Failed(complaint)) => return self.end(&complaint).await,
+            }
+        }
+    }
+
+    /// Ends with a last word.
+    async fn end(&mut self, complaint: &Complaint) {
+        reply::error(&mut self.wire.output, complaint);
+        self.wire.close().await;
+    }
+
+    /// The next message, before which all answers are sent.
+    async fn next_message(&mut self) -> Result<(u8, Bytes), Stop> {
+        let is_serving = *self.phase.borrow() == Phase::Serving;
+        if is_serving && let Some(message) = self.wire.buffered()? {
+            return Ok(message);
+        }
+        let idle = self.server.limits.idle;
+        let wire = &mut self.wire;
+        let read = async {
+            wire.flush().await?;
+            wire.message().await
+        };
+        let idle_limit = async {
+            match idle {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = self.phase.wait_for(|phase| *phase != Phase::Serving) => {
+                Err(Stop::Failed(shutting_down()))
+            }
+            message = read => Ok(message?),
+            () = idle_limit => {
+                let message = "terminating connection due to idle-session timeout";
+                Err(Complaint::fatal("57P05", message).into())
+            }
+        }
+    }
+
+    /// Answers one message. An error ends the connection.
+    async fn take(&mut self, kind: u8, body: Bytes) -> Result<Next, Stop> {
+        let message = match Frontend::read(kind, body) {
+            Ok(Some(message)) => message,
+            Ok(None) => {
+                let message = format!("invalid frontend message type {kind}");
+                return Err(Complaint::fatal("08P01", message).into());
+            }
+            Err(malformed) => {
+                self.fail(Complaint::from(malformed), kind != b'Q');
+                return Ok(Next::Continue);
+            }
+        };
+        let done = match message {
+            Frontend::Terminate => return Ok(Next::Close),
+            Frontend::Query(sql) => {
+                self.is_passing_over = false;
+                let done = Box::pin(self.query(&sql)).await;
+                self.portals.remove("");
+                return match done {
+                    Err(Stop::Lost) => Err(Stop::Lost),
+                    Err(Stop::Failed(complaint)) if is_fatal(&complaint) => Err(complaint.into()),
+                    Err(Stop::Failed(complaint)) => {
+                        self.fail(complaint, false);
+                        Ok(Next::Continue)
+                    }
+                    Ok(()) => {
+                        self.tell_ready();
+                        Ok(Next::Continue)
+                    }
+                };
+            }
+            Frontend::Sync => {
+                self.is_passing_over = false;
+                if self.session.transaction_status() == TransactionStatus::Idle {
+                    self.portals.clear();
+                }
+                self.tell_ready();
+                Ok(())
+            }
+            // Of a COPY that has failed meanwhile.
+            Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => Ok(()),
+            Frontend::Password(_) => {
+                Err(Stop::Failed(Complaint::fatal("08P01", "a password was not asked for")))
+            }
+            Frontend::FunctionCall => {
+                let complaint =
+                    Complaint::error("0A000", "function calls by number are not in this version");
+                self.fail(complaint.hint("call the function in SELECT"), false);
+                Ok(())
+            }
+            _ if self.is_passing_over => Ok(()),
+            Frontend::Flush => self.wire.flush().await.map_err(Stop::from),
+            extended => self.extended(extended).await,
+        };
+        match done {
+            Ok(()) => Ok(Next::Continue),
+            Err(Stop::Failed(complaint)) if !is_fatal(&complaint) => {
+                self.fail(complaint, true);
+                Ok(Next::Continue)
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    async fn extended(&mut self, message: Frontend) -> Result<(), Stop> {
+        match message {
+            Frontend::Parse { name, sql, types } => Box::pin(self.parse(name, &sql, &types)).await,
+            Frontend::Bind(bind) => Box::pin(self.bind(bind)).await,
+            Frontend::Describe(target) => Box::pin(self.describe(target)).await,
+            Frontend::Execute { portal, row_count_max } => {
+                Box::pin(self.execute(&portal, row_count_max)).await
+            }
+            Frontend::Close(target) => {
+                self.close(&target);
+                Ok(())
+            }
+            // `take` has answered all others.
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the client that the next message may come, and whether it is in a block.
+    fn tell_ready(&mut self) {
+        reply::ready(&mut self.wire.output, block::state(self.session.transaction_status()));
+    }
+
+    /// Tells the client of a failure. Of the extended protocol, what follows is passed over up to Sync.
+    fn fail(&mut self, complaint: Complaint, is_extended: bool) {
+        self.session.fail_block();
+        reply::error(&mut self.wire.output, &complaint);
+        if is_extended {
+            self.is_passing_over = true;
+        } else {
+            self.tell_ready();
+        }
+    }
+
+    /// Runs the statements of a Query message.
+    async fn query(&mut self, sql: &str) -> Result<(), Stop> {
+        let mut watch = self.watch();
+        if let Some(Started::Rows(rows)) = self.session.start_seen(sql).await {
+            return Box::pin(self.send_all(&mut watch, rows, "SELECT", sql)).await;
+        }
+        let statements =
+            parse_script(sql).map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+        if statements.is_empty() {
+            reply::bare(&mut self.wire.output, b'I');
+        }
+        for parsed in statements {
+            let verb = verb(&parsed.statement);
+            match Box::pin(self.start(&mut watch, parsed, sql)).await? {
+                Started::Rows(rows) => Box::pin(self.send_all(&mut watch, rows, verb, sql)).await?,
+                Started::Done { tag } => reply::complete(&mut self.wire.output, &tag),
+            }
+        }
+        Ok(())
+    }
+
+    /// What a statement that begins now is watched for.
+    pub(super) fn watch(&self) -> Watch {
+        let limit = self.session.settings().statement_timeout_ms;
+        Watch::begin(&self.registered.interrupt, &self.phase).within(limit)
+    }
+
+    /// Runs a statement up to its rows or its end; COPY with its messages.
+    pub(super) async fn start(
+        &mut self,
+        watch: &mut Watch,
+        parsed: ParsedStatement,
+        sql: &str,
+    ) -> Result<Started, Stop> {
+        if let Some(warning) = block::warning(&parsed.statement, self.session.transaction_status())
+        {
+            reply::notice(&mut self.wire.output, &warning);
+        }
+        if copy::is_of_a_file(&parsed.statement) && !self.server.limits.serves_files {
+            let message = "COPY of the server's own files is not allowed here";
+            let hint = "use COPY FROM STDIN and TO STDOUT, as \\copy of psql does; or start the server with --allow-files";
+            return Err(Complaint::error("42501", message).hint(hint).into());
+        }
+        let (wire, session) = (&mut self.wire, &mut self.session);
+        match copy::direction(&parsed.statement) {
+            Some(Direction::In) => {
+                return Box::pin(copy::copy_in(wire, session, watch, parsed, sql)).await;
+            }
+            Some(Direction::Out { quote }) => {
+                return Box::pin(copy::copy_out(wire, session, watch, (parsed, quote), sql)).await;
+            }
+            None => {}
+        }
+        match &parsed.statement {
+            Statement::Deallocate { name: Some(name) } => drop(self.known.remove(name)),
+            Statement::Deallocate { name: None } | Statement::DiscardAll => self.known.clear(),
+            _ => {}
+        }
+        let sets = matches!(
+            parsed.statement,
+            Statement::Set { .. } | Statement::ResetAll | Statement::DiscardAll
+        );
+        let ends = matches!(parsed.statement, Statement::Commit | Statement::Rollback);
+        let started = watch.over(wire, sql, Box::pin(session.start(parsed))).await?;
+        if sets {
+            self.report_settings();
+        }
+        if ends {
+            self.portals.clear();
+        }
+        Ok(self.elsewhere(started))
+    }
+
+    /// Rows that are still to be computed, by threads that serve no client.
+    pub(super) fn elsewhere(&self, started: Started) -> Started {
+        match started {
+            Started::Rows(rows) => Started::Rows(rows.on(&self.server.runtime)),
+            done => done,
+        }
+    }
+
+    /// Tells the client of settings that are not as it was told.
+    fn report_settings(&mut self) {
+        for name in REPORTED {
+            let Ok(value) = self.session.settings().show(name) else { continue };
+            if self.reported.get(name) != Some(&value) {
+                reply::parameter_status(&mut self.wire.output, name, &value);
+                self.reported.insert(name, value);
+            }
+        }
+    }
+
+    /// Sends all rows of a statement as text, with their description before and the tag behind.
+    async fn send_all(
+        &mut self,
+        watch: &mut Watch,
+        mut rows: ResultRows,
+        verb: &'static str,
+        sql: &str,
+    ) -> Result<(), Stop> {
+        let columns = columns(&rows.schema(), &[]);
+        reply::row_description(&mut self.wire.output, &columns);
+        let mut sent = 0;
+        while let Some(batch) = watch.over(&mut self.wire, sql, rows.next()).await? {
+            sent += batch.num_rows();
+            self.send_batch(watch, &batch, &columns, 0..batch.num_rows()).await?;
+        }
+        reply::complete(&mut self.wire.output, &tag(verb, sent));
+        Ok(())
+    }
+
+    /// Sends `places` of the rows of `batch`.
+    pub(super) async fn send_batch(
+        &mut self,
+        watch: &mut Watch,
+        batch: &RecordBatch,
+        columns: &[Column],
+        mut places: std::ops::Range<usize>,
+    ) -> Result<(), Stop> {
+        while !places.is_empty() {
+            {
+                let mut writer = RowWriter::new(batch, columns)?;
+                let out = &mut self.wire.output;
+                while out.len() < SEND_BYTES
+                    && let Some(place) = places.next()
+                {
+                    writer.write(out, place)?;
+                }
+            }
+            if self.wire.output.len() >= SEND_BYTES {
+                watch.flush(&mut self.wire).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_fatal(complaint: &Complaint) -> bool {
+    complaint.severity == super::complaint::Severity::Fatal
+}
+
+/// The columns of a result, in these formats.
+pub(super) fn columns(schema: &SchemaRef, formats: &[Format]) -> Vec<Column> {
+    let fields = schema.fields().iter().enumerate();
+    fields
+        .map(|(place, field)| Column {
+            name: field.name().clone(),
+            wire_type: WireType::of_arrow(field.data_type()),
+            format: format_at(formats, place),
+        })
+        .collect()
+}
+
+/// The first word of the tag of a statement that gives rows.
+pub(super) fn verb(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::Explain { .. } => "EXPLAIN",
+        Statement::Show { .. }
+        | Statement::ShowAll
+        | Statement::ShowTables
+        | Statement::ShowStatistics { .. } => "SHOW",
+        Statement::Analyze(_) => "ANALYZE",
+        Statement::Insert(_) => "INSERT 0",
+        Statement::Modify(modify) => modify.name(),
+        _ => "SELECT",
+    }
+}
+
+/// The tag of a statement that gave rows.
+pub(super) fn tag(verb: &str, row_count: usize) -> String {
+    match verb {
+        "SELECT" | "INSERT 0" | "UPDATE" | "DELETE" => format!("{verb} {row_count}"),
+        other => other.to_owned(),
+    }
+}

@@ -1,0 +1,325 @@
+//! COPY over the wire: CopyData messages to what a COPY reads, and what it writes to CopyData messages.
+//!
+//! ```text
+//!  client ─ CopyData ─▶ this task ─ channel ─▶ ClientInput ─▶ the COPY's threads
+//!  client ◀─ CopyData ─ this task ◀─ channel ─ ClientOutput ◀─ the COPY's threads
+//! ```
+//!
+//! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, which is what its
+//! libraries take it for.
+
+use std::io::{self, Read, Write};
+
+use bytes::{Buf, Bytes, BytesMut};
+use cleave_host::copy::CopyFormat;
+use cleave_host::statement::{Copy, CopyEnd, CopySource, ParsedStatement, Statement};
+use cleave_host::{ClientStreams, Session, Started};
+use tokio::sync::{mpsc, oneshot};
+
+use super::complaint::Complaint;
+use super::interrupt::{Stop, Watch};
+use super::message::Frontend;
+use super::reply;
+use super::wire::{SEND_BYTES, Wire};
+
+/// Pieces that wait for the next stage.
+const WAITING: usize = 8;
+/// What is gathered before it is handed on.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// In which direction a COPY goes over the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the client.
+    In,
+    /// To the client; records end at line breaks that are not within this quote.
+    Out {
+        /// The quote; None: the text format has none.
+        quote: Option<u8>,
+    },
+}
+
+/// The direction of a COPY of the client's streams; None: it is another statement, or goes to or from a file.
+pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
+    let Statement::Copy(copy) = statement else { return None };
+    match copy.as_ref() {
+        Copy::From { end: CopyEnd::Client, .. } => Some(Direction::In),
+        Copy::To { end: CopyEnd::Client, format, .. } => Some(Direction::Out {
+            quote: match format {
+                CopyFormat::Csv(options) => Some(options.quote),
+                CopyFormat::Text(_) | CopyFormat::Parquet(_) => None,
+            },
+        }),
+        _ => None,
+    }
+}
+
+/// Whether a statement reads or writes a file of the machine that the server runs on.
+pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
+    let Statement::Copy(copy) = statement else { return false };
+    match copy.as_ref() {
+        Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
+    }
+}
+
+/// How many columns a COPY has, for what its beginning says; 0: not known.
+pub(crate) async fn column_count(session: &mut Session, parsed: &ParsedStatement) -> usize {
+    let Statement::Copy(copy) = &parsed.statement else { return 0 };
+    let (table, columns) = match copy.as_ref() {
+        Copy::From { table, columns, .. } => (table, columns),
+        Copy::To { source: CopySource::Table { name, columns }, .. } => (name, columns),
+        Copy::To { source: CopySource::Query(query), .. } => {
+            let statement = Statement::Query(query.clone());
+            let query = ParsedStatement { statement, ..parsed.clone() };
+            let columns = session.columns(&query).await.ok().flatten();
+            return columns.map_or(0, |columns| columns.fields().len());
+        }
+    };
+    if !columns.is_empty() {
+        return columns.len();
+    }
+    let state = session.database().catalog();
+    state.table(table).map_or(0, |table| table.schema.columns.len())
+}
+
+/// Runs COPY FROM STDIN.
+pub(crate) async fn copy_in(
+    wire: &mut Wire,
+    session: &mut Session,
+    watch: &mut Watch,
+    parsed: ParsedStatement,
+    sql: &str,
+) -> Result<Started, Stop> {
+    let column_count = column_count(session, &parsed).await;
+    let (give, pieces) = mpsc::channel(WAITING);
+    let (want, mut wanted) = oneshot::channel();
+    let input = ClientInput { pieces, piece: Bytes::new(), want: Some(want) };
+    session.set_client_streams(ClientStreams { input: Some(Box::new(input)), output: None });
+    let mut work = Box::pin(session.start(parsed));
+    let mut give = Some(give);
+    let mut waiting: Option<Bytes> = None;
+    let mut has_begun = false;
+    loop {
+        let event = tokio::select! {
+            biased;
+            done = &mut work => {
+                return done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)));
+            }
+            complaint = watch.ended() => return Err(Stop::Failed(complaint)),
+            asked = &mut wanted, if !has_begun => Event::Wanted(asked.is_ok()),
+            room = room(give.clone()), if waiting.is_some() => Event::Room(room),
+            message = wire.message(), if has_begun && waiting.is_none() && give.is_some() => {
+                Event::Message(message?)
+            }
+        };
+        match event {
+            Event::Wanted(is_read) => {
+                has_begun = true;
+                if is_read {
+                    reply::copy_begins(&mut wire.output, b'G', column_count);
+                    wire.flush().await?;
+                } else {
+                    // Nothing will read.
+                    give = None;
+                }
+            }
+            Event::Room(room) => match (room, waiting.take()) {
+                (Some(room), Some(piece)) => drop(room.send(piece)),
+                // Nothing reads any more: the COPY is about to say why.
+                _ => give = None,
+            },
+            Event::Message((kind, body)) => {
+                match Frontend::read(kind, body).map_err(Complaint::from)? {
+                    Some(Frontend::CopyData(piece)) => waiting = Some(piece),
+                    Some(Frontend::CopyDone) => give = None,
+                    Some(Frontend::CopyFail(why)) => {
+                        let message = format!("COPY from stdin failed: {why}");
+                        return Err(Complaint::error("57014", message).into());
+                    }
+                    Some(Frontend::Flush | Frontend::Sync) => {}
+                    _ => {
+                        let message = "unexpected message during COPY from stdin";
+                        return Err(Complaint::error("08P01", message).into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What COPY FROM STDIN waits for.
+enum Event {
+    /// The rows are wanted; false: they never will be.
+    Wanted(bool),
+    /// There is room for a piece; None: there never will be.
+    Room(Option<mpsc::OwnedPermit<Bytes>>),
+    /// The client's next message.
+    Message((u8, Bytes)),
+}
+
+async fn room(give: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermit<Bytes>> {
+    give?.reserve_owned().await.ok()
+}
+
+/// Runs COPY TO STDOUT, and leaves the end to be sent.
+pub(crate) async fn copy_out(
+    wire: &mut Wire,
+    session: &mut Session,
+    watch: &mut Watch,
+    (parsed, quote): (ParsedStatement, Option<u8>),
+    sql: &str,
+) -> Result<Started, Stop> {
+    let column_count = column_count(session, &parsed).await;
+    let (give, mut pieces) = mpsc::channel(WAITING);
+    let output = ClientOutput { give, piece: Vec::new() };
+    session.set_client_streams(ClientStreams { input: None, output: Some(Box::new(output)) });
+    let mut records = Records { quote, is_quoted: false, scanned: 0, rest: BytesMut::new() };
+    let mut has_begun = false;
+    let started = {
+        let mut work = Box::pin(session.start(parsed));
+        loop {
+            tokio::select! {
+                biased;
+                Some(piece) = pieces.recv() => {
+                    if !std::mem::replace(&mut has_begun, true) {
+                        reply::copy_begins(&mut wire.output, b'H', column_count);
+                    }
+                    records.send(&mut wire.output, &piece);
+                    if wire.output.len() > SEND_BYTES {
+                        watch.flush(wire).await?;
+                    }
+                }
+                done = &mut work => {
+                    break done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+                }
+                complaint = watch.ended() => return Err(Stop::Failed(complaint)),
+                () = wire.closed() => return Err(Stop::Lost),
+            }
+        }
+    };
+    if !has_begun {
+        reply::copy_begins(&mut wire.output, b'H', column_count);
+    }
+    while let Ok(piece) = pieces.try_recv() {
+        records.send(&mut wire.output, &piece);
+    }
+    records.end(&mut wire.output);
+    reply::bare(&mut wire.output, b'c');
+    session.set_client_streams(ClientStreams::default());
+    Ok(started)
+}
+
+/// What COPY FROM STDIN reads.
+struct ClientInput {
+    pieces: mpsc::Receiver<Bytes>,
+    piece: Bytes,
+    /// Told at the first read: the client may begin.
+    want: Option<oneshot::Sender<()>>,
+}
+
+impl Read for ClientInput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(want) = self.want.take() {
+            // Where nobody waits for it, the next line finds the channel closed.
+            let _ = want.send(());
+        }
+        while self.piece.is_empty() {
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.piece = piece,
+                None => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        let (Some(to), Some(from)) = (buffer.get_mut(..count), self.piece.get(..count)) else {
+            return Ok(0);
+        };
+        to.copy_from_slice(from);
+        self.piece.advance(count);
+        Ok(count)
+    }
+}
+
+/// What COPY TO STDOUT writes to.
+struct ClientOutput {
+    give: mpsc::Sender<Bytes>,
+    piece: Vec<u8>,
+}
+
+impl Write for ClientOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = Bytes::from(std::mem::take(&mut self.piece));
+        self.give.blocking_send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// Cuts what COPY writes into records.
+struct Records {
+    quote: Option<u8>,
+    is_quoted: bool,
+    /// Bytes of `rest` that were looked at.
+    scanned: usize,
+    rest: BytesMut,
+}
+
+impl Records {
+    /// Appends a message for each record that `piece` ends.
+    fn send(&mut self, out: &mut BytesMut, piece: &[u8]) {
+        self.rest.extend_from_slice(piece);
+        while let Some(byte) = self.rest.get(self.scanned).copied() {
+            self.scanned += 1;
+            if Some(byte) == self.quote {
+                // A quote within a value is written twice, or behind an escape that is a quote: it opens again at once.
+                self.is_quoted = !self.is_quoted;
+            } else if byte == b'\n' && !self.is_quoted {
+                reply::copy_data(out, &self.rest.split_to(self.scanned));
+                self.scanned = 0;
+            }
+        }
+    }
+
+    /// Appends what is left.
+    fn end(&mut self, out: &mut BytesMut) {
+        if !self.rest.is_empty() {
+            reply::copy_data(out, &self.rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(quote: Option<u8>, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut records = Records { quote, is_quoted: false, scanned: 0, rest: BytesMut::new() };
+        let mut out = BytesMut::new();
+        for piece in pieces {
+            records.send(&mut out, piece);
+        }
+        records.end(&mut out);
+        let mut found = Vec::new();
+        while !out.is_empty() {
+            out.advance(1);
+            let length = usize::try_from(out.get_u32()).unwrap() - 4;
+            found.push(out.split_to(length).to_vec());
+        }
+        found
+    }
+
+    #[test]
+    fn a_message_is_a_record() {
+        assert_eq!(messages(None, &[b"a\tb\nc", b"\td\n"]), [&b"a\tb\n"[..], b"c\td\n"]);
+        let quoted: &[&[u8]] = &[b"1,\"a\n\"\"", b"b\"\n2,c\n"];
+        assert_eq!(messages(Some(b'"'), quoted), [&b"1,\"a\n\"\"b\"\n"[..], b"2,c\n"]);
+    }
+}

@@ -1,0 +1,375 @@
+//! The extended protocol: statements that are prepared, portals that are run in pieces.
+//!
+//! 1. Parse: a query or INSERT becomes a prepared statement of the session, which knows the types of its parameters; any
+//!    other statement is kept as it was read ([`Known`]).
+//! 2. Bind: values become text by those types, and a [`Portal`].
+//! 3. Describe: parameters and columns of a statement; columns of a portal.
+//! 4. Execute: up to so many rows; where there are more, the portal is suspended and goes on with the next Execute, on the
+//!    rows of the moment at which it began.
+//!
+//! A portal lives until Sync, or within a transaction block to its end. What a statement without parameters has for columns
+//! may only be known when it runs (SHOW): describing its portal then starts it.
+//!
+//! Source: PostgreSQL's manual, "Extended Query".
+
+use arrow::array::RecordBatch;
+use cleave_host::statement::{ParsedStatement, parse_script};
+use cleave_host::{ResultRows, Started};
+
+use super::block;
+use super::complaint::Complaint;
+use super::connection::{Connection, columns, tag, verb};
+use super::interrupt::{Stop, Watch};
+use super::message::{Bind, Format, Target, format_at};
+use super::reply::{self, Column};
+use super::types::{declared, parameter};
+use super::values::parameter_text;
+
+/// Most statements, and most portals, that one session may keep.
+const KEPT_COUNT_MAX: usize = 10_000;
+
+/// A statement that a client has parsed.
+#[derive(Debug, Clone)]
+pub(crate) enum Known {
+    /// No statement: blanks and comments.
+    Empty,
+    /// One that the session has prepared.
+    Prepared {
+        /// Its text.
+        sql: String,
+        /// The types that the client has declared for its first parameters.
+        declared: Vec<u32>,
+        /// The first word of its tag, where it gives rows.
+        verb: &'static str,
+    },
+    /// One without parameters.
+    Plain(Box<ParsedStatement>, String),
+}
+
+/// A statement with its values, which may have begun.
+pub(crate) struct Portal {
+    /// The statement's name.
+    statement: String,
+    known: Known,
+    values: Vec<Option<String>>,
+    formats: Vec<Format>,
+    state: State,
+}
+
+enum State {
+    /// It has not begun.
+    Bound,
+    /// It gives rows.
+    Rows(Box<PortalRows>),
+    /// It is done, and gave no rows.
+    Done(String),
+    /// It was run to its end.
+    Ended,
+}
+
+struct PortalRows {
+    rows: ResultRows,
+    columns: Vec<Column>,
+    /// Rows that are computed and not sent: from this place on.
+    batch: Option<(RecordBatch, usize)>,
+}
+
+impl Connection {
+    /// Parse.
+    pub(super) async fn parse(
+        &mut self,
+        name: String,
+        sql: &str,
+        types: &[u32],
+    ) -> Result<(), Stop> {
+        let wrong = |error| Stop::Failed(Complaint::of(&error, sql));
+        if !name.is_empty() && self.known.contains_key(&name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(Complaint::error("42P05", message).into());
+        }
+        if self.known.len() >= KEPT_COUNT_MAX {
+            return Err(too_many("prepared statements"));
+        }
+        let mut statements = parse_script(sql).map_err(wrong)?;
+        let parsed = statements.pop();
+        if !statements.is_empty() {
+            let message = "cannot insert multiple commands into a prepared statement";
+            return Err(Complaint::error("42601", message).into());
+        }
+        let known = match parsed {
+            None => Known::Empty,
+            Some(parsed) if parsed.statement.takes_parameters() => {
+                block::admit(self.session.transaction_status())?;
+                let verb = verb(&parsed.statement);
+                let typed = types.iter().zip(1..).map(|(oid, number)| declared(number, *oid));
+                let declared = types.to_vec();
+                let types = typed.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+                let mut watch = self.watch();
+                let prepared = self.session.prepare_statement(&name, parsed, &types);
+                watch.over(&mut self.wire, sql, Box::pin(prepared)).await?;
+                Known::Prepared { sql: sql.to_owned(), declared, verb }
+            }
+            Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
+        };
+        self.known.insert(name, known);
+        reply::bare(&mut self.wire.output, b'1');
+        Ok(())
+    }
+
+    fn known(&self, name: &str) -> Result<Known, Complaint> {
+        self.known.get(name).cloned().ok_or_else(|| {
+            let message = match name {
+                "" => "unnamed prepared statement does not exist".to_owned(),
+                _ => format!("prepared statement \"{name}\" does not exist"),
+            };
+            Complaint::error("26000", message)
+        })
+    }
+
+    /// Bind.
+    pub(super) async fn bind(&mut self, bind: Bind) -> Result<(), Stop> {
+        let Bind { portal, statement, formats, values, results } = bind;
+        let known = self.known(&statement)?;
+        let (mut types, mut oids) = (Vec::new(), Vec::new());
+        if let Known::Prepared { sql, declared, .. } = &known {
+            oids.clone_from(declared);
+            let mut watch = self.watch();
+            let described = Box::pin(self.session.describe(&statement));
+            types = watch.over(&mut self.wire, sql, described).await?.parameters;
+        }
+        if values.len() != types.len() {
+            let message = format!(
+                "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                values.len(),
+                types.len()
+            );
+            return Err(Complaint::error("08P01", message).into());
+        }
+        if formats.len() > 1 && formats.len() != values.len() {
+            let message = format!(
+                "bind message has {} parameter formats but {} parameters",
+                formats.len(),
+                values.len()
+            );
+            return Err(Complaint::error("08P01", message).into());
+        }
+        let read = values.iter().zip(types).enumerate().map(|(place, (value, column_type))| {
+            let oid = oids.get(place).copied().unwrap_or(0);
+            let (_, element) = parameter(oid, column_type);
+            let text =
+                |value| parameter_text(place + 1, element, format_at(&formats, place), value);
+            value.as_ref().map(text).transpose()
+        });
+        let values = read.collect::<Result<Vec<_>, _>>()?;
+        if !portal.is_empty() && self.portals.contains_key(&portal) {
+            let message = format!("cursor \"{portal}\" already exists");
+            return Err(Complaint::error("42P03", message).into());
+        }
+        if self.portals.len() >= KEPT_COUNT_MAX {
+            return Err(too_many("portals"));
+        }
+        let bound = Portal { statement, known, values, formats: results, state: State::Bound };
+        self.portals.insert(portal, bound);
+        reply::bare(&mut self.wire.output, b'2');
+        Ok(())
+    }
+
+    /// Describe.
+    pub(super) async fn describe(&mut self, target: Target) -> Result<(), Stop> {
+        match target {
+            Target::Statement(name) => self.describe_statement(&name).await,
+            Target::Portal(name) => {
+                let mut portal = self.take_portal(&name)?;
+                let told = self.describe_portal(&mut portal).await;
+                self.portals.insert(name, portal);
+                told
+            }
+        }
+    }
+
+    async fn describe_statement(&mut self, name: &str) -> Result<(), Stop> {
+        let mut watch = self.watch();
+        let (parameters, schema): (Vec<u32>, _) = match self.known(name)? {
+            Known::Empty => (Vec::new(), None),
+            Known::Prepared { sql, declared, .. } => {
+                let described = Box::pin(self.session.describe(name));
+                let described = watch.over(&mut self.wire, &sql, described).await?;
+                let declared = declared.into_iter().chain(std::iter::repeat(0));
+                let told = described.parameters.into_iter().zip(declared);
+                let oids = told.map(|(known, oid)| parameter(oid, known).0).collect();
+                (oids, described.columns)
+            }
+            Known::Plain(parsed, sql) => {
+                let columns = Box::pin(self.session.columns(&parsed));
+                (Vec::new(), watch.over(&mut self.wire, &sql, columns).await?)
+            }
+        };
+        let out = &mut self.wire.output;
+        reply::parameter_description(out, &parameters);
+        match schema {
+            Some(schema) => reply::row_description(out, &columns(&schema, &[])),
+            None => reply::bare(out, b'n'),
+        }
+        Ok(())
+    }
+
+    async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
+        if let (Known::Prepared { sql, .. }, State::Bound) = (&portal.known, &portal.state) {
+            let mut watch = self.watch();
+            let described = Box::pin(self.session.describe(&portal.statement));
+            let schema = watch.over(&mut self.wire, sql, described).await?.columns;
+            let out = &mut self.wire.output;
+            match schema {
+                Some(schema) => reply::row_description(out, &columns(&schema, &portal.formats)),
+                None => reply::bare(out, b'n'),
+            }
+            return Ok(());
+        }
+        if let (Known::Plain(parsed, sql), State::Bound) = (&portal.known, &portal.state) {
+            let mut watch = self.watch();
+            let shown = Box::pin(self.session.columns(parsed));
+            if watch.over(&mut self.wire, sql, shown).await?.is_some() {
+                self.begin(&mut watch, portal).await?;
+            }
+        }
+        let out = &mut self.wire.output;
+        match &portal.state {
+            State::Rows(rows) => reply::row_description(out, &rows.columns),
+            _ => reply::bare(out, b'n'),
+        }
+        Ok(())
+    }
+
+    fn take_portal(&mut self, name: &str) -> Result<Portal, Complaint> {
+        self.portals
+            .remove(name)
+            .ok_or_else(|| Complaint::error("34000", format!("portal \"{name}\" does not exist")))
+    }
+
+    /// Starts the statement of a portal that has not begun.
+    async fn begin(&mut self, watch: &mut Watch, portal: &mut Portal) -> Result<(), Stop> {
+        let started = match &portal.known {
+            Known::Empty => return Ok(()),
+            Known::Prepared { sql, .. } => {
+                let values: Vec<Option<&str>> =
+                    portal.values.iter().map(Option::as_deref).collect();
+                let started = Box::pin(self.session.start_prepared(&portal.statement, &values));
+                let started = watch.over(&mut self.wire, sql, started).await?;
+                self.elsewhere(started)
+            }
+            Known::Plain(parsed, sql) => {
+                let (parsed, sql) = (ParsedStatement::clone(parsed), sql.clone());
+                Box::pin(self.start(watch, parsed, &sql)).await?
+            }
+        };
+        portal.state = match started {
+            Started::Done { tag } => State::Done(tag),
+            Started::Rows(rows) => {
+                let columns = columns(&rows.schema(), &portal.formats);
+                State::Rows(Box::new(PortalRows { rows, columns, batch: None }))
+            }
+        };
+        Ok(())
+    }
+
+    /// Execute.
+    pub(super) async fn execute(&mut self, name: &str, row_count_max: u32) -> Result<(), Stop> {
+        let mut portal = self.take_portal(name)?;
+        let done = self.execute_portal(&mut portal, row_count_max).await;
+        // The end of a block ends its portals, this one too where it is one.
+        if done.is_ok() && !matches!(portal.state, State::Bound) {
+            self.portals.insert(name.to_owned(), portal);
+        }
+        done
+    }
+
+    async fn execute_portal(
+        &mut self,
+        portal: &mut Portal,
+        row_count_max: u32,
+    ) -> Result<(), Stop> {
+        let mut watch = self.watch();
+        if let Known::Empty = portal.known {
+            reply::bare(&mut self.wire.output, b'I');
+            return Ok(());
+        }
+        if let State::Bound = portal.state {
+            self.begin(&mut watch, portal).await?;
+        }
+        let (verb, sql) = match &portal.known {
+            Known::Plain(parsed, sql) => (verb(&parsed.statement), sql.as_str()),
+            Known::Prepared { sql, verb, .. } => (*verb, sql.as_str()),
+            Known::Empty => ("SELECT", ""),
+        };
+        match &mut portal.state {
+            State::Rows(rows) => {
+                let limit = usize::try_from(row_count_max).ok().filter(|limit| *limit > 0);
+                let (sent, is_end) = self.send_some(&mut watch, rows, limit, sql).await?;
+                if is_end {
+                    reply::complete(&mut self.wire.output, &tag(verb, sent));
+                } else {
+                    reply::bare(&mut self.wire.output, b's');
+                }
+            }
+            State::Done(done) => {
+                reply::complete(&mut self.wire.output, done);
+                portal.state = State::Ended;
+            }
+            State::Bound | State::Ended => {
+                let message = format!("portal \"{}\" cannot be run anymore", portal.statement);
+                return Err(Complaint::error("55000", message).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends up to `limit` rows; how many it were, and whether that was the end.
+    async fn send_some(
+        &mut self,
+        watch: &mut Watch,
+        portal: &mut PortalRows,
+        limit: Option<usize>,
+        sql: &str,
+    ) -> Result<(usize, bool), Stop> {
+        let mut sent = 0;
+        loop {
+            if limit.is_some_and(|limit| sent >= limit) {
+                return Ok((sent, false));
+            }
+            let (batch, start) = match portal.batch.take() {
+                Some(rest) => rest,
+                None => match watch.over(&mut self.wire, sql, portal.rows.next()).await? {
+                    Some(batch) => (batch, 0),
+                    None => return Ok((sent, true)),
+                },
+            };
+            let room = limit.map_or(usize::MAX, |limit| limit - sent);
+            let end = batch.num_rows().min(start.saturating_add(room));
+            self.send_batch(watch, &batch, &portal.columns, start..end).await?;
+            sent += end - start;
+            if end < batch.num_rows() {
+                portal.batch = Some((batch, end));
+            }
+        }
+    }
+
+    /// Close.
+    pub(super) fn close(&mut self, target: &Target) {
+        match target {
+            Target::Portal(name) => drop(self.portals.remove(name)),
+            Target::Statement(name) => {
+                if let Some(Known::Prepared { .. }) = self.known.remove(name) {
+                    // One that SQL has deallocated is gone already.
+                    drop(self.session.deallocate(Some(name)));
+                }
+                self.portals.retain(|_, portal| portal.statement != *name);
+            }
+        }
+        reply::bare(&mut self.wire.output, b'3');
+    }
+}
+
+fn too_many(what: &str) -> Stop {
+    let message = format!("a session keeps at most {KEPT_COUNT_MAX} {what}");
+    Complaint::error("54000", message).hint("close those that are done").into()
+}

@@ -1,0 +1,295 @@
+//! A new connection in, one that may run statements out: TLS, startup, who the client is.
+//!
+//! 1. [`open`] answers what comes before a session: TLS and GSS are wanted, a statement is to be cancelled, a session.
+//! 2. [`authenticate`] asks for a proof of the password ([`scram`](super::scram)), where there are users.
+//! 3. [`settings`] takes the settings that the client begins with.
+//!
+//! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, no session, and only so much
+//! time; and what it is told does not depend on which users there are.
+
+use bytes::{BufMut, Bytes};
+use cleave_host::Session;
+
+use super::complaint::{Complaint, Severity};
+use super::interrupt::Stop;
+use super::message::{Opening, opening};
+use super::reply;
+use super::scram::{self, Exchange, Refused};
+use super::wire::{Stream, Wire};
+use crate::serve::Server;
+use crate::serve::users::Users;
+
+/// Bytes of a client's name that are kept.
+const APPLICATION_NAME_BYTES: usize = 63;
+
+/// What a client says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Startup {
+    /// The user.
+    pub(crate) user: String,
+    /// The database that it asks for.
+    database: Option<String>,
+    /// Settings, in the order in which they were given.
+    settings: Vec<(String, String)>,
+    /// Options of the protocol that are not known here.
+    unknown: Vec<String>,
+    minor: u16,
+}
+
+/// Answers a new connection until it asks for a session; None: it asked for something else, and is done.
+pub(crate) async fn open(
+    server: &Server,
+    stream: Box<dyn Stream>,
+) -> Result<Option<(Wire, Startup)>, Stop> {
+    let mut wire = Wire::new(stream, server.limits.message_bytes_max);
+    let mut is_secure = false;
+    loop {
+        let opened = match wire.opening().await {
+            Ok(body) => {
+                opening(&body).map_err(|error| Complaint::fatal("08P01", error.to_string()))
+            }
+            Err(error) => match Stop::from(error) {
+                Stop::Failed(complaint) => Err(complaint),
+                Stop::Lost => return Ok(None),
+            },
+        };
+        let refused = match opened {
+            Ok(Opening::Tls) => match &server.tls {
+                Some(tls) if !is_secure => {
+                    wire.output.put_u8(b'S');
+                    wire.flush().await?;
+                    // What came before the handshake could have been written by anybody.
+                    let Some(plain) = wire.into_stream() else { return Ok(None) };
+                    let Ok(secure) = tls.accept(plain).await else { return Ok(None) };
+                    wire = Wire::new(Box::new(secure), server.limits.message_bytes_max);
+                    is_secure = true;
+                    continue;
+                }
+                _ => {
+                    wire.output.put_u8(b'N');
+                    wire.flush().await?;
+                    continue;
+                }
+            },
+            Ok(Opening::Gss) => {
+                wire.output.put_u8(b'N');
+                wire.flush().await?;
+                continue;
+            }
+            Ok(Opening::Cancel { backend, secret }) => {
+                server.registry.cancel(backend, secret);
+                return Ok(None);
+            }
+            Ok(Opening::Startup { minor, parameters }) => {
+                if server.needs_tls && !is_secure {
+                    let message = "this server takes connections from other machines with TLS only";
+                    Complaint::fatal("28000", message).hint("connect with sslmode=require")
+                } else {
+                    match startup(minor, parameters) {
+                        Ok(startup) => return Ok(Some((wire, startup))),
+                        Err(complaint) => complaint,
+                    }
+                }
+            }
+            Ok(Opening::Unknown { major, minor }) => {
+                let message =
+                    format!("unsupported frontend protocol {major}.{minor}: server supports 3.0");
+                Complaint::fatal("0A000", message)
+            }
+            Err(complaint) => complaint,
+        };
+        reply::error(&mut wire.output, &refused);
+        wire.close().await;
+        return Ok(None);
+    }
+}
+
+fn startup(minor: u16, parameters: Vec<(String, String)>) -> Result<Startup, Complaint> {
+    let mut startup = Startup {
+        user: String::new(),
+        database: None,
+        settings: Vec::new(),
+        unknown: Vec::new(),
+        minor,
+    };
+    for (name, value) in parameters {
+        match name.as_str() {
+            "user" => startup.user = value,
+            "database" => startup.database = Some(value).filter(|value| !value.is_empty()),
+            "options" => options(&value, &mut startup.settings)?,
+            "replication" => {
+                if !["false", "off", "no", "0"].contains(&value.as_str()) {
+                    return Err(Complaint::fatal("0A000", "replication is not in this version"));
+                }
+            }
+            _ if name.starts_with("_pq_.") => startup.unknown.push(name),
+            _ => startup.settings.push((name, value)),
+        }
+    }
+    if startup.user.is_empty() {
+        let message = "no PostgreSQL user name specified in startup packet";
+        return Err(Complaint::fatal("28000", message));
+    }
+    Ok(startup)
+}
+
+/// The settings of `-c name=value --name=value`, where a backslash stands before a blank that is meant.
+fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Complaint> {
+    let mut words = vec![String::new()];
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        let is_blank = letter.is_whitespace();
+        let kept = if letter == '\\' { letters.next() } else { Some(letter).filter(|_| !is_blank) };
+        match (kept, words.last_mut()) {
+            (Some(kept), Some(word)) => word.push(kept),
+            _ if is_blank => words.push(String::new()),
+            _ => {}
+        }
+    }
+    let mut words = words.into_iter().filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        let assigned = match word.strip_prefix("--") {
+            Some(assigned) => Some(assigned.to_owned()),
+            None if word == "-c" => words.next(),
+            None => word.strip_prefix("-c").map(str::to_owned),
+        };
+        let pair = assigned.as_deref().and_then(|assigned| assigned.split_once('='));
+        let Some((name, value)) = pair else {
+            let message = format!("invalid command-line argument for server process: {word}");
+            return Err(Complaint::fatal("42601", message).hint("it takes -c name=value"));
+        };
+        settings.push((name.replace('-', "_"), value.to_owned()));
+    }
+    Ok(())
+}
+
+/// Makes sure that the client is the user that it says.
+pub(crate) async fn authenticate(
+    server: &Server,
+    wire: &mut Wire,
+    startup: &Startup,
+) -> Result<(), Stop> {
+    if startup.minor > 0 || !startup.unknown.is_empty() {
+        let unknown: Vec<&str> = startup.unknown.iter().map(String::as_str).collect();
+        reply::negotiate_version(&mut wire.output, 0, &unknown);
+    }
+    let users = Users::read(&server.users).map_err(|error| {
+        server.log(&error.to_string());
+        Complaint::fatal("58030", "the server cannot read its users; its log says why")
+    })?;
+    if users.is_empty() && !server.needs_tls {
+        return check_database(server, startup).map_err(Stop::Failed);
+    }
+    let mut mechanisms = scram::MECHANISM.as_bytes().to_vec();
+    mechanisms.extend([0, 0]);
+    reply::authentication(&mut wire.output, 10, &mechanisms);
+    wire.flush().await?;
+    let first = initial_response(&password(wire).await?)?;
+    let nonce = scram::nonce().map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
+    let known = (startup.user.as_str(), users.verifier(&startup.user));
+    let exchange = Exchange::begin(&first, known, &nonce, &server.secret)
+        .map_err(|refused| refusal(refused, &startup.user))?;
+    reply::authentication(&mut wire.output, 11, exchange.challenge().as_bytes());
+    wire.flush().await?;
+    let last = password(wire).await?;
+    let last =
+        std::str::from_utf8(&last).map_err(|_| refusal(Refused::Malformed, &startup.user))?;
+    let verdict = exchange.finish(last).map_err(|refused| refusal(refused, &startup.user))?;
+    reply::authentication(&mut wire.output, 12, verdict.as_bytes());
+    check_database(server, startup).map_err(Stop::Failed)
+}
+
+fn check_database(server: &Server, startup: &Startup) -> Result<(), Complaint> {
+    let served = server.database_name.as_str();
+    let asked = startup.database.as_deref().unwrap_or(&startup.user);
+    // libpq asks for a database of the user's name where its own user names none.
+    if [served, "cleave", startup.user.as_str()].contains(&asked) {
+        return Ok(());
+    }
+    let message = format!("database \"{asked}\" does not exist");
+    let hint = format!("this server has one database, \"{served}\"");
+    Err(Complaint::fatal("3D000", message).hint(hint))
+}
+
+async fn password(wire: &mut Wire) -> Result<Bytes, Stop> {
+    let (kind, body) = wire.message().await?;
+    // Nobody is known yet: what belongs to a session is not read.
+    match (kind, body.len()) {
+        (b'p', 0..=10_000) => Ok(body),
+        (b'X', _) => Err(Stop::Lost),
+        _ => Err(Complaint::fatal("08P01", "expected a SASL response").into()),
+    }
+}
+
+/// The client's first message out of SASLInitialResponse: mechanism, length, message.
+fn initial_response(body: &Bytes) -> Result<String, Complaint> {
+    let malformed = || Complaint::fatal("08P01", "malformed SASL response");
+    let end = body.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
+    let mechanism = body.get(..end).unwrap_or_default();
+    if mechanism != scram::MECHANISM.as_bytes() {
+        let message = "the client chose a SASL mechanism that this server does not have";
+        return Err(Complaint::fatal("28000", message).hint("it has SCRAM-SHA-256"));
+    }
+    let message = body.get(end + 5..).ok_or_else(malformed)?;
+    String::from_utf8(message.to_vec()).map_err(|_| malformed())
+}
+
+fn refusal(refused: Refused, user: &str) -> Complaint {
+    match refused {
+        Refused::Malformed => Complaint::fatal("08P01", "malformed SCRAM message"),
+        Refused::ChannelBinding => {
+            let message = "the client asks for channel binding, which this server does not have";
+            Complaint::fatal("28000", message).hint("connect with channel_binding=prefer")
+        }
+        Refused::Proof => {
+            let message = format!("password authentication failed for user \"{user}\"");
+            Complaint::fatal("28P01", message)
+        }
+    }
+}
+
+/// Gives the session what the client begins with; what the client ought to know of it comes back.
+pub(crate) fn settings(
+    session: &mut Session,
+    startup: &Startup,
+) -> Result<Vec<Complaint>, Complaint> {
+    let mut warnings = Vec::new();
+    for (name, value) in &startup.settings {
+        let mut value = value.trim_matches('\'');
+        if name.eq_ignore_ascii_case("application_name") {
+            // As PostgreSQL does: what a program is called is no reason not to let it in.
+            value = value.get(..value.floor_char_boundary(APPLICATION_NAME_BYTES)).unwrap_or(value);
+        }
+        let Err(error) = session.set(name, value) else { continue };
+        let complaint = Complaint::of(&error, "");
+        // Drivers tell the zone of the machine that they run on, asked or not.
+        if name.eq_ignore_ascii_case("TimeZone") {
+            let message = format!("{}: it stays UTC", complaint.message);
+            warnings.push(Complaint { message, severity: Severity::Warning, ..complaint });
+        } else {
+            return Err(Complaint { severity: Severity::Fatal, ..complaint });
+        }
+    }
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_settings() {
+        let mut settings = Vec::new();
+        options(r"-c split=h0 --batch-size=7 -cx=a\ b", &mut settings).unwrap();
+        let expected = [("split", "h0"), ("batch_size", "7"), ("x", "a b")];
+        assert_eq!(settings, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(options("-x", &mut settings).is_err());
+    }
+
+    #[test]
+    fn a_session_has_a_user() {
+        assert_eq!(startup(0, Vec::new()).unwrap_err().sqlstate, "28000");
+        let replication = vec![("replication".to_owned(), "database".to_owned())];
+        assert_eq!(startup(0, replication).unwrap_err().sqlstate, "0A000");
+    }
+}

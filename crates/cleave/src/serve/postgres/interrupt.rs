@@ -1,0 +1,242 @@
+//! What ends a statement from outside: a cancel request, the server's end, or a client that is gone.
+//!
+//! Invariant: a request counts for the statement that runs when it arrives, and for none after it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_host::Error;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Duration, Instant};
+
+use super::complaint::Complaint;
+use super::wire::{Wire, WireError};
+
+/// How far a server is on its way to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// It serves.
+    Serving,
+    /// Statements that run may end; nothing new begins.
+    Draining,
+    /// Statements are stopped.
+    Stopping,
+}
+
+/// Where cancel requests for one connection arrive.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupt {
+    count: AtomicU64,
+    told: Notify,
+}
+
+/// The connections that may be told to cancel, with their secrets.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    next: AtomicU64,
+    by_backend: Mutex<BTreeMap<i32, (i32, Arc<Interrupt>)>>,
+}
+
+/// One connection's entry, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    /// The connection's number.
+    pub(crate) backend: i32,
+    /// By which its client is known when it cancels.
+    pub(crate) secret: i32,
+    /// Where that arrives.
+    pub(crate) interrupt: Arc<Interrupt>,
+    registry: Arc<Registry>,
+}
+
+impl Interrupt {
+    /// Ends the statement that runs.
+    fn raise(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    /// How often it was raised: what a statement notes at its beginning.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it is raised after `since`.
+    async fn raised(&self, since: u64) {
+        loop {
+            let told = self.told.notified();
+            tokio::pin!(told);
+            // Before looking, so that nothing is missed between.
+            told.as_mut().enable();
+            if self.count() != since {
+                return;
+            }
+            told.await;
+        }
+    }
+}
+
+impl Registry {
+    /// Enters a connection.
+    pub(crate) fn register(self: &Arc<Self>) -> Result<Registered, cleave_media::MediaError> {
+        let number = self.next.fetch_add(1, Ordering::SeqCst) % i32::MAX.unsigned_abs() as u64 + 1;
+        let backend = i32::try_from(number).unwrap_or(1);
+        let secret = super::message::network_u32(cleave_media::random_bytes::<4>()?).cast_signed();
+        let interrupt = Arc::new(Interrupt::default());
+        let mut entries = self.by_backend.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(backend, (secret, Arc::clone(&interrupt)));
+        Ok(Registered { backend, secret, interrupt, registry: Arc::clone(self) })
+    }
+
+    /// Ends the statement of the connection that has this number and secret, if there is one.
+    pub(crate) fn cancel(&self, backend: i32, secret: i32) {
+        let entries = self.by_backend.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, interrupt)) = entries.get(&backend).filter(|(known, _)| *known == secret) {
+            interrupt.raise();
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut entries = self.registry.by_backend.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.remove(&self.backend);
+    }
+}
+
+/// Why a statement did not do what it says.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It failed, or was ended: the client is to know.
+    Failed(Complaint),
+    /// There is no client any more.
+    Lost,
+}
+
+impl From<Complaint> for Stop {
+    fn from(complaint: Complaint) -> Self {
+        Self::Failed(complaint)
+    }
+}
+
+impl From<WireError> for Stop {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Lost => Self::Lost,
+            WireError::Framing(complaint) => Self::Failed(complaint),
+        }
+    }
+}
+
+/// What one statement is watched for.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    interrupt: Arc<Interrupt>,
+    since: u64,
+    phase: watch::Receiver<Phase>,
+    /// When it has taken too long.
+    deadline: Option<Instant>,
+}
+
+impl Watch {
+    /// From now on.
+    pub(crate) fn begin(interrupt: &Arc<Interrupt>, phase: &watch::Receiver<Phase>) -> Self {
+        let since = interrupt.count();
+        Self { interrupt: Arc::clone(interrupt), since, phase: phase.clone(), deadline: None }
+    }
+
+    /// And for so many milliseconds at most; 0: for ever.
+    #[must_use]
+    pub(crate) fn within(self, milliseconds: u32) -> Self {
+        let limit = Duration::from_millis(u64::from(milliseconds));
+        Self { deadline: (milliseconds > 0).then(|| Instant::now() + limit), ..self }
+    }
+
+    /// Waits until the statement is to end, and says why.
+    pub(crate) async fn ended(&mut self) -> Complaint {
+        tokio::select! {
+            () = self.interrupt.raised(self.since) => {
+                Complaint::error("57014", "canceling statement due to user request")
+            }
+            _ = self.phase.wait_for(|phase| *phase == Phase::Stopping) => shutting_down(),
+            () = late(self.deadline) => {
+                Complaint::error("57014", "canceling statement due to statement timeout")
+            }
+        }
+    }
+
+    /// `work` of the database, up to its end or that of the statement. What the client sends meanwhile is kept.
+    pub(crate) async fn over<T>(
+        &mut self,
+        wire: &mut Wire,
+        sql: &str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Stop> {
+        tokio::select! {
+            biased;
+            done = work => done.map_err(|error| Stop::Failed(Complaint::of(&error, sql))),
+            complaint = self.ended() => Err(Stop::Failed(complaint)),
+            () = wire.closed() => Err(Stop::Lost),
+        }
+    }
+
+    /// Sends what there is; a client that takes nothing does not keep the statement from being ended.
+    pub(crate) async fn flush(&mut self, wire: &mut Wire) -> Result<(), Stop> {
+        tokio::select! {
+            biased;
+            sent = wire.flush() => Ok(sent?),
+            complaint = self.ended() => Err(Stop::Failed(complaint)),
+        }
+    }
+}
+
+/// Waits for the deadline, if there is one.
+async fn late(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What clients are told when the server ends.
+pub(crate) fn shutting_down() -> Complaint {
+    Complaint::fatal("57P01", "terminating connection due to administrator command")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_ends_the_statement_that_runs_and_no_other() {
+        let registry = Arc::new(Registry::default());
+        let registered = registry.register().unwrap();
+        registry.cancel(registered.backend, registered.secret);
+        let (_phase, receiver) = watch::channel(Phase::Serving);
+        let mut later = Watch::begin(&registered.interrupt, &receiver);
+        let (ours, _theirs) = tokio::io::duplex(100);
+        let mut wire = Wire::new(Box::new(ours), 100);
+        assert_eq!(later.over(&mut wire, "", async { Ok(1) }).await.unwrap(), 1);
+        registry.cancel(registered.backend, registered.secret.wrapping_add(1));
+        assert_eq!(registered.interrupt.count(), 1, "a wrong secret cancels nothing");
+        registry.cancel(registered.backend, registered.secret);
+        let ended = later.over(&mut wire, "", std::future::pending::<Result<(), Error>>()).await;
+        let Err(Stop::Failed(complaint)) = ended else { panic!("it goes on") };
+        assert_eq!(complaint.sqlstate, "57014");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_ends_its_statement() {
+        let registry = Arc::new(Registry::default());
+        let registered = registry.register().unwrap();
+        let (_phase, receiver) = watch::channel(Phase::Serving);
+        let mut watch = Watch::begin(&registered.interrupt, &receiver);
+        let (ours, theirs) = tokio::io::duplex(100);
+        let mut wire = Wire::new(Box::new(ours), 100);
+        drop(theirs);
+        let ended = watch.over(&mut wire, "", std::future::pending::<Result<(), Error>>()).await;
+        assert!(matches!(ended, Err(Stop::Lost)));
+    }
+}

@@ -1,0 +1,203 @@
+//! A connection's bytes: a stream in, whole messages out, and answers gathered until they are sent.
+//!
+//! Invariants: no message longer than the limit is gathered, and room is made only for what has arrived; an idle
+//! connection keeps buffers of a few kilobytes; all reading and writing may be dropped at any point and taken up again.
+
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::complaint::Complaint;
+
+/// Longest first message, as PostgreSQL has it: nobody is known yet.
+const OPENING_BYTES_MAX: usize = 10_000;
+/// What is read at once.
+const READ_BYTES: usize = 8 << 10;
+/// Answers beyond this are sent before more are made.
+pub(crate) const SEND_BYTES: usize = 64 << 10;
+/// What a buffer may keep while it is empty.
+const KEPT_BYTES: usize = 16 << 10;
+/// What may wait to be read while a statement runs.
+const AHEAD_BYTES_MAX: usize = 256 << 10;
+
+/// A stream of either kind.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Why there is no message.
+#[derive(Debug)]
+pub(crate) enum WireError {
+    /// The client is gone, or the network is.
+    Lost,
+    /// What it sent is no message: nothing after it can be understood.
+    Framing(Complaint),
+}
+
+impl From<io::Error> for WireError {
+    fn from(_error: io::Error) -> Self {
+        Self::Lost
+    }
+}
+
+/// A connection.
+pub(crate) struct Wire {
+    stream: Box<dyn Stream>,
+    input: BytesMut,
+    /// What is to be sent.
+    pub(crate) output: BytesMut,
+    message_bytes_max: usize,
+}
+
+impl Wire {
+    /// Over `stream`, with messages of at most `message_bytes_max` bytes.
+    pub(crate) fn new(stream: Box<dyn Stream>, message_bytes_max: usize) -> Self {
+        let (input, output) = (BytesMut::new(), BytesMut::new());
+        Self { stream, input, output, message_bytes_max }
+    }
+
+    /// The stream, where nothing has been read beyond what was asked for.
+    pub(crate) fn into_stream(self) -> Option<Box<dyn Stream>> {
+        self.input.is_empty().then_some(self.stream)
+    }
+
+    /// The body of a first message, which has no kind.
+    pub(crate) async fn opening(&mut self) -> Result<Bytes, WireError> {
+        loop {
+            if let Some(length) = self.length_at(0) {
+                if !(8..=OPENING_BYTES_MAX).contains(&length) {
+                    return Err(WireError::Framing(Complaint::fatal(
+                        "08P01",
+                        format!("invalid length of startup packet: {length}"),
+                    )));
+                }
+                if self.input.len() >= length {
+                    let mut message = self.input.split_to(length);
+                    message.advance(4);
+                    return Ok(message.freeze());
+                }
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// The kind and body of the next message.
+    pub(crate) async fn message(&mut self) -> Result<(u8, Bytes), WireError> {
+        loop {
+            if let Some(message) = self.buffered()? {
+                return Ok(message);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// The next message, if all of it has arrived.
+    pub(crate) fn buffered(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
+        let (Some(kind), Some(length)) = (self.input.first().copied(), self.length_at(1)) else {
+            return Ok(None);
+        };
+        if length < 4 {
+            let message = format!("invalid message length: {length}");
+            return Err(WireError::Framing(Complaint::fatal("08P01", message)));
+        }
+        if length > self.message_bytes_max {
+            let limit = self.message_bytes_max;
+            let message = format!("a message of {length} bytes is longer than {limit}");
+            let complaint = Complaint::fatal("54000", message);
+            return Err(WireError::Framing(
+                complaint.hint("the server's --message-limit allows more"),
+            ));
+        }
+        if self.input.len() <= length {
+            return Ok(None);
+        }
+        let mut message = self.input.split_to(length + 1);
+        message.advance(5);
+        let body = message.freeze();
+        if self.input.is_empty() && self.input.capacity() > KEPT_BYTES {
+            self.input = BytesMut::new();
+        }
+        Ok(Some((kind, body)))
+    }
+
+    /// Waits until the client is gone, or has sent so much that it must wait itself. Meanwhile what it sends is kept.
+    pub(crate) async fn closed(&mut self) {
+        while self.input.len() < AHEAD_BYTES_MAX {
+            if self.fill().await.is_err() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Sends all answers.
+    pub(crate) async fn flush(&mut self) -> Result<(), WireError> {
+        while !self.output.is_empty() {
+            if self.stream.write_buf(&mut self.output).await? == 0 {
+                return Err(WireError::Lost);
+            }
+        }
+        self.stream.flush().await?;
+        if self.output.capacity() > KEPT_BYTES {
+            self.output = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// Ends the connection once all is sent.
+    pub(crate) async fn close(&mut self) {
+        if self.flush().await.is_ok() {
+            drop(self.stream.shutdown().await);
+        }
+    }
+
+    async fn fill(&mut self) -> Result<(), WireError> {
+        self.input.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.input).await? {
+            0 => Err(WireError::Lost),
+            _ => Ok(()),
+        }
+    }
+
+    fn length_at(&self, start: usize) -> Option<usize> {
+        let mut bytes = self.input.get(start..start + 4)?;
+        usize::try_from(bytes.get_u32()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(limit: usize) -> (Wire, tokio::io::DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        (Wire::new(Box::new(ours), limit), theirs)
+    }
+
+    #[tokio::test]
+    async fn messages_arrive_in_pieces() {
+        let (mut wire, mut client) = wire(100);
+        client.write_all(b"Q\0\0\0\x06a").await.unwrap();
+        assert!(wire.buffered().unwrap().is_none());
+        client.write_all(b"\0S\0\0\0\x04").await.unwrap();
+        assert_eq!(wire.message().await.unwrap(), (b'Q', Bytes::from_static(b"a\0")));
+        assert_eq!(wire.message().await.unwrap(), (b'S', Bytes::new()));
+        drop(client);
+        assert!(matches!(wire.message().await, Err(WireError::Lost)));
+    }
+
+    #[tokio::test]
+    async fn lengths_are_bounded() {
+        for bytes in [&b"Q\0\0\0\x03"[..], b"Q\0\0\x01\0", b"Q\xff\xff\xff\xff"] {
+            let (mut wire, mut client) = wire(100);
+            client.write_all(bytes).await.unwrap();
+            assert!(matches!(wire.message().await, Err(WireError::Framing(_))));
+        }
+        for bytes in [b"GET / HT", b"\0\0\0\x04\0\0\0\0"] {
+            let (mut wire, mut client) = wire(100);
+            client.write_all(bytes).await.unwrap();
+            assert!(matches!(wire.opening().await, Err(WireError::Framing(_))));
+        }
+    }
+}

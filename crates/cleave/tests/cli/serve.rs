@@ -1,0 +1,351 @@
+//! `cleave serve` as clients see it: what they send well, and what they send badly.
+
+mod client;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+use crate::program::{cleave, cleave_with_input};
+use client::{Client, Server, field, fields, message, opening, read};
+
+fn served() -> (tempfile::TempDir, Server) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    (folder, server)
+}
+
+/// A Parse of a statement without a name, with undeclared parameters.
+fn parse(sql: &str) -> Vec<u8> {
+    message('P', format!("\0{sql}\0\0\0").as_bytes())
+}
+
+/// A Bind of text values to the statement without a name.
+fn bind(portal: &str, values: &[&str]) -> Vec<u8> {
+    let mut body = format!("{portal}\0\0\0\0").into_bytes();
+    body.extend(u16::try_from(values.len()).unwrap().to_be_bytes());
+    for value in values {
+        body.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+        body.extend(value.as_bytes());
+    }
+    body.extend([0, 0]);
+    message('B', &body)
+}
+
+fn execute(portal: &str, limit: u32) -> Vec<u8> {
+    message('E', &[format!("{portal}\0").as_bytes(), &limit.to_be_bytes()].concat())
+}
+
+#[test]
+fn statements_run_and_their_errors_come_in_parts() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    let answer = client.query(
+        "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x'), (2, NULL)",
+    );
+    assert_eq!(answer.tags, ["CREATE TABLE", "INSERT 0 2"]);
+    let answer = client.query("SELECT a, b FROM t ORDER BY a");
+    let rows = [[Some("1"), Some("x")], [Some("2"), None]];
+    assert_eq!(answer.rows, rows.map(|row| row.map(|value| value.map(str::to_owned)).to_vec()));
+    assert_eq!((answer.tags[0].as_str(), answer.state), ("SELECT 2", 'I'));
+    for (sql, state, message, position) in [
+        ("SELECT 1;\nSELEC 2", "42601", "syntax error", "11"),
+        ("SELECT nam FROM t", "42703", "column \"nam\" does not exist", "1"),
+        ("INSERT INTO t VALUES (1, 'y')", "23505", "duplicate key value", ""),
+        ("SELECT 1/0", "22012", "zero", ""),
+    ] {
+        let error = client.query(sql).error;
+        assert_eq!((field(&error, 'S'), field(&error, 'C')), ("ERROR", state), "{sql}");
+        assert!(field(&error, 'M').contains(message), "{sql}: {error:?}");
+        assert_eq!(field(&error, 'P'), position, "{sql}");
+    }
+    assert_eq!(client.query(" -- nothing\n").tags.len(), 0);
+    assert_eq!(client.value("SELECT current_user"), "ada");
+    assert_eq!(client.value("SHOW application_name"), "test");
+}
+
+#[test]
+fn portals_give_rows_in_pieces() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2), (3), (4), (5), (6)");
+    let mut sent = parse("SELECT a FROM t WHERE a <= $1");
+    sent.extend(bind("", &["5"]));
+    sent.extend(message('D', b"P\0"));
+    for _ in 0..3 {
+        sent.extend(execute("", 2));
+    }
+    sent.extend(message('S', b""));
+    client.stream.write_all(&sent).unwrap();
+    assert_eq!(client.kinds(), "12TDDsDDsDCZ");
+    // A failure passes over what follows, up to Sync; the portal is gone with the series before.
+    let mut sent = execute("", 0);
+    sent.extend(parse("SELECT 1"));
+    sent.extend(message('S', b""));
+    client.stream.write_all(&sent).unwrap();
+    let answer = client.answer();
+    assert_eq!(field(&answer.error, 'C'), "34000");
+    let mut sent = parse("SELECT $2, a FROM t WHERE a = $1");
+    sent.extend(message('D', b"S\0"));
+    sent.extend(message('S', b""));
+    client.stream.write_all(&sent).unwrap();
+    let messages = client.messages();
+    assert_eq!(messages[1], ('t', [&[0, 2][..], &[0, 0, 0, 23], &[0, 0, 0, 25]].concat()));
+}
+
+#[test]
+fn statements_without_parameters_are_described_too() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    for (sql, expected) in [
+        ("SHOW split", "12TDCZ"),
+        ("EXPLAIN SELECT 1", "12T"),
+        ("CREATE TABLE t (a int)", "12nCZ"),
+        ("SET split = h0", "12nCZ"),
+        ("", "12nIZ"),
+        ("INSERT INTO t VALUES (1)", "12nCZ"),
+    ] {
+        let mut sent = parse(sql);
+        sent.extend(bind("", &[]));
+        sent.extend(message('D', b"P\0"));
+        sent.extend(execute("", 0));
+        sent.extend(message('S', b""));
+        client.stream.write_all(&sent).unwrap();
+        let kinds = client.kinds();
+        assert!(kinds.starts_with(expected), "{sql}: {kinds}");
+    }
+    assert_eq!(client.value("SELECT count(*) FROM t"), "1");
+}
+
+#[test]
+fn a_block_reads_and_refuses_to_write() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int)");
+    assert_eq!(client.query("BEGIN").state, 'T');
+    assert_eq!(client.value("SELECT count(*) FROM t"), "0");
+    let refused = client.query("INSERT INTO t VALUES (1)");
+    assert_eq!((field(&refused.error, 'C'), refused.state), ("0A000", 'E'));
+    assert_eq!(field(&client.query("SELECT 1").error, 'C'), "25P02");
+    let ended = client.query("COMMIT");
+    assert_eq!((ended.tags[0].as_str(), ended.state), ("ROLLBACK", 'I'));
+    assert_eq!(client.query("INSERT INTO t VALUES (1)").tags, ["INSERT 0 1"]);
+}
+
+#[test]
+fn rows_are_copied_in_and_out() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int, b text)");
+    client.send('Q', b"COPY t FROM STDIN\0");
+    assert_eq!(read(&mut client.stream).unwrap(), ('G', vec![0, 0, 2, 0, 0, 0, 0]));
+    for piece in [&b"1\tx\n2\t"[..], b"\\N\n3", b"\tz\n"] {
+        client.send('d', piece);
+    }
+    client.send('c', b"");
+    assert_eq!(client.answer().tags, ["COPY 3"]);
+    client.send('Q', b"COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT CSV\0");
+    let messages = client.messages();
+    let kinds: String = messages.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, "HdddcCZ");
+    assert_eq!(messages[2].1, b"2,\n");
+    // What the client gives up leaves nothing; what is wrong says where.
+    client.send('Q', b"COPY t FROM STDIN\0");
+    client.send('d', b"4\ty\n");
+    client.send('f', b"no more\0");
+    assert_eq!(field(&client.answer().error, 'C'), "57014");
+    client.send('Q', b"COPY t FROM STDIN\0");
+    client.send('d', b"x\ty\n");
+    client.send('c', b"");
+    let error = client.answer().error;
+    assert_eq!(field(&error, 'C'), "22P02");
+    assert!(field(&error, 'M').contains("line 1"), "{error:?}");
+    assert_eq!(client.value("SELECT count(*) FROM t"), "3");
+    // The server's own files are its owner's.
+    for sql in ["COPY t FROM '/etc/hostname'", "COPY (SELECT 1) TO '/nowhere/file'"] {
+        assert_eq!(field(&client.query(sql).error, 'C'), "42501");
+    }
+}
+
+/// Runs for longer than any test.
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b, \
+                       generate_series(1, 1000000) c WHERE a.value + b.value + c.value = 1";
+
+#[test]
+fn a_statement_is_cancelled_by_whoever_knows_its_secret() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.send('Q', format!("{ENDLESS}\0").as_bytes());
+    let (backend, secret) = client.key;
+    let cancel = |secret: i32| {
+        let body = [backend.to_be_bytes(), secret.to_be_bytes()].concat();
+        let mut stream = server.connect();
+        stream.write_all(&opening(80_877_102, &body)).unwrap();
+        // The server closes when it has done it.
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    };
+    cancel(secret.wrapping_add(1));
+    let reader = client.stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| Client { stream: reader, key: (0, 0) }.answer());
+        // Until it runs there is nothing to cancel.
+        while !answer.is_finished() {
+            cancel(secret);
+        }
+        assert_eq!(field(&answer.join().unwrap().error, 'C'), "57014");
+    });
+    assert_eq!(client.value("SELECT 1"), "1");
+    client.query("SET statement_timeout = 100");
+    let error = client.query(ENDLESS).error;
+    assert!(field(&error, 'M').contains("statement timeout"), "{error:?}");
+}
+
+#[test]
+fn passwords_are_asked_for_where_there_are_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("db");
+    let db_text = db.to_str().unwrap();
+    cleave(&["user", "list", "--db", db_text]).fails(1);
+    cleave(&["sql", "--db", db_text, "-c", "SELECT 1"]).ok();
+    let made = cleave_with_input(&["user", "add", "ada", "--db", db_text], "pencil\n").ok();
+    assert_eq!(made, "user \"ada\" may connect\n");
+    let server = Server::start(folder.path(), &[]);
+    let mut client = Client::begin(server.connect(), "ada", Some("pencil")).unwrap();
+    assert_eq!(client.value("SELECT current_user"), "ada");
+    for (user, password) in [("ada", "crayon"), ("bob", "pencil"), ("ada", "")] {
+        let error = Client::begin(server.connect(), user, Some(password)).err().unwrap();
+        assert_eq!((field(&error, 'S'), field(&error, 'C')), ("FATAL", "28P01"));
+        let message = format!("password authentication failed for user \"{user}\"");
+        assert_eq!(field(&error, 'M'), message);
+    }
+    assert_eq!(cleave(&["user", "list", "--db", db_text]).ok(), "ada\n");
+    cleave(&["user", "remove", "ada", "--db", db_text]).ok();
+    cleave(&["user", "remove", "ada", "--db", db_text]).fails(1);
+}
+
+#[test]
+fn nothing_listens_to_strangers_without_tls_and_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("db");
+    let db = db.to_str().unwrap();
+    let complaint = cleave(&["serve", "--db", db, "--listen", "0.0.0.0:0"]).fails(1);
+    assert!(complaint.contains("--tls-cert"), "{complaint}");
+    let listen = ["serve", "--db", db, "--listen", "0.0.0.0:0", "--tls-self-made"];
+    let complaint = cleave(&listen).fails(1);
+    assert!(complaint.contains("cleave user add"), "{complaint}");
+    let complaint = cleave(&["serve", "--db", db, "--listen", "nowhere"]).fails(1);
+    assert!(complaint.contains("HOST:PORT"), "{complaint}");
+}
+
+#[test]
+fn tls_is_offered_where_there_is_a_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    for (options, expected) in [(&[][..], b'N'), (&["--tls-self-made"], b'S')] {
+        let server = Server::start(folder.path(), options);
+        let mut stream = server.connect();
+        stream.write_all(&opening(80_877_103, b"")).unwrap();
+        let mut answer = [0; 1];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[0], expected);
+        if expected == b'N' {
+            assert!(Client::begin(stream, "ada", None).is_ok(), "it goes on without");
+        }
+    }
+}
+
+#[test]
+fn garbage_ends_its_connection_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--message-limit", "1MB", "--authentication-timeout", "2"];
+    let server = Server::start(folder.path(), &options);
+    let mut witness = server.client();
+    let mut silent = server.connect();
+    for (garbage, state) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "08P01"),
+        (&opening(2 << 16, b"\0"), "0A000"),
+        (&opening(3 << 16, b"user\0"), "08P01"),
+        (&opening(3 << 16, b"\0"), "28000"),
+        (&opening(3 << 16, b"user\0ada\0nonsense\0x\0\0"), "42704"),
+        (&opening(3 << 16, b"user\0ada\0database\0other\0\0"), "3D000"),
+    ] {
+        let mut stream = server.connect();
+        stream.write_all(garbage).unwrap();
+        let (kind, body) = read(&mut stream).unwrap();
+        assert_eq!((kind, field(&fields(&body), 'C')), ('E', state));
+        assert!(read(&mut stream).is_none(), "it is closed");
+    }
+    // Of a session: what has no frame ends it, what has is an error.
+    for (garbage, state) in
+        [(&b"~\0\0\0\x04"[..], "08P01"), (b"Q\0\0\0\x01", "08P01"), (b"Q\x7f\xff\xff\xff", "54000")]
+    {
+        let mut client = server.client();
+        client.stream.write_all(garbage).unwrap();
+        let (kind, body) = read(&mut client.stream).unwrap();
+        assert_eq!((kind, field(&fields(&body), 'S')), ('E', "FATAL"));
+        assert_eq!(field(&fields(&body), 'C'), state);
+        assert!(read(&mut client.stream).is_none(), "it is closed");
+    }
+    let mut client = server.client();
+    client.send('Q', b"SELECT '\xff'\0");
+    assert_eq!(field(&client.answer().error, 'C'), "22021");
+    client.send('B', b"\0\0\0\x09\0\x01");
+    client.send('S', b"");
+    assert_eq!(field(&client.answer().error, 'C'), "08P01");
+    assert_eq!(client.value("SELECT 1"), "1");
+    // One that is half open, and one that vanishes while its statement runs.
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert!(read(&mut client.stream).is_none());
+    let mut vanishing = server.client();
+    vanishing.send('Q', format!("{ENDLESS}\0").as_bytes());
+    drop(vanishing);
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "who says nothing is not waited for");
+    assert_eq!(witness.value("SELECT 2"), "2");
+}
+
+#[test]
+fn statements_beyond_measure_are_refused() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    let long = format!("SELECT '{}'", "x".repeat(1_000_000));
+    assert_eq!(client.value(&long).len(), 1_000_000);
+    for sql in [
+        format!("SELECT {}1{}", "(".repeat(1000), ")".repeat(1000)),
+        format!("SELECT 1{}", " + 1".repeat(250_000)),
+    ] {
+        assert_eq!(field(&client.query(&sql).error, 'C'), "54001");
+    }
+    assert_eq!(client.value("SELECT 1"), "1");
+}
+
+#[test]
+fn sessions_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--connections", "2"]);
+    let first = server.client();
+    let _second = server.client();
+    let error = Client::begin(server.connect(), "ada", None).err().unwrap();
+    assert_eq!(field(&error, 'C'), "53300");
+    drop(first);
+    // The place is free once the server has noticed.
+    while Client::begin(server.connect(), "ada", None).is_err() {}
+}
+
+#[test]
+fn a_server_that_ends_says_so_and_stops_statements_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(folder.path(), &["--grace", "1"]);
+    let (mut idle, mut busy) = (server.client(), server.client());
+    busy.query("CREATE TABLE t (a int)");
+    busy.send('Q', format!("{ENDLESS}\0").as_bytes());
+    server.terminate();
+    for client in [&mut idle, &mut busy] {
+        let mut last = None;
+        while let Some((kind, body)) = read(&mut client.stream) {
+            last = (kind == 'E').then(|| fields(&body));
+        }
+        let last = last.expect("a last word");
+        assert_eq!((field(&last, 'S'), field(&last, 'C')), ("FATAL", "57P01"));
+    }
+    assert_eq!(server.ended(), Some(0));
+    let server = Server::start(folder.path(), &[]);
+    assert_eq!(server.client().value("SELECT count(*) FROM t"), "0");
+}

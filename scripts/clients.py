@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Runs PostgreSQL's real clients against `cleave serve`, with a password and TLS.
+
+    scripts/clients.py            all of them: installs what is missing into target/clients, or says SKIPPED
+    scripts/clients.py psql jdbc  these
+
+psql and pgbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with npm, pgx with go,
+JDBC from Maven. A client that cannot be installed is skipped aloud; one that runs must succeed.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "target" / "clients"
+PROGRAMS = ROOT / "scripts" / "clients"
+JDBC = "https://repo1.maven.org/maven2/org/postgresql/postgresql/42.7.4/postgresql-42.7.4.jar"
+PYTHON_PACKAGES = ["psycopg[binary]", "asyncpg", "SQLAlchemy>=2"]
+USER, PASSWORD = "ada", "a pencil"
+
+
+class Skipped(Exception):
+    """A client that is not here and cannot be installed."""
+
+
+def run(command, **options):
+    options.setdefault("env", environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{command[0]} failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def install(command, what, **options):
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, **options)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Skipped(f"{what} cannot be installed: {getattr(error, 'stderr', None) or error}") from error
+
+
+SERVER = {}
+
+
+def environment():
+    return {
+        **os.environ,
+        "PGHOST": "127.0.0.1",
+        "PGPORT": SERVER.get("port", ""),
+        "PGUSER": USER,
+        "PGPASSWORD": PASSWORD,
+        "PGDATABASE": "shop",
+        "PGSSLMODE": "require",
+        "PGCONNECT_TIMEOUT": "20",
+        # Certificates that speak for themselves are not in any store.
+        "NODE_TLS_REJECT_UNAUTHORIZED": "0",
+        "NODE_NO_WARNINGS": "1",
+    }
+
+
+def cleave():
+    binary = os.environ.get("CLEAVE_BINARY")
+    if binary:
+        return binary
+    binary = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "cleave"
+    if not binary.exists():
+        subprocess.run(["cargo", "build", "--package", "cleave"], cwd=ROOT, check=True)
+    return str(binary)
+
+
+def start_server(folder):
+    database = folder / "shop"
+    run([cleave(), "sql", "--db", str(database), "-f", str(PROGRAMS / "shop.sql")])
+    run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
+    port_file = folder / "port"
+    log = (folder / "log").open("w")
+    arguments = ["serve", "--db", str(database), "--listen", "127.0.0.1:0", "--port-file", str(port_file)]
+    process = subprocess.Popen([cleave(), *arguments, "--tls-self-made"], stderr=log)
+    for _ in range(600):
+        if port_file.exists():
+            SERVER["port"] = port_file.read_text().strip()
+            return process
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise AssertionError("the server does not listen: " + (folder / "log").read_text())
+
+
+def debian(program):
+    if shutil.which(program):
+        return
+    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    packages = ["postgresql-client", "postgresql-contrib"]
+    install([*as_root, "apt-get", "update", "-qq"], program)
+    install([*as_root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], program)
+
+
+def python():
+    interpreter = WORK / "python" / "bin" / "python"
+    if not interpreter.exists():
+        install([sys.executable, "-m", "venv", str(WORK / "python")], "a Python environment")
+    check = "import psycopg, asyncpg, sqlalchemy"
+    if subprocess.run([interpreter, "-c", check], capture_output=True).returncode != 0:
+        install([interpreter, "-m", "pip", "install", "--quiet", *PYTHON_PACKAGES], "psycopg, asyncpg and SQLAlchemy")
+    return str(interpreter)
+
+
+def psql():
+    debian("psql")
+    say = lambda *commands: run(["psql", "-X", "-v", "ON_ERROR_STOP=1", *sum((["-c", c] for c in commands), [])])
+    assert "customers_email_key" in say(r"\d customers"), say(r"\d customers")
+    assert '"orders_customer" btree (customer, placed DESC)' in say(r"\d orders")
+    assert "Access method: heap" in say(r"\d+ orders")
+    assert "btree, for table" in say(r"\d orders_customer")
+    for command in [r"\d", r"\dt", r"\dt+", r"\di", r"\l", r"\dn", r"\du", r"\df", r"\dv", r"\dT", r"\dx", r"\dp", r"\ds", r"\conninfo"]:
+        say(command)
+    assert say("SELECT count(*) FROM orders").split()[2] == "1000"
+    assert say("SELECT email FROM customers WHERE id = 7").split()[2] == "c7@example.org"
+    say("COPY (SELECT * FROM customers) TO STDOUT CSV HEADER")
+    failed = subprocess.run(["psql", "-X", "-c", "SELECT emal FROM customers"], capture_output=True, text=True, env=environment())
+    assert failed.returncode == 1 and "did you mean" in failed.stderr, failed.stderr
+    wrong = {**environment(), "PGPASSWORD": "wrong"}
+    failed = subprocess.run(["psql", "-X", "-c", "SELECT 1"], capture_output=True, text=True, env=wrong)
+    assert failed.returncode == 2 and "password authentication failed" in failed.stderr, failed.stderr
+
+
+def pgbench():
+    debian("pgbench")
+    rates = []
+    for mode in ["simple", "extended", "prepared"]:
+        out = run(["pgbench", "-n", "-S", "-c", "4", "-j", "2", "-t", "200", "-M", mode])
+        assert "number of failed transactions: 0" in out, out
+        rates.append(f"{mode} {out.split('tps = ')[1].split('.')[0]}/s")
+    print("   ", ", ".join(rates), "(a debug build says nothing of speed)")
+
+
+def in_python(program):
+    return lambda: print("   ", run([python(), str(PROGRAMS / program)]).strip())
+
+
+def node():
+    if not shutil.which("npm"):
+        raise Skipped("npm is not here")
+    folder = WORK / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "node_modules" / "pg-cursor").exists():
+        install(["npm", "install", "--silent", "--prefix", str(folder), "pg", "pg-cursor"], "pg")
+    print("   ", run(["node", str(PROGRAMS / "client.js")], env={**environment(), "NODE_PATH": str(folder / "node_modules")}).strip())
+
+
+def pgx():
+    if not shutil.which("go"):
+        raise Skipped("go is not here")
+    folder = WORK / "pgx"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(PROGRAMS / "client.go", folder / "main.go")
+    (folder / "go.mod").write_text("module client\n\ngo 1.21\n\nrequire github.com/jackc/pgx/v5 v5.7.2\n")
+    install(["go", "mod", "tidy"], "pgx", cwd=folder)
+    install(["go", "build", "-o", "client", "."], "pgx", cwd=folder)
+    print("   ", run([str(folder / "client")]).strip())
+
+
+def jdbc():
+    if not shutil.which("javac"):
+        raise Skipped("javac is not here")
+    folder = WORK / "jdbc"
+    folder.mkdir(parents=True, exist_ok=True)
+    jar = folder / "postgresql.jar"
+    if not jar.exists():
+        try:
+            urllib.request.urlretrieve(JDBC, jar)
+        except OSError as error:
+            raise Skipped(f"the JDBC driver cannot be fetched: {error}") from error
+    run(["javac", "-d", str(folder), str(PROGRAMS / "Client.java")])
+    print("   ", run(["java", "-cp", f"{folder}:{jar}", "Client"]).strip())
+
+
+CLIENTS = {
+    "psql": psql,
+    "pgbench": pgbench,
+    "psycopg": in_python("with_psycopg.py"),
+    "asyncpg": in_python("with_asyncpg.py"),
+    "sqlalchemy": in_python("with_sqlalchemy.py"),
+    "node": node,
+    "pgx": pgx,
+    "jdbc": jdbc,
+}
+
+
+def main():
+    wanted = sys.argv[1:] or list(CLIENTS)
+    unknown = [name for name in wanted if name not in CLIENTS]
+    if unknown:
+        sys.exit(f"there is no client {unknown[0]}; there are {', '.join(CLIENTS)}")
+    WORK.mkdir(parents=True, exist_ok=True)
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:
+        server = start_server(Path(folder))
+        try:
+            for name in wanted:
+                try:
+                    CLIENTS[name]()
+                    print(f"{name}: ok")
+                except Skipped as reason:
+                    print(f"{name}: SKIPPED: {reason}")
+                except (AssertionError, subprocess.SubprocessError) as error:
+                    failed.append(name)
+                    print(f"{name}: FAILED: {error}")
+                assert server.poll() is None, "the server has ended"
+        finally:
+            server.terminate()
+            code = server.wait(timeout=30)
+    if failed or code != 0:
+        sys.exit(f"failed: {', '.join(failed)}; the server ended with {code}")
+
+
+if __name__ == "__main__":
+    main()

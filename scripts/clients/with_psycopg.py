@@ -1,0 +1,47 @@
+"""psycopg 3: every type as text and in binary, COPY, pipelines, blocks, errors."""
+
+import datetime
+import decimal
+import uuid
+
+import psycopg
+
+ROW = (
+    2**40, 1.25, "hé'\\", decimal.Decimal("12.345"), datetime.date(2024, 2, 29),
+    datetime.datetime(2024, 1, 2, 3, 4, 5, 600000), datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc),
+    True, b"\x00\xff", uuid.uuid4(), datetime.timedelta(days=1, seconds=5), 3, datetime.time(1, 2, 3),
+)
+COLUMNS = "i int8, f float8, s text, n numeric(12,3), d date, ts timestamp, tz timestamptz, b bool, y bytea, g uuid, iv interval, sm int2, tm time"
+
+with psycopg.connect() as connection:
+    assert connection.pgconn.ssl_in_use
+    # A block that reads, as psycopg begins by itself.
+    assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1000,)
+    connection.commit()
+    try:
+        connection.execute("CREATE TABLE refused (a int)")
+    except psycopg.errors.FeatureNotSupported as error:
+        assert "transaction block" in str(error), error
+    connection.rollback()
+    connection.autocommit = True
+    connection.execute("DROP TABLE IF EXISTS by_psycopg")
+    connection.execute(f"CREATE TABLE by_psycopg ({COLUMNS})")
+    for style in ["%s", "%b", "%t"]:
+        connection.execute(f"INSERT INTO by_psycopg VALUES ({', '.join([style] * len(ROW))})", ROW)
+    for binary in (False, True):
+        rows = connection.cursor(binary=binary).execute("SELECT * FROM by_psycopg").fetchall()
+        assert rows == [ROW] * 3, rows
+    with connection.cursor().copy("COPY by_psycopg (i, s) FROM STDIN") as copy:
+        for number in range(1000):
+            copy.write_row((number, f"row\t{number}"))
+    with connection.cursor().copy("COPY (SELECT i, s FROM by_psycopg WHERE i < 3 ORDER BY i) TO STDOUT") as copy:
+        copy.set_types(["int8", "text"])
+        assert list(copy.rows()) == [(number, f"row\t{number}") for number in range(3)]
+    with connection.pipeline():
+        cursors = [connection.execute("SELECT email FROM customers WHERE id = %s", (number,)) for number in range(1, 6)]
+    assert [cursor.fetchone()[0] for cursor in cursors] == [f"c{number}@example.org" for number in range(1, 6)]
+    try:
+        connection.execute("INSERT INTO customers VALUES (1, 'x')")
+    except psycopg.errors.UniqueViolation as error:
+        assert error.diag.constraint_name == "customers_pkey" and "already exists" in error.diag.message_detail
+    print("psycopg", psycopg.__version__)

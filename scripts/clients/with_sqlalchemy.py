@@ -1,0 +1,30 @@
+"""SQLAlchemy 2 over psycopg: reflection, then a query of what was reflected."""
+
+import sqlalchemy as sa
+
+engine = sa.create_engine("postgresql+psycopg://", isolation_level="AUTOCOMMIT")
+inspector = sa.inspect(engine)
+assert {"customers", "orders"} <= set(inspector.get_table_names())
+assert inspector.get_view_names() == []
+columns = {column["name"]: (str(column["type"]), column["nullable"], column["default"]) for column in inspector.get_columns("customers")}
+assert columns == {
+    "id": ("INTEGER", False, None),
+    "email": ("VARCHAR(60)", False, None),
+    "born": ("DATE", True, None),
+    "note": ("TEXT", True, "'none'"),
+}, columns
+assert inspector.get_pk_constraint("customers")["constrained_columns"] == ["id"]
+assert [(unique["name"], unique["column_names"]) for unique in inspector.get_unique_constraints("customers")] == [("customers_email_key", ["email"])]
+indexes = {index["name"]: (index["column_names"], index["unique"], index.get("column_sorting")) for index in inspector.get_indexes("orders")}
+assert indexes == {"orders_customer": (["customer", "placed"], False, {"placed": ("desc",)})}, indexes
+assert inspector.get_foreign_keys("orders") == [] and inspector.get_check_constraints("orders") == []
+assert inspector.has_table("orders") and not inspector.has_table("nothing")
+metadata = sa.MetaData()
+metadata.reflect(engine)
+orders, customers = metadata.tables["orders"], metadata.tables["customers"]
+with engine.connect() as connection:
+    query = sa.select(customers.c.email, sa.func.count()).join(orders, orders.c.customer == customers.c.id)
+    rows = connection.execute(query.group_by(customers.c.email).order_by(customers.c.email).limit(2)).all()
+    assert rows == [("c100@example.org", 10), ("c10@example.org", 10)], rows
+    assert connection.execute(sa.select(sa.func.sum(orders.c.total))).scalar() == 1250
+print("SQLAlchemy", sa.__version__)
