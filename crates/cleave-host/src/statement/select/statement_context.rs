@@ -114,7 +114,7 @@ impl StatementContext {
     /// What a condition on `column` of `table` takes.
     pub(super) fn asked(&self, table: &str, column: &str) -> AskedColumn {
         let known = || {
-            let table = self.state.table(table)?;
+            let table = self.state().table(table)?;
             let column = table.schema.column(column)?;
             let is_text = column.column_type.arrow().primitive_width().is_none();
             let statistics = self.statistics(table)?;
