@@ -275,6 +275,7 @@ impl Session {
             }
             Statement::Copy(copy) => self.copy(*copy).await,
             Statement::Query(query) => {
+                self.set_configs(&query, &Parameters::default())?;
                 self.start_query(&query, &parsed.text).await?.collect().await
             }
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,

@@ -72,7 +72,7 @@ fn numbers_are_in_network_order() {
 fn lists_tell_their_dimension_and_type() {
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(vec![Some(vec![Some(1), None])]);
     let expected = [
-        [0, 0, 0, 28],
+        [0, 0, 0, 32],
         [0, 0, 0, 1],
         [0, 0, 0, 1],
         [0, 0, 0, 23],
