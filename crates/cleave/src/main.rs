@@ -21,6 +21,7 @@ mod shell;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use arguments::{Command, Invocation};
 use failure::Failure;
@@ -92,7 +93,9 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Demo(options) => demo::run(&options, &place).await,
         Command::Sql { format, sources } => {
             let (database, session) = open::open(&place, open::Create::IfAbsent).await?;
-            shell::run(database, session, format, &sources).await
+            let ran = shell::run(Arc::clone(&database), session, format, &sources).await;
+            // So that the next opening has nothing to make again.
+            ran.and(database.checkpoint().await.map_err(Failure::Sql))
         }
         Command::Serve(options) => serve::run(&options, &place).await,
         Command::User(options) => commands::user::run(&options, &place),

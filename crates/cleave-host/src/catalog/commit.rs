@@ -221,14 +221,14 @@ impl Transaction {
     /// [`StorageError::Stopped`], when only the next opening shows whether it is there.
     pub(crate) async fn commit(mut self) -> Result<Arc<CatalogState>> {
         // Side by side: the statement waits for the slowest device, not for one after the other.
-        let written = self.claims.values().filter(|claim| claim.block_count() > 0);
-        futures::future::try_join_all(written.map(|claim| claim.sync_written())).await?;
         let database = Arc::clone(&self.database);
-        // Pages that commits by the log have written, which only the embedded device has.
-        if database.logged_count() > 0
-            && let Some(embedded) = database.device(DeviceId::EMBEDDED)
-        {
-            embedded.sync().await?;
+        if let Err(error) = self.sync_pages().await {
+            // What a device has not synced it may have dropped, and a later sync says nothing of it: pages of commits by the
+            // log among them, which the next opening makes again.
+            if database.logged_count() > 0 {
+                database.stop();
+            }
+            return Err(error);
         }
         if let Some(log) = database.log() {
             // Nobody appends meanwhile. A root must not name a place that the log does not reach after a crash.
@@ -241,6 +241,16 @@ impl Transaction {
             database.stop();
             Err(StorageError::Stopped { path: database.directory().to_owned() }.into())
         })
+    }
+
+    /// Makes durable what this statement has written, and what commits by the log have, which only the embedded device has.
+    async fn sync_pages(&self) -> Result<()> {
+        let written = self.claims.values().filter(|claim| claim.block_count() > 0);
+        futures::future::try_join_all(written.map(|claim| claim.sync_written())).await?;
+        match self.database.device(DeviceId::EMBEDDED) {
+            Some(embedded) if self.database.logged_count() > 0 => embedded.sync().await,
+            _ => Ok(()),
+        }
     }
 
     fn swap_root(mut self) -> Result<Arc<CatalogState>> {

@@ -20,7 +20,6 @@ use datafusion::sql::sqlparser::tokenizer::{
 };
 
 use crate::error::{Error, Fault, Position, Result};
-use crate::settings::Isolation;
 use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
@@ -29,9 +28,12 @@ use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 
 mod discard;
+mod modes;
 mod prepared;
 mod refuse;
 
+pub use modes::Modes;
+use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 
@@ -160,15 +162,6 @@ pub enum Statement {
         /// The savepoint.
         name: String,
     },
-}
-
-/// What BEGIN says of its transaction; None: what the settings say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Modes {
-    /// ISOLATION LEVEL.
-    pub isolation: Option<Isolation>,
-    /// READ ONLY, READ WRITE.
-    pub read_only: Option<bool>,
 }
 
 impl Statement {
@@ -780,35 +773,6 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
         other => first_words(&other),
     };
     Err(Error::unsupported(what))
-}
-
-fn typed_modes(modes: &[ast::TransactionMode]) -> Result<Modes> {
-    use ast::{TransactionAccessMode as Access, TransactionIsolationLevel as Level};
-    let mut typed = Modes::default();
-    for mode in modes {
-        match mode {
-            ast::TransactionMode::AccessMode(access) => {
-                typed.read_only = Some(*access == Access::ReadOnly);
-            }
-            ast::TransactionMode::IsolationLevel(level) => {
-                typed.isolation = Some(match level {
-                    // Nobody reads what is not committed, here as in PostgreSQL.
-                    Level::ReadUncommitted | Level::ReadCommitted => Isolation::ReadCommitted,
-                    Level::RepeatableRead | Level::Snapshot => Isolation::RepeatableRead,
-                    Level::Serializable => {
-                        return Err(Error::Unsupported {
-                            what: "ISOLATION LEVEL SERIALIZABLE".to_owned(),
-                            hint: Some(
-                                "REPEATABLE READ gives one snapshot to all statements".to_owned(),
-                            ),
-                            position: None,
-                        });
-                    }
-                });
-            }
-        }
-    }
-    Ok(typed)
 }
 
 /// The words that name a statement: `UPDATE`, `CREATE INDEX`, `ALTER TABLE`.

@@ -311,7 +311,7 @@ async fn a_damaged_index_is_not_read_and_its_table_not_written() {
         let database = open(directory.path()).await;
         let mut session = database.session();
         run(&mut session, "DROP INDEX bad_again").await;
-        run(&mut session, "INSERT INTO bad VALUES (50000, 'more')").await;
+        run(&mut session, "INSERT INTO bad VALUES (50000, 'more'); CHECKPOINT").await;
         let through = "SELECT id FROM bad WHERE note = 'more'";
         assert_eq!(row(&mut session, through).await, "50000");
         let report = database.check(&CheckOptions::default()).await.unwrap();

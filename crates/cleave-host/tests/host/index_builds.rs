@@ -25,7 +25,7 @@ async fn three_segments(session: &mut Session, with: &str) {
     for half in [0..ROWS / 2, ROWS / 2..ROWS] {
         session.load("t", batches(vec![numbered(half)]), None).await.unwrap();
     }
-    run(session, "INSERT INTO t VALUES (-1, 'few'), (-2, NULL), (-3, NULL)").await;
+    run(session, "INSERT INTO t VALUES (-1, 'few'), (-2, NULL), (-3, NULL); CHECKPOINT").await;
 }
 
 async fn assert_sound(database: &Arc<Database>, extra_rows: i32) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, OpenOptions};
+use cleave_media::{FaultyMedia, Media};
 
+use crate::durability::Slot;
 use crate::support::{assert_no_leak, embedded, forgetful, open, refused, row, rows, run};
 
 async fn open_forgetful(directory: &Path) -> Arc<Database> {
@@ -89,4 +91,26 @@ async fn a_log_that_is_lost_or_damaged_is_named() {
     std::fs::rename(&away, directory.path().join("log")).unwrap();
     let database = open(directory.path()).await;
     assert_eq!(row(&mut database.session(), "SELECT count(*) FROM t").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_a_failed_sync_may_have_lost_are_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let media = Arc::new(FaultyMedia::new());
+    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, 'two')").await;
+    media.fail_after(0);
+    assert_eq!(refused(&mut session, "CHECKPOINT").await.sqlstate(), "58030");
+    media.mend();
+    // A sync that succeeds now would vouch for pages that are gone.
+    let error = refused(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
+    assert!(error.to_string().contains("open it again"), "{error}");
+    drop((session, database));
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(rows(&mut session, ALL).await, ["1,one", "2,two"]);
+    run(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
 }
