@@ -869,7 +869,8 @@ fn decode_projection(
         )));
     }
     let schema: SchemaRef = Arc::new(schema);
-    Ok(Projection { schema, columns: ids.into_iter().map(ColumnRef::User).collect() })
+    let column = |id| if id == VID_COLUMN { ColumnRef::Vid } else { ColumnRef::User(id) };
+    Ok(Projection { schema, columns: ids.into_iter().map(column).collect() })
 }
 
 #[cfg(test)]
