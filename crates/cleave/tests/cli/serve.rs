@@ -1,4 +1,5 @@
 //! `cleave serve` as clients see it: what they send well, and what they send badly.
+#![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
 mod client;
 
