@@ -10,6 +10,9 @@
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`failure`] is why a command ended early.
 
+// A connection's future holds those of all that a statement may do, one within the other.
+#![recursion_limit = "256"]
+
 mod arguments;
 mod commands;
 mod demo;
