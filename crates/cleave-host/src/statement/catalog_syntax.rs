@@ -136,7 +136,7 @@ impl VisitorMut for Lower {
         let replaced = match expression {
             Expr::Subquery(query) => value_of(query),
             Expr::Exists { subquery, negated } => {
-                let is_empty = plain_select(subquery).is_some_and(|select| reads_nothing(select));
+                let is_empty = plain_select(subquery).is_some_and(reads_nothing);
                 is_empty.then(|| Expr::value(Value::Boolean(*negated)))
             }
             Expr::Function(function) => array_of(function),
@@ -295,10 +295,10 @@ fn cast(name: &str, expression: Expr) -> Expr {
         }
         "regtype" => return call("format_type", vec![expression, null()]),
         "regrole" => return call("pg_get_userbyid", vec![expression]),
-        "oid" | "xid" | "cid" | "xid8" => match number_of(expression) {
-            Ok(number) => return number,
-            Err(expression) => return to(DataType::BigInt(None), expression),
-        },
+        "oid" | "xid" | "cid" | "xid8" => {
+            let number = number_of(&expression);
+            return number.unwrap_or_else(|| to(DataType::BigInt(None), expression));
+        }
         "int2" => DataType::SmallInt(None),
         "int4" | "cardinal_number" => DataType::Int(None),
         "int8" => DataType::BigInt(None),
@@ -327,17 +327,13 @@ fn is_constant(expression: &Expr) -> bool {
     }
 }
 
-/// The number behind a name of a table or type; otherwise the expression itself.
-fn number_of(expression: Expr) -> Result<Expr, Expr> {
-    let Expr::Function(function) = &expression else { return Err(expression) };
-    let name = function.name.to_string();
-    match name.as_str() {
-        "cleave_relation" | "cleave_type" => Ok(expression),
-        "cleave_relation_name" | "format_type" => match arguments(function).into_iter().next() {
-            Some(number) => Ok(number),
-            None => Err(expression),
-        },
-        _ => Err(expression),
+/// The number behind a name of a table or type; None: the expression is no such name.
+fn number_of(expression: &Expr) -> Option<Expr> {
+    let Expr::Function(function) = expression else { return None };
+    match function.name.to_string().as_str() {
+        "cleave_relation" | "cleave_type" => Some(expression.clone()),
+        "cleave_relation_name" | "format_type" => arguments(function).into_iter().next(),
+        _ => None,
     }
 }
 
@@ -458,7 +454,7 @@ fn array_of(function: &ast::Function) -> Option<Expr> {
     }
     let mut query = query.clone();
     query.order_by = None;
-    wrap(&mut query, "array_agg").then(|| Expr::Subquery(query))
+    wrap(&mut query, "array_agg").then_some(Expr::Subquery(query))
 }
 
 /// What a subquery that is a value becomes; None: it stays, perhaps as the greatest of its rows.
@@ -662,10 +658,8 @@ fn nothing(select: &ast::Select) -> Expr {
                     self.found.push(expression.clone());
                     self.is_cast = true;
                 }
-                other if is_parameter(other) => {
-                    if !std::mem::take(&mut self.is_cast) {
-                        self.found.push(cast("text", other.clone()));
-                    }
+                other if is_parameter(other) && !std::mem::take(&mut self.is_cast) => {
+                    self.found.push(cast("text", other.clone()));
                 }
                 _ => {}
             }

@@ -84,13 +84,10 @@ impl Device {
 
     /// The next line that it says; empty at its end.
     fn hear(&mut self) -> String {
-        let mut line = String::new();
+        let (mut line, mut byte) = (String::new(), [0]);
         // By the byte, so that none is taken of the next line.
-        for byte in Read::by_ref(&mut self.stream).bytes() {
-            match byte {
-                Ok(b'\n') | Err(_) => break,
-                Ok(byte) => line.push(char::from(byte)),
-            }
+        while self.stream.read(&mut byte).is_ok_and(|count| count == 1) && byte != *b"\n" {
+            line.push(char::from(byte[0]));
         }
         line
     }
@@ -149,7 +146,13 @@ fn the_other_process() {
             });
             (&stream).write_all(b"done\n").unwrap();
         }
-        "restless" => (0..).for_each(|round| visit_as_job(&device, &witness, jobs[0], round)),
+        "restless" => {
+            let mut round = 0;
+            loop {
+                visit_as_job(&device, &witness, jobs[0], round);
+                round += 1;
+            }
+        }
         _ => panic!("an unknown order: {order}"),
     }
 }

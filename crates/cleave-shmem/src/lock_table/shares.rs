@@ -99,7 +99,6 @@ impl EntryShares {
         let number = (found >> 32).wrapping_add(1) & u64::from(NUMBER_MAX);
         let is_put = puts();
         word.store(if is_put { number << 32 | 1 } else { found }, Ordering::Release);
-        #[expect(clippy::cast_possible_truncation, reason = "at most the greatest number")]
         is_put.then_some(number as u32)
     }
 

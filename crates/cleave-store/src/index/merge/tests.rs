@@ -103,7 +103,7 @@ fn of_equal_keys_the_newest_row_is_left() {
         list.iter().map(|(key, vid)| (key.to_vec(), *vid)).collect()
     };
     // Longer than a block, so that equal keys stand at its end too.
-    let key = |number: u32| number.to_be_bytes().to_vec();
+    let key = |number: u32| format!("{number:08}").into_bytes();
     let count = u32::try_from(BLOCK_ENTRY_COUNT_MAX).unwrap() + 1;
     let long: Entries = (0..count).map(|number| (key(number), u64::from(number))).collect();
     let taken = entries(&[(&key(0), 100_001), (&key(count - 2), 100_003)]);

@@ -102,7 +102,7 @@ fn column_row(catalog: &str, schema: &TableSchema, column: &Column) -> Row {
     ]
 }
 
-fn key_columns<'a>(catalog: &'a str, index: &Index<'_>) -> Vec<Row> {
+fn key_columns(catalog: &str, index: &Index<'_>) -> Vec<Row> {
     let table = index.table.schema.name.as_str();
     let columns = index.columns().zip(1..);
     columns
