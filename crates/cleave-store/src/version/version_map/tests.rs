@@ -82,7 +82,7 @@ proptest! {
     /// Past the checksum: payloads that nobody wrote are refused or read, without a panic.
     #[test]
     fn foreign_payloads_never_panic(payload in any::<Vec<u8>>()) {
-        let chunk = super::CHUNK.seal(&payload);
+        let chunk = CHUNK.seal(&payload);
         let empty = VersionMap::new().encode_runs();
         drop(VersionMap::from_parts(&empty, [chunk.as_slice()]));
         drop(VersionMap::from_parts(&super::RUNS.seal(&payload), []));
