@@ -16,6 +16,7 @@ use cleave_fragment::link::tls::Token;
 use cleave_host::value::text::value_text;
 use cleave_host::{
     Database, EmbeddedFactory, Error, LocalDevice, OpenOptions, Outcome, RemoteDevice, Session,
+    TransactionStatus,
 };
 use cleave_media::Memory;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
@@ -276,6 +277,8 @@ impl AsyncDB for Connection {
         let output = self.run_once(sql).await?;
         if let DBOutput::Rows { rows, .. } = &output
             && self.every_split
+            // A split that a query does not have would end the block.
+            && self.session.transaction_status() == TransactionStatus::Idle
             && is_repeatable(sql)
         {
             self.run_under_every_split(sql, rows).await;

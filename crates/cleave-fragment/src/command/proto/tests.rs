@@ -129,7 +129,7 @@ fn execute_comes_back_as_it_was() {
                 page: page(number),
                 vid_first: 77,
                 overflow: vec![page(5), page(6)],
-                ended: [0, 1, 17].into(),
+                ended: [0, 1, 4].into(),
             },
             MorselPage { page: page(8), vid_first: 0, overflow: Vec::new(), ended: Arc::default() },
         ],

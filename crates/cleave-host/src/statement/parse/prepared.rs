@@ -67,7 +67,7 @@ impl Reader<'_> {
         let position = position_of(start);
         let unsupported = || Error::Unsupported {
             what: "PREPARE of this statement".into(),
-            hint: Some("it prepares SELECT, VALUES, WITH and INSERT".into()),
+            hint: Some("it prepares SELECT, VALUES, WITH, INSERT, UPDATE and DELETE".into()),
             position,
         };
         // Before they are read: each would call this once more, and nothing counts how deep.
@@ -76,7 +76,7 @@ impl Reader<'_> {
         }
         let text_start = Cursor::new(self.script).offset_of(start);
         match self.statement()? {
-            statement @ (Statement::Query(_) | Statement::Insert(_)) => {
+            statement @ (Statement::Query(_) | Statement::Insert(_) | Statement::Modify(_)) => {
                 let statement = Box::new(statement);
                 Ok(Prepare { name, types, statement, text: String::new(), text_start })
             }
