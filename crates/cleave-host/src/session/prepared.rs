@@ -302,7 +302,7 @@ impl Session {
         if let Statement::Insert(insert) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
             let returning = super::insert::returning_query(insert)?;
-            let columns = self.returned(returning, &parameters).await?;
+            let columns = self.returned(&insert.table, returning, &parameters).await?;
             let described = Described { parameters, columns };
             return Ok(PreparedStatement { source, described, tables, point: None });
         }
@@ -312,7 +312,7 @@ impl Session {
                 [] => None,
                 _ => Some(modify.returning_query()?),
             };
-            let columns = self.returned(returning, &parameters).await?;
+            let columns = self.returned(&modify.table, returning, &parameters).await?;
             let described = Described { parameters, columns };
             return Ok(PreparedStatement { source, described, tables, point: None });
         }
@@ -326,16 +326,26 @@ impl Session {
         Ok(PreparedStatement { source, described, tables, point })
     }
 
-    /// The columns of what RETURNING gives.
+    /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.
     async fn returned(
         &self,
+        table: &str,
         returning: Option<Box<ast::Query>>,
         parameters: &[ColumnType],
     ) -> Result<Option<SchemaRef>> {
         let Some(query) = returning else { return Ok(None) };
-        let types = parameters.iter().copied().map(Some).collect();
-        let described = select::describe(&self.database, self.in_force(), None, &query, types);
-        Ok(Some(Box::pin(described).await?.schema))
+        let none = |(column_type, number): (&ColumnType, usize)| {
+            let value = Parameter::read(*column_type, None);
+            value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+        };
+        let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
+        let parameters = &Parameters::new(values);
+        let state = self.database.catalog();
+        let rows = RecordBatch::new_empty(state.find_table(table)?.schema.arrow());
+        let asked = Asked { query: &query, parameters, view: None };
+        let told = select::over_rows(&self.database, self.in_force(), asked, &rows);
+        let (schema, _) = Box::pin(told).await?;
+        Ok(Some(schema))
     }
 
     async fn run_prepared(

@@ -28,6 +28,7 @@ use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 
 mod discard;
+mod explain;
 mod modes;
 mod prepared;
 mod refuse;
@@ -433,63 +434,6 @@ impl Reader<'_> {
         Ok(Statement::Show { name: self.setting_name()? })
     }
 
-    /// EXPLAIN [ANALYZE] [VERBOSE] statement, EXPLAIN (option [value], ...) statement.
-    fn explain(&mut self) -> Result<Statement> {
-        self.parser.advance_token();
-        let (mut analyze, mut verbose, mut format) = (false, false, ExplainFormat::Text);
-        let options = self.parser.peek_token().token == Token::LParen
-            && matches!(self.parser.peek_nth_token(1).token, Token::Word(word)
-                if !matches!(word.keyword, Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::TABLE));
-        if options {
-            self.parser.advance_token();
-            loop {
-                if self.take("analyze") {
-                    analyze = self.switch()?;
-                } else if self.take("verbose") {
-                    verbose = self.switch()?;
-                } else if self.take("format") {
-                    format = self.explain_format()?;
-                } else {
-                    return Err(self.expected("ANALYZE, VERBOSE or FORMAT"));
-                }
-                if self.parser.consume_token(&Token::RParen) {
-                    break;
-                }
-                if !self.parser.consume_token(&Token::Comma) {
-                    return Err(self.expected("a comma or a closing parenthesis"));
-                }
-            }
-        } else {
-            analyze = self.take("analyze");
-            verbose = self.take("verbose");
-            if self.take("format") {
-                format = self.explain_format()?;
-            }
-        }
-        let position = position_of(self.parser.peek_token().span.start);
-        let unsupported = || Error::Unsupported {
-            what: "EXPLAIN of this statement".into(),
-            hint: Some(
-                "it explains SELECT, VALUES, WITH, INSERT, UPDATE, DELETE and EXECUTE".into(),
-            ),
-            position,
-        };
-        // Before it is read: each EXPLAIN would call this once more, and nothing counts how deep.
-        if self.take("explain") {
-            return Err(unsupported());
-        }
-        match self.statement()? {
-            statement @ (Statement::Query(_)
-            | Statement::Insert(_)
-            | Statement::Modify(_)
-            | Statement::Execute(_)) => {
-                let statement = Box::new(statement);
-                Ok(Statement::Explain { analyze, verbose, format, statement })
-            }
-            _ => Err(unsupported()),
-        }
-    }
-
     /// ANALYZE [VERBOSE | (VERBOSE [value])] [table [(column, ...)], ...].
     fn analyze(&mut self) -> Result<Analyze> {
         self.parser.advance_token();
@@ -534,18 +478,6 @@ impl Reader<'_> {
         let position = position_of(self.parser.peek_token().span.start);
         let name = self.parser.parse_object_name(false).map_err(|error| self.syntax(error))?;
         Ok((table_name(&name)?, position))
-    }
-
-    fn explain_format(&mut self) -> Result<ExplainFormat> {
-        if self.take("text") || self.take("tree") || self.take("indent") {
-            Ok(ExplainFormat::Text)
-        } else if self.take("json") {
-            Ok(ExplainFormat::Json)
-        } else if self.take("fragment") {
-            Ok(ExplainFormat::Fragment)
-        } else {
-            Err(self.expected("TEXT, JSON or FRAGMENT"))
-        }
     }
 
     /// An optional boolean after an option's name; its absence means yes.

@@ -104,6 +104,9 @@ fn statements_without_parameters_are_described_too() {
         ("SET split = h0", "12nCZ"),
         ("", "12nIZ"),
         ("INSERT INTO t VALUES (1)", "12nCZ"),
+        ("INSERT INTO t VALUES (2) RETURNING a", "12TDCZ"),
+        ("UPDATE t SET a = 3 WHERE a = 2 RETURNING a + 1 AS b", "12TDCZ"),
+        ("DELETE FROM t WHERE a = 3", "12nCZ"),
     ] {
         let mut sent = parse(sql);
         sent.extend(bind("", &[]));
@@ -118,17 +121,41 @@ fn statements_without_parameters_are_described_too() {
 }
 
 #[test]
-fn a_block_reads_and_refuses_to_write() {
+fn a_block_is_seen_by_others_when_it_ends() {
+    let (_folder, server) = served();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.query("CREATE TABLE t (a int PRIMARY KEY)");
+    assert_eq!(client.query("BEGIN").state, 'T');
+    assert_eq!(client.query("INSERT INTO t VALUES (1), (2)").tags, ["INSERT 0 2"]);
+    assert_eq!(client.query("UPDATE t SET a = 3 WHERE a = 2 RETURNING a").tags, ["UPDATE 1"]);
+    assert_eq!(client.value("SELECT sum(a) FROM t"), "4");
+    assert_eq!(other.value("SELECT count(*) FROM t"), "0");
+    let ended = client.query("COMMIT");
+    assert_eq!((ended.tags[0].as_str(), ended.state), ("COMMIT", 'I'));
+    assert_eq!(other.value("SELECT sum(a) FROM t"), "4");
+    client.query("BEGIN");
+    client.query("DELETE FROM t");
+    assert_eq!(client.query("ROLLBACK").tags, ["ROLLBACK"]);
+    assert_eq!(client.value("SELECT count(*) FROM t"), "2");
+}
+
+#[test]
+fn a_block_that_failed_takes_nothing_but_its_end() {
     let (_folder, server) = served();
     let mut client = server.client();
-    client.query("CREATE TABLE t (a int)");
-    assert_eq!(client.query("BEGIN").state, 'T');
-    assert_eq!(client.value("SELECT count(*) FROM t"), "0");
+    client.query("CREATE TABLE t (a int PRIMARY KEY)");
+    client.query("BEGIN");
+    client.query("INSERT INTO t VALUES (1)");
     let refused = client.query("INSERT INTO t VALUES (1)");
-    assert_eq!((field(&refused.error, 'C'), refused.state), ("0A000", 'E'));
+    assert_eq!((field(&refused.error, 'C'), refused.state), ("23505", 'E'));
     assert_eq!(field(&client.query("SELECT 1").error, 'C'), "25P02");
     let ended = client.query("COMMIT");
     assert_eq!((ended.tags[0].as_str(), ended.state), ("ROLLBACK", 'I'));
+    // Rows that fail on their way fail the block as well.
+    client.query("BEGIN");
+    let failed = client.query("SELECT 1 / (a - 1) FROM (VALUES (1)) AS v (a)");
+    assert_eq!((field(&failed.error, 'C'), failed.state), ("22012", 'E'));
+    assert_eq!(client.query("ROLLBACK").state, 'I');
     assert_eq!(client.query("INSERT INTO t VALUES (1)").tags, ["INSERT 0 1"]);
 }
 

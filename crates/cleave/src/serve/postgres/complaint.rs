@@ -41,9 +41,16 @@ pub(crate) struct Complaint {
     pub(crate) detail: Option<String>,
     /// What may help.
     pub(crate) hint: Option<String>,
+    /// What it is about: boxed, so that results stay small.
+    pub(crate) about: Box<About>,
+}
+
+/// What a complaint is about, as far as that is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct About {
     /// Where in the statement, in characters from 1.
     pub(crate) position: Option<usize>,
-    /// The table that it is about.
+    /// The table.
     pub(crate) table: Option<String>,
     /// The column.
     pub(crate) column: Option<String>,
@@ -64,10 +71,7 @@ impl Complaint {
             message: message.into().into_owned(),
             detail: None,
             hint: None,
-            position: None,
-            table: None,
-            column: None,
-            constraint: None,
+            about: Box::default(),
         }
     }
 
@@ -104,20 +108,20 @@ impl Complaint {
         }
         let mut complaint = Self::error(error.sqlstate(), message.to_owned());
         complaint.hint = hint;
-        complaint.position = place.and_then(|place| character_of(sql, place));
+        complaint.about.position = place.and_then(|place| character_of(sql, place));
         match error {
             Error::DuplicateKey { table, constraint, columns, key } => {
                 complaint.message =
                     format!("duplicate key value violates unique constraint \"{constraint}\"");
                 complaint.detail = Some(format!("Key ({columns})=({key}) already exists."));
-                complaint.table = Some(table.clone());
-                complaint.constraint = Some(constraint.clone());
+                complaint.about.table = Some(table.clone());
+                complaint.about.constraint = Some(constraint.clone());
             }
             Error::NotNull { table, column } => {
-                complaint.table = Some(table.clone());
-                complaint.column = Some(column.clone());
+                complaint.about.table = Some(table.clone());
+                complaint.about.column = Some(column.clone());
             }
-            Error::Value { column, .. } => complaint.column = Some(column.clone()),
+            Error::Value { column, .. } => complaint.about.column = Some(column.clone()),
             _ => {}
         }
         complaint
@@ -155,7 +159,7 @@ mod tests {
         let complaint = Complaint::of(&error, sql);
         assert_eq!(complaint.message, "column \"nam\" does not exist in table \"t\"");
         assert_eq!(complaint.hint.as_deref(), Some("did you mean \"name\"?"));
-        assert_eq!(complaint.position, Some(18));
+        assert_eq!(complaint.about.position, Some(18));
         assert_eq!(complaint.sqlstate, "42703");
     }
 }

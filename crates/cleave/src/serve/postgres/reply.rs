@@ -122,7 +122,7 @@ pub(crate) fn notice(out: &mut BytesMut, complaint: &Complaint) {
 
 fn fields(out: &mut BytesMut, complaint: &Complaint) {
     let severity = complaint.severity.name();
-    let position = complaint.position.map(|position| position.to_string());
+    let position = complaint.about.position.map(|position| position.to_string());
     let fields = [
         (b'S', Some(severity)),
         (b'V', Some(severity)),
@@ -131,9 +131,9 @@ fn fields(out: &mut BytesMut, complaint: &Complaint) {
         (b'D', complaint.detail.as_deref()),
         (b'H', complaint.hint.as_deref()),
         (b'P', position.as_deref()),
-        (b't', complaint.table.as_deref()),
-        (b'c', complaint.column.as_deref()),
-        (b'n', complaint.constraint.as_deref()),
+        (b't', complaint.about.table.as_deref()),
+        (b'c', complaint.about.column.as_deref()),
+        (b'n', complaint.about.constraint.as_deref()),
     ];
     for (kind, value) in fields {
         if let Some(value) = value {
