@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, OpenOptions, Session, TransactionStatus};
-use tokio::task::JoinHandle;
+use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{assert_no_leak, embedded, fresh, open, refused, row, rows, run};
 
@@ -19,8 +19,8 @@ async fn accounts() -> (tempfile::TempDir, Arc<Database>, Session, Session) {
 }
 
 /// Runs `sql` on a task of its own; gives the session back, and what became of it.
-fn beside(mut session: Session, sql: &'static str) -> JoinHandle<(Session, String)> {
-    tokio::spawn(async move {
+fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, String)> {
+    SpawnedTask::spawn(async move {
         let outcome = match session.run(sql).await {
             Ok(_) => "done".to_owned(),
             Err(error) => error.sqlstate().to_owned(),
@@ -30,9 +30,8 @@ fn beside(mut session: Session, sql: &'static str) -> JoinHandle<(Session, Strin
 }
 
 /// Whether the task still waits after a moment that is long for what it does.
-async fn waits<T>(task: &JoinHandle<T>) -> bool {
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    !task.is_finished()
+async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
+    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
 }
 
 const BALANCES: &str = "SELECT id, balance FROM account ORDER BY id";
@@ -69,16 +68,16 @@ async fn a_block_that_is_given_up_leaves_no_page_and_no_lock() {
 async fn read_committed_waits_and_goes_on_with_the_newest_row() {
     let (_directory, _database, mut one, two) = accounts().await;
     run(&mut one, "BEGIN; UPDATE account SET balance = balance + 10 WHERE id = 1").await;
-    let task = beside(two, "UPDATE account SET balance = balance + 1 WHERE id = 1");
-    assert!(waits(&task).await);
+    let mut task = beside(two, "UPDATE account SET balance = balance + 1 WHERE id = 1");
+    assert!(waits(&mut task).await);
     run(&mut one, "COMMIT").await;
     let (mut two, outcome) = task.await.unwrap();
     assert_eq!(outcome, "done");
     assert_eq!(rows(&mut two, BALANCES).await, ["1,111", "2,200"]);
     // A row that does not satisfy the condition any more is left alone.
     run(&mut one, "BEGIN; UPDATE account SET balance = -1 WHERE id = 1").await;
-    let task = beside(two, "DELETE FROM account WHERE balance > 0 AND id = 1");
-    assert!(waits(&task).await);
+    let mut task = beside(two, "DELETE FROM account WHERE balance > 0 AND id = 1");
+    assert!(waits(&mut task).await);
     run(&mut one, "COMMIT").await;
     let (mut two, outcome) = task.await.unwrap();
     assert_eq!(outcome, "done");
@@ -103,8 +102,8 @@ async fn repeatable_read_keeps_its_snapshot_and_the_first_who_updates_wins() {
     // The same while the other one is still at it.
     run(&mut one, "BEGIN; UPDATE account SET balance = 5").await;
     run(&mut two, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM account").await;
-    let task = beside(two, "UPDATE account SET balance = balance + 1");
-    assert!(waits(&task).await);
+    let mut task = beside(two, "UPDATE account SET balance = balance + 1");
+    assert!(waits(&mut task).await);
     run(&mut one, "COMMIT").await;
     assert_eq!(task.await.unwrap().1, "40001");
 }
@@ -113,14 +112,14 @@ async fn repeatable_read_keeps_its_snapshot_and_the_first_who_updates_wins() {
 async fn keys_of_others_are_waited_for() {
     let (_directory, _database, mut one, two) = accounts().await;
     run(&mut one, "BEGIN; INSERT INTO account VALUES (7, 1)").await;
-    let task = beside(two, "INSERT INTO account VALUES (7, 2)");
-    assert!(waits(&task).await);
+    let mut task = beside(two, "INSERT INTO account VALUES (7, 2)");
+    assert!(waits(&mut task).await);
     run(&mut one, "COMMIT").await;
     let (two, outcome) = task.await.unwrap();
     assert_eq!(outcome, "23505");
     run(&mut one, "BEGIN; INSERT INTO account VALUES (8, 1)").await;
-    let task = beside(two, "INSERT INTO account VALUES (8, 2)");
-    assert!(waits(&task).await);
+    let mut task = beside(two, "INSERT INTO account VALUES (8, 2)");
+    assert!(waits(&mut task).await);
     run(&mut one, "ROLLBACK").await;
     let (mut two, outcome) = task.await.unwrap();
     assert_eq!(outcome, "done");
@@ -132,8 +131,8 @@ async fn deadlocks_end_and_lock_timeouts_too() {
     let (_directory, _database, mut one, mut two) = accounts().await;
     run(&mut one, "BEGIN; UPDATE account SET balance = 1 WHERE id = 1").await;
     run(&mut two, "BEGIN; UPDATE account SET balance = 2 WHERE id = 2").await;
-    let task = beside(two, "UPDATE account SET balance = 2 WHERE id = 1");
-    assert!(waits(&task).await);
+    let mut task = beside(two, "UPDATE account SET balance = 2 WHERE id = 1");
+    assert!(waits(&mut task).await);
     let error = refused(&mut one, "UPDATE account SET balance = 1 WHERE id = 2").await;
     assert_eq!(error.sqlstate(), "40P01");
     run(&mut one, "ROLLBACK").await;
@@ -165,7 +164,7 @@ async fn no_update_is_lost_among_many_sessions() {
     let mut tasks = Vec::new();
     for task in 0..4 {
         let mut session = database.session();
-        tasks.push(tokio::spawn(async move {
+        tasks.push(SpawnedTask::spawn(async move {
             for turn in 0..10 {
                 let (from, to) = if (task + turn) % 2 == 0 { (1, 2) } else { (2, 1) };
                 // In one order, so that nobody waits in a ring.
