@@ -136,6 +136,13 @@ def pgbench():
         out = run(["pgbench", "-n", "-S", "-c", "4", "-j", "2", "-t", "200", "-M", mode])
         assert "number of failed transactions: 0" in out, out
         rates.append(f"{mode} {out.split('tps = ')[1].split('.')[0]}/s")
+    # Blocks that write, of clients that wait for each other's rows.
+    for script in ["-N", "-b tpcb-like"]:
+        out = run(["pgbench", "-n", *script.split(), "-c", "4", "-j", "2", "-t", "20"])
+        assert "number of failed transactions: 0" in out, out
+        rates.append(f"{script} {out.split('tps = ')[1].split('.')[0]}/s")
+    sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history) AS equal"
+    assert " t" in run(["psql", "-X", "-t", "-c", sums]), "what was added is not what accounts have"
     print("   ", ", ".join(rates), "(a debug build says nothing of speed)")
 
 

@@ -15,12 +15,24 @@ COLUMNS = "i int8, f float8, s text, n numeric(12,3), d date, ts timestamp, tz t
 
 with psycopg.connect() as connection:
     assert connection.pgconn.ssl_in_use
-    # A block that reads, as psycopg begins by itself.
+    # Blocks, as psycopg begins by itself.
     assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1000,)
+    connection.execute("DELETE FROM orders")
+    connection.rollback()
+    with connection.transaction():
+        connection.execute("UPDATE orders SET total = total + 1 WHERE id = 1")
+        try:
+            with connection.transaction():
+                connection.execute("UPDATE orders SET total = 0 WHERE id = 1")
+                raise psycopg.Rollback
+        except psycopg.Rollback:
+            pass
+    assert connection.execute("SELECT count(*), sum(total) FROM orders").fetchone() == (1000, 1251)
+    assert connection.execute("UPDATE orders SET total = 1.25 WHERE id = 1 RETURNING id, total").fetchall() == [(1, decimal.Decimal("1.25"))]
     connection.commit()
     try:
         connection.execute("CREATE TABLE refused (a int)")
-    except psycopg.errors.FeatureNotSupported as error:
+    except psycopg.errors.ActiveSqlTransaction as error:
         assert "transaction block" in str(error), error
     connection.rollback()
     connection.autocommit = True

@@ -1,8 +1,8 @@
-"""SQLAlchemy 2 over psycopg: reflection, then a query of what was reflected."""
+"""SQLAlchemy 2 over psycopg: reflection, then queries and changes of what was reflected."""
 
 import sqlalchemy as sa
 
-engine = sa.create_engine("postgresql+psycopg://", isolation_level="AUTOCOMMIT")
+engine = sa.create_engine("postgresql+psycopg://")
 inspector = sa.inspect(engine)
 assert {"customers", "orders"} <= set(inspector.get_table_names())
 assert inspector.get_view_names() == []
@@ -27,4 +27,10 @@ with engine.connect() as connection:
     rows = connection.execute(query.group_by(customers.c.email).order_by(customers.c.email).limit(2)).all()
     assert rows == [("c100@example.org", 10), ("c10@example.org", 10)], rows
     assert connection.execute(sa.select(sa.func.sum(orders.c.total))).scalar() == 1250
+with engine.begin() as connection:
+    connection.execute(sa.insert(orders), [{"id": 2001, "customer": 1, "total": 5}, {"id": 2002, "customer": 2, "total": 6}])
+    changed = connection.execute(sa.update(orders).where(orders.c.id > 2000).values(total=orders.c.total * 2).returning(orders.c.total))
+    assert sorted(changed.scalars()) == [10, 12]
+with engine.begin() as connection:
+    assert connection.execute(sa.delete(orders).where(orders.c.id > 2000)).rowcount == 2
 print("SQLAlchemy", sa.__version__)
