@@ -1,7 +1,7 @@
 //! A new connection in, one that may run statements out: TLS, startup, who the client is.
 //!
 //! 1. [`open`] answers what comes before a session: TLS and GSS are wanted, a statement is to be cancelled, a session.
-//! 2. [`authenticate`] asks for a proof of the password ([`scram`](super::scram)), where there are users.
+//! 2. [`authenticate`] asks for a proof of the password ([`scram`]), where there are users.
 //! 3. [`settings`] takes the settings that the client begins with.
 //!
 //! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, no session, and only so much
