@@ -23,8 +23,11 @@ use cleave_fragment::link::{DeviceService, RemoteAddress, simulate_network};
 use cleave_fragment::waiting::{sleep, timeout};
 use cleave_host::check::CheckOptions;
 use cleave_host::value::value_text;
-use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session};
+use cleave_host::{
+    Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session, StorageError,
+};
 use cleave_media::{Media, SplitMix64};
+use cleave_txn::LogError;
 use futures::future::{Either, select};
 
 use crate::executor;
@@ -612,8 +615,10 @@ impl Run {
     }
 }
 
+/// Whether the database is stopped, so that only its next opening tells whether the statement is there.
 fn is_stopped(error: &Error) -> bool {
-    matches!(error, Error::Storage(error) if matches!(**error, cleave_host::StorageError::Stopped { .. }))
+    let Error::Storage(error) = error else { return false };
+    matches!(**error, StorageError::Stopped { .. } | StorageError::Log(LogError::Failed { .. }))
 }
 
 #[expect(clippy::disallowed_methods, reason = "events of the world belong to no statement")]
