@@ -47,7 +47,8 @@ proptest! {
         let found = BroadcastRows::decode(&sent(batches), &memory).unwrap();
         let found_rows = together(found.schema(), found.batches());
         prop_assert_eq!(found_rows.columns(), expected.columns());
-        prop_assert!(memory.reserved() > 0);
+        // Batches without rows are not sent.
+        prop_assert!(memory.reserved() > 0 || found.row_count() == 0);
         drop(found);
         prop_assert_eq!(memory.reserved(), 0);
     }
