@@ -359,6 +359,13 @@ impl TableState {
         self.tablets.len() > 1 && !self.division.holds_together(index)
     }
 
+    /// The segments of its heap, each with the device that it lies on.
+    pub fn heap_segments(&self) -> impl Iterator<Item = (DeviceId, &Arc<SegmentDirectory>)> {
+        self.tablets
+            .iter()
+            .flat_map(|tablet| tablet.heap.iter().map(|segment| (tablet.device, segment)))
+    }
+
     /// Its tablets in words: where they lie, and what decides in which of them a row is.
     pub fn placement(&self, state: &CatalogState) -> String {
         let names: Vec<String> = self

@@ -17,7 +17,7 @@ use cleave_plan::{ColumnStatistics, RowSample, StoredColumn, TableStatistics};
 use cleave_store::{Column, ColumnRef, Encoding, PageRead, PageSource, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use crate::catalog::{CatalogState, TableState, TabletState};
+use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::RoutedPages;
@@ -170,17 +170,10 @@ async fn stored_columns(
     database: &Database,
     table: &TableState,
 ) -> Result<BTreeMap<u32, StoredColumn>> {
-    let segments = || {
-        let of_tablet = |tablet: &Arc<TabletState>| {
-            let device = tablet.device;
-            tablet.heap.iter().map(|segment| (device, Arc::clone(segment))).collect::<Vec<_>>()
-        };
-        table.tablets.iter().flat_map(of_tablet)
-    };
-    let routed = segments().map(|(device, segment)| (device, segment.segment));
+    let routed = table.heap_segments().map(|(device, segment)| (device, segment.segment));
     let pages = RoutedPages::new(database, Stack::Native, routed)?;
     let mut reads = Vec::new();
-    for (_, segment) in segments() {
+    for (_, segment) in table.heap_segments() {
         reads.extend(segment.pages.iter().map(|entry| PageRead {
             segment: segment.segment_ref(),
             page: entry.page,
@@ -214,7 +207,6 @@ async fn stored_columns(
 
 /// Pages of a table's heap, and their bytes.
 fn heap_size(table: &TableState) -> (u64, u64) {
-    let segments = table.tablets.iter().flat_map(|tablet| &tablet.heap);
-    let pages = segments.flat_map(|segment| &segment.pages);
+    let pages = table.heap_segments().flat_map(|(_, segment)| &segment.pages);
     pages.fold((0, 0), |(count, bytes), page| (count + 1, bytes + page.page.extent.bytes() as u64))
 }

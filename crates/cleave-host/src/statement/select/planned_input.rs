@@ -360,10 +360,7 @@ impl PlannedInput {
 
     /// The segments of the pages left, with the device of each.
     pub fn segments(&self) -> impl Iterator<Item = (DeviceId, &Arc<SegmentDirectory>)> {
-        self.table
-            .tablets
-            .iter()
-            .flat_map(|tablet| tablet.heap.iter().map(|segment| (tablet.device, segment)))
+        self.table.heap_segments()
     }
 
     fn entry(&self, page: InputPage) -> Option<(&Arc<SegmentDirectory>, &cleave_store::PageEntry)> {

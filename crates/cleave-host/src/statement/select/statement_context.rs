@@ -365,7 +365,7 @@ fn column_facts(table: &TableState, column: &Column) -> ColumnFacts {
     let data_type = column.column_type.arrow();
     let (mut mins, mut maxs) = (Vec::new(), Vec::new());
     let (mut nulls, mut rows) = (0_u64, 0_u64);
-    for segment in table.tablets.iter().flat_map(|tablet| &tablet.heap) {
+    for (_, segment) in table.heap_segments() {
         let zones = segment.zone_arrays(column.id, &data_type);
         let known = |place: &usize| zones.null_counts.is_valid(*place);
         for place in (0..segment.pages.len()).filter(known) {

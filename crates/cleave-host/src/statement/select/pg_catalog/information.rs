@@ -102,26 +102,8 @@ fn column_row(catalog: &str, schema: &TableSchema, column: &Column) -> Row {
     ]
 }
 
-fn key_columns(catalog: &str, index: &Index<'_>) -> Vec<Row> {
-    let table = index.table.schema.name.as_str();
-    let columns = index.columns().zip(1..);
-    columns
-        .map(|(column, place): (_, i64)| {
-            vec![
-                ("constraint_catalog", catalog.into()),
-                ("constraint_schema", "public".into()),
-                ("constraint_name", index.definition.name.as_str().into()),
-                ("table_catalog", catalog.into()),
-                ("table_schema", "public".into()),
-                ("table_name", table.into()),
-                ("column_name", column.name.as_str().into()),
-                ("ordinal_position", place.into()),
-            ]
-        })
-        .collect()
-}
-
-fn table_constraint(catalog: &str, index: &Index<'_>) -> Row {
+/// A constraint's name, and its table's.
+fn names_of(catalog: &str, index: &Index<'_>) -> Row {
     vec![
         ("constraint_catalog", catalog.into()),
         ("constraint_schema", "public".into()),
@@ -129,9 +111,28 @@ fn table_constraint(catalog: &str, index: &Index<'_>) -> Row {
         ("table_catalog", catalog.into()),
         ("table_schema", "public".into()),
         ("table_name", index.table.schema.name.as_str().into()),
+    ]
+}
+
+fn key_columns(catalog: &str, index: &Index<'_>) -> Vec<Row> {
+    let columns = index.columns().zip(1..);
+    columns
+        .map(|(column, place): (_, i64)| {
+            let mut row = names_of(catalog, index);
+            row.push(("column_name", column.name.as_str().into()));
+            row.push(("ordinal_position", place.into()));
+            row
+        })
+        .collect()
+}
+
+fn table_constraint(catalog: &str, index: &Index<'_>) -> Row {
+    let mut row = names_of(catalog, index);
+    row.extend([
         ("constraint_type", if index.is_primary() { "PRIMARY KEY" } else { "UNIQUE" }.into()),
         ("is_deferrable", "NO".into()),
         ("initially_deferred", "NO".into()),
         ("enforced", "YES".into()),
-    ]
+    ]);
+    row
 }
