@@ -219,6 +219,8 @@ pub enum NameKind {
     PreparedStatement,
     /// A parameter of a statement, as `$1`.
     Parameter,
+    /// A cursor.
+    Cursor,
 }
 
 /// In which way another transaction was in the way.
@@ -588,6 +590,7 @@ impl NameKind {
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
             Self::Parameter => "42P02",
+            Self::Cursor => "34000",
         }
     }
 
@@ -598,6 +601,7 @@ impl NameKind {
             Self::Schema => "42P06",
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
+            Self::Cursor => "42P03",
             Self::Type | Self::Setting | Self::Device | Self::Parameter => "42710",
         }
     }
@@ -732,6 +736,7 @@ impl fmt::Display for NameKind {
             Self::Device => "device",
             Self::PreparedStatement => "prepared statement",
             Self::Parameter => "parameter",
+            Self::Cursor => "cursor",
         })
     }
 }

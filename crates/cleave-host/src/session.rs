@@ -3,7 +3,8 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
+//!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come,
+//!    [`cursors`] some at a time.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
@@ -12,6 +13,7 @@
 mod block;
 mod checked;
 mod copy;
+mod cursors;
 mod held;
 mod indexes;
 mod insert;
@@ -49,6 +51,7 @@ use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
 };
 use crate::write::load;
+use cursors::Cursors;
 use held::Held;
 use prepared::PreparedStatements;
 
@@ -60,6 +63,9 @@ pub struct Session {
     hinted: Option<Settings>,
     point_queries: PointQueries,
     prepared: PreparedStatements,
+    cursors: Cursors,
+    /// What computes the rows of cursors; None: whoever fetches them.
+    runtime: Option<tokio::runtime::Handle>,
     /// From BEGIN on.
     block: Option<Block>,
     /// Outside of a block: what the statement that runs has locked.
@@ -102,6 +108,8 @@ impl Session {
             hinted: None,
             point_queries: PointQueries::default(),
             prepared: PreparedStatements::default(),
+            cursors: Cursors::default(),
+            runtime: None,
             block: None,
             statement_locks: None,
             seen_log: 0,
@@ -310,8 +318,16 @@ impl Session {
             Statement::DiscardAll => {
                 self.settings.reset_all();
                 self.deallocate(None)?;
+                self.cursors.clear();
                 Ok(Outcome::done("DISCARD ALL"))
             }
+            Statement::Declare(declare) => {
+                let none = Parameters::default();
+                Box::pin(self.declare(&declare, &none, &parsed.text)).await
+            }
+            Statement::Fetch(fetch) => self.fetch(&fetch).await?.collect().await,
+            Statement::CloseCursor { name } => self.close_cursor(name.as_deref()),
+            Statement::Vacuum { analyzes, analyze } => self.vacuum(analyzes, analyze).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),

@@ -162,6 +162,7 @@ impl Server {
         let mut session = self.database.session();
         let (user, database) = (user.to_owned(), self.database_name.clone());
         session.set_client(Client { user, database, backend });
+        session.compute_on(self.runtime.clone());
         for (name, value) in &self.settings {
             session.set(name, value).map_err(|error| Complaint::of(&error, ""))?;
         }

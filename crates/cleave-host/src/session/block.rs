@@ -69,6 +69,8 @@ pub(super) enum Taken {
 /// A block, from BEGIN on.
 #[derive(Debug)]
 pub(super) struct Block {
+    /// Whether nobody has begun it: it is that of the statements of one message, and ends with them.
+    implicit: bool,
     isolation: Isolation,
     read_only: bool,
     failed: bool,
@@ -94,7 +96,7 @@ struct Savepoint {
 #[derive(Debug)]
 struct Own {
     base: Arc<CatalogState>,
-    private: PrivateState,
+    private: Arc<PrivateState>,
 }
 
 impl Session {
@@ -103,21 +105,54 @@ impl Session {
     pub fn transaction_status(&self) -> TransactionStatus {
         match &self.block {
             None => TransactionStatus::Idle,
+            Some(block) if block.implicit => TransactionStatus::Idle,
             Some(block) if block.failed => TransactionStatus::Failed,
             Some(_) => TransactionStatus::Open,
         }
     }
 
+    /// Makes one transaction of the statements up to [`Session::end_implicit`], as a server does of those that come together:
+    /// the first that fails undoes those before it. BEGIN among them makes a block of it, and what needs a block is still
+    /// refused. Nothing in a block.
+    pub fn begin_implicit(&mut self) {
+        if self.block.is_none() {
+            let settings = &self.settings;
+            let (isolation, read_only) =
+                (settings.default_transaction_isolation, settings.default_transaction_read_only);
+            let locks = Held::new(&self.database);
+            self.block = Some(Block { implicit: true, ..Block::new(isolation, read_only, locks) });
+        }
+    }
+
+    /// Commits what [`Session::begin_implicit`] began, where it has not ended and is no block by now.
+    ///
+    /// # Errors
+    /// Those of COMMIT: nothing of it was done then.
+    pub async fn end_implicit(&mut self) -> Result<()> {
+        if self.block.as_ref().is_some_and(|block| block.implicit) {
+            let committed = Box::pin(self.commit()).await;
+            self.end_statement(committed).await?;
+        }
+        Ok(())
+    }
+
     /// Runs BEGIN.
     pub(super) fn begin(&mut self, modes: Modes) -> Result<Outcome> {
-        // Which PostgreSQL warns of, and goes on.
-        if self.block.is_some() {
-            return Ok(Outcome::done("BEGIN"));
+        match &mut self.block {
+            Some(block) if block.implicit => {
+                block.implicit = false;
+                self.set_transaction(modes)?;
+            }
+            // Which PostgreSQL warns of, and goes on.
+            Some(_) => {}
+            None => {
+                let settings = &self.settings;
+                let isolation = modes.isolation.unwrap_or(settings.default_transaction_isolation);
+                let read_only = modes.read_only.unwrap_or(settings.default_transaction_read_only);
+                let locks = Held::new(&self.database);
+                self.block = Some(Block::new(isolation, read_only, locks));
+            }
         }
-        let isolation = modes.isolation.unwrap_or(self.settings.default_transaction_isolation);
-        let read_only = modes.read_only.unwrap_or(self.settings.default_transaction_read_only);
-        let locks = Held::new(&self.database);
-        self.block = Some(Block::new(isolation, read_only, locks));
         Ok(Outcome::done("BEGIN"))
     }
 
@@ -144,21 +179,28 @@ impl Session {
         // Without one PostgreSQL warns, and goes on.
         let Some(block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
         if block.failed {
+            self.cursors.end_transaction(false);
             return Ok(Outcome::done("ROLLBACK"));
         }
         if !block.changes.is_empty() {
             let changes: Vec<&TableChange> = block.changes.values().collect();
-            let log_end = self.commit_changes(&changes, block.checked).await?;
+            let committed = self.commit_changes(&changes, block.checked).await;
+            if committed.is_err() {
+                self.cursors.end_transaction(false);
+            }
+            let log_end = committed?;
             // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
             drop(block);
             self.note_committed(log_end);
         }
+        self.cursors.end_transaction(true);
         Ok(Outcome::done("COMMIT"))
     }
 
     /// Runs ROLLBACK.
     pub(super) fn rollback(&mut self) -> Outcome {
         self.block = None;
+        self.cursors.end_transaction(false);
         Outcome::done("ROLLBACK")
     }
 
@@ -181,6 +223,7 @@ impl Session {
         }
         block.own = None;
         block.failed = false;
+        self.cursors.undo_to(place);
         Ok(Outcome::done("ROLLBACK"))
     }
 
@@ -189,7 +232,19 @@ impl Session {
         let block = self.open_block("RELEASE SAVEPOINT")?;
         let place = block.savepoint(name)?;
         block.savepoints.truncate(place);
+        self.cursors.release(place);
         Ok(Outcome::done("RELEASE"))
+    }
+
+    /// How many savepoints the block has; None: there is no block.
+    pub(super) fn savepoint_count(&self) -> Option<usize> {
+        self.block.as_ref().map(|block| block.savepoints.len())
+    }
+
+    /// What a statement of the block may be reading, and must hold while it does.
+    pub(super) fn private_state(&self) -> Option<Arc<PrivateState>> {
+        let own = self.block.as_ref()?.own.as_ref()?;
+        Some(Arc::clone(&own.private))
     }
 
     fn open_block(&mut self, what: &str) -> Result<&mut Block> {
@@ -197,7 +252,7 @@ impl Session {
             let message = format!("{what} can only be used in transaction blocks");
             Error::Invalid { message, fault: Fault::NoTransaction, position: None }
         };
-        self.block.as_mut().ok_or_else(missing)
+        self.block.as_mut().filter(|block| !block.implicit).ok_or_else(missing)
     }
 
     /// Refuses a statement in a block that has failed.
@@ -218,10 +273,15 @@ impl Session {
         self.note_failure();
     }
 
-    /// Notes that a statement of a block has failed.
+    /// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
     pub(super) fn note_failure(&mut self) {
-        if let Some(block) = &mut self.block {
-            block.failed = true;
+        match &mut self.block {
+            Some(block) if block.implicit => {
+                self.block = None;
+                self.cursors.end_transaction(false);
+            }
+            Some(block) => block.failed = true,
+            None => {}
         }
     }
 
@@ -238,9 +298,9 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
-    /// Refuses a statement that commits by itself.
+    /// Refuses a statement that commits by itself. Before anything was changed, it may be one of several that came together.
     pub(super) fn check_outside_block(&self, what: &str) -> Result<()> {
-        if self.block.is_none() {
+        if self.block.as_ref().is_none_or(|block| block.implicit && block.changes.is_empty()) {
             return self.check_may_write(what);
         }
         let message = format!("{what} cannot run inside a transaction block");
@@ -295,7 +355,7 @@ impl Session {
         for change in block.changes.values() {
             transaction = apply(transaction, &settings, change).await?;
         }
-        let private = transaction.into_private();
+        let private = Arc::new(transaction.into_private());
         let view = ReadView { state: Arc::clone(&private.state), target: None };
         block.own = Some(Own { base, private });
         Ok(view)
@@ -443,6 +503,7 @@ impl Session {
 impl Block {
     fn new(isolation: Isolation, read_only: bool, locks: Held) -> Self {
         Self {
+            implicit: false,
             isolation,
             read_only,
             failed: false,

@@ -57,7 +57,7 @@ pub(super) struct PreparedStatements {
 /// A statement that waits for values.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedStatement {
-    /// What it was before it was described: a query, INSERT, UPDATE or DELETE.
+    /// What it was before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
     source: Source,
     described: Described,
     /// The tables that it names, as they were then.
@@ -290,6 +290,7 @@ impl Session {
         let made;
         let query = match &source.statement {
             Statement::Query(query) => Some(query),
+            Statement::Declare(declare) => Some(&declare.query),
             Statement::Insert(insert) => insert.source.as_ref(),
             Statement::Modify(modify) => {
                 let state = self.database.catalog();
@@ -326,7 +327,11 @@ impl Session {
         let described = select::describe(&self.database, self.in_force(), None, query, types);
         let select::Described { types, schema, tables } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &self.database.catalog());
-        let described = Described { parameters: types, columns: Some(schema) };
+        let (columns, point) = match &source.statement {
+            Statement::Declare(_) => (None, None),
+            _ => (Some(schema), point),
+        };
+        let described = Described { parameters: types, columns };
         Ok(PreparedStatement { source, described, tables, point, row: None })
     }
 
@@ -369,6 +374,10 @@ impl Session {
                     return Ok(outcome.into());
                 }
                 return Box::pin(self.modify(modify, values)).await.map(Started::from);
+            }
+            Statement::Declare(declare) => {
+                let text = prepared.source.text.with(values);
+                return Box::pin(self.declare(declare, values, &text)).await.map(Started::from);
             }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };

@@ -4,8 +4,8 @@
 //! `COPY t FROM 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`), and else
 //! PostgreSQL's text format holds, as there.
 //!
-//! Deliberately absent: PROGRAM (it would run a command of the host), BINARY, FREEZE, WHERE, other encodings
-//! than UTF-8; each is refused by name.
+//! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, other encodings than UTF-8; each is refused
+//! by name.
 //!
 //! Source: PostgreSQL's manual, COPY; issue 2, part 4.
 
@@ -80,6 +80,7 @@ struct Written {
     force_not_null: Option<ColumnChoice>,
     force_null: Option<ColumnChoice>,
     compression: Option<ParquetCompression>,
+    freeze: Option<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -217,7 +218,12 @@ fn option(reader: &mut Reader<'_>, written: &mut Written) -> Result<()> {
             }
             true
         }
-        "freeze" | "oids" | "on_error" | "reject_limit" | "log_verbosity" | "default" => {
+        // Rows of a block lie in pages of their own in any case, and nothing has to be frozen.
+        "freeze" => {
+            let freeze = reader.switch()?;
+            set(&mut written.freeze, freeze)
+        }
+        "oids" | "on_error" | "reject_limit" | "log_verbosity" | "default" => {
             let what = format!("COPY with {}", name.to_uppercase());
             return Err(Error::unsupported(what).at(position));
         }
@@ -256,6 +262,7 @@ fn older_option(reader: &mut Reader<'_>, written: &mut Written) -> Result<bool> 
             | "quote"
             | "escape"
             | "force"
+            | "freeze"
             | "binary"
     ) {
         return Ok(false);
@@ -269,6 +276,7 @@ fn older_option(reader: &mut Reader<'_>, written: &mut Written) -> Result<bool> 
         "csv" => set(&mut written.format, Format::Csv),
         "parquet" => set(&mut written.format, Format::Parquet),
         "header" => set(&mut written.header, Header::Skip),
+        "freeze" => set(&mut written.freeze, true),
         "delimiter" => set(&mut written.delimiter, text("a character in quotes")?),
         "null" => set(&mut written.null, text("a text in quotes")?),
         "quote" => set(&mut written.quote, text("a character in quotes")?),
@@ -395,6 +403,7 @@ impl Written {
             (self.force_not_null.is_some(), "FORCE_NOT_NULL"),
             (self.force_null.is_some(), "FORCE_NULL"),
             (self.header == Some(Header::Match), "HEADER MATCH"),
+            (self.freeze == Some(true), "FREEZE"),
         ]);
         match (to, input_only, self.force_quote.is_some()) {
             (true, Some(name), _) => {

@@ -26,6 +26,6 @@ pub use ddl::{CreateIndex, CreateTable};
 pub use modify::Modify;
 pub use parameters::{Parameter, Parameters};
 pub use parse::{
-    Analyze, AnalyzeTable, Execute, ExplainFormat, Insert, ParsedStatement, Prepare, Statement,
-    parse_script,
+    Analyze, AnalyzeTable, Declare, Execute, ExplainFormat, Fetch, Insert, ParsedStatement,
+    Prepare, Statement, parse_script,
 };

@@ -27,12 +27,15 @@ use crate::statement::hint::{Hint, hints_in};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 
+mod cursors;
 mod discard;
 mod explain;
 mod modes;
 mod prepared;
 mod refuse;
+mod vacuum;
 
+pub use cursors::{Declare, Fetch};
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
@@ -146,6 +149,22 @@ pub enum Statement {
     Commit,
     /// ROLLBACK.
     Rollback,
+    /// DECLARE … CURSOR.
+    Declare(Box<Declare>),
+    /// FETCH, MOVE.
+    Fetch(Fetch),
+    /// CLOSE.
+    CloseCursor {
+        /// The cursor; None: all.
+        name: Option<String>,
+    },
+    /// VACUUM.
+    Vacuum {
+        /// VACUUM ANALYZE.
+        analyzes: bool,
+        /// What it names.
+        analyze: Analyze,
+    },
     /// CHECKPOINT.
     Checkpoint,
     /// SAVEPOINT.
@@ -169,7 +188,7 @@ impl Statement {
     /// Whether it may have parameters, and so be prepared.
     #[must_use]
     pub fn takes_parameters(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::Insert(_) | Self::Modify(_))
+        matches!(self, Self::Query(_) | Self::Insert(_) | Self::Modify(_) | Self::Declare(_))
     }
 }
 
@@ -354,8 +373,12 @@ impl Reader<'_> {
             }
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "discard" => self.discard(),
-            "unlisten" => self.nothing(&[], "UNLISTEN"),
-            "close" => self.nothing(&["all"], "CLOSE CURSOR ALL"),
+            "unlisten" => self.nothing("UNLISTEN"),
+            "declare" => self.declare(),
+            "fetch" => self.fetch(false),
+            "move" => self.fetch(true),
+            "close" => self.close(),
+            "vacuum" => self.vacuum(),
             _ => {
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
@@ -452,6 +475,11 @@ impl Reader<'_> {
                 }
             }
         }
+        Ok(Analyze { verbose, tables: self.analyzed_tables()? })
+    }
+
+    /// [table [(column, ...)], ...].
+    fn analyzed_tables(&mut self) -> Result<Vec<AnalyzeTable>> {
         let mut tables = Vec::new();
         while !matches!(self.parser.peek_token().token, Token::EOF | Token::SemiColon) {
             let (name, position) = self.table()?;
@@ -470,7 +498,7 @@ impl Reader<'_> {
                 break;
             }
         }
-        Ok(Analyze { verbose, tables })
+        Ok(tables)
     }
 
     /// The name of a table, and where it stands.

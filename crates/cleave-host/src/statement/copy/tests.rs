@@ -110,7 +110,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t FROM PROGRAM 'ls'", "0A000", "PROGRAM"),
         ("COPY BINARY t FROM 'f'", "0A000", "COPY BINARY"),
         ("COPY t FROM 'f' (FORMAT binary)", "0A000", "FORMAT binary"),
-        ("COPY t FROM 'f' (FORMAT csv, FREEZE)", "0A000", "FREEZE"),
+        ("COPY t TO 'f' (FORMAT csv, FREEZE)", "42601", "FREEZE"),
         ("COPY t FROM 'f' (ENCODING 'LATIN1')", "0A000", "LATIN1"),
         ("COPY t FROM 'f' CSV WHERE a > 1", "0A000", "WHERE"),
         ("COPY t FROM 'f' CSV FORCE NOT NULL a", "0A000", "FORCE outside of parentheses"),

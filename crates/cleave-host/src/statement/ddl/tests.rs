@@ -168,7 +168,10 @@ fn clauses_that_are_refused_by_name() {
         ("CREATE OR REPLACE TABLE t (a int)", "CREATE OR REPLACE TABLE"),
         ("CREATE TABLE t AS SELECT 1", "CREATE TABLE ... AS"),
         ("CREATE TABLE t (LIKE s)", "CREATE TABLE ... LIKE"),
-        ("CREATE TABLE t (a int) WITH (fillfactor = 70)", "storage parameter \"fillfactor\""),
+        (
+            "CREATE TABLE t (a int) WITH (user_catalog_table = true)",
+            "storage parameter \"user_catalog_table\"",
+        ),
         ("CREATE TABLE t (a int) TABLESPACE s", "TABLESPACE"),
         ("CREATE TABLE t (a int) INHERITS (s)", "INHERITS"),
         ("CREATE TABLE t (a int) PARTITION BY RANGE (a)", "PARTITION BY"),

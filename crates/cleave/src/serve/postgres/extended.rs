@@ -178,6 +178,14 @@ impl Connection {
     pub(super) async fn describe(&mut self, target: Target) -> Result<(), Stop> {
         match target {
             Target::Statement(name) => self.describe_statement(&name).await,
+            // A cursor of SQL is a portal too.
+            Target::Portal(name)
+                if !self.portals.contains_key(&name)
+                    && let Some(schema) = self.session.cursor_columns(&name) =>
+            {
+                reply::row_description(&mut self.wire.output, &columns(&schema, &[]));
+                Ok(())
+            }
             Target::Portal(name) => {
                 let mut portal = self.take_portal(&name)?;
                 let told = self.describe_portal(&mut portal).await;
@@ -248,6 +256,15 @@ impl Connection {
 
     /// Starts the statement of a portal that has not begun.
     async fn begin(&mut self, watch: &mut Watch, portal: &mut Portal) -> Result<(), Stop> {
+        let is_border = match &portal.known {
+            Known::Plain(parsed, _) => block::is_border(&parsed.statement),
+            Known::Empty => true,
+            Known::Prepared { .. } => false,
+        };
+        // What Sync follows at once is alone, if nothing came before it.
+        if !is_border && !self.wire.is_next(b'S') {
+            self.session.begin_implicit();
+        }
         let started = match &portal.known {
             Known::Empty => return Ok(()),
             Known::Prepared { sql, .. } => {
