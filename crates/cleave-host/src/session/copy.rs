@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -24,8 +24,8 @@ use tokio::sync::mpsc;
 
 use super::{Outcome, Session, now_us};
 use crate::copy::{
-    ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns, ParquetReader, ParquetWriter,
-    RecordSplitter,
+    BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
+    ParquetReader, ParquetWriter, RecordSplitter,
 };
 use crate::engine;
 use crate::error::{Error, Result};
@@ -81,6 +81,12 @@ impl Session {
                 let (input, name) = self.open_input(end)?;
                 let input_columns = InputColumns::new(&schema, columns, now_us())?;
                 self.records(input, &name, input_columns, options)?
+            }
+            (CopyFormat::Binary, end) => {
+                let (input, name) = self.open_input(end)?;
+                let input_columns = InputColumns::new(&schema, columns, now_us())?;
+                let reader = BinaryReader::new(BufReader::new(input), &name, input_columns);
+                produced(move || Ok(reader), BinaryReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
                 let (columns, now_us) = (columns.to_vec(), now_us());
@@ -258,6 +264,15 @@ fn write_rows(
     match format {
         CopyFormat::Csv(options) | CopyFormat::Text(options) => {
             let mut writer = CsvWriter::new(output, name, schema, options)?;
+            while let Some(batch) = batches.blocking_recv() {
+                writer.write(&batch)?;
+            }
+            let row_count = writer.rows_written();
+            writer.finish()?;
+            Ok(row_count)
+        }
+        CopyFormat::Binary => {
+            let mut writer = BinaryCopyWriter::new(output, name);
             while let Some(batch) = batches.blocking_recv() {
                 writer.write(&batch)?;
             }

@@ -14,7 +14,7 @@
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -42,8 +42,10 @@ use crate::write::conform::converted;
 /// What is known of a prepared statement before it has values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Described {
-    /// Types of its parameters, `$1` first.
+    /// Types of its parameters, `$1` first; of a list, that of its items.
     pub parameters: Vec<ColumnType>,
+    /// Those that are lists, from 0.
+    pub lists: BTreeSet<usize>,
     /// Columns of its rows; `None`: it gives none.
     pub columns: Option<SchemaRef>,
 }
@@ -245,8 +247,12 @@ impl Session {
         let prepared = self.prepared_now(name).await?;
         let types = &prepared.described.parameters;
         check_count(name, types.len(), values.len())?;
+        let lists = &prepared.described.lists;
         let read = types.iter().zip(values).zip(1..).map(|((column_type, text), number)| {
-            let value = Parameter::read(*column_type, *text);
+            let value = match lists.contains(&(number - 1)) {
+                true => Parameter::read_list(*column_type, *text),
+                false => Parameter::read(*column_type, *text),
+            };
             value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
         });
         let values = Parameters::new(read.collect::<Result<_>>()?);
@@ -301,13 +307,14 @@ impl Session {
             _ => None,
         };
         let count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
         let mut types = source.declared.clone();
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
-            let described = Described { parameters, columns };
+            let described = Described { parameters, lists, columns };
             return Ok(PreparedStatement { source, described, tables, point: None, row: None });
         }
         if let Statement::Modify(modify) = &source.statement {
@@ -318,7 +325,7 @@ impl Session {
             };
             let columns = self.returned(&modify.table, returning, &parameters).await?;
             let row = RowChange::of(modify, &parameters, &self.database.catalog());
-            let described = Described { parameters, columns };
+            let described = Described { parameters, lists, columns };
             return Ok(PreparedStatement { source, described, tables, point: None, row });
         }
         let Some(query) = query else {
@@ -331,7 +338,7 @@ impl Session {
             Statement::Declare(_) => (None, None),
             _ => (Some(schema), point),
         };
-        let described = Described { parameters: types, columns };
+        let described = Described { parameters: types, lists, columns };
         Ok(PreparedStatement { source, described, tables, point, row: None })
     }
 
@@ -404,7 +411,13 @@ impl Session {
         check_count(name, types.len(), values.len())?;
         let mut read = Vec::with_capacity(types.len());
         for (place, (column_type, value)) in types.iter().zip(values).enumerate() {
+            let is_list = prepared.described.lists.contains(&place);
             let value = match constant(value).filter(|value| *value != Constant::Now) {
+                Some(Constant::Literal(_, text)) if is_list => {
+                    let list = Parameter::read_list(*column_type, Some(&text));
+                    let number = place + 1;
+                    list.map_err(|source| Error::Parameter { number, source: Box::new(source) })?
+                }
                 Some(constant) => constant_value(place + 1, *column_type, &constant)?,
                 None => self.computed_value(place + 1, *column_type, value).await?,
             };

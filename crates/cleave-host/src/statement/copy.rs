@@ -87,11 +87,13 @@ struct Written {
 enum Format {
     Csv,
     Text,
+    Binary,
     Parquet,
 }
 
 /// Reads what follows the word COPY.
 pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
+    let mut is_binary = false;
     let source = if reader.parser.consume_token(&Token::LParen) {
         let query = reader.parser.parse_query().map_err(|error| reader.syntax(error))?;
         if !reader.parser.consume_token(&Token::RParen) {
@@ -100,9 +102,8 @@ pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
         refuse_in_query(&query)?;
         CopySource::Query(query)
     } else {
-        if reader.take("binary") {
-            return Err(Error::unsupported("COPY BINARY"));
-        }
+        // As it was written before PostgreSQL 7.3, and is by some still.
+        is_binary = reader.take("binary");
         let name = reader.parser.parse_object_name(false).map_err(|error| reader.syntax(error))?;
         let columns = match reader.parser.peek_token().token {
             Token::LParen => column_list(reader)?,
@@ -115,7 +116,10 @@ pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
         return Err(reader.expected("FROM or TO"));
     }
     let end = end(reader, to)?;
-    let written = options(reader)?;
+    let mut written = options(reader)?;
+    if is_binary {
+        written.format = Some(Format::Binary);
+    }
     let format = written.checked(&end, to)?;
     match (source, to) {
         (source, true) => Ok(Copy::To { source, end, format }),
@@ -281,7 +285,7 @@ fn older_option(reader: &mut Reader<'_>, written: &mut Written) -> Result<bool> 
         "null" => set(&mut written.null, text("a text in quotes")?),
         "quote" => set(&mut written.quote, text("a character in quotes")?),
         "escape" => set(&mut written.escape, text("a character in quotes")?),
-        "binary" => return Err(Error::unsupported("COPY BINARY")),
+        "binary" => set(&mut written.format, Format::Binary),
         _ => {
             return Err(Error::Unsupported {
                 what: "FORCE outside of parentheses".into(),
@@ -311,10 +315,10 @@ fn format(reader: &mut Reader<'_>) -> Result<Format> {
         "csv" => Ok(Format::Csv),
         "text" => Ok(Format::Text),
         "parquet" => Ok(Format::Parquet),
-        "binary" => Err(Error::unsupported("COPY with FORMAT binary")),
+        "binary" => Ok(Format::Binary),
         _ => {
             reader.parser.prev_token();
-            Err(reader.expected("csv, text or parquet"))
+            Err(reader.expected("csv, text, binary or parquet"))
         }
     }
 }
@@ -391,6 +395,9 @@ impl Written {
             (Format::Parquet, Some(name), _) | (Format::Parquet, None, Some(name)) => {
                 return fault(format!("COPY: {name} is no option of FORMAT parquet"));
             }
+            (Format::Binary, Some(name), _) | (Format::Binary, None, Some(name)) => {
+                return fault(format!("COPY: {name} is no option of FORMAT binary"));
+            }
             (Format::Text, Some(name), _) => {
                 return fault(format!("COPY: {name} is an option of FORMAT csv only"));
             }
@@ -418,6 +425,7 @@ impl Written {
             Format::Parquet => {
                 return Ok(CopyFormat::Parquet(self.compression.unwrap_or_default()));
             }
+            Format::Binary => return Ok(CopyFormat::Binary),
             Format::Csv => (CsvOptions::csv(), CopyFormat::Csv),
             Format::Text => (CsvOptions::text(), CopyFormat::Text),
         };

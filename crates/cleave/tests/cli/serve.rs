@@ -3,6 +3,7 @@
 
 pub(crate) mod client;
 mod together;
+mod values;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

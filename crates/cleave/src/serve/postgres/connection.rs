@@ -352,11 +352,11 @@ impl Connection {
         }
         let (wire, session) = (&mut self.wire, &mut self.session);
         match copy::direction(&parsed.statement) {
-            Some(Direction::In) => {
-                return Box::pin(copy::copy_in(wire, session, watch, parsed, sql)).await;
+            Some(Direction::In(cut)) => {
+                return Box::pin(copy::copy_in(wire, session, watch, (parsed, cut), sql)).await;
             }
-            Some(Direction::Out { quote }) => {
-                return Box::pin(copy::copy_out(wire, session, watch, (parsed, quote), sql)).await;
+            Some(Direction::Out(cut)) => {
+                return Box::pin(copy::copy_out(wire, session, watch, (parsed, cut), sql)).await;
             }
             None => {}
         }
