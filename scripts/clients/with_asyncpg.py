@@ -33,8 +33,6 @@ async def main():
     rows = [(2**40 + number, 0.5, f"row\t{number}") for number in range(1000)]
     await connection.copy_records_to_table("by_asyncpg", records=rows, columns=["i", "f", "s"])
     assert await connection.fetchval("SELECT count(*) FROM by_asyncpg WHERE f = 0.5") == 1000
-    assert await connection.fetchval("SELECT count(*) FROM by_asyncpg WHERE i = ANY($1)", [2**40 + 1, 2**40 + 2, 5]) == 2
-    assert await connection.fetchval("SELECT count(*) FROM by_asyncpg WHERE s = ANY($1)", ["row\t7"]) == 1
     try:
         await asyncio.wait_for(connection.fetch(ENDLESS), 0.5)
     except asyncio.TimeoutError:

@@ -12,6 +12,7 @@ use crate::commands::advise::AdviseOptions;
 use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
 use crate::commands::generate::GenerateOptions;
+use crate::commands::import::ImportOptions;
 use crate::commands::inspect::InspectCommand;
 use crate::commands::load::LoadOptions;
 use crate::commands::user::UserOptions;
@@ -82,6 +83,8 @@ pub(crate) enum Command {
     User(UserOptions),
     /// `cleave generate`.
     Generate(GenerateOptions),
+    /// `cleave import`.
+    Import(ImportOptions),
     /// `cleave load`.
     Load(LoadOptions),
     /// `cleave advise`.
@@ -116,6 +119,7 @@ pub(crate) fn parse(
         Subcommands::Bench(options) => Command::Bench(options),
         Subcommands::User(options) => Command::User(options),
         Subcommands::Generate(options) => Command::Generate(options),
+        Subcommands::Import(options) => Command::Import(options),
         Subcommands::Load(options) => Command::Load(options),
         Subcommands::Advise(options) => Command::Advise(options),
         Subcommands::Check(options) => Command::Check(options),
@@ -155,6 +159,8 @@ enum Subcommands {
     User(UserOptions),
     /// Compute the IMDb-like or the TPC-H database, into files or into a database
     Generate(GenerateOptions),
+    /// Take the tables, rows and indexes of a dump of PostgreSQL
+    Import(ImportOptions),
     /// Load CSV or Parquet files into a table
     Load(LoadOptions),
     /// Say what splitting would save a list of queries

@@ -6,6 +6,7 @@
 mod advise;
 mod agreement;
 mod bench;
+mod import;
 mod killed;
 mod local_device;
 mod program;
