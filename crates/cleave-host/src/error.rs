@@ -156,6 +156,20 @@ pub enum Error {
         /// The values of the key, separated by commas.
         key: String,
     },
+    /// A row that breaks a rule of its table, or that one of another table needs: change the row.
+    #[error("{message}: {detail}")]
+    Violation {
+        /// Which kind of rule.
+        rule: Rule,
+        /// The table whose rule it is.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// What is wrong.
+        message: String,
+        /// Which row, or which key.
+        detail: String,
+    },
     /// Another transaction was in the way: run the transaction again.
     #[error("{kind}{}", Hint(detail.as_deref()))]
     Conflict {
@@ -203,6 +217,8 @@ pub enum NameKind {
     Table,
     /// An index.
     Index,
+    /// A constraint of a table.
+    Constraint,
     /// A column of a table or of a query.
     Column,
     /// A schema, as in `schema.table`.
@@ -219,6 +235,14 @@ pub enum NameKind {
     PreparedStatement,
     /// A parameter of a statement, as `$1`.
     Parameter,
+}
+
+/// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// CHECK (23514).
+    Check,
 }
 
 /// In which way another transaction was in the way.
@@ -267,6 +291,8 @@ pub enum Fault {
     DuplicateColumn,
     /// Options that exclude each other or are given twice (42601).
     Options,
+    /// An aggregate where there are no groups (42803).
+    Grouping,
     /// A parameter out of its range (22023).
     Parameter,
     /// A parameter of a statement whose type nothing tells (42P18).
@@ -381,6 +407,7 @@ impl Error {
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",
             Self::DuplicateKey { .. } => "23505",
+            Self::Violation { rule: Rule::Check, .. } => "23514",
             Self::Conflict { kind, .. } => kind.sqlstate(),
             Self::Schema(error) => schema_sqlstate(error),
             Self::Io { source, .. } => match source.kind() {
@@ -559,6 +586,7 @@ impl Fault {
             Self::Type => "42804",
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",
+            Self::Grouping => "42803",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",
@@ -584,7 +612,7 @@ impl NameKind {
             Self::Table => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
-            Self::Index | Self::Type | Self::Setting | Self::Device => "42704",
+            Self::Index | Self::Constraint | Self::Type | Self::Setting | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
             Self::Parameter => "42P02",
@@ -598,7 +626,9 @@ impl NameKind {
             Self::Schema => "42P06",
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
-            Self::Type | Self::Setting | Self::Device | Self::Parameter => "42710",
+            Self::Constraint | Self::Type | Self::Setting | Self::Device | Self::Parameter => {
+                "42710"
+            }
         }
     }
 }
@@ -724,6 +754,7 @@ impl fmt::Display for NameKind {
         formatter.write_str(match self {
             Self::Table => "table",
             Self::Index => "index",
+            Self::Constraint => "constraint",
             Self::Column => "column",
             Self::Schema => "schema",
             Self::Type => "type",

@@ -18,6 +18,7 @@ mod insert;
 mod modify;
 mod modify_row;
 mod prepared;
+mod rules;
 mod started;
 mod statistics;
 

@@ -23,6 +23,7 @@ pub mod division;
 pub mod index_definition;
 pub mod proto;
 pub mod root;
+pub mod rules;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +40,7 @@ use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
 use index_definition::IndexDefinition;
 use root::SegmentFile;
+use rules::TableRules;
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -351,6 +353,8 @@ pub struct TableState {
     /// Indexes that cannot be used, ascending by id; none of them is among the others. No row can be added while there
     /// is one, since it would not have its entry.
     pub damaged: Vec<Arc<DamagedIndex>>,
+    /// What else is asked of its rows.
+    pub rules: Arc<TableRules>,
 }
 
 impl TableState {

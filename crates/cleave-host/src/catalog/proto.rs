@@ -105,6 +105,34 @@ pub struct Table {
     /// Ids of the columns whose hash decides in which tablet a row lies; none: load order.
     #[prost(uint32, repeated, tag = "11")]
     pub hash_columns: Vec<u32>,
+    /// What is asked of its rows; None: nothing. Since format 6.
+    #[prost(message, optional, tag = "20")]
+    pub rules: Option<TableRules>,
+}
+
+/// What is asked of a table's rows beside keys.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TableRules {
+    /// CHECK.
+    #[prost(message, repeated, tag = "1")]
+    pub checks: Vec<Check>,
+}
+
+/// CHECK.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Check {
+    /// Number among the table's rules.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// SQL text of the expression.
+    #[prost(string, tag = "3")]
+    pub expression: String,
+    /// Ids of the columns that it names.
+    #[prost(uint32, repeated, tag = "4")]
+    pub columns: Vec<u32>,
 }
 
 /// What an index is.

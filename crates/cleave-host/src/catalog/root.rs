@@ -31,6 +31,7 @@ use prost::Message;
 use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
+use super::rules::TableRules;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -41,7 +42,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=5 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=6 };
 
 mod blocks;
 
@@ -357,6 +358,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
             Division::LoadOrder => Vec::new(),
             Division::Hash(ids) => ids.clone(),
         },
+        rules: table.rules.encode(),
     }
 }
 
@@ -479,6 +481,7 @@ impl Decoder<'_> {
         let schema = TableSchema::decode(&table.schema)
             .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
         let schema = Arc::new(schema);
+        let rules = Arc::new(TableRules::decode(table.rules.as_ref()));
         let shapes = self.shapes(&table.indexes, &schema)?;
         let division = match table.hash_columns.as_slice() {
             [] => Division::LoadOrder,
@@ -522,7 +525,7 @@ impl Decoder<'_> {
         let indexes = shapes.iter().map(|shape| &shape.definition).filter(is_sound);
         let indexes = indexes.map(Arc::clone).collect();
         let damaged = damaged.into_iter().map(Arc::new).collect();
-        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged }))
+        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged, rules }))
     }
 
     /// A tablet whose heap can be read, without its parts of indexes that are damaged, which get them.

@@ -52,6 +52,7 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         tablets: vec![Arc::new(tablet)],
         division,
         damaged: Vec::new(),
+        rules: Arc::default(),
     })
 }
 

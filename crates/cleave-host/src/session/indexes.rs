@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cleave_store::{TableSchema, TabletId, VersionMap};
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, rules};
 use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
@@ -31,8 +31,10 @@ impl Session {
         let division = division(&create, tablets.len());
         let table_id = transaction.table_id()?;
         let indexes = constraint_indexes(&transaction.next, &create)?;
+        let rules = Arc::new(rules::defined(&self.database, &create, &indexes).await?);
         let schema = TableSchema { table_id, ..create.schema };
-        transaction.put_table(empty_table(schema, indexes, &tablets, division)?);
+        let table = empty_table(schema, indexes, &tablets, division)?;
+        transaction.put_table(TableState { rules, ..table });
         transaction.commit().await?;
         Ok(Outcome::done("CREATE TABLE"))
     }
@@ -248,5 +250,6 @@ fn empty_table(
             indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
         }));
     }
-    Ok(TableState { schema, indexes, tablets, division, damaged: Vec::new() })
+    let (damaged, rules) = (Vec::new(), Arc::default());
+    Ok(TableState { schema, indexes, tablets, division, damaged, rules })
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. [`create_table`] refuses every clause that Cleave does not have, by name.
 //! 2. [`column_type`] maps PostgreSQL's type names to [`ColumnType`].
-//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key and unique constraints.
+//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key, unique constraints and [`rules`].
 //! 4. [`index::create_index`] reads CREATE INDEX.
 //!
 //! Invariant: a schema that leaves here passed [`TableSchema::validate`], its column ids rise from 1 in declared
@@ -22,8 +22,11 @@ use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::placement::{Placement, placement};
 
 mod index;
+mod rules;
 
 pub use index::{CreateIndex, CreateIndexColumn, create_index};
+pub use rules::GivenCheck;
+use rules::{WrittenCheck, check};
 
 /// CREATE TABLE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct CreateTable {
     pub primary_key_name: Option<String>,
     /// Its unique constraints: a name where one was given, and the ids of the columns.
     pub unique: Vec<(Option<String>, Vec<u32>)>,
+    /// Its checks.
+    pub checks: Vec<GivenCheck>,
 }
 
 /// The type names that a misspelt one is compared with.
@@ -79,7 +84,7 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     };
     let mut keys = Keys::default();
     for (definition, id) in statement.columns.iter().zip(1..) {
-        let (column, key, unique) = column(id, definition)?;
+        let (column, key, unique) = column(id, definition, &mut keys.checks)?;
         if let Some(name) = key {
             if !schema.primary_key.is_empty() {
                 let position = position_of(definition.name.span.start);
@@ -103,9 +108,10 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     }
     let placement = placement(&statement.table_options, &schema)
         .map_err(|error| error.at(position_of(statement.name.span().start)))?;
-    let Keys { primary_key_name, unique } = keys;
+    let Keys { primary_key_name, unique, checks } = keys;
+    let checks = rules::given(checks, &schema);
     let if_not_exists = statement.if_not_exists;
-    Ok(CreateTable { if_not_exists, schema, placement, primary_key_name, unique })
+    Ok(CreateTable { if_not_exists, schema, placement, primary_key_name, unique, checks })
 }
 
 /// What constraints say beside the schema.
@@ -113,6 +119,7 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
 struct Keys {
     primary_key_name: Option<String>,
     unique: Vec<(Option<String>, Vec<u32>)>,
+    checks: Vec<WrittenCheck>,
 }
 
 fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
@@ -172,6 +179,7 @@ type ColumnConstraint = Option<Option<String>>;
 fn column(
     id: u32,
     definition: &ast::ColumnDef,
+    checks: &mut Vec<WrittenCheck>,
 ) -> Result<(Column, ColumnConstraint, ColumnConstraint)> {
     let name = fold(&definition.name);
     let position = position_of(definition.name.span.start);
@@ -199,6 +207,9 @@ fn column(
                 });
             }
             ast::ColumnOption::Default(expression) => default = Some(expression.to_string()),
+            ast::ColumnOption::Check(constraint) => {
+                checks.push(check(constraint_name, constraint, position)?);
+            }
             ast::ColumnOption::Collation(collation) if is_c_collation(collation) => {}
             other => return Err(unsupported_option(other, position)),
         }
@@ -253,7 +264,10 @@ fn table_constraint(
             Ok(())
         }
         ast::TableConstraint::ForeignKey(_) => Err(foreign_key(position)),
-        ast::TableConstraint::Check(_) => Err(unsupported("CHECK", None, position)),
+        ast::TableConstraint::Check(constraint) => {
+            keys.checks.push(check(None, constraint, position)?);
+            Ok(())
+        }
         other => {
             let text = other.to_string();
             let what = text.split('(').next().unwrap_or_default().trim().to_owned();
@@ -325,7 +339,6 @@ fn refuse_unique_clauses(constraint: &ast::UniqueConstraint) -> Result<()> {
 fn unsupported_option(option: &ast::ColumnOption, position: Option<Position>) -> Error {
     match option {
         ast::ColumnOption::ForeignKey(_) => foreign_key(position),
-        ast::ColumnOption::Check(_) => unsupported("CHECK", None, position),
         ast::ColumnOption::Collation(name) => {
             let hint = "text sorts by the C collation, by bytes";
             unsupported(&format!("COLLATE {name}"), Some(hint), position)

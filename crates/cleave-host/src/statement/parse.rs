@@ -29,10 +29,12 @@ use crate::statement::names::{fold, position_of, table_name};
 
 mod discard;
 mod explain;
+mod expression;
 mod modes;
 mod prepared;
 mod refuse;
 
+pub(crate) use expression::parse_expression;
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};

@@ -28,6 +28,7 @@ use cleave_store::{
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
+use super::checks::check_rows;
 use super::compact::compact;
 use super::conform::Conform;
 use super::route::Router;
@@ -115,6 +116,7 @@ impl BulkLoad {
     }
 
     async fn give(&mut self, rows: RecordBatch) -> Result<()> {
+        check_rows(self.transaction.database(), &self.table, [&rows]).await?;
         let row_count = rows.num_rows() as u64;
         for (place, rows) in self.router.route(rows)? {
             if rows.num_rows() > 0 {

@@ -95,6 +95,7 @@ fn state(directory: &Path) -> CatalogState {
         tablets,
         division: Division::Hash(vec![2, 1]),
         damaged: Vec::new(),
+        rules: Arc::default(),
     };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {

@@ -29,6 +29,7 @@ use datafusion::error::Result;
 use super::statement_context::StatementContext;
 use crate::error::{self, Error, NameKind};
 
+mod constraints;
 pub(crate) mod functions;
 mod information;
 mod rows;

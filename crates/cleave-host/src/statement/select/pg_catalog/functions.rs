@@ -358,8 +358,10 @@ const KNOWN: &[Known] = &[
     }),
     known("pg_get_indexdef", Gives::Text, index_text),
     known("pg_get_constraintdef", Gives::Text, |asker, arguments| {
-        let index = number(arguments, 0).and_then(|oid| asker.view.constraint(oid));
-        Ok(index.map(|index| index.constraint_text()).into())
+        let Some(oid) = number(arguments, 0) else { return Ok(Answer::Null) };
+        let index = asker.view.constraint(oid).map(|index| index.constraint_text());
+        let pretty = matches!(arguments.get(1), Some(ScalarValue::Boolean(Some(true))));
+        Ok(index.or_else(|| asker.view.rule_text(oid, pretty)).into())
     }),
     known("pg_get_expr", Gives::Text, |_, arguments| Ok(text(arguments, 0).into())),
     known("to_regclass", Gives::Number, |asker, arguments| {

@@ -16,10 +16,12 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
             });
             columns.collect()
         }
-        "constraint_column_usage" | "key_column_usage" => {
-            let constraints = view.indexes().filter(|index| index.definition.constraint);
-            constraints.flat_map(|index| key_columns(catalog, &index)).collect()
+        "check_constraints" => view.rules().map(|rule| rule.check(catalog)).collect(),
+        "constraint_column_usage" => {
+            let rules = view.rules().flat_map(|rule| rule.columns(catalog));
+            keys(view, catalog).chain(rules).collect()
         }
+        "key_column_usage" => keys(view, catalog).collect(),
         "information_schema_catalog_name" => vec![vec![("catalog_name", catalog.into())]],
         "schemata" => ["cleave", "information_schema", "pg_catalog", "public"]
             .into_iter()
@@ -33,7 +35,8 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
             .collect(),
         "table_constraints" => {
             let constraints = view.indexes().filter(|index| index.definition.constraint);
-            constraints.map(|index| table_constraint(catalog, &index)).collect()
+            let keys = constraints.map(|index| table_constraint(catalog, &index));
+            keys.chain(view.rules().map(|rule| rule.of_table(catalog))).collect()
         }
         "tables" => view
             .tables()
@@ -100,6 +103,12 @@ fn column_row(catalog: &str, schema: &TableSchema, column: &Column) -> Row {
         ("is_generated", "NEVER".into()),
         ("is_updatable", "NO".into()),
     ]
+}
+
+/// The columns of all keys.
+fn keys<'a>(view: &'a View, catalog: &'a str) -> impl Iterator<Item = Row> + 'a {
+    let constraints = view.indexes().filter(|index| index.definition.constraint);
+    constraints.flat_map(move |index| key_columns(catalog, &index))
 }
 
 /// A constraint's name, and its table's.

@@ -17,7 +17,11 @@ pub(super) fn rows(view: &View, table: &str, settings: &Settings) -> Vec<Row> {
         "pg_attribute" => attributes(view),
         "pg_authid" | "pg_roles" => vec![role(view)],
         "pg_class" => classes(view),
-        "pg_constraint" => view.indexes().filter_map(|index| constraint(&index)).collect(),
+        "pg_constraint" => {
+            let keys = view.indexes();
+            let keys = keys.filter_map(|index| constraint(&index));
+            keys.chain(view.rules().map(|rule| rule.row())).collect()
+        }
         "pg_database" => vec![database(view)],
         "pg_index" => view.indexes().map(|index| index_row(&index)).collect(),
         "pg_indexes" => view.indexes().map(|index| listed_index(&index)).collect(),
@@ -140,7 +144,11 @@ fn classes(view: &View) -> Vec<Row> {
         let has_index = view.indexes().any(|index| index.table.schema.table_id == schema.table_id);
         let rows = i64::try_from(table.row_count()).unwrap_or(i64::MAX);
         let count = i64::try_from(schema.columns.len()).unwrap_or(0);
-        class((oid, &schema.name), "r", (count, rows), has_index)
+        let mut row = class((oid, &schema.name), "r", (count, rows), has_index);
+        let checks = i64::try_from(table.rules.checks.len()).unwrap_or(0);
+        row.retain(|(column, _)| *column != "relchecks");
+        row.push(("relchecks", checks.into()));
+        row
     });
     let indexes = view.indexes().map(|index| {
         let count = i64::try_from(index.definition.columns.len()).unwrap_or(0);

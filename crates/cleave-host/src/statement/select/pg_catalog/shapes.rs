@@ -359,6 +359,10 @@ const PG_CATALOG: &[Shape] = &[
 
 const INFORMATION: &[Shape] = &[
     filled(
+        "check_constraints",
+        "constraint_catalog:t constraint_schema:t constraint_name:t check_clause:t",
+    ),
+    filled(
         "columns",
         "table_catalog:t table_schema:t table_name:t column_name:t ordinal_position:i column_default:t is_nullable:t \
          data_type:t character_maximum_length:i character_octet_length:i numeric_precision:i numeric_precision_radix:i \

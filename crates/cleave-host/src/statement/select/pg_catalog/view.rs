@@ -28,6 +28,8 @@ pub(super) mod number {
     pub(super) const PER_TABLE: i64 = 1000;
     /// Where constraints begin among them.
     pub(super) const CONSTRAINTS: i64 = 500;
+    /// Where those begin that no index stands for.
+    pub(in super::super) const RULES: i64 = 800;
 }
 
 /// The catalog of one statement.
