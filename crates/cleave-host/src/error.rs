@@ -219,6 +219,8 @@ pub enum NameKind {
     Index,
     /// A constraint of a table.
     Constraint,
+    /// A sequence.
+    Sequence,
     /// A column of a table or of a query.
     Column,
     /// A schema, as in `schema.table`.
@@ -321,6 +323,12 @@ pub enum Fault {
     ReadOnlyTransaction,
     /// A savepoint that there is not (3B001).
     Savepoint,
+    /// A number out of its range (22003).
+    Range,
+    /// A sequence that has no more numbers (2200H).
+    SequenceLimit,
+    /// A value for a column that makes its own (428C9).
+    GeneratedAlways,
     /// ON CONFLICT that names no unique index (42P10).
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
@@ -600,6 +608,9 @@ impl Fault {
             Self::NoTransaction => "25P01",
             Self::ReadOnlyTransaction => "25006",
             Self::Savepoint => "3B001",
+            Self::Range => "22003",
+            Self::SequenceLimit => "2200H",
+            Self::GeneratedAlways => "428C9",
             Self::ConflictTarget => "42P10",
             Self::Cardinality => "21000",
         }
@@ -609,7 +620,7 @@ impl Fault {
 impl NameKind {
     fn sqlstate_unknown(self) -> &'static str {
         match self {
-            Self::Table => "42P01",
+            Self::Table | Self::Sequence => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
             Self::Index | Self::Constraint | Self::Type | Self::Setting | Self::Device => "42704",
@@ -621,7 +632,7 @@ impl NameKind {
 
     fn sqlstate_taken(self) -> &'static str {
         match self {
-            Self::Table | Self::Index => "42P07",
+            Self::Table | Self::Index | Self::Sequence => "42P07",
             Self::Column => "42701",
             Self::Schema => "42P06",
             Self::Function => "42723",
@@ -755,6 +766,7 @@ impl fmt::Display for NameKind {
             Self::Table => "table",
             Self::Index => "index",
             Self::Constraint => "constraint",
+            Self::Sequence => "sequence",
             Self::Column => "column",
             Self::Schema => "schema",
             Self::Type => "type",

@@ -32,6 +32,7 @@ use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::rules::TableRules;
+use super::sequence::Sequence;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -282,6 +283,7 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         next_device: state.next_device,
         devices: state.devices.values().map(encode_device).collect(),
         tables,
+        sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
     }
     .encode_to_vec()
 }
@@ -429,6 +431,11 @@ impl Decoder<'_> {
                 Err(error) => self.faults.push(TableFault { table: name, error }),
             }
         }
+        let mut sequences = BTreeMap::new();
+        for sequence in root.sequences {
+            let sequence = Sequence::decode(sequence).map_err(|reason| self.damaged(&reason))?;
+            sequences.insert(sequence.name.clone(), Arc::new(sequence));
+        }
         Ok(CatalogState {
             database: DatabaseId(database),
             epoch: root.epoch,
@@ -442,6 +449,7 @@ impl Decoder<'_> {
             devices,
             tables,
             damaged,
+            sequences,
             files: std::mem::take(&mut self.files),
         })
     }

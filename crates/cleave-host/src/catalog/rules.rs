@@ -1,4 +1,4 @@
-//! What a table asks of its rows beyond types, NOT NULL and keys: checks.
+//! What a table asks of its rows beyond types, NOT NULL and keys: checks, and columns that make their own values.
 //!
 //! Rules are kept as SQL text beside the schema and the indexes, not in them: pages and devices need none of them. What is
 //! made of the text is kept with the rules for as long as a state holds them.
@@ -15,6 +15,8 @@ use crate::write::checks::CompiledChecks;
 pub struct TableRules {
     /// CHECK, in the order of their names, which is that in which they are asked.
     pub checks: Vec<Check>,
+    /// Ids of the columns that are GENERATED ALWAYS AS IDENTITY.
+    pub always: Vec<u32>,
     /// What is asked of each row, once it was compiled.
     pub(crate) compiled: Compiled,
 }
@@ -46,7 +48,7 @@ impl TableRules {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.checks.is_empty()
+        self.checks.is_empty() && self.always.is_empty()
     }
 
     /// An id for one more rule.
@@ -71,7 +73,8 @@ impl TableRules {
             expression: check.expression.clone(),
             columns: check.columns.clone(),
         };
-        Some(proto::TableRules { checks: self.checks.iter().map(check).collect() })
+        let checks = self.checks.iter().map(check).collect();
+        Some(proto::TableRules { checks, always: self.always.clone() })
     }
 
     pub(super) fn decode(rules: Option<&proto::TableRules>) -> Self {
@@ -82,6 +85,10 @@ impl TableRules {
             expression: check.expression.clone(),
             columns: check.columns.clone(),
         };
-        Self { checks: rules.checks.iter().map(check).collect(), compiled: Compiled::default() }
+        Self {
+            checks: rules.checks.iter().map(check).collect(),
+            always: rules.always.clone(),
+            compiled: Compiled::default(),
+        }
     }
 }

@@ -80,6 +80,7 @@ fn state() -> CatalogState {
         devices: BTreeMap::new(),
         tables,
         damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         files: BTreeMap::new(),
     }
 }

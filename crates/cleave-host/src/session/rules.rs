@@ -17,7 +17,9 @@ pub(super) async fn defined(
     indexes: &[IndexDefinition],
 ) -> Result<TableRules> {
     let schema = &create.schema;
-    let mut rules = TableRules::default();
+    let always = create.sequences.iter().filter(|sequence| sequence.is_always);
+    let always = always.map(|sequence| sequence.column).collect();
+    let mut rules = TableRules { always, ..TableRules::default() };
     let taken = |rules: &TableRules, name: &str| {
         rules.is_name_taken(name) || indexes.iter().any(|index| index.name == name)
     };

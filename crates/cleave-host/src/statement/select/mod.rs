@@ -46,6 +46,7 @@ mod pack_group_keys;
 pub(crate) mod pg_catalog;
 mod planned_input;
 mod result_names;
+mod sequence_functions;
 mod statement_context;
 mod table_provider;
 mod tablet_choice;
@@ -195,6 +196,7 @@ async fn bind(
     lower_syntax(&mut query);
     let view = || pg_catalog::view(&context);
     pg_catalog::functions::register(&mut state, &query, settings, view)?;
+    sequence_functions::register(&mut state, &query, &context)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;

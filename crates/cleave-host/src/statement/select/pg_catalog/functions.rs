@@ -22,10 +22,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 
-use super::view::{View, quoted, type_named, type_text};
+use super::view::{View, type_named, type_text};
 use crate::error::{Error, NameKind};
 use crate::settings::{SERVER_VERSION, Settings};
-use crate::statement::names::fold;
+use crate::statement::names::{fold, quoted};
 
 /// What a function is told beside its arguments.
 #[derive(Debug, Clone)]
@@ -404,7 +404,11 @@ const KNOWN: &[Known] = &[
     no_text("pg_get_functiondef"),
     no_text("pg_get_partkeydef"),
     no_text("pg_get_ruledef"),
-    no_text("pg_get_serial_sequence"),
+    known("pg_get_serial_sequence", Gives::Text, |asker, arguments| {
+        let (table, column) = (text(arguments, 0), text(arguments, 1));
+        let found = table.zip(column);
+        Ok(found.and_then(|(table, column)| asker.view.serial_sequence(&table, &column)).into())
+    }),
     no_text("pg_get_statisticsobjdef_columns"),
     no_text("pg_get_triggerdef"),
     no_text("pg_get_viewdef"),
