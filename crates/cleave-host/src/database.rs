@@ -52,6 +52,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
 use crate::query_log::QueryLog;
+use crate::sequences::Sequences;
 use crate::session::Session;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
@@ -160,6 +161,8 @@ pub struct Database {
     hardened: AtomicU64,
     /// Commits since a root was written, whose pages no root names.
     logged_count: AtomicU64,
+    /// What sequences have given.
+    sequences: Sequences,
     /// What the root on disk says, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
     /// Transactions that have locked something since the database was opened.
@@ -263,6 +266,7 @@ impl Database {
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
+            sequences: Sequences::default(),
             durable: Mutex::new(state),
             transaction_count: AtomicU64::new(0),
             stopped: AtomicBool::new(opening.is_none()),
@@ -603,6 +607,28 @@ impl Database {
         Ok(())
     }
 
+    /// As [`Self::harden`], and keeps the thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn harden_now(&self, end: u64) -> Result<()> {
+        if end <= self.hardened.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(log) = self.log() else { return Ok(()) };
+        if let Err(error) = log.wait_durable(Lsn(end)) {
+            self.stop();
+            return Err(error.into());
+        }
+        self.hardened.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// What sequences have given.
+    pub(crate) fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
     /// # Errors
     /// [`StorageError::Stopped`].
     pub(crate) fn check_running(&self) -> Result<()> {
@@ -852,6 +878,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         files: BTreeMap::new(),
     };
     write_root(directory, &state)?;

@@ -37,6 +37,7 @@ pub mod inspect;
 pub(crate) mod log;
 pub mod point_path;
 pub mod query_log;
+mod sequences;
 pub mod session;
 pub mod settings;
 pub mod statement;

@@ -88,6 +88,29 @@ pub(crate) struct Committed {
     /// By table.
     #[prost(message, repeated, tag = "1")]
     tables: Vec<CommittedTable>,
+    /// Sequences, which belong to no transaction.
+    #[prost(message, repeated, tag = "20")]
+    sequences: Vec<CommittedSequence>,
+}
+
+/// How far a sequence has gone.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct CommittedSequence {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub(crate) id: u32,
+    /// The last number that may have been given.
+    #[prost(sint64, tag = "2")]
+    pub(crate) last: i64,
+    /// Whether it may; if not, it is the next.
+    #[prost(bool, tag = "3")]
+    pub(crate) is_called: bool,
+}
+
+/// The payload of a record that says how far a sequence has gone.
+pub(crate) fn of_sequence(id: u32, last: i64, is_called: bool) -> Vec<u8> {
+    let sequence = CommittedSequence { id, last, is_called };
+    Committed { tables: Vec::new(), sequences: vec![sequence] }.encode_to_vec()
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -140,7 +163,7 @@ impl Committed {
             let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
             tables.push(CommittedTable { table_id, schema_version, tablets });
         }
-        Ok(Self { tables })
+        Ok(Self { tables, sequences: Vec::new() })
     }
 
     /// The changes that it says, to what is committed.
@@ -216,6 +239,13 @@ pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> 
         };
         let committed = Committed::decode(payload.as_slice());
         let committed = committed.map_err(|error| damaged(error.to_string()))?;
+        count += 1;
+        for sequence in &committed.sequences {
+            database.sequences().recovered(&database.catalog(), sequence);
+        }
+        if committed.tables.is_empty() {
+            continue;
+        }
         if database.live().delta.is_full() {
             drop(Transaction::begin(database).await?);
         }
@@ -225,7 +255,6 @@ pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> 
         let number = live.number + 1;
         live.delta.put(live.delta.prepare(&live.state, &changes)?, number);
         database.publish_small(number, 0);
-        count += 1;
     }
     Ok((Wal::resume(reader, LogOptions::default())?, count))
 }

@@ -15,11 +15,14 @@ mod checked;
 mod copy;
 mod cursors;
 mod held;
+mod identity;
 mod indexes;
 mod insert;
 mod modify;
 mod modify_row;
 mod prepared;
+mod rules;
+mod sequences;
 mod started;
 mod statistics;
 
@@ -46,6 +49,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
+use crate::statement::moment::Moment;
 use crate::statement::select::{Asked, ReadView, Target};
 use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
@@ -150,6 +154,11 @@ impl Session {
         self.hinted.as_ref().unwrap_or(&self.settings)
     }
 
+    /// The moment of a statement that begins now.
+    fn moment(&self) -> Moment {
+        Moment::new(SystemClock.wall(), &self.database, &self.settings.client.sequences)
+    }
+
     /// The settings of a statement that begins now.
     fn shared_settings(&self) -> Arc<Settings> {
         Arc::new(self.in_force().clone())
@@ -193,7 +202,8 @@ impl Session {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
         let settings = self.shared_settings();
-        load::load(&self.database, &settings, table, batches, progress, now_us()).await
+        let moment = self.moment();
+        load::load(&self.database, &settings, table, batches, progress, &moment).await
     }
 
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
@@ -281,6 +291,7 @@ impl Session {
                 self.check_outside_block("DROP INDEX")?;
                 self.drop_indexes(if_exists, &names).await
             }
+            Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
             Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
             Statement::Modify(modify) => {
                 Box::pin(self.modify(&modify, &Parameters::default())).await
@@ -521,9 +532,4 @@ fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {
     let batch =
         RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     Ok(Outcome::Rows { schema, batches: vec![batch] })
-}
-
-/// The statement's time in microseconds since 1970.
-fn now_us() -> i64 {
-    SystemClock.wall()
 }

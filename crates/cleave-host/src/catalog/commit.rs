@@ -201,8 +201,15 @@ impl Transaction {
     }
 
     /// Removes a table, be it damaged; false if there is none.
+    /// The sequences of its columns go with it.
     pub(crate) fn drop_table(&mut self, name: &str) -> bool {
-        self.next.tables.remove(name).is_some() || self.next.damaged.remove(name).is_some()
+        let sound = self.next.tables.remove(name).map(|table| table.schema.table_id);
+        let damaged = || self.next.damaged.remove(name).map(|table| table.schema.table_id);
+        let Some(dropped) = sound.or_else(damaged) else { return false };
+        self.next
+            .sequences
+            .retain(|_, sequence| sequence.owner.is_none_or(|owner| owner.table != dropped));
+        true
     }
 
     /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
@@ -240,9 +247,12 @@ impl Transaction {
             return Err(error);
         }
         if let Some(log) = database.log() {
-            // Nobody appends meanwhile. A root must not name a place that the log does not reach after a crash.
-            database.harden(log.end().0).await?;
-            self.next.log_position = log.resume_from().0;
+            // Only sequences append meanwhile, and what they have given is asked for after this. A root must not name a place
+            // that the log does not reach after a crash.
+            let position = log.resume_from().0;
+            database.harden(position.max(log.end().0)).await?;
+            self.next.log_position = position;
+            self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {

@@ -38,6 +38,7 @@ use crate::log::{self, Committed};
 use crate::settings::Isolation;
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
+use crate::write::checks::check_rows;
 use crate::write::insert::{TableChange, apply};
 
 /// What a block has changed, by table.
@@ -399,6 +400,7 @@ impl Session {
         let timeout_ms = self.in_force().lock_timeout_ms;
         let state = database.catalog();
         let table = state.find_writable_table(&change.schema.name)?;
+        check_rows(&database, table, change.rows.values()).await?;
         // Of a statement outside of a block they are kept until it ends, also where it is run again.
         let locks = match &self.block {
             Some(block) => &block.locks,

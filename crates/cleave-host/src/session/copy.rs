@@ -22,7 +22,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session};
 use crate::copy::{
     BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
     ParquetReader, ParquetWriter, RecordSplitter,
@@ -76,10 +76,11 @@ impl Session {
         let state = self.database.catalog();
         let schema = Arc::clone(&state.find_writable_table(table)?.schema);
         drop(state);
+        let moment = self.moment();
         let batches = match (format, end) {
             (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
                 let (input, name) = self.open_input(end)?;
-                let input_columns = InputColumns::new(&schema, columns, now_us())?;
+                let input_columns = InputColumns::new(&schema, columns, moment.later())?;
                 self.records(input, &name, input_columns, options)?
             }
             (CopyFormat::Binary, end) => {
@@ -89,9 +90,9 @@ impl Session {
                 produced(move || Ok(reader), BinaryReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
-                let (columns, now_us) = (columns.to_vec(), now_us());
+                let (columns, later) = (columns.to_vec(), moment.later());
                 let schema: Arc<TableSchema> = Arc::clone(&schema);
-                let open = move || ParquetReader::open(&path, &schema, &columns, now_us);
+                let open = move || ParquetReader::open(&path, &schema, &columns, later);
                 produced(open, ParquetReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::Client) => {
@@ -102,6 +103,9 @@ impl Session {
                 });
             }
         };
+        // Chunks are read side by side; numbers go by the file's order.
+        let (table, columns) = (Arc::clone(&schema), columns.to_vec());
+        let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
         Box::pin(self.put_rows(&schema, batches)).await
     }
 

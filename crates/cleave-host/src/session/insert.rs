@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
 use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
+    ArrayRef, AsArray, BooleanArray, NullArray, RecordBatch, RecordBatchOptions,
+    TimestampMicrosecondArray,
 };
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -21,9 +22,8 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::block::{OwnRows, Taken, TransactionStatus};
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
-use crate::statement::defaults::default_array;
 use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
@@ -152,16 +152,22 @@ impl Session {
         insert: &Insert,
         parameters: &Parameters,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let now_us = now_us();
+        let moment = self.moment();
+        let state = self.database.catalog();
+        let table = state.find_writable_table(&insert.table)?;
         let Some(query) = &insert.source else {
-            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), now_us)?);
+            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), moment)?);
             return Ok(stream::iter([rows]).boxed());
         };
         if let Some(rows) = constant_rows(query).filter(|rows| are_read(schema, insert, rows)) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-            let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
-            let rows = values_batch(schema, &conform, (&rows, parameters), now_us)?;
-            return Ok(stream::iter([conform.rows(&rows)]).boxed());
+            let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
+            let is_default =
+                |place: usize| rows.iter().all(|row| row.get(place) == Some(&Constant::Default));
+            identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
+            let (rows, defaults) = values_batch(schema, &conform, (&rows, parameters))?;
+            let rows = conform.rows_with_defaults(&rows, &defaults);
+            return Ok(stream::iter([rows]).boxed());
         }
         let mut query = query.clone();
         let defaults = Defaults::take(&mut query)?;
@@ -171,7 +177,10 @@ impl Session {
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
-        let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
+        let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
+        let is_default =
+            |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
+        identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
         let source = (running, conform, defaults);
         let rows = stream::try_unfold(source, |(mut running, conform, defaults)| async move {
             let Some(batch) = running.next().await? else { return Ok(None) };
@@ -246,6 +255,11 @@ impl Defaults {
             row.content.push(ast::Expr::value(ast::Value::Number(number.to_string(), false)));
         }
         Ok(Some(Self(columns)))
+    }
+
+    /// Whether all rows have the default of the column at `place`.
+    fn are_all(&self, place: usize) -> bool {
+        self.0.get(place).is_some_and(|column| column.iter().all(|is_default| *is_default))
     }
 
     /// For each column, which of a batch's rows get their default; None: none of them.
@@ -355,35 +369,49 @@ fn is_now(function: &ast::Function) -> bool {
     text.eq_ignore_ascii_case("now()") || text.eq_ignore_ascii_case("current_timestamp")
 }
 
-/// Constants as columns of the types of the columns that they fill.
+/// For each column of an input, which of its rows get the default.
+type DefaultRows = Vec<Option<BooleanArray>>;
+
+/// Constants as columns of the types of the columns that they fill, and where DEFAULT stands among them.
 fn values_batch(
     schema: &TableSchema,
     conform: &Conform,
     (rows, parameters): (&[Vec<Constant<'_>>], &Parameters),
-    now_us: i64,
-) -> Result<RecordBatch> {
+) -> Result<(RecordBatch, DefaultRows)> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    if rows.iter().any(|row| row.len() != count) {
+        return Err(Error::Invalid {
+            message: "VALUES lists must all be the same length".to_owned(),
+            fault: Fault::Statement,
+            position: None,
+        });
+    }
     let targets = conform.targets();
-    let mut fields = Vec::with_capacity(targets.len());
-    let mut columns = Vec::with_capacity(targets.len());
-    for (place, column) in targets.into_iter().enumerate() {
+    let mut fields = Vec::with_capacity(count);
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(count);
+    let mut defaults = Vec::with_capacity(count);
+    for place in 0..count {
+        let Some((_, column)) = targets.iter().find(|(known, _)| *known == place) else {
+            // It is overridden.
+            fields.push(Field::new(format!("{place}"), DataType::Null, true));
+            columns.push(Arc::new(NullArray::new(rows.len())));
+            defaults.push(None);
+            continue;
+        };
         let mut builder = ColumnBuilder::new(&column.column_type, rows.len());
         for row in rows {
-            match row.get(place) {
-                None => {
-                    return Err(Error::Invalid {
-                        message: "VALUES lists must all be the same length".to_owned(),
-                        fault: Fault::Statement,
-                        position: None,
-                    });
-                }
-                Some(value) => append(schema, &mut builder, column, (value, parameters), now_us)?,
-            }
+            let value = row.get(place).unwrap_or(&Constant::Null);
+            append(schema, &mut builder, column, (value, parameters), conform.moment().now_us)?;
         }
+        let is_default = rows.iter().map(|row| row.get(place) == Some(&Constant::Default));
+        let is_default: BooleanArray = is_default.map(Some).collect();
+        defaults.push((is_default.true_count() > 0).then_some(is_default));
         fields.push(Field::new(&column.name, column.column_type.arrow(), true));
         columns.push(builder.finish());
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    let schema = Arc::new(Schema::new(fields));
+    Ok((RecordBatch::try_new_with_options(schema, columns, &options)?, defaults))
 }
 
 fn append(
@@ -436,15 +464,10 @@ fn append(
                 None => append(schema, builder, column, (&Constant::Null, parameters), now_us),
             }
         }
+        // Its default comes in its place.
         Constant::Default => {
-            let value = default_array(column, 1, now_us)?;
-            match value_text(&value, 0)? {
-                Some(text) => builder.append_text(&text).map_err(bad),
-                None => {
-                    builder.append_null();
-                    Ok(())
-                }
-            }
+            builder.append_null();
+            Ok(())
         }
     }
 }

@@ -17,7 +17,7 @@ use arrow::datatypes::DataType;
 use cleave_store::ColumnType;
 
 use super::block::{OwnRows, Taken};
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Result};
 use crate::point_path::{self, Found, FoundPlace, PreparedPoint, Sight};
@@ -85,6 +85,7 @@ impl Session {
                 return Ok(None);
             };
             let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
+            identity::check_update(&table, modify)?;
             let sight = Sight { live, own: self.own_changes(query.table_id()) };
             let stack = self.in_force().stack;
             let found = point_path::find(&self.database, &sight, &query, stack).await?;
@@ -174,7 +175,7 @@ impl Session {
         });
         let fields = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
         let batch = RecordBatch::try_new(Arc::new(fields), columns)?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
         conform.rows_with_defaults(&batch, &defaults)
     }
 }

@@ -15,11 +15,13 @@ pub mod ddl;
 pub mod defaults;
 pub mod hint;
 pub mod modify;
+pub(crate) mod moment;
 pub mod names;
 pub mod parameters;
 pub mod parse;
 pub mod placement;
 pub mod select;
+pub mod sequence;
 
 pub use copy::{Copy, CopyEnd, CopySource};
 pub use ddl::{CreateIndex, CreateTable};

@@ -26,20 +26,25 @@ use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table
 use crate::statement::hint::{Hint, hints_in};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::sequence::SequenceStatement;
 
 mod cursors;
 mod discard;
 mod explain;
+mod expression;
 mod modes;
 mod prepared;
 mod refuse;
+mod sequence;
 mod vacuum;
 
 pub use cursors::{Declare, Fetch};
+pub(crate) use expression::parse_expression;
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
+pub use sequence::Overriding;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
@@ -81,6 +86,8 @@ pub enum Statement {
         /// The indexes.
         names: Vec<String>,
     },
+    /// CREATE, ALTER, DROP SEQUENCE.
+    Sequence(Box<SequenceStatement>),
     /// INSERT.
     Insert(Insert),
     /// UPDATE, DELETE.
@@ -203,6 +210,8 @@ pub struct Insert {
     pub source: Option<Box<ast::Query>>,
     /// RETURNING; empty: none.
     pub returning: Vec<ast::SelectItem>,
+    /// OVERRIDING.
+    pub overriding: Option<Overriding>,
     /// Where the table's name stands.
     pub position: Option<Position>,
 }
@@ -246,14 +255,16 @@ pub enum ExplainFormat {
 /// CREATE TABLE and COPY say of their own contradictions.
 pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
-        Error::Syntax {
-            message: error.message,
-            near: text_at(script, error.location),
-            position: position_of(error.location),
-        }
-    })?;
+    let mut tokens =
+        Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
+            Error::Syntax {
+                message: error.message,
+                near: text_at(script, error.location),
+                position: position_of(error.location),
+            }
+        })?;
     check_chains(&tokens)?;
+    let mut overriding = sequence::take_overriding(&mut tokens);
     let mut hints = hints(&tokens)?;
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
@@ -281,6 +292,8 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             }
         };
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
+        let own_end = (after.token != Token::EOF).then_some(after.span.start);
+        sequence::give_overriding(&mut overriding, own_end, &mut statement)?;
         if let Statement::Prepare(prepare) = &mut statement {
             prepare.cut_text(script, end);
         }
@@ -380,6 +393,9 @@ impl Reader<'_> {
             "close" => self.close(),
             "vacuum" => self.vacuum(),
             _ => {
+                if let Some(statement) = self.sequence_statement()? {
+                    return Ok(statement);
+                }
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
                 typed(statement)
@@ -695,7 +711,8 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
         Ast::CreateIndex(statement) => return create_index(&statement).map(Statement::CreateIndex),
         Ast::Drop { object_type, if_exists, names, cascade, purge, temporary, table, .. } => {
             let is_index = object_type == ast::ObjectType::Index;
-            let is_known = is_index || object_type == ast::ObjectType::Table;
+            let is_sequence = object_type == ast::ObjectType::Sequence;
+            let is_known = is_index || is_sequence || object_type == ast::ObjectType::Table;
             if !is_known || table.is_some() || temporary || purge {
                 return Err(Error::unsupported(format!("DROP {object_type}")));
             }
@@ -703,6 +720,10 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
                 return Err(Error::unsupported(format!("DROP {object_type} ... CASCADE")));
             }
             let names = names.iter().map(table_name).collect::<Result<_>>()?;
+            if is_sequence {
+                let drop = SequenceStatement::Drop { if_exists, names };
+                return Ok(Statement::Sequence(Box::new(drop)));
+            }
             return Ok(match is_index {
                 true => Statement::DropIndex { if_exists, names },
                 false => Statement::DropTable { if_exists, names },
@@ -800,7 +821,8 @@ fn typed_insert(insert: ast::Insert) -> Result<Insert> {
         refuse_in_query(query)?;
     }
     let returning = insert.returning.unwrap_or_default();
-    Ok(Insert { table, columns, source: insert.source, returning, position })
+    let (source, overriding) = (insert.source, None);
+    Ok(Insert { table, columns, source, returning, overriding, position })
 }
 
 /// The text of a string token, None for any other.

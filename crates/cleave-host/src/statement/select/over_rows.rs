@@ -32,14 +32,8 @@ pub(crate) async fn over_rows(
     asked: Asked<'_>,
     rows: &RecordBatch,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let tables = MemorySchemaProvider::new();
-    let table = MemTable::try_new(rows.schema(), vec![vec![rows.clone()]])?;
-    tables.register_table(TARGET.to_owned(), Arc::new(table))?;
-    let catalog = MemoryCatalogProvider::new();
-    catalog.register_schema(SCHEMA, Arc::new(tables))?;
-    let catalogs = MemoryCatalogProviderList::new();
-    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let state = engine::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
+    let catalogs = target_catalog(rows.schema(), vec![rows.clone()])?;
+    let state = engine::statement_state(settings, 1, database.query_runtime(), catalogs);
     let mut query = asked.query.clone();
     let names = ResultNames::take(&mut query);
     asked.parameters.put_into(&mut query)?;
@@ -53,4 +47,22 @@ pub(crate) async fn over_rows(
     let batches = batches.iter().map(|batch| apply_schema(batch, &schema));
     let batches = batches.collect::<Result<Vec<_>>>()?;
     Ok((schema, batches))
+}
+
+/// A catalog in which [`TARGET`] has these rows, and nothing else is.
+///
+/// # Errors
+/// For rows of another schema.
+pub(crate) fn target_catalog(
+    schema: SchemaRef,
+    rows: Vec<RecordBatch>,
+) -> Result<Arc<dyn CatalogProviderList>> {
+    let tables = MemorySchemaProvider::new();
+    let table = MemTable::try_new(schema, vec![rows])?;
+    tables.register_table(TARGET.to_owned(), Arc::new(table))?;
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(tables))?;
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    Ok(Arc::new(catalogs))
 }
