@@ -58,6 +58,7 @@ impl Session {
         self.check_may_write("INSERT")?;
         let schema = self.insert_target(insert)?;
         let returning = returning_query(insert)?;
+        self.fix_snapshot().await?;
         let rows = self.insert_source(&schema, insert, parameters).await?;
         let Some(returning) = returning else {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
