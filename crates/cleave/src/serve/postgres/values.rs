@@ -75,7 +75,6 @@ impl<'a> RowWriter<'a> {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 fn internal(error: Error) -> Complaint {
     Complaint::of(&error, "")
 }
