@@ -42,6 +42,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
+use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
 use crate::catalog::root::{self, ReplaceError, TableFault};
@@ -184,6 +185,7 @@ impl Database {
     /// [`StorageError::Damaged`] (also where the root alone is missing), [`Error::Io`], and those of the
     /// embedded device.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
+        backup::check_restored(directory)?;
         if !root::exists(directory) {
             check_place(directory, options.create)?;
         }
@@ -217,6 +219,7 @@ impl Database {
         directory: &Path,
         options: OpenOptions,
     ) -> Result<(Arc<Self>, Vec<TableFault>)> {
+        backup::check_restored(directory)?;
         if !root::exists(directory) {
             check_place(directory, false)?;
         }
@@ -720,7 +723,7 @@ fn what_a_root_named(directory: &Path) -> Result<Option<String>> {
 }
 
 /// Locks the directory. A holder that is just ending is waited for.
-async fn lock(directory: &Path) -> Result<File> {
+pub(crate) async fn lock(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
     let file = File::options()
         .create(true)
@@ -830,20 +833,21 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
 }
 
 /// A number that no other opening has, of this database or of a copy.
-fn draw_opening() -> Result<u64> {
+pub(crate) fn draw_opening() -> Result<u64> {
     let bytes = cleave_media::random_bytes()
         .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
     Ok(u64::from_le_bytes(bytes).max(1))
 }
 
-fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
+/// Replaces the root of a database that is not open.
+pub(crate) fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
     root::replace(directory, state).map_err(|error| match error {
         ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
     })
 }
 
 /// A device whose space is what `state` does not name on it.
-fn attach(
+pub(crate) fn attach(
     state: &CatalogState,
     opening: Option<u64>,
     entry: DeviceEntry,

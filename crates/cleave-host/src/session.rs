@@ -353,6 +353,13 @@ impl Session {
                 Transaction::begin(&self.database).await?.commit().await?;
                 Ok(Outcome::done("CHECKPOINT"))
             }
+            Statement::Backup { target } => {
+                if self.block.is_some() {
+                    self.check_outside_block("BACKUP")?;
+                }
+                crate::backup::take(&self.database, &target).await?;
+                Ok(Outcome::done("BACKUP"))
+            }
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),

@@ -377,7 +377,7 @@ impl Drop for StopIfDying {
 }
 
 /// Every segment that `state` names.
-fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+pub(crate) fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
     state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| tablet.segments())
 }
 

@@ -269,6 +269,11 @@ pub fn is_blank(directory: &Path) -> Result<bool> {
 }
 
 fn encode(state: &CatalogState) -> Vec<u8> {
+    message(state).encode_to_vec()
+}
+
+/// What a root says of `state`: the directories of segments that have no file are in it.
+pub(crate) fn message(state: &CatalogState) -> proto::Root {
     let tables = state.tables.values().map(|table| encode_table(table, state));
     let damaged = state.damaged.values().map(|table| table.message.clone());
     let tables = tables.chain(damaged).collect();
@@ -285,7 +290,6 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         tables,
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
     }
-    .encode_to_vec()
 }
 
 fn encode_device(device: &DeviceEntry) -> proto::Device {

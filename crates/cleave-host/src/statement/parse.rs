@@ -28,6 +28,7 @@ use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::sequence::SequenceStatement;
 
+mod backup;
 mod cursors;
 mod discard;
 mod explain;
@@ -174,6 +175,11 @@ pub enum Statement {
     },
     /// CHECKPOINT.
     Checkpoint,
+    /// BACKUP TO 'directory'.
+    Backup {
+        /// The folder.
+        target: std::path::PathBuf,
+    },
     /// SAVEPOINT.
     Savepoint {
         /// Its name.
@@ -384,6 +390,7 @@ impl Reader<'_> {
                 self.parser.advance_token();
                 Ok(Statement::Checkpoint)
             }
+            "backup" => self.backup(),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "discard" => self.discard(),
             "unlisten" => self.nothing("UNLISTEN"),
