@@ -42,10 +42,12 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
+use crate::archive::{self, Archive};
 use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
 use crate::catalog::root::{self, ReplaceError, TableFault};
+use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::delta::Live;
 use crate::device::{self, Device, EmbeddedFactory, Known};
@@ -169,6 +171,8 @@ pub struct Database {
     durable: Mutex<Arc<CatalogState>>,
     /// Transactions that have locked something since the database was opened.
     transaction_count: AtomicU64,
+    /// How the log is archived.
+    pub(crate) archive: Archive,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -186,6 +190,14 @@ impl Database {
     /// embedded device.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
         backup::check_restored(directory)?;
+        Self::open_restored(directory, options).await
+    }
+
+    /// As [`Database::open`], also where a restore is not done with it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn open_restored(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
         if !root::exists(directory) {
             check_place(directory, options.create)?;
         }
@@ -201,9 +213,10 @@ impl Database {
             LogStart::New(log) => (log, 0),
             LogStart::Read(reader) => log::recover(&database, reader).await?,
         };
+        archive::start(&log, &database.catalog());
         database.log.get_or_init(|| log);
         if count > 0 {
-            Transaction::begin(&database).await?.commit().await?;
+            Transaction::begin(&database).await?.checkpoint().await?;
         }
         database.claim_devices().await;
         Ok(database)
@@ -273,6 +286,7 @@ impl Database {
             sequences: Sequences::default(),
             durable: Mutex::new(state),
             transaction_count: AtomicU64::new(0),
+            archive: Archive::default(),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
@@ -438,7 +452,7 @@ impl Database {
         let id = entry.id;
         transaction.next.devices.insert(id, entry);
         transaction.devices.push(Arc::clone(&device));
-        transaction.commit().await?;
+        transaction.checkpoint().await?;
         Ok(device)
     }
 
@@ -476,7 +490,7 @@ impl Database {
             waiting::sleep(LOCK_PAUSE).await;
         }
         transaction.next.devices.remove(&device.id());
-        transaction.commit().await?;
+        transaction.checkpoint().await?;
         Ok(device.give_up().await.err())
     }
 
@@ -518,7 +532,7 @@ impl Database {
     /// Those of a commit; what was committed stays so.
     pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
         if self.logged_count() > 0 || !self.live().delta.is_empty() {
-            Transaction::begin(self).await?.commit().await?;
+            Transaction::begin(self).await?.checkpoint().await?;
         }
         Ok(())
     }
@@ -827,6 +841,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files: BTreeMap::new(),
+        upkeep: Upkeep::default(),
     };
     write_root(directory, &state)?;
     Ok((state, LogStart::New(log)))

@@ -25,6 +25,7 @@ mod rules;
 mod sequences;
 mod started;
 mod statistics;
+mod system;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -348,11 +349,8 @@ impl Session {
             Statement::SetTransaction(modes) => self.set_transaction(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
-            Statement::Checkpoint => {
-                self.check_outside_block("CHECKPOINT")?;
-                Transaction::begin(&self.database).await?.commit().await?;
-                Ok(Outcome::done("CHECKPOINT"))
-            }
+            Statement::Checkpoint => self.checkpoint().await,
+            Statement::AlterSystem { name, value } => self.alter_system(&name, value).await,
             Statement::Backup { target } => {
                 if self.block.is_some() {
                     self.check_outside_block("BACKUP")?;
@@ -491,7 +489,11 @@ impl Session {
     }
 
     fn show(&self, name: &str) -> Result<Outcome> {
-        text_rows(&name.to_lowercase(), vec![self.in_force().show(name)?])
+        let value = match self.show_system(name) {
+            Some(value) => value,
+            None => self.in_force().show(name)?,
+        };
+        text_rows(&name.to_lowercase(), vec![value])
     }
 
     fn show_all(&self) -> Result<Outcome> {

@@ -92,6 +92,12 @@ pub enum StorageError {
         /// What does not hold.
         reason: String,
     },
+    /// A moment that a backup and the archived log do not lead to: see what it names.
+    #[error("the database cannot be restored to that moment: {reason}")]
+    PointInTime {
+        /// What stands in the way, and what to do.
+        reason: String,
+    },
     /// The log of commits cannot be read or written: see what it names.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -312,6 +318,7 @@ impl StorageError {
         match self {
             Self::NotADatabase { .. } => "3D000",
             Self::BackupPlace { .. } => "58P02",
+            Self::PointInTime { .. } => "55000",
             Self::InUse { .. }
             | Self::Superseded { .. }
             | Self::Copied { .. }

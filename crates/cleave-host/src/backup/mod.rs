@@ -11,13 +11,15 @@
 //! 1. [`take()`]: holds the newest state, so that no page of it is used again, copies and verifies what it names, and writes
 //!    the manifest. Writers go on. No log is copied: what is in no root yet is in the state's pages.
 //! 2. [`check_backup`]: whether a backup is as it was written.
-//! 3. [`restore()`]: a new database of another identity, with all tables on its own device.
+//! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with what an
+//!    [archive](crate::archive) of the log has behind it.
 //!
 //! Invariants: the source is only read; nothing that was there before a backup or a restore is written over; what was
 //! interrupted says so, and can be begun again in the same place. Source: issue 5, part 4; rule 30; decision 0062.
 
 mod manifest;
 mod pages;
+mod replay;
 mod restore;
 mod take;
 
@@ -29,8 +31,9 @@ use std::path::Path;
 use cleave_media::files;
 
 pub use manifest::{BackupSummary, check_backup};
+pub use replay::{PointInTime, Reached, Until};
 pub(crate) use restore::check_restored;
-pub use restore::restore;
+pub use restore::{restore, restore_until};
 pub(crate) use take::take;
 
 use crate::error::{Error, Result};

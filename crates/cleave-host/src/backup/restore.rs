@@ -16,9 +16,10 @@ use cleave_media::{BLOCK_SIZE, files};
 use cleave_store::SegmentDirectory;
 
 use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
+use super::replay::{PointInTime, Reached, replay};
 use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, commit, root};
-use crate::database::{self, EMBEDDED_DEVICE_NAME, OpenOptions};
+use crate::database::{self, Database, EMBEDDED_DEVICE_NAME, OpenOptions};
 use crate::device::{self, Claim, Device, EmbeddedFactory};
 use crate::engine::{blocking, joined};
 use crate::error::{Error, Result};
@@ -41,6 +42,38 @@ pub async fn restore(
     options: &OpenOptions,
 ) -> Result<BackupSummary> {
     let manifest = Arc::new(Manifest::read(backup)?);
+    place(backup, &manifest, directory, options).await?;
+    finish(directory)?;
+    Ok(manifest.summary())
+}
+
+/// As [`restore`], and then makes again what an archived log has behind the backup.
+///
+/// # Errors
+/// As [`restore`]; [`StorageError::PointInTime`]; [`StorageError::Log`] for a log that lacks files or is damaged.
+pub async fn restore_until(
+    backup: &Path,
+    directory: &Path,
+    options: &OpenOptions,
+    wanted: &PointInTime,
+) -> Result<Reached> {
+    let manifest = Arc::new(Manifest::read(backup)?);
+    wanted.until.check(&manifest)?;
+    place(backup, &manifest, directory, options).await?;
+    let database = Database::open_restored(directory, options.clone()).await?;
+    let reached = replay(&database, &manifest, wanted).await?;
+    drop(database);
+    finish(directory)?;
+    Ok(reached)
+}
+
+/// Makes the database, which is marked still.
+async fn place(
+    backup: &Path,
+    manifest: &Arc<Manifest>,
+    directory: &Path,
+    options: &OpenOptions,
+) -> Result<()> {
     let mut state = manifest.state(backup)?;
     let ours = |name: &str| {
         let kept = [MARK, "lock", "log", "root", "root.new", "segments", STATISTICS, USERS];
@@ -71,7 +104,7 @@ pub async fn restore(
         let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
         let opening = Some(database::draw_opening()?);
         let device = database::attach(&nothing, opening, entry, directory, &embedded)?;
-        write_pages(backup, &manifest, Arc::new(device)).await?;
+        write_pages(backup, manifest, Arc::new(device)).await?;
     }
     let sealed: Vec<Arc<SegmentDirectory>> =
         commit::segments(&state).filter(|segment| segment.sealed).map(Arc::clone).collect();
@@ -80,13 +113,18 @@ pub async fn restore(
         state.files.insert(segment.segment, file);
     }
     root::sync_segments(directory)?;
-    copy_files(backup, directory, &manifest)?;
+    copy_files(backup, directory, manifest)?;
     state.log_position = log::create(directory)?.resume_from().0;
     database::write_root(directory, &state)?;
-    files::remove(&mark).map_err(|error| Error::io("remove", &mark, error))?;
-    sync_folder(directory)?;
     drop(lock);
-    Ok(manifest.summary())
+    Ok(())
+}
+
+/// Lets the database be opened.
+fn finish(directory: &Path) -> Result<()> {
+    let mark = directory.join(MARK);
+    files::remove(&mark).map_err(|error| Error::io("remove", &mark, error))?;
+    sync_folder(directory)
 }
 
 /// Refuses a database that a restore has not made whole.

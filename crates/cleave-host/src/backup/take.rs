@@ -12,6 +12,7 @@ use prost::Message;
 use super::manifest::{BackupSummary, Manifest};
 use super::pages::PageFile;
 use super::{CATALOG, MANIFEST, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
+use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, proto, root};
 use crate::database::{self, Database, EMBEDDED_DEVICE_NAME};
 use crate::error::{Error, Result};
@@ -51,8 +52,8 @@ pub(crate) async fn take(database: &Arc<Database>, target: &Path) -> Result<Back
         }
         _ => error,
     })?;
-    // Held to the end: its pages are not used again.
-    let state = database.settled().await?;
+    // Of which the root has the sequences too, as far as they have gone. Held to the end: its pages are not used again.
+    let state = Transaction::begin(database).await?.checkpoint().await?;
     let made_at_us = SystemClock.wall();
     database.harden(state.log_end).await?;
     check_whole(&state)?;
@@ -129,6 +130,9 @@ fn alone(root: &mut proto::Root) {
     }];
     root.next_device = 1;
     root.log_position = 0;
+    if let Some(upkeep) = &mut root.upkeep {
+        upkeep.archive_directory = None;
+    }
 }
 
 /// Copies what a database has beside its root and its pages.

@@ -18,13 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cleave_fragment::waiting;
-use cleave_media::Extent;
+use cleave_media::{Clock, Extent, SystemClock};
 use cleave_store::{SegmentDirectory, SegmentId};
 use cleave_txn::Lsn;
 use tokio::sync::OwnedMutexGuard;
 
 use super::root::{self, ReplaceError};
 use super::{CatalogState, DeviceId, TableState, segment_extents};
+use crate::archive::{self, Logged};
 use crate::database::Database;
 use crate::device::{Claim, Device};
 use crate::error::Result;
@@ -45,6 +46,8 @@ pub(crate) struct Transaction {
     pub(crate) devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub(crate) keys: Vec<PendingKeys>,
+    /// What the log says of its changes, where it replaces the root.
+    pub(crate) logged: Logged,
     /// None: its state is never published.
     turn: Option<OwnedMutexGuard<()>>,
 }
@@ -88,6 +91,8 @@ impl Transaction {
         database.reclaim();
         let mut transaction = Self::on(database, live.state, Some(turn));
         transaction.next.log_end = live.log_end;
+        // The last of them has this number in the log.
+        transaction.next.commit = transaction.base.commit + live.number;
         let settings = Arc::new(Settings::default());
         for table in live.delta.contents()? {
             transaction = insert::settle(transaction, &settings, table).await?;
@@ -119,6 +124,7 @@ impl Transaction {
             claims: BTreeMap::new(),
             devices: Vec::new(),
             keys: Vec::new(),
+            logged: Logged::default(),
             turn,
         }
     }
@@ -213,7 +219,7 @@ impl Transaction {
     }
 
     /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
-    fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
+    pub(crate) fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
         self.claims.values().for_each(|claim| claim.commit());
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
@@ -228,6 +234,15 @@ impl Transaction {
         }
         self.database.note_logged();
         self.turn
+    }
+
+    /// Commits a transaction that changes neither rows nor tables: a checkpoint of what was logged.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub(crate) async fn checkpoint(mut self) -> Result<Arc<CatalogState>> {
+        self.logged = Logged::Unchanged;
+        self.commit().await
     }
 
     /// Commits. See the module's description.
@@ -254,6 +269,7 @@ impl Transaction {
             self.next.log_position = position;
             self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
+        self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.
@@ -311,8 +327,9 @@ impl Transaction {
         self.database.publish(Arc::clone(&state));
         self.database.note_durable(&state);
         if let Some(log) = self.database.log() {
-            // What cannot be removed now is removed after the next checkpoint.
-            drop(log.truncate_before(Lsn(state.log_position)));
+            archive::note(log, &state, &self.logged);
+            // What cannot be archived or removed now is after the next checkpoint.
+            self.database.archive.note(&log.truncate_before(Lsn(state.log_position)));
         }
         self.database.disown(&state);
         for device in self.database.devices() {

@@ -33,6 +33,7 @@ use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::rules::TableRules;
 use super::sequence::Sequence;
+use super::upkeep::Upkeep;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -289,6 +290,7 @@ pub(crate) fn message(state: &CatalogState) -> proto::Root {
         devices: state.devices.values().map(encode_device).collect(),
         tables,
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
+        upkeep: state.upkeep.encode(),
     }
 }
 
@@ -455,6 +457,7 @@ impl Decoder<'_> {
             damaged,
             sequences,
             files: std::mem::take(&mut self.files),
+            upkeep: Upkeep::decode(root.upkeep),
         })
     }
 

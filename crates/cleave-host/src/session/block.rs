@@ -30,6 +30,7 @@ use prost::Message;
 use super::checked::{check, check_ended};
 use super::held::Held;
 use super::{Outcome, Session};
+use crate::archive;
 use crate::catalog::commit::{PrivateState, Transaction};
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
@@ -506,6 +507,7 @@ impl Session {
     async fn commit_pages(&self, changes: &[&TableChange]) -> Result<u64> {
         let settings = self.shared_settings();
         let mut transaction = Transaction::begin(&self.database).await?;
+        transaction.logged = archive::copy(&self.database.live(), changes)?;
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }

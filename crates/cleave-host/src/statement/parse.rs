@@ -37,6 +37,7 @@ mod modes;
 mod prepared;
 mod refuse;
 mod sequence;
+mod system;
 mod vacuum;
 
 pub use cursors::{Declare, Fetch};
@@ -175,6 +176,13 @@ pub enum Statement {
     },
     /// CHECKPOINT.
     Checkpoint,
+    /// ALTER SYSTEM SET name = value, ALTER SYSTEM RESET name.
+    AlterSystem {
+        /// The setting.
+        name: String,
+        /// Its value; None: as it comes.
+        value: Option<String>,
+    },
     /// BACKUP TO 'directory'.
     Backup {
         /// The folder.
@@ -390,6 +398,7 @@ impl Reader<'_> {
                 self.parser.advance_token();
                 Ok(Statement::Checkpoint)
             }
+            "alter" if self.is_alter_system() => self.alter_system(),
             "backup" => self.backup(),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "discard" => self.discard(),

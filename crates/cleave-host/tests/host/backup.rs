@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cleave_host::backup::{check_backup, restore};
 use cleave_host::check::{CheckOptions, check};
-use cleave_host::{Database, OpenOptions};
+use cleave_host::{Database, DeviceId, OpenOptions};
 use cleave_media::{FaultyMedia, Media};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
@@ -213,7 +213,7 @@ async fn a_backup_that_is_damaged_is_named_and_a_restore_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_fails_leaves_no_backup_and_no_harm() {
+async fn a_damaged_page_is_in_no_backup() {
     let directory = tempfile::tempdir().unwrap();
     let media = Arc::new(FaultyMedia::new());
     let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
@@ -223,11 +223,14 @@ async fn a_device_that_fails_leaves_no_backup_and_no_harm() {
     session.load("t", batches(vec![numbered(0..5000)]), None).await.unwrap();
     let place = tempfile::tempdir().unwrap();
     let target = place.path().join("backup");
-    media.fail_after(1);
+    let extent = database.catalog().extents(DeviceId::EMBEDDED)[0];
+    let byte = extent.start.0 * 4096 + 50;
+    media.flip_bit(byte, 0).unwrap();
     let error = database.backup(&target).await.unwrap_err();
-    assert_eq!(error.sqlstate(), "58030", "{error}");
-    media.mend();
+    assert_eq!(error.sqlstate(), "XX001", "{error}");
+    assert!(error.to_string().contains("\"t\""), "{error}");
     assert_eq!(check_backup(&target).await.unwrap_err().sqlstate(), "XX001");
+    media.flip_bit(byte, 0).unwrap();
     // In the same place.
     database.backup(&target).await.unwrap();
     check_backup(&target).await.unwrap();

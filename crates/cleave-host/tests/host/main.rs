@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
+mod archive;
 mod backup;
 mod broadcasts;
 mod check;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use cleave_host::backup::{self, BackupSummary};
+use cleave_host::backup::{self, BackupSummary, PointInTime, Reached, Until};
 use cleave_host::check::{CheckOptions, check};
 
 use crate::arguments::Place;
@@ -40,6 +40,15 @@ pub(crate) struct RestoreOptions {
     /// Then verify every page, map and index entry of the new database
     #[arg(long)]
     verify: bool,
+    /// The folder that archive_directory named: bring the backup forward by the log that is archived there, to its end
+    #[arg(long, value_name = "DIR")]
+    archive: Option<PathBuf>,
+    /// … to what was committed at or before a moment, as in '2026-11-21 20:00:00+00'
+    #[arg(long, value_name = "TIME", value_parser = Until::time, requires = "archive")]
+    until: Option<Until>,
+    /// … to what was committed up to the commit of this number
+    #[arg(long, value_name = "NUMBER", requires = "archive", conflicts_with = "until")]
+    until_commit: Option<u64>,
 }
 
 /// Runs `cleave backup …`.
@@ -62,8 +71,20 @@ pub(crate) async fn run(options: &BackupOptions, place: &Place) -> Result<(), Fa
 /// Runs `cleave restore …`.
 pub(crate) async fn restore(options: &RestoreOptions, place: &Place) -> Result<(), Failure> {
     let open = open::open_options(Create::Never, place.memory());
-    let restored = backup::restore(&options.backup, &options.database, &open).await;
-    let summary = restored.map_err(Failure::Open)?;
+    let (from, to) = (&options.backup, &options.database);
+    let said = match &options.archive {
+        None => {
+            let summary = backup::restore(from, to, &open).await.map_err(Failure::Open)?;
+            format!("restored from {}: {summary}", from.display())
+        }
+        Some(archive) => {
+            let commit = options.until_commit.map(Until::Commit);
+            let until = options.until.or(commit).unwrap_or(Until::End);
+            let wanted = PointInTime { archive: archive.clone(), until };
+            let restored = Box::pin(backup::restore_until(from, to, &open, &wanted)).await;
+            reached(from, &restored.map_err(Failure::Open)?)
+        }
+    };
     if options.verify {
         let report = Box::pin(check(&options.database, open, &CheckOptions::default())).await;
         let report = report.map_err(Failure::Open)?;
@@ -75,7 +96,17 @@ pub(crate) async fn restore(options: &RestoreOptions, place: &Place) -> Result<(
             return Err(Failure::Faults(report.findings.count()));
         }
     }
-    tell("restored from", &options.backup, &summary)
+    writeln!(std::io::stdout(), "{said}")?;
+    Ok(())
+}
+
+fn reached(backup: &Path, reached: &Reached) -> String {
+    let Reached { commit, at, count, is_end } = reached;
+    let end = if *is_end { ", where the archived log ends" } else { "" };
+    let backup = backup.display();
+    format!(
+        "restored from {backup} and {count} commits of the log: up to commit {commit} of {at}{end}"
+    )
 }
 
 fn tell(what: &str, backup: &Path, summary: &BackupSummary) -> Result<(), Failure> {

@@ -53,3 +53,40 @@ fn wrong_folders_are_named() {
     }
     assert!(!nothing.exists());
 }
+
+#[test]
+fn a_backup_is_brought_forward_to_a_moment() {
+    let place = tempdir().unwrap();
+    let [database, target, archive] =
+        ["db", "backup", "archive"].map(|name| place.path().join(name));
+    std::fs::create_dir(&archive).unwrap();
+    sql(&database, &["-c", "CREATE TABLE t (id int PRIMARY KEY)"]).ok();
+    let set = format!("ALTER SYSTEM SET archive_directory = '{}'", text(&archive));
+    sql(&database, &["-c", &set]).ok();
+    cleave(&["backup", text(&database), text(&target)]).ok();
+    let now = ["--format", "csv", "-c", "INSERT INTO t VALUES (1)", "-c", "SELECT now() AS now"];
+    let out = sql(&database, &now).ok();
+    let moment = out.lines().last().unwrap().trim_matches('"').to_owned();
+    sql(&database, &["-c", "INSERT INTO t VALUES (2)", "-c", "CHECKPOINT"]).ok();
+    let restored = |name: &str, more: &[&str]| {
+        let copy = place.path().join(name);
+        let arguments = ["restore", text(&target), text(&copy), "--verify"];
+        cleave(&[&arguments, more].concat()).ok();
+        sql(&copy, &["--format", "csv", "-c", "SELECT count(*) AS n FROM t"]).ok()
+    };
+    let archive = ["--archive", text(&archive)];
+    assert_eq!(restored("backup alone", &[]), "n\n0\n");
+    assert_eq!(restored("all", &archive), "n\n2\n");
+    assert_eq!(restored("then", &[&archive[..], &["--until", &moment]].concat()), "n\n1\n");
+    let copy = place.path().join("no");
+    let wrong = |more: &[&str]| {
+        let arguments = ["restore", text(&target), text(&copy)];
+        cleave(&[&arguments, more].concat())
+    };
+    wrong(&["--until", &moment]).fails(1);
+    let error = wrong(&[&archive[..], &["--until", "yesterday"]].concat()).fails(1);
+    assert!(error.contains("expected a time"), "{error}");
+    let early = [&archive[..], &["--until", "2001-01-01"]].concat();
+    let error = wrong(&early).fails(2);
+    assert!(error.contains("older backup"), "{error}");
+}

@@ -1,0 +1,64 @@
+//! ALTER SYSTEM, and what else is the database's as a whole: CHECKPOINT, and SHOW of those settings.
+
+use std::path::PathBuf;
+
+use super::{Outcome, Session};
+use crate::archive;
+use crate::catalog::commit::Transaction;
+use crate::error::{Error, NameKind, Result};
+
+const ARCHIVE_DIRECTORY: &str = "archive_directory";
+const ARCHIVE_STATUS: &str = "archive_status";
+
+impl Session {
+    /// Runs ALTER SYSTEM SET and RESET: a setting of the database, which its root keeps.
+    pub(super) async fn alter_system(
+        &mut self,
+        name: &str,
+        value: Option<String>,
+    ) -> Result<Outcome> {
+        self.check_outside_block("ALTER SYSTEM")?;
+        if !name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY) {
+            return Err(Error::unknown(NameKind::Setting, name, [ARCHIVE_DIRECTORY]));
+        }
+        let directory = value.filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(path) = directory.as_ref().filter(|path| !path.is_absolute() || !path.is_dir())
+        {
+            return Err(Error::SettingValue {
+                name: ARCHIVE_DIRECTORY,
+                value: path.display().to_string(),
+                expected: "the whole path of a folder that is there".to_owned(),
+            });
+        }
+        let mut transaction = Transaction::begin(&self.database).await?;
+        transaction.next.upkeep.archive_directory = directory;
+        let state = transaction.checkpoint().await?;
+        if let Some(log) = self.database.log() {
+            archive::start(log, &state);
+        }
+        Ok(Outcome::done("ALTER SYSTEM"))
+    }
+
+    /// Runs CHECKPOINT: a root that has all that was committed, and an archive that has all of the log.
+    pub(super) async fn checkpoint(&mut self) -> Result<Outcome> {
+        self.check_outside_block("CHECKPOINT")?;
+        Transaction::begin(&self.database).await?.checkpoint().await?;
+        if let Some(log) = self.database.log() {
+            let archived = log.archive();
+            self.database.archive.note(&archived);
+            archived?;
+        }
+        Ok(Outcome::done("CHECKPOINT"))
+    }
+
+    /// What SHOW says of a setting of the database; None: it is none.
+    pub(super) fn show_system(&self, name: &str) -> Option<String> {
+        if name.eq_ignore_ascii_case(ARCHIVE_STATUS) {
+            return Some(archive::status(&self.database));
+        }
+        let state = self.database.catalog();
+        let directory = state.upkeep.archive_directory.as_ref();
+        name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY)
+            .then(|| directory.map(|path| path.display().to_string()).unwrap_or_default())
+    }
+}
