@@ -95,6 +95,8 @@ pub(crate) fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
     if is_missing {
         drop(append(&Committed::missing(&state.upkeep).encode_to_vec()));
     }
+    // Nobody waits for it otherwise. Where it is lost, the next opening says that the commit is missing.
+    drop(log.flush());
 }
 
 /// Lets `log` archive what it gives up, as `state` says; at an opening.
