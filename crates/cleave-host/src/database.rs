@@ -61,6 +61,7 @@ use crate::session::Session;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
 use crate::storage_error::StorageError;
+use crate::versions::Versions;
 
 /// Bytes that the buffer pool may hold where nothing else is said.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
@@ -173,6 +174,8 @@ pub struct Database {
     transaction_count: AtomicU64,
     /// How the log is archived.
     pub(crate) archive: Archive,
+    /// Older states that are kept.
+    pub(crate) versions: Versions,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -218,6 +221,8 @@ impl Database {
         if count > 0 {
             Transaction::begin(&database).await?.checkpoint().await?;
         }
+        database.versions.note_commit();
+        database.keep_version(&database.catalog());
         database.claim_devices().await;
         Ok(database)
     }
@@ -287,6 +292,7 @@ impl Database {
             durable: Mutex::new(state),
             transaction_count: AtomicU64::new(0),
             archive: Archive::default(),
+            versions: Versions::default(),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,

@@ -46,6 +46,7 @@ use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::delta::Live;
+use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::{Client, Settings, When};
@@ -213,7 +214,7 @@ impl Session {
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if self.in_force().index_scan == When::Never {
+        if self.in_force().index_scan == When::Never || !self.in_force().as_of.is_empty() {
             return None;
         }
         let live = self.database.live();
@@ -261,8 +262,12 @@ impl Session {
             Err(error) => Err(error),
         };
         self.statement_locks = None;
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
             self.note_failure();
+            if error.sqlstate() == DISK_FULL {
+                // The past is the first to go.
+                self.database.give_up_versions();
+            }
         }
         outcome
     }
@@ -378,6 +383,7 @@ impl Session {
             }
         }
         if dropped {
+            transaction.makes_room = true;
             transaction.commit().await?;
         }
         Ok(Outcome::done("DROP TABLE"))

@@ -112,6 +112,9 @@ pub struct Upkeep {
     /// When it was made.
     #[prost(int64, tag = "3")]
     pub unlogged_at_us: i64,
+    /// Seconds for which older states are kept.
+    #[prost(uint32, tag = "4")]
+    pub version_retention_s: u32,
 }
 
 /// One attached device.

@@ -167,6 +167,11 @@ pub enum ReplaceError {
     Unknown(Error),
 }
 
+/// Bytes of the root in `directory`.
+pub(crate) fn byte_count(directory: &Path) -> u64 {
+    fs::metadata(directory.join(ROOT)).map_or(0, |metadata| metadata.len())
+}
+
 /// Makes `directory`, and above it what is missing, so that a loss of power leaves it where it is.
 ///
 /// # Errors

@@ -14,6 +14,8 @@ pub struct Upkeep {
     pub unlogged_commit: u64,
     /// When it was made, in microseconds since 1970.
     pub unlogged_at_us: i64,
+    /// Seconds for which older states are kept, for `as_of`; 0: none are.
+    pub version_retention_s: u32,
 }
 
 impl Upkeep {
@@ -26,6 +28,7 @@ impl Upkeep {
                 .map(|path| path.to_string_lossy().into_owned()),
             unlogged_commit: self.unlogged_commit,
             unlogged_at_us: self.unlogged_at_us,
+            version_retention_s: self.version_retention_s,
         };
         (*self != Self::default()).then_some(message)
     }
@@ -37,6 +40,7 @@ impl Upkeep {
             archive_directory: message.archive_directory.map(PathBuf::from),
             unlogged_commit: message.unlogged_commit,
             unlogged_at_us: message.unlogged_at_us,
+            version_retention_s: message.version_retention_s,
         }
     }
 }

@@ -9,6 +9,9 @@ use crate::error::{Error, NameKind, Result};
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";
+const VERSION_RETENTION: &str = "version_retention";
+/// A month.
+const RETENTION_S_MAX: u32 = 31 * 86_400;
 
 impl Session {
     /// Runs ALTER SYSTEM SET and RESET: a setting of the database, which its root keeps.
@@ -18,8 +21,12 @@ impl Session {
         value: Option<String>,
     ) -> Result<Outcome> {
         self.check_outside_block("ALTER SYSTEM")?;
+        if name.eq_ignore_ascii_case(VERSION_RETENTION) {
+            return self.set_version_retention(value).await;
+        }
         if !name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY) {
-            return Err(Error::unknown(NameKind::Setting, name, [ARCHIVE_DIRECTORY]));
+            let names = [ARCHIVE_DIRECTORY, VERSION_RETENTION];
+            return Err(Error::unknown(NameKind::Setting, name, names));
         }
         let directory = value.filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(path) = directory.as_ref().filter(|path| !path.is_absolute() || !path.is_dir())
@@ -36,6 +43,22 @@ impl Session {
         if let Some(log) = self.database.log() {
             archive::start(log, &state);
         }
+        Ok(Outcome::done("ALTER SYSTEM"))
+    }
+
+    async fn set_version_retention(&mut self, value: Option<String>) -> Result<Outcome> {
+        let value = value.unwrap_or_else(|| "0".to_owned());
+        let seconds = value.parse().ok().filter(|seconds| *seconds <= RETENTION_S_MAX);
+        let Some(seconds) = seconds else {
+            return Err(Error::SettingValue {
+                name: VERSION_RETENTION,
+                value,
+                expected: format!("a whole number of seconds from 0 to {RETENTION_S_MAX}"),
+            });
+        };
+        let mut transaction = Transaction::begin(&self.database).await?;
+        transaction.next.upkeep.version_retention_s = seconds;
+        transaction.checkpoint().await?;
         Ok(Outcome::done("ALTER SYSTEM"))
     }
 
@@ -57,6 +80,9 @@ impl Session {
             return Some(archive::status(&self.database));
         }
         let state = self.database.catalog();
+        if name.eq_ignore_ascii_case(VERSION_RETENTION) {
+            return Some(state.upkeep.version_retention_s.to_string());
+        }
         let directory = state.upkeep.archive_directory.as_ref();
         name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY)
             .then(|| directory.map(|path| path.display().to_string()).unwrap_or_default())
