@@ -523,7 +523,7 @@ impl Session {
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();
         // Where there is no space for the record nothing happened.
-        let record = Record::Commit { transaction, payload: &committed };
+        let record = Record::Commit { transaction, payload: committed.as_slice() };
         let is_growing = changes.iter().any(|change| !change.rows.is_empty());
         let appended = match is_growing {
             true => log.append(record)?,
