@@ -355,14 +355,7 @@ impl Session {
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
             Statement::Checkpoint => self.checkpoint().await,
-            Statement::AlterSystem { name, value } => self.alter_system(&name, value).await,
-            Statement::Backup { target } => {
-                if self.block.is_some() {
-                    self.check_outside_block("BACKUP")?;
-                }
-                crate::backup::take(&self.database, &target).await?;
-                Ok(Outcome::done("BACKUP"))
-            }
+            Statement::System(statement) => Box::pin(self.run_system(statement)).await,
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),

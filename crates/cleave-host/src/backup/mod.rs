@@ -8,7 +8,7 @@
 //!  TARGET/users           who may connect to the server
 //! ```
 //!
-//! 1. [`take()`]: holds the newest state, so that no page of it is used again, copies and verifies what it names, and writes
+//! 1. [`Database::backup`](crate::Database::backup): holds the newest state, so that no page of it is used again, copies and verifies what it names, and writes
 //!    the manifest. Writers go on. No log is copied: what is in no root yet is in the state's pages.
 //! 2. [`check_backup`]: whether a backup is as it was written.
 //! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with what an
@@ -35,7 +35,6 @@ pub use manifest::{BackupSummary, check_backup};
 pub use replay::{PointInTime, Reached, Until};
 pub(crate) use restore::check_restored;
 pub use restore::{restore, restore_until};
-pub(crate) use take::take;
 
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;

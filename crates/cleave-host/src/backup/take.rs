@@ -34,7 +34,7 @@ impl Database {
 /// # Errors
 /// [`StorageError::BackupPlace`]; [`StorageError::DamagedTable`] and [`StorageError::DamagedIndex`] for parts that cannot be
 /// read; those of devices; [`Error::Io`]. There is no manifest then, and the database is as it was.
-pub(crate) async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> {
+async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> {
     let ours = |name: &str| {
         let kept = [CATALOG, PAGES, STATISTICS, USERS, "manifest.new", "lock"];
         kept.contains(&name)

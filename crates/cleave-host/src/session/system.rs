@@ -6,6 +6,7 @@ use super::{Outcome, Session};
 use crate::archive;
 use crate::catalog::commit::Transaction;
 use crate::error::{Error, NameKind, Result};
+use crate::statement::parse::SystemStatement;
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";
@@ -14,12 +15,22 @@ const VERSION_RETENTION: &str = "version_retention";
 const RETENTION_S_MAX: u32 = 31 * 86_400;
 
 impl Session {
+    /// Runs a statement about the database as a whole.
+    pub(super) async fn run_system(&mut self, statement: SystemStatement) -> Result<Outcome> {
+        match statement {
+            SystemStatement::Alter { name, value } => self.alter_system(&name, value).await,
+            SystemStatement::Backup { target } => {
+                if self.block.is_some() {
+                    self.check_outside_block("BACKUP")?;
+                }
+                self.database.backup(&target).await?;
+                Ok(Outcome::done("BACKUP"))
+            }
+        }
+    }
+
     /// Runs ALTER SYSTEM SET and RESET: a setting of the database, which its root keeps.
-    pub(super) async fn alter_system(
-        &mut self,
-        name: &str,
-        value: Option<String>,
-    ) -> Result<Outcome> {
+    async fn alter_system(&mut self, name: &str, value: Option<String>) -> Result<Outcome> {
         self.check_outside_block("ALTER SYSTEM")?;
         if name.eq_ignore_ascii_case(VERSION_RETENTION) {
             return self.set_version_retention(value).await;

@@ -28,7 +28,6 @@ use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::sequence::SequenceStatement;
 
-mod backup;
 mod cursors;
 mod discard;
 mod explain;
@@ -47,6 +46,7 @@ use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 pub use sequence::Overriding;
+pub use system::SystemStatement;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
@@ -176,18 +176,8 @@ pub enum Statement {
     },
     /// CHECKPOINT.
     Checkpoint,
-    /// ALTER SYSTEM SET name = value, ALTER SYSTEM RESET name.
-    AlterSystem {
-        /// The setting.
-        name: String,
-        /// Its value; None: as it comes.
-        value: Option<String>,
-    },
-    /// BACKUP TO 'directory'.
-    Backup {
-        /// The folder.
-        target: std::path::PathBuf,
-    },
+    /// BACKUP, ALTER SYSTEM.
+    System(SystemStatement),
     /// SAVEPOINT.
     Savepoint {
         /// Its name.

@@ -74,7 +74,7 @@ pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
 /// Whether a statement reads or writes a file of the machine that the server runs on.
 pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
     match statement {
-        Statement::Backup { .. } | Statement::AlterSystem { .. } => true,
+        Statement::System(_) => true,
         Statement::Copy(copy) => match copy.as_ref() {
             Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
         },
