@@ -24,7 +24,6 @@ mod committed;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
@@ -42,9 +41,12 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
+use crate::archive::{self, Archive};
+use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
 use crate::catalog::root::{self, ReplaceError, TableFault};
+use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::delta::Live;
 use crate::device::{self, Device, EmbeddedFactory, Known};
@@ -58,6 +60,11 @@ use crate::session::Session;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
 use crate::storage_error::StorageError;
+use crate::versions::Versions;
+
+mod place;
+
+use place::check_place;
 
 /// Bytes that the buffer pool may hold where nothing else is said.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
@@ -168,6 +175,10 @@ pub struct Database {
     durable: Mutex<Arc<CatalogState>>,
     /// Transactions that have locked something since the database was opened.
     transaction_count: AtomicU64,
+    /// How the log is archived.
+    pub(crate) archive: Archive,
+    /// Older states that are kept.
+    pub(crate) versions: Versions,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -184,6 +195,15 @@ impl Database {
     /// [`StorageError::Damaged`] (also where the root alone is missing), [`Error::Io`], and those of the
     /// embedded device.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
+        backup::check_restored(directory)?;
+        Self::open_restored(directory, options).await
+    }
+
+    /// As [`Database::open`], also where a restore is not done with it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn open_restored(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
         if !root::exists(directory) {
             check_place(directory, options.create)?;
         }
@@ -199,10 +219,13 @@ impl Database {
             LogStart::New(log) => (log, 0),
             LogStart::Read(reader) => log::recover(&database, reader).await?,
         };
+        archive::start(&log, &database.catalog());
         database.log.get_or_init(|| log);
         if count > 0 {
-            Transaction::begin(&database).await?.commit().await?;
+            Transaction::begin(&database).await?.checkpoint().await?;
         }
+        database.versions.note_commit();
+        database.keep_version(&database.catalog());
         database.claim_devices().await;
         Ok(database)
     }
@@ -217,6 +240,7 @@ impl Database {
         directory: &Path,
         options: OpenOptions,
     ) -> Result<(Arc<Self>, Vec<TableFault>)> {
+        backup::check_restored(directory)?;
         if !root::exists(directory) {
             check_place(directory, false)?;
         }
@@ -270,6 +294,8 @@ impl Database {
             sequences: Sequences::default(),
             durable: Mutex::new(state),
             transaction_count: AtomicU64::new(0),
+            archive: Archive::default(),
+            versions: Versions::default(),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
@@ -435,7 +461,7 @@ impl Database {
         let id = entry.id;
         transaction.next.devices.insert(id, entry);
         transaction.devices.push(Arc::clone(&device));
-        transaction.commit().await?;
+        transaction.checkpoint().await?;
         Ok(device)
     }
 
@@ -473,7 +499,7 @@ impl Database {
             waiting::sleep(LOCK_PAUSE).await;
         }
         transaction.next.devices.remove(&device.id());
-        transaction.commit().await?;
+        transaction.checkpoint().await?;
         Ok(device.give_up().await.err())
     }
 
@@ -515,7 +541,7 @@ impl Database {
     /// Those of a commit; what was committed stays so.
     pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
         if self.logged_count() > 0 || !self.live().delta.is_empty() {
-            Transaction::begin(self).await?.commit().await?;
+            Transaction::begin(self).await?.checkpoint().await?;
         }
         Ok(())
     }
@@ -651,76 +677,8 @@ fn sharing(embedded: EmbeddedFactory, pool: &Arc<BufferPool>) -> EmbeddedFactory
     })
 }
 
-/// Whether a database may be made in `directory`; makes the directory if so.
-fn check_place(directory: &Path, create: bool) -> Result<()> {
-    let not_a_database = |reason: &str| {
-        Error::from(StorageError::NotADatabase {
-            path: directory.to_owned(),
-            reason: reason.to_owned(),
-        })
-    };
-    if !directory.exists() {
-        if !create {
-            return Err(not_a_database("it does not exist"));
-        }
-        return root::create_directory(directory);
-    }
-    if !directory.is_dir() {
-        return Err(not_a_database("it is not a directory"));
-    }
-    if let Some(what) = what_a_root_named(directory)? {
-        // Whoever is just making the database may have finished meanwhile.
-        if root::exists(directory) {
-            return Ok(());
-        }
-        return Err(StorageError::Damaged {
-            path: directory.join("root"),
-            reason: format!("it is missing, though {what}; nothing was changed"),
-        }
-        .into());
-    }
-    if !create {
-        return Err(not_a_database("it has no file named \"root\""));
-    }
-    if !root::is_blank(directory)? {
-        return Err(not_a_database("it holds other files, and none named \"root\""));
-    }
-    Ok(())
-}
-
-/// What `directory` holds that only a database with a root has: the creation of one ends with its root, and
-/// until then leaves `segments/` and the embedded device's media empty.
-fn what_a_root_named(directory: &Path) -> Result<Option<String>> {
-    let media = format!("device-{}.media", DeviceId::EMBEDDED);
-    let media_path = directory.join(&media);
-    match std::fs::metadata(&media_path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {
-            return Ok(Some(format!("\"{media}\" holds pages")));
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(Error::io("read", &media_path, error)),
-    }
-    let segments = directory.join("segments");
-    let entries = match std::fs::read_dir(&segments) {
-        Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(Error::io("read", &segments, error)),
-    };
-    for entry in entries {
-        let name = entry.map_err(|error| Error::io("read", &segments, error))?.file_name();
-        // A name that is no number is none of ours.
-        if name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()) {
-            return Ok(Some("\"segments\" holds those of tables".to_owned()));
-        }
-    }
-    Ok(None)
-}
-
 /// Locks the directory. A holder that is just ending is waited for.
-async fn lock(directory: &Path) -> Result<File> {
+pub(crate) async fn lock(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
     let file = File::options()
         .create(true)
@@ -824,26 +782,28 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files: BTreeMap::new(),
+        upkeep: Upkeep::default(),
     };
     write_root(directory, &state)?;
     Ok((state, LogStart::New(log)))
 }
 
 /// A number that no other opening has, of this database or of a copy.
-fn draw_opening() -> Result<u64> {
+pub(crate) fn draw_opening() -> Result<u64> {
     let bytes = cleave_media::random_bytes()
         .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
     Ok(u64::from_le_bytes(bytes).max(1))
 }
 
-fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
+/// Replaces the root of a database that is not open.
+pub(crate) fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
     root::replace(directory, state).map_err(|error| match error {
         ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
     })
 }
 
 /// A device whose space is what `state` does not name on it.
-fn attach(
+pub(crate) fn attach(
     state: &CatalogState,
     opening: Option<u64>,
     entry: DeviceEntry,

@@ -452,6 +452,10 @@ impl Error {
                 Some(format!("did you mean \"{name}\"?"))
             }
             Self::SettingValue { expected, .. } => Some(expected.clone()),
+            Self::Storage(_) | Self::Io { .. } if self.sqlstate() == "53100" => Some(
+                "make room there, or DROP tables: statements that give space back still work"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

@@ -25,6 +25,7 @@ mod rules;
 mod sequences;
 mod started;
 mod statistics;
+mod system;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,6 +46,7 @@ use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::delta::Live;
+use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::{Client, Settings, When};
@@ -212,7 +214,7 @@ impl Session {
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if self.in_force().index_scan == When::Never {
+        if self.in_force().index_scan == When::Never || !self.in_force().as_of.is_empty() {
             return None;
         }
         let live = self.database.live();
@@ -260,8 +262,12 @@ impl Session {
             Err(error) => Err(error),
         };
         self.statement_locks = None;
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
             self.note_failure();
+            if error.sqlstate() == DISK_FULL {
+                // The past is the first to go.
+                self.database.give_up_versions();
+            }
         }
         outcome
     }
@@ -348,11 +354,8 @@ impl Session {
             Statement::SetTransaction(modes) => self.set_transaction(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
-            Statement::Checkpoint => {
-                self.check_outside_block("CHECKPOINT")?;
-                Transaction::begin(&self.database).await?.commit().await?;
-                Ok(Outcome::done("CHECKPOINT"))
-            }
+            Statement::Checkpoint => self.checkpoint().await,
+            Statement::System(statement) => Box::pin(self.run_system(statement)).await,
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),
@@ -373,6 +376,7 @@ impl Session {
             }
         }
         if dropped {
+            transaction.makes_room = true;
             transaction.commit().await?;
         }
         Ok(Outcome::done("DROP TABLE"))
@@ -484,7 +488,11 @@ impl Session {
     }
 
     fn show(&self, name: &str) -> Result<Outcome> {
-        text_rows(&name.to_lowercase(), vec![self.in_force().show(name)?])
+        let value = match self.show_system(name) {
+            Some(value) => value,
+            None => self.in_force().show(name)?,
+        };
+        text_rows(&name.to_lowercase(), vec![value])
     }
 
     fn show_all(&self) -> Result<Outcome> {

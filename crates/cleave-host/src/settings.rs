@@ -18,6 +18,7 @@ pub use cleave_plan::split::{Split, When};
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
+use crate::value::parse;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -124,6 +125,8 @@ pub struct Settings {
     pub application_name: String,
     /// `statement_timeout`: milliseconds after which a server ends a statement; 0: never.
     pub statement_timeout_ms: u32,
+    /// `as_of`: queries read the database as it was then; empty: as it is.
+    pub as_of: String,
     /// Whose session it is.
     pub client: Client,
 }
@@ -188,6 +191,8 @@ pub enum Values {
     BytesOrAuto(u64, u64),
     /// Any text of at most 63 bytes.
     Text,
+    /// A `timestamp with time zone`, or nothing.
+    Time,
     /// The name of a split.
     Split,
     /// `auto`, `written`, or names of tables.
@@ -220,6 +225,17 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| {
             if let Value::Text(text) = value {
                 settings.application_name = text;
+            }
+        },
+    },
+    Setting {
+        name: "as_of",
+        description: "A time: queries read the database as it was then, as far as version_retention keeps it",
+        values: Values::Time,
+        get: |settings| settings.as_of.clone(),
+        set: |settings, value| {
+            if let Value::Text(text) = value {
+                settings.as_of = text;
             }
         },
     },
@@ -547,6 +563,7 @@ impl Default for Settings {
             use_statistics: true,
             application_name: String::new(),
             statement_timeout_ms: 0,
+            as_of: String::new(),
             client: Client::default(),
         }
     }
@@ -654,6 +671,8 @@ impl Values {
             Self::BytesOrAuto(min, max) => Self::Bytes(*min, *max).check(text),
             Self::Text => (text.len() <= 63 && !text.contains(char::is_control))
                 .then(|| Value::Text(text.to_owned())),
+            Self::Time => (text.is_empty() || parse::timestamp_tz(text).is_ok())
+                .then(|| Value::Text(text.to_owned())),
             Self::Split => text.to_ascii_lowercase().parse().ok().map(Value::Split),
             Self::JoinOrder => join_order::parse(text).map(Value::JoinOrder),
             Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
@@ -696,6 +715,7 @@ impl fmt::Display for Values {
                 write!(formatter, "{}, or auto", Self::Bytes(*min, *max))
             }
             Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
+            Self::Time => formatter.write_str("allowed is a time, as in '2026-11-21 20:00:00+00', or nothing"),
             Self::Split => write!(
                 formatter,
                 "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"

@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchOptions;
 use crate::commands::advise::AdviseOptions;
+use crate::commands::backup::{BackupOptions, RestoreOptions};
 use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
 use crate::commands::generate::GenerateOptions;
@@ -89,6 +90,10 @@ pub(crate) enum Command {
     Load(LoadOptions),
     /// `cleave advise`.
     Advise(AdviseOptions),
+    /// `cleave backup`.
+    Backup(BackupOptions),
+    /// `cleave restore`.
+    Restore(RestoreOptions),
     /// `cleave check`.
     Check(CheckCommand),
     /// `cleave inspect`.
@@ -122,6 +127,8 @@ pub(crate) fn parse(
         Subcommands::Import(options) => Command::Import(options),
         Subcommands::Load(options) => Command::Load(options),
         Subcommands::Advise(options) => Command::Advise(options),
+        Subcommands::Backup(options) => Command::Backup(options),
+        Subcommands::Restore(options) => Command::Restore(options),
         Subcommands::Check(options) => Command::Check(options),
         Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
@@ -165,6 +172,10 @@ enum Subcommands {
     Load(LoadOptions),
     /// Say what splitting would save a list of queries
     Advise(AdviseOptions),
+    /// Copy a database, as it is at one moment, into a folder
+    Backup(BackupOptions),
+    /// Make a database of a backup
+    Restore(RestoreOptions),
     /// Verify every page, map and index entry of a database
     Check(CheckCommand),
     /// Print a page, a segment, a map, a fragment or the catalog

@@ -25,6 +25,7 @@ pub mod proto;
 pub mod root;
 pub mod rules;
 pub mod sequence;
+pub mod upkeep;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,6 +44,7 @@ use index_definition::IndexDefinition;
 use root::SegmentFile;
 use rules::TableRules;
 use sequence::Sequence;
+use upkeep::Upkeep;
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,6 +168,8 @@ pub struct CatalogState {
     pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
+    /// Settings of the database as a whole.
+    pub(crate) upkeep: Upkeep,
 }
 
 impl CatalogState {

@@ -40,6 +40,9 @@ pub struct Root {
     /// Sequences. Since format 6.
     #[prost(message, repeated, tag = "20")]
     pub sequences: Vec<Sequence>,
+    /// Settings of the database as a whole; absent: all as it comes.
+    #[prost(message, optional, tag = "40")]
+    pub upkeep: Option<Upkeep>,
 }
 
 /// A sequence.
@@ -95,6 +98,23 @@ pub struct SequenceOwner {
     /// It is the column's identity.
     #[prost(bool, tag = "3")]
     pub is_identity: bool,
+}
+
+/// What a database does with what it no longer needs.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Upkeep {
+    /// Where the log is archived.
+    #[prost(string, optional, tag = "1")]
+    pub archive_directory: Option<String>,
+    /// The last commit that is in no log.
+    #[prost(uint64, tag = "2")]
+    pub unlogged_commit: u64,
+    /// When it was made.
+    #[prost(int64, tag = "3")]
+    pub unlogged_at_us: i64,
+    /// Seconds for which older states are kept.
+    #[prost(uint32, tag = "4")]
+    pub version_retention_s: u32,
 }
 
 /// One attached device.

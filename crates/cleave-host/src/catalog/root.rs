@@ -33,6 +33,7 @@ use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::rules::TableRules;
 use super::sequence::Sequence;
+use super::upkeep::Upkeep;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -166,6 +167,11 @@ pub enum ReplaceError {
     Unknown(Error),
 }
 
+/// Bytes of the root in `directory`.
+pub(crate) fn byte_count(directory: &Path) -> u64 {
+    fs::metadata(directory.join(ROOT)).map_or(0, |metadata| metadata.len())
+}
+
 /// Makes `directory`, and above it what is missing, so that a loss of power leaves it where it is.
 ///
 /// # Errors
@@ -269,6 +275,11 @@ pub fn is_blank(directory: &Path) -> Result<bool> {
 }
 
 fn encode(state: &CatalogState) -> Vec<u8> {
+    message(state).encode_to_vec()
+}
+
+/// What a root says of `state`: the directories of segments that have no file are in it.
+pub(crate) fn message(state: &CatalogState) -> proto::Root {
     let tables = state.tables.values().map(|table| encode_table(table, state));
     let damaged = state.damaged.values().map(|table| table.message.clone());
     let tables = tables.chain(damaged).collect();
@@ -284,8 +295,8 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         devices: state.devices.values().map(encode_device).collect(),
         tables,
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
+        upkeep: state.upkeep.encode(),
     }
-    .encode_to_vec()
 }
 
 fn encode_device(device: &DeviceEntry) -> proto::Device {
@@ -451,6 +462,7 @@ impl Decoder<'_> {
             damaged,
             sequences,
             files: std::mem::take(&mut self.files),
+            upkeep: Upkeep::decode(root.upkeep),
         })
     }
 

@@ -50,6 +50,7 @@ impl Database {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.number = number;
         live.log_end = log_end;
+        self.versions.note_commit();
     }
 
     /// How often something else than a small commit has changed rows, keys or tables.

@@ -82,6 +82,7 @@ fn state() -> CatalogState {
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files: BTreeMap::new(),
+        upkeep: Default::default(),
     }
 }
 

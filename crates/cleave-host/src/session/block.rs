@@ -30,6 +30,7 @@ use prost::Message;
 use super::checked::{check, check_ended};
 use super::held::Held;
 use super::{Outcome, Session};
+use crate::archive;
 use crate::catalog::commit::{PrivateState, Transaction};
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
@@ -292,6 +293,10 @@ impl Session {
             Some(block) => block.read_only,
             None => self.settings.default_transaction_read_only,
         };
+        if !self.in_force().as_of.is_empty() {
+            let message = format!("{what} cannot run while as_of is set: it reads the past");
+            return Err(state(Fault::ReadOnlyTransaction, &message));
+        }
         if !read_only {
             return Ok(());
         }
@@ -310,6 +315,9 @@ impl Session {
 
     /// What a look-up by key that begins now reads, without the own changes.
     pub(super) async fn live(&mut self) -> Result<Live> {
+        if let Some(state) = self.past().await? {
+            return Ok(Live::settled(state));
+        }
         let live = match &mut self.block {
             Some(Block { isolation: Isolation::RepeatableRead, snapshot, .. }) => {
                 let state = match snapshot {
@@ -334,6 +342,23 @@ impl Session {
         }
     }
 
+    /// What held at the time that `as_of` says, if it says any.
+    async fn past(&mut self) -> Result<Option<Arc<CatalogState>>> {
+        let as_of = &self.in_force().as_of;
+        if as_of.is_empty() {
+            return Ok(None);
+        }
+        if self.block.as_ref().is_some_and(|block| !block.changes.is_empty()) {
+            return Err(state(
+                Fault::ActiveTransaction,
+                "as_of cannot be used in a transaction that has changed rows",
+            ));
+        }
+        let state = self.database.state_as_of(as_of).await?;
+        self.seen_log = self.seen_log.max(state.log_end);
+        Ok(Some(state))
+    }
+
     /// What the block has changed in a table.
     pub(super) fn own_changes(&self, table: u32) -> Option<&TableChange> {
         self.block.as_ref().and_then(|block| block.changes.get(&table))
@@ -341,6 +366,9 @@ impl Session {
 
     /// What a statement that begins now reads.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
+        if let Some(state) = self.past().await? {
+            return Ok(ReadView { state, target: None });
+        }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
         let Some(block) = &mut self.block else {
@@ -474,7 +502,8 @@ impl Session {
             drop(turn);
             return self.commit_pages(changes).await;
         };
-        if database.live().delta.is_full() {
+        // What held at a tick is to be a state of its own.
+        if database.live().delta.is_full() || database.versions.has_passed_tick(&state) {
             turn = match Box::pin(Transaction::settle(database, turn)).await? {
                 Some(turn) => turn,
                 None => database.writer_turn().await,
@@ -494,7 +523,12 @@ impl Session {
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();
         // Where there is no space for the record nothing happened.
-        let appended = log.append(Record::Commit { transaction, payload: &committed })?;
+        let record = Record::Commit { transaction, payload: committed.as_slice() };
+        let is_growing = changes.iter().any(|change| !change.rows.is_empty());
+        let appended = match is_growing {
+            true => log.append(record)?,
+            false => log.append_urgent(record)?,
+        };
         let number = live.number + 1;
         live.delta.put(prepared, number);
         database.publish_small(number, appended.end.0);
@@ -506,6 +540,8 @@ impl Session {
     async fn commit_pages(&self, changes: &[&TableChange]) -> Result<u64> {
         let settings = self.shared_settings();
         let mut transaction = Transaction::begin(&self.database).await?;
+        transaction.logged = archive::copy(&self.database.live(), changes)?;
+        transaction.makes_room = changes.iter().all(|change| change.rows.is_empty());
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }

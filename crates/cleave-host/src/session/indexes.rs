@@ -118,6 +118,7 @@ impl Session {
             dropped = true;
         }
         if dropped {
+            transaction.makes_room = true;
             transaction.commit().await?;
         }
         Ok(Outcome::done("DROP INDEX"))

@@ -36,6 +36,7 @@ mod modes;
 mod prepared;
 mod refuse;
 mod sequence;
+mod system;
 mod vacuum;
 
 pub use cursors::{Declare, Fetch};
@@ -45,6 +46,7 @@ use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 pub use sequence::Overriding;
+pub use system::SystemStatement;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
@@ -174,6 +176,8 @@ pub enum Statement {
     },
     /// CHECKPOINT.
     Checkpoint,
+    /// BACKUP, ALTER SYSTEM.
+    System(SystemStatement),
     /// SAVEPOINT.
     Savepoint {
         /// Its name.
@@ -384,6 +388,8 @@ impl Reader<'_> {
                 self.parser.advance_token();
                 Ok(Statement::Checkpoint)
             }
+            "alter" if self.is_alter_system() => self.alter_system(),
+            "backup" => self.backup(),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "discard" => self.discard(),
             "unlisten" => self.nothing("UNLISTEN"),

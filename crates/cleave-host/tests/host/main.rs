@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
+mod archive;
+mod backup;
 mod broadcasts;
 mod check;
 mod compaction;
@@ -12,6 +14,7 @@ mod devices;
 mod durability;
 mod fencing;
 mod filters_in_flight;
+mod full_media;
 mod index_builds;
 mod index_joins;
 mod indexes;
@@ -40,3 +43,4 @@ mod support;
 mod tablets;
 mod transactions;
 mod turning;
+mod versions;

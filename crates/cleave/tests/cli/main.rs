@@ -5,6 +5,7 @@
 
 mod advise;
 mod agreement;
+mod backup;
 mod bench;
 mod import;
 mod killed;

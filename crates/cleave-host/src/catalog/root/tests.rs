@@ -133,6 +133,12 @@ fn state(directory: &Path) -> CatalogState {
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files,
+        upkeep: Upkeep {
+            archive_directory: Some(PathBuf::from("/srv/archive")),
+            unlogged_commit: 11,
+            unlogged_at_us: 1_700_000_000_000_000,
+            version_retention_s: 60,
+        },
     }
 }
 

@@ -346,7 +346,7 @@ impl Connection {
             reply::notice(&mut self.wire.output, &warning);
         }
         if copy::is_of_a_file(&parsed.statement) && !self.server.limits.serves_files {
-            let message = "COPY of the server's own files is not allowed here";
+            let message = "COPY and BACKUP of the server's own files are not allowed here";
             let hint = "use COPY FROM STDIN and TO STDOUT, as \\copy of psql does; or start the server with --allow-files";
             return Err(Complaint::error("42501", message).hint(hint).into());
         }

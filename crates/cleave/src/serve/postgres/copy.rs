@@ -73,9 +73,12 @@ pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
 
 /// Whether a statement reads or writes a file of the machine that the server runs on.
 pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
-    let Statement::Copy(copy) = statement else { return false };
-    match copy.as_ref() {
-        Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
+    match statement {
+        Statement::System(_) => true,
+        Statement::Copy(copy) => match copy.as_ref() {
+            Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
+        },
+        _ => false,
     }
 }
 
