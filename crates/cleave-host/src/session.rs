@@ -494,6 +494,7 @@ impl Session {
         if analyze {
             let stopwatch = Stopwatch::start();
             // Own changes are in the state.
+            self.note_look_up(point)?;
             let sight = Sight { live: Live::settled(Arc::clone(state)), own: None };
             let stack = self.in_force().stack;
             let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {

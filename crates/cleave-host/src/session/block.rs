@@ -404,12 +404,7 @@ impl Session {
 
     /// Takes the snapshot of a block that has one, if its first statement reads nothing.
     pub(super) async fn fix_snapshot(&mut self) -> Result<()> {
-        match &self.block {
-            Some(Block { isolation: Isolation::RepeatableRead, snapshot: None, .. }) => {
-                self.live().await.map(drop)
-            }
-            _ => Ok(()),
-        }
+        self.block_snapshot().await.map(drop)
     }
 
     /// What the block has changed in a table.
