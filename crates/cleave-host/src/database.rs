@@ -36,7 +36,7 @@ use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
-use cleave_txn::{LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
+use cleave_txn::{Dependencies, LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
@@ -163,6 +163,7 @@ pub struct Database {
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
     locks: Arc<Locks>,
+    dependencies: Arc<Dependencies>,
     /// None: it is only looked at, or is being opened.
     log: OnceLock<Wal>,
     /// The log is known to be durable up to here.
@@ -288,6 +289,7 @@ impl Database {
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
             locks: Locks::new(),
+            dependencies: Dependencies::new(),
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
@@ -522,6 +524,11 @@ impl Database {
     /// What transactions have locked.
     pub(crate) fn locks(&self) -> &Arc<Locks> {
         &self.locks
+    }
+
+    /// What transactions of level SERIALIZABLE have read and written.
+    pub(crate) fn dependencies(&self) -> &Arc<Dependencies> {
+        &self.dependencies
     }
 
     /// An owner of locks, for a transaction that begins now.

@@ -143,6 +143,14 @@ impl Delta {
         self.read().change_count == 0
     }
 
+    /// The row `vid`, be it seen or not.
+    pub(crate) fn row(&self, table: u32, place: usize, vid: u64) -> Option<FoundRow> {
+        let contents = self.read();
+        let tablet = contents.tablets.get(&(table, place))?;
+        let place = usize::try_from(vid.checked_sub(tablet.vid_first)?).ok()?;
+        tablet.rows.get(place).map(|row| row.row.clone())
+    }
+
     /// Whether it is to be settled before more is put into it.
     pub(crate) fn is_full(&self) -> bool {
         let contents = self.read();

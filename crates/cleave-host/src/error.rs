@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_store::{SchemaError, StoreError};
-use cleave_txn::LockError;
+use cleave_txn::{LockError, SerializationFailure};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
@@ -178,6 +178,9 @@ pub enum Error {
         /// Who waits for whom, or what may help.
         detail: Option<String>,
     },
+    /// A statement took longer than `statement_timeout` (57014): give it more time, or look why.
+    #[error("canceling statement due to statement timeout")]
+    StatementTimeout,
     /// A description of a table that breaks a rule: change the statement; from storage: the database is damaged.
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -255,6 +258,8 @@ pub enum Rule {
 pub enum ConflictKind {
     /// It has changed a row since this one's snapshot (40001).
     Update,
+    /// What it has read and written, and what others have, has no order (40001).
+    Dependencies,
     /// Each waits for the other (40P01).
     Deadlock,
     /// It holds a lock for longer than `lock_timeout`, or NOWAIT was asked for (55P03).
@@ -264,7 +269,7 @@ pub enum ConflictKind {
 impl ConflictKind {
     fn sqlstate(self) -> &'static str {
         match self {
-            Self::Update => "40001",
+            Self::Update | Self::Dependencies => "40001",
             Self::Deadlock => "40P01",
             Self::Lock => "55P03",
         }
@@ -275,6 +280,9 @@ impl fmt::Display for ConflictKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Update => "could not serialize access due to concurrent update",
+            Self::Dependencies => {
+                "could not serialize access due to read/write dependencies among transactions"
+            }
             Self::Deadlock => "deadlock detected",
             Self::Lock => "could not obtain a lock",
         })
@@ -419,6 +427,7 @@ impl Error {
             Self::DuplicateKey { .. } => "23505",
             Self::Violation { rule: Rule::Check, .. } => "23514",
             Self::Conflict { kind, .. } => kind.sqlstate(),
+            Self::StatementTimeout => "57014",
             Self::Schema(error) => schema_sqlstate(error),
             Self::Io { source, .. } => match source.kind() {
                 std::io::ErrorKind::NotFound => "58P01",
@@ -456,6 +465,9 @@ impl Error {
                 "make room there, or DROP tables: statements that give space back still work"
                     .to_owned(),
             ),
+            Self::Conflict { kind: ConflictKind::Dependencies, .. } => {
+                Some("The transaction might succeed if retried.".to_owned())
+            }
             _ => None,
         }
     }
@@ -574,6 +586,12 @@ impl From<DataFusionError> for Error {
             },
             other => Self::Query(Box::new(other)),
         }
+    }
+}
+
+impl From<SerializationFailure> for Error {
+    fn from(_: SerializationFailure) -> Self {
+        Self::Conflict { kind: ConflictKind::Dependencies, detail: None }
     }
 }
 

@@ -417,7 +417,8 @@ impl TabletIndex {
         Ok(read(self.memtable(tablet, pages).await?).byte_size())
     }
 
-    /// The same index with `keys` in a memtable of its own, which no other state sees.
+    /// The same index with `keys` in a memtable of its own, which no other state sees: their rows are the next ones of `tablet`. What
+    /// others have committed since may have the same VIDs, and is left out.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -427,7 +428,7 @@ impl TabletIndex {
         pages: &dyn PageSource,
         keys: Vec<(Vec<u8>, u64)>,
     ) -> Result<Self> {
-        let mut memtable = self.memtable_copy(tablet, pages).await?;
+        let mut memtable = read(self.memtable(tablet, pages).await?).before(tablet.next_vid);
         for (key, vid) in keys {
             memtable.put(&key, vid);
         }

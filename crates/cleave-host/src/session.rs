@@ -23,17 +23,21 @@ mod modify_row;
 mod prepared;
 mod rules;
 mod sequences;
+mod serializable;
 mod started;
 mod statistics;
 mod system;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use cleave_fragment::waiting;
 use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
+use cleave_txn::Tracked;
 use futures::stream::BoxStream;
 
 use block::Block;
@@ -78,6 +82,8 @@ pub struct Session {
     block: Option<Block>,
     /// Outside of a block: what the statement that runs has locked.
     statement_locks: Option<Held>,
+    /// The same, at level SERIALIZABLE: where it notes what it reads and writes.
+    statement_tracked: Option<Arc<Tracked>>,
     /// The end of the log of all that its statements have seen.
     seen_log: u64,
     /// In a lock so that the futures of statements may move between threads; never locked.
@@ -121,6 +127,7 @@ impl Session {
             runtime: None,
             block: None,
             statement_locks: None,
+            statement_tracked: None,
             seen_log: 0,
             client: Mutex::default(),
         }
@@ -208,13 +215,23 @@ impl Session {
         self.check_outside_block("a bulk load")?;
         let settings = self.shared_settings();
         let moment = self.moment();
-        load::load(&self.database, &settings, table, batches, progress, &moment).await
+        self.statement_tracked = None;
+        let table_id = self.database.catalog().find_table(table)?.schema.table_id;
+        self.prepare_load(table_id).await?;
+        let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
+        self.end_load(&loaded);
+        self.end_tracked(loaded)
     }
 
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if self.in_force().index_scan == When::Never || !self.in_force().as_of.is_empty() {
+        let settings = self.in_force();
+        // At level SERIALIZABLE it is noted what is read.
+        if settings.index_scan == When::Never
+            || !settings.as_of.is_empty()
+            || self.is_serializable_alone()
+        {
             return None;
         }
         let live = self.database.live();
@@ -238,7 +255,9 @@ impl Session {
         }
         self.hinted = self.under(&hints)?;
         parsed.hints = hints;
-        let outcome = self.run_statement(parsed).await;
+        // Whether a commit is there must not be left open.
+        let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
+        let outcome = within(limit_ms, Box::pin(self.run_statement(parsed))).await;
         let outcome = self.end_statement(outcome).await;
         self.hinted = None;
         outcome
@@ -251,6 +270,7 @@ impl Session {
     fn begin_statement(&mut self) -> Result<()> {
         self.check_not_failed()?;
         self.statement_locks = None;
+        self.statement_tracked = None;
         Ok(())
     }
 
@@ -261,6 +281,7 @@ impl Session {
             Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
             Err(error) => Err(error),
         };
+        let outcome = self.end_tracked(outcome);
         self.statement_locks = None;
         if let Err(error) = &outcome {
             self.note_failure();
@@ -325,6 +346,9 @@ impl Session {
             Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()),
             Statement::Analyze(analyze) => self.analyze(analyze).await,
             Statement::Set { name, value } => {
+                if name.eq_ignore_ascii_case("transaction_isolation") {
+                    return self.set_isolation(value.as_deref());
+                }
                 let Some(value) = value else {
                     self.settings.reset(&name)?;
                     return Ok(Outcome::done("RESET"));
@@ -352,6 +376,7 @@ impl Session {
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
+            Statement::SetCharacteristics(modes) => Ok(self.set_characteristics(modes)),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
             Statement::Checkpoint => self.checkpoint().await,
@@ -383,6 +408,7 @@ impl Session {
     }
 
     async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
+        self.note_look_up(query)?;
         let sight = Sight { live, own: self.own_changes(query.table_id()) };
         let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
@@ -454,7 +480,7 @@ impl Session {
                 return Ok(explained);
             }
         }
-        let view = ReadView { state: Arc::clone(&view.state), target };
+        let view = ReadView { target, ..view.clone() };
         let asked = Asked { query: &query, parameters, view: Some(&view) };
         let explained = select::explain(&self.database, self.in_force(), asked, analyze, format);
         let (schema, batches) = Box::pin(explained).await?;
@@ -476,6 +502,7 @@ impl Session {
         if analyze {
             let stopwatch = Stopwatch::start();
             // Own changes are in the state.
+            self.note_look_up(point)?;
             let sight = Sight { live: Live::settled(Arc::clone(state)), own: None };
             let stack = self.in_force().stack;
             let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
@@ -537,6 +564,16 @@ impl fmt::Debug for Session {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
+}
+
+/// What `statement` gives within its time; 0: it has any.
+async fn within<T>(limit_ms: u32, statement: impl Future<Output = Result<T>>) -> Result<T> {
+    if limit_ms == 0 {
+        return statement.await;
+    }
+    let limit = Duration::from_millis(u64::from(limit_ms));
+    let outcome = waiting::timeout(limit, statement).await;
+    outcome.unwrap_or(Err(Error::StatementTimeout))
 }
 
 fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {

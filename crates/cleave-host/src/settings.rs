@@ -53,6 +53,8 @@ pub enum Isolation {
     ReadCommitted,
     /// All statements what was committed before the first of them began.
     RepeatableRead,
+    /// The same, and those that commit do so as if one had run after the other.
+    Serializable,
 }
 
 /// In which order inner joins are made.
@@ -103,6 +105,8 @@ pub struct Settings {
     pub default_tablets: u32,
     /// `default_transaction_isolation`: what a transaction sees where BEGIN does not say.
     pub default_transaction_isolation: Isolation,
+    /// `transaction_isolation`: what the present transaction sees; None: as above.
+    pub(crate) transaction_isolation: Option<Isolation>,
     /// `default_transaction_read_only`: whether a transaction may only read where BEGIN does not say.
     pub default_transaction_read_only: bool,
     /// `dense_aggregates`: aggregates may work on what pages store.
@@ -123,7 +127,7 @@ pub struct Settings {
     pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
     pub application_name: String,
-    /// `statement_timeout`: milliseconds after which a server ends a statement; 0: never.
+    /// `statement_timeout`: milliseconds after which a statement is ended; 0: never.
     pub statement_timeout_ms: u32,
     /// `as_of`: queries read the database as it was then; empty: as it is.
     pub as_of: String,
@@ -292,15 +296,11 @@ pub const LIST: &[Setting] = &[
     Setting {
         name: "default_transaction_isolation",
         description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed (what \
-                      was committed before each statement) or repeatable read (before its first statement)",
-        values: Values::Words(&["read committed", "repeatable read"]),
+                      was committed before each statement; also read uncommitted), repeatable read (before its first \
+                      statement) or serializable (that, as if one transaction ran after the other)",
+        values: ISOLATIONS,
         get: |settings| settings.default_transaction_isolation.to_string(),
-        set: |settings, value| {
-            settings.default_transaction_isolation = match value {
-                Value::Word(1) => Isolation::RepeatableRead,
-                _ => Isolation::ReadCommitted,
-            }
-        },
+        set: |settings, value| settings.default_transaction_isolation = value.isolation(),
     },
     Setting {
         name: "default_transaction_read_only",
@@ -491,7 +491,7 @@ pub const LIST: &[Setting] = &[
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     Setting {
         name: "statement_timeout",
-        description: "Milliseconds after which the server ends a statement; 0: never",
+        description: "Milliseconds after which a statement is ended; 0: never",
         values: Values::Number(0, 2_147_483_647),
         get: |settings| settings.statement_timeout_ms.to_string(),
         set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
@@ -512,7 +512,18 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.threads = value.number_u32(),
     },
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
-    fixed("transaction_isolation", "What a transaction sees of others", "read committed"),
+    Setting {
+        name: "transaction_isolation",
+        description: "What the present transaction sees of others, as SET TRANSACTION says it: read committed, repeatable \
+                      read or serializable",
+        values: ISOLATIONS,
+        get: |settings| {
+            let isolation = settings.transaction_isolation;
+            isolation.unwrap_or(settings.default_transaction_isolation).to_string()
+        },
+        // The session does, where there is a transaction.
+        set: |_, _| {},
+    },
     Setting {
         name: "use_statistics",
         description: "Whether plans are made with what ANALYZE found: on, or off to compare",
@@ -552,6 +563,7 @@ impl Default for Settings {
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             default_transaction_isolation: Isolation::ReadCommitted,
+            transaction_isolation: None,
             default_transaction_read_only: false,
             dense_aggregates: true,
             index_scan: When::WherePays,
@@ -601,7 +613,8 @@ impl Settings {
     /// Puts every setting back to its default.
     pub fn reset_all(&mut self) {
         let client = std::mem::take(&mut self.client);
-        *self = Self { client, ..Self::default() };
+        let transaction_isolation = self.transaction_isolation;
+        *self = Self { client, transaction_isolation, ..Self::default() };
     }
 
     /// The value of one setting, as SET would take it.
@@ -610,6 +623,16 @@ impl Settings {
     /// [`Error::UnknownName`] with the nearest name.
     pub fn show(&self, name: &str) -> Result<String> {
         find(name).map(|setting| setting.value(self))
+    }
+
+    /// The level that `text` names.
+    ///
+    /// # Errors
+    /// [`Error::SettingValue`].
+    pub(crate) fn isolation_of(text: &str) -> Result<Isolation> {
+        let mut settings = Self::default();
+        settings.set("default_transaction_isolation", text)?;
+        Ok(settings.default_transaction_isolation)
     }
 
     /// Every setting with its value, by name.
@@ -729,6 +752,10 @@ impl fmt::Display for Values {
     }
 }
 
+/// The words of an [`Isolation`]. Nobody reads what is not committed, here as in PostgreSQL.
+const ISOLATIONS: Values =
+    Values::Words(&["read committed", "repeatable read", "serializable", "read uncommitted"]);
+
 /// The words of a [`When`].
 const WHEN: Values = Values::Words(&["on", "off", "always"]);
 
@@ -750,6 +777,14 @@ impl Value {
     }
 
     /// Of [`WHEN`].
+    fn isolation(&self) -> Isolation {
+        match self {
+            Self::Word(1) => Isolation::RepeatableRead,
+            Self::Word(2) => Isolation::Serializable,
+            _ => Isolation::ReadCommitted,
+        }
+    }
+
     fn when(&self) -> When {
         match self {
             Self::Word(1) => When::Never,
@@ -769,6 +804,7 @@ impl fmt::Display for Isolation {
         formatter.write_str(match self {
             Self::ReadCommitted => "read committed",
             Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
         })
     }
 }

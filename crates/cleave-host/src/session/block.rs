@@ -1,8 +1,8 @@
 //! Transactions of a session: blocks from BEGIN to COMMIT, and statements outside of one, which commit by themselves.
 //!
 //! ```text
-//!  committed state ──┬── READ COMMITTED: the newest, for each statement ──┐
-//!                    └── REPEATABLE READ: that of the first statement ────┴─▶ + own changes ─▶ view
+//!  committed state ──┬── READ COMMITTED: the newest, for each statement ──────────────┐
+//!                    └── REPEATABLE READ, SERIALIZABLE: that of the first statement ──┴─▶ + own changes ─▶ view
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
@@ -11,7 +11,8 @@
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check) whether
 //!    the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits the change then, in
 //!    one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
-//!    its locks kept, and REPEATABLE READ fails: the first who changes a row wins.
+//!    its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE notes what is read and written
+//!    ([`super::serializable`]).
 //! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
 //!    [delta](crate::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
@@ -23,8 +24,8 @@ use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::{concat_batches, filter_record_batch};
-use cleave_txn::Record;
 use cleave_txn::locks::LockMark;
+use cleave_txn::{Record, Tracked};
 use prost::Message;
 
 use super::checked::{check, check_ended};
@@ -36,7 +37,7 @@ use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
-use crate::settings::Isolation;
+use crate::settings::{Isolation, Settings};
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
 use crate::write::checks::check_rows;
@@ -76,8 +77,12 @@ pub(super) struct Block {
     isolation: Isolation,
     read_only: bool,
     failed: bool,
-    /// Of REPEATABLE READ, from its first statement on.
+    /// A statement has read something.
+    has_read: bool,
+    /// Of REPEATABLE READ and SERIALIZABLE, from its first statement on.
     snapshot: Option<Arc<CatalogState>>,
+    /// Of SERIALIZABLE, as long.
+    tracked: Option<Arc<Tracked>>,
     changes: Changes,
     savepoints: Vec<Savepoint>,
     locks: Held,
@@ -153,6 +158,7 @@ impl Session {
                 let read_only = modes.read_only.unwrap_or(settings.default_transaction_read_only);
                 let locks = Held::new(&self.database);
                 self.block = Some(Block::new(isolation, read_only, locks));
+                self.settings.transaction_isolation = Some(isolation);
             }
         }
         Ok(Outcome::done("BEGIN"))
@@ -164,29 +170,71 @@ impl Session {
             return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
         };
         if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
-            if block.snapshot.is_some() || !block.changes.is_empty() {
+            if block.has_read {
                 return Err(state(
                     Fault::ActiveTransaction,
                     "SET TRANSACTION ISOLATION LEVEL must come before any query",
                 ));
             }
             block.isolation = isolation;
+            self.settings.transaction_isolation = Some(isolation);
+        }
+        if block.read_only && block.has_read && modes.read_only == Some(false) {
+            return Err(state(
+                Fault::ActiveTransaction,
+                "transaction read-write mode must be set before any query",
+            ));
         }
         block.read_only = modes.read_only.unwrap_or(block.read_only);
         Ok(Outcome::done("SET"))
+    }
+
+    /// Runs SET SESSION CHARACTERISTICS AS TRANSACTION.
+    pub(super) fn set_characteristics(&mut self, modes: Modes) -> Outcome {
+        let settings = &mut self.settings;
+        let known = settings.default_transaction_isolation;
+        settings.default_transaction_isolation = modes.isolation.unwrap_or(known);
+        let known = settings.default_transaction_read_only;
+        settings.default_transaction_read_only = modes.read_only.unwrap_or(known);
+        Outcome::done("SET")
+    }
+
+    /// Runs `SET transaction_isolation`, which outside of a block lasts for the statement itself.
+    pub(super) fn set_isolation(&mut self, value: Option<&str>) -> Result<Outcome> {
+        let Some(value) = value else {
+            return Err(state(
+                Fault::Statement,
+                "parameter \"transaction_isolation\" cannot be reset",
+            ));
+        };
+        let isolation = Settings::isolation_of(value)?;
+        match self.block {
+            Some(_) => self.set_transaction(Modes { isolation: Some(isolation), read_only: None }),
+            None => Ok(Outcome::done("SET")),
+        }
+    }
+
+    /// The transaction as SERIALIZABLE knows it, from its first statement on.
+    pub(super) fn tracked(&self) -> Option<&Arc<Tracked>> {
+        match &self.block {
+            Some(block) => block.tracked.as_ref(),
+            None => self.statement_tracked.as_ref(),
+        }
     }
 
     /// Runs COMMIT: of a block that has failed, ROLLBACK.
     pub(super) async fn commit(&mut self) -> Result<Outcome> {
         // Without one PostgreSQL warns, and goes on.
         let Some(block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
+        self.settings.transaction_isolation = None;
         if block.failed {
             self.cursors.end_transaction(false);
             return Ok(Outcome::done("ROLLBACK"));
         }
         if !block.changes.is_empty() {
             let changes: Vec<&TableChange> = block.changes.values().collect();
-            let committed = self.commit_changes(&changes, block.checked).await;
+            let tracked = block.tracked.as_deref();
+            let committed = self.commit_changes(&changes, block.checked, tracked).await;
             if committed.is_err() {
                 self.cursors.end_transaction(false);
             }
@@ -194,6 +242,12 @@ impl Session {
             // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
             drop(block);
             self.note_committed(log_end);
+        } else if let Some(tracked) = &block.tracked {
+            let finished = tracked.finish();
+            if finished.is_err() {
+                self.cursors.end_transaction(false);
+            }
+            finished?;
         }
         self.cursors.end_transaction(true);
         Ok(Outcome::done("COMMIT"))
@@ -202,6 +256,7 @@ impl Session {
     /// Runs ROLLBACK.
     pub(super) fn rollback(&mut self) -> Outcome {
         self.block = None;
+        self.settings.transaction_isolation = None;
         self.cursors.end_transaction(false);
         Outcome::done("ROLLBACK")
     }
@@ -272,6 +327,7 @@ impl Session {
     /// block has failed.
     pub fn fail_block(&mut self) {
         self.statement_locks = None;
+        self.statement_tracked = None;
         self.note_failure();
     }
 
@@ -313,20 +369,42 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
     }
 
+    /// The state that all statements of the block read; None: each has its own.
+    pub(super) async fn block_snapshot(&mut self) -> Result<Option<Arc<CatalogState>>> {
+        let database = Arc::clone(&self.database);
+        let Some(block) = &mut self.block else { return Ok(None) };
+        block.has_read = true;
+        if block.isolation == Isolation::ReadCommitted {
+            return Ok(None);
+        }
+        if let Some(state) = &block.snapshot {
+            return Ok(Some(Arc::clone(state)));
+        }
+        // Before the state is taken: what others commit from now on is kept for it.
+        let is_tracked = block.isolation == Isolation::Serializable;
+        let tracked = is_tracked.then(|| Arc::new(database.dependencies().begin(block.read_only)));
+        let state = database.settled().await?;
+        if let Some(tracked) = &tracked {
+            tracked.has_snapshot();
+        }
+        block.tracked = tracked;
+        block.snapshot = Some(Arc::clone(&state));
+        Ok(Some(state))
+    }
+
     /// What a look-up by key that begins now reads, without the own changes.
     pub(super) async fn live(&mut self) -> Result<Live> {
         if let Some(state) = self.past().await? {
             return Ok(Live::settled(state));
         }
-        let live = match &mut self.block {
-            Some(Block { isolation: Isolation::RepeatableRead, snapshot, .. }) => {
-                let state = match snapshot {
-                    Some(state) => state,
-                    None => snapshot.insert(self.database.settled().await?),
-                };
-                Live::settled(Arc::clone(state))
+        let live = match self.block_snapshot().await? {
+            Some(state) => Live::settled(state),
+            None => {
+                self.track_alone();
+                let live = self.database.live();
+                self.has_snapshot_alone();
+                live
             }
-            _ => self.database.live(),
         };
         self.seen_log = self.seen_log.max(live.log_end);
         Ok(live)
@@ -334,12 +412,7 @@ impl Session {
 
     /// Takes the snapshot of a block that has one, if its first statement reads nothing.
     pub(super) async fn fix_snapshot(&mut self) -> Result<()> {
-        match &self.block {
-            Some(Block { isolation: Isolation::RepeatableRead, snapshot: None, .. }) => {
-                self.live().await.map(drop)
-            }
-            _ => Ok(()),
-        }
+        self.block_snapshot().await.map(drop)
     }
 
     /// What held at the time that `as_of` says, if it says any.
@@ -367,35 +440,33 @@ impl Session {
     /// What a statement that begins now reads.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
         if let Some(state) = self.past().await? {
-            return Ok(ReadView { state, target: None });
+            return Ok(ReadView { state, target: None, reads: None });
         }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
-        let Some(block) = &mut self.block else {
-            let state = database.settled().await?;
-            self.seen_log = self.seen_log.max(state.log_end);
-            return Ok(ReadView { state, target: None });
+        let base = match self.block_snapshot().await? {
+            Some(state) => state,
+            None => {
+                self.track_alone();
+                let state = database.settled().await?;
+                self.has_snapshot_alone();
+                state
+            }
         };
-        let base = match (block.isolation, &block.snapshot) {
-            (Isolation::RepeatableRead, Some(state)) => Arc::clone(state),
-            _ => database.settled().await?,
-        };
-        if block.isolation == Isolation::RepeatableRead {
-            block.snapshot = Some(Arc::clone(&base));
-        }
+        let reads = self.tracked().map(Arc::clone);
         self.seen_log = self.seen_log.max(base.log_end);
-        if block.changes.is_empty() {
-            return Ok(ReadView { state: base, target: None });
-        }
+        let Some(block) = self.block.as_mut().filter(|block| !block.changes.is_empty()) else {
+            return Ok(ReadView { state: base, target: None, reads });
+        };
         if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
-            return Ok(ReadView { state: Arc::clone(&own.private.state), target: None });
+            return Ok(ReadView { state: Arc::clone(&own.private.state), target: None, reads });
         }
         let mut transaction = Transaction::private(&database, Arc::clone(&base))?;
         for change in block.changes.values() {
             transaction = apply(transaction, &settings, change).await?;
         }
         let private = Arc::new(transaction.into_private());
-        let view = ReadView { state: Arc::clone(&private.state), target: None };
+        let view = ReadView { state: Arc::clone(&private.state), target: None, reads };
         block.own = Some(Own { base, private });
         Ok(view)
     }
@@ -434,6 +505,7 @@ impl Session {
         if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
             return Ok(Taken::Done);
         }
+        self.track_writes().await?;
         let database = Arc::clone(&self.database);
         let timeout_ms = self.in_force().lock_timeout_ms;
         let state = database.catalog();
@@ -445,6 +517,8 @@ impl Session {
             None => &*self.statement_locks.get_or_insert_with(|| Held::new(&database)),
         };
         locks.lock_change(table, &change, timeout_ms).await?;
+        self.note_writes(&change).await?;
+        let tracked = self.statement_tracked.clone();
         let Some(block) = &mut self.block else {
             let committed = async {
                 // What is not small is checked where it is written.
@@ -452,7 +526,7 @@ impl Session {
                     true => check(&database, &change, &change).await?,
                     false => 0,
                 };
-                self.commit_changes(&[&change], checked).await
+                self.commit_changes(&[&change], checked, tracked.as_deref()).await
             };
             return match committed.await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
@@ -490,7 +564,12 @@ impl Session {
 
     /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log that is to
     /// be durable before anyone is told.
-    async fn commit_changes(&self, changes: &[&TableChange], checked: u64) -> Result<u64> {
+    async fn commit_changes(
+        &self,
+        changes: &[&TableChange],
+        checked: u64,
+        tracked: Option<&Tracked>,
+    ) -> Result<u64> {
         let database = &self.database;
         let mut turn = database.writer_turn().await;
         database.check_running()?;
@@ -500,7 +579,7 @@ impl Session {
         });
         let Some(log) = log else {
             drop(turn);
-            return self.commit_pages(changes).await;
+            return self.commit_pages(changes, tracked).await;
         };
         // What held at a tick is to be a state of its own.
         if database.live().delta.is_full() || database.versions.has_passed_tick(&state) {
@@ -522,6 +601,9 @@ impl Session {
         let prepared = live.delta.prepare(&live.state, changes)?;
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();
+        if let Some(tracked) = tracked {
+            tracked.prepare(true)?;
+        }
         // Where there is no space for the record nothing happened.
         let record = Record::Commit { transaction, payload: committed.as_slice() };
         let is_growing = changes.iter().any(|change| !change.rows.is_empty());
@@ -532,12 +614,19 @@ impl Session {
         let number = live.number + 1;
         live.delta.put(prepared, number);
         database.publish_small(number, appended.end.0);
+        if let Some(tracked) = tracked {
+            tracked.ended();
+        }
         drop(turn);
         Ok(appended.end.0)
     }
 
     /// Commits `changes` with a new root.
-    async fn commit_pages(&self, changes: &[&TableChange]) -> Result<u64> {
+    async fn commit_pages(
+        &self,
+        changes: &[&TableChange],
+        tracked: Option<&Tracked>,
+    ) -> Result<u64> {
         let settings = self.shared_settings();
         let mut transaction = Transaction::begin(&self.database).await?;
         transaction.logged = archive::copy(&self.database.live(), changes)?;
@@ -545,7 +634,14 @@ impl Session {
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }
-        Ok(transaction.commit().await?.log_end)
+        if let Some(tracked) = tracked {
+            tracked.prepare(true)?;
+        }
+        let state = transaction.commit().await?;
+        if let Some(tracked) = tracked {
+            tracked.ended();
+        }
+        Ok(state.log_end)
     }
 }
 
@@ -556,13 +652,20 @@ impl Block {
             isolation,
             read_only,
             failed: false,
+            has_read: false,
             snapshot: None,
+            tracked: None,
             changes: Changes::new(),
             savepoints: Vec::new(),
             locks,
             checked: u64::MAX,
             own: None,
         }
+    }
+
+    /// Whether what it reads and writes is noted.
+    pub(super) fn is_serializable(&self) -> bool {
+        self.isolation == Isolation::Serializable
     }
 
     /// The place of the latest savepoint of this name.

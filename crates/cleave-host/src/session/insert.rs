@@ -81,7 +81,10 @@ impl Session {
             (Gathered::Few(rows), _) => rows,
             (Gathered::Many(first, rest), TransactionStatus::Idle) => {
                 let settings = self.shared_settings();
-                return insert::load(&self.database, &settings, schema, first, rest).await;
+                self.prepare_load(schema.table_id).await?;
+                let loaded = insert::load(&self.database, &settings, schema, first, rest).await;
+                self.end_load(&loaded);
+                return loaded;
             }
             (Gathered::Many(mut first, rest), _) => {
                 first.extend(rest.try_collect::<Vec<_>>().await?);

@@ -81,7 +81,7 @@ impl Session {
         }
         let query = modify.query(&table.schema)?;
         let target = Some(Target { table: modify.table.clone(), tablet: 0 });
-        let view = ReadView { state, target };
+        let view = ReadView { state, target, reads: None };
         let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
         let described = Box::pin(described).await?;
         let types: Vec<_> = described.types.into_iter().map(Some).collect();
@@ -104,7 +104,7 @@ impl Session {
         let mut all = Vec::new();
         for place in 0..table.tablets.len() {
             let target = Some(Target { table: modify.table.clone(), tablet: place });
-            let view = ReadView { state: Arc::clone(&view.state), target };
+            let view = ReadView { target, ..view.clone() };
             let asked = Asked { query: &query, parameters, view: Some(&view) };
             let mut running =
                 Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;

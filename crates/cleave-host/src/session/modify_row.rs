@@ -224,6 +224,7 @@ impl Session {
             let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row()) else {
                 return Ok(None);
             };
+            self.note_look_up(&query)?;
             let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
             identity::check_update(&table, modify)?;
             let sight = Sight { live, own: self.own_changes(query.table_id()) };

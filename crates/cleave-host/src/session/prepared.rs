@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
 use super::modify_row::RowChange;
-use super::{Outcome, Session, Started};
+use super::{Outcome, Session, Started, within};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
@@ -187,7 +187,13 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the statement gives.
     pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
-        self.start_prepared(name, values).await?.collect().await
+        let limit_ms = self.settings.statement_timeout_ms;
+        let run = async { self.start_prepared(name, values).await?.collect().await };
+        let outcome = within(limit_ms, Box::pin(run)).await;
+        if matches!(outcome, Err(Error::StatementTimeout)) {
+            self.fail_block();
+        }
+        outcome
     }
 
     /// As [`Session::execute`], and gives rows as they come.
@@ -198,7 +204,8 @@ impl Session {
         let hints = self.prepared.find(name)?.source.hints.clone();
         self.hinted = self.under(&hints)?;
         self.begin_statement()?;
-        let started = self.start_texts(name, values).await;
+        let limit_ms = self.in_force().statement_timeout_ms;
+        let started = within(limit_ms, Box::pin(self.start_texts(name, values))).await;
         let started = self.end_statement(started).await;
         self.hinted = None;
         started

@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use super::cursors::CursorRows;
-use super::{Outcome, Session};
+use super::{Outcome, Session, within};
 use crate::catalog::commit::PrivateState;
 use crate::error::{Error, Result};
 use crate::settings::When;
@@ -81,7 +81,9 @@ impl Session {
                 self.set_configs(&query, &Parameters::default())?;
                 let hints = std::mem::take(&mut parsed.hints);
                 self.hinted = self.under(&hints)?;
-                let started = Box::pin(self.start_query(&query, &parsed.text)).await;
+                let limit_ms = self.in_force().statement_timeout_ms;
+                let started = self.start_query(&query, &parsed.text);
+                let started = within(limit_ms, Box::pin(started)).await;
                 let started = self.end_statement(started).await;
                 self.hinted = None;
                 started

@@ -154,6 +154,8 @@ pub enum Statement {
     Begin(Modes),
     /// SET TRANSACTION.
     SetTransaction(Modes),
+    /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+    SetCharacteristics(Modes),
     /// COMMIT, END.
     Commit,
     /// ROLLBACK.
@@ -426,7 +428,11 @@ impl Reader<'_> {
             return typed(read.map_err(|error| self.syntax(error))?);
         }
         // SESSION may also begin SESSION CHARACTERISTICS and SESSION AUTHORIZATION.
-        let _ = self.take("session");
+        if self.take("session") && self.take("characteristics") {
+            (0..3).for_each(|_| self.parser.prev_token());
+            let read = self.parser.parse_statement();
+            return typed(read.map_err(|error| self.syntax(error))?);
+        }
         let what = ["transaction", "constraints", "role", "authorization", "characteristics"];
         if let Some(what) = what.into_iter().find(|what| self.take(what)) {
             return Err(Error::unsupported(format!("SET {}", what.to_uppercase())));
@@ -745,10 +751,13 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
         Ast::StartTransaction { modes, modifier: None, statements, exception: None, .. }
             if statements.is_empty() =>
         {
-            return typed_modes(&modes).map(Statement::Begin);
+            return Ok(Statement::Begin(typed_modes(&modes)));
         }
         Ast::Set(ast::Set::SetTransaction { modes, snapshot: None, session: false }) => {
-            return typed_modes(&modes).map(Statement::SetTransaction);
+            return Ok(Statement::SetTransaction(typed_modes(&modes)));
+        }
+        Ast::Set(ast::Set::SetTransaction { modes, snapshot: None, session: true }) => {
+            return Ok(Statement::SetCharacteristics(typed_modes(&modes)));
         }
         Ast::Savepoint { name } => return Ok(Statement::Savepoint { name: fold(&name) }),
         Ast::ReleaseSavepoint { name } => return Ok(Statement::Release { name: fold(&name) }),

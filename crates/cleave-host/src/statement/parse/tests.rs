@@ -103,7 +103,6 @@ fn what_this_version_cannot_do_is_named() {
         ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),
         ("INSERT INTO t SELECT a FROM s FOR UPDATE", "SELECT ... FOR UPDATE"),
         ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "INSERT ... ON CONFLICT"),
-        ("BEGIN ISOLATION LEVEL SERIALIZABLE", "ISOLATION LEVEL SERIALIZABLE"),
         ("SET LOCAL x = 1", "SET LOCAL"),
         ("SET ROLE x", "SET ROLE"),
         ("VACUUM FULL", "VACUUM FULL"),
@@ -207,6 +206,8 @@ fn transactions() {
     assert_eq!(one(sql), Statement::Begin(repeatable));
     let sql = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
     assert_eq!(one(sql), Statement::SetTransaction(modes(Isolation::ReadCommitted, None)));
+    let sql = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE";
+    assert_eq!(one(sql), Statement::SetCharacteristics(modes(Isolation::Serializable, None)));
     assert_eq!(one("SAVEPOINT A"), Statement::Savepoint { name: "a".into() });
     assert_eq!(one("ROLLBACK TO SAVEPOINT a"), Statement::RollbackTo { name: "a".into() });
     assert_eq!(one("RELEASE a"), Statement::Release { name: "a".into() });

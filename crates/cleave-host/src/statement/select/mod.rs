@@ -20,6 +20,7 @@ use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlacedCuts, Split};
 use cleave_store::TableSchema;
+use cleave_txn::Tracked;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
@@ -123,6 +124,8 @@ pub struct ReadView {
     pub state: Arc<CatalogState>,
     /// What it calls [`TARGET`](crate::statement::modify::TARGET).
     pub target: Option<Target>,
+    /// Where it notes what it reads, at level SERIALIZABLE.
+    pub reads: Option<Arc<Tracked>>,
 }
 
 /// The rows that a statement changes.
@@ -179,7 +182,7 @@ async fn bind(
 ) -> Result<Bound> {
     let view = match view {
         Some(view) => view.clone(),
-        None => ReadView { state: database.settled().await?, target: None },
+        None => ReadView { state: database.settled().await?, target: None, reads: None },
     };
     let context = StatementContext::new(Arc::clone(database), view, settings.clone());
     // Below a cut at the root, partial aggregates and exchanges would be in vain.

@@ -23,7 +23,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 
 use super::planned_input::{OfferedIndex, PlannedInput};
-use super::{ReadView, Target};
+use super::{ReadView, Target, index_choice};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::cooperative::figures::FigureLog;
@@ -138,6 +138,20 @@ impl StatementContext {
     /// What the statement calls [`TARGET`].
     pub(super) fn target(&self) -> Option<&Target> {
         self.view.target.as_ref()
+    }
+
+    /// Notes that rows of `table` are read that satisfy `filters`, be they there or not (rule 28).
+    ///
+    /// # Errors
+    /// [`ConflictKind::Dependencies`](crate::error::ConflictKind::Dependencies).
+    pub(super) fn note_read(&self, table: &TableState, filters: &[Expr]) -> crate::Result<()> {
+        let Some(reads) = &self.view.reads else { return Ok(()) };
+        let object = u64::from(table.schema.table_id);
+        match index_choice::spans(table, filters) {
+            Some(spans) => reads.reads_keys(object, &spans)?,
+            None => reads.reads_all(object)?,
+        }
+        Ok(())
     }
 
     /// The table that the statement calls `name`, if it can be used.

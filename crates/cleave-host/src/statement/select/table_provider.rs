@@ -173,6 +173,7 @@ impl TableProvider for CleaveTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.arrow.fields().len()).collect();
+        self.context.note_read(&self.table, filters)?;
         let output = self.projection(columns.unwrap_or(&all).iter().copied())?;
         let filter_columns: BTreeSet<usize> = filters
             .iter()
