@@ -65,7 +65,7 @@ fn no_default_is_null() {
 #[test]
 fn what_needs_a_planner_is_refused() {
     for default in
-        ["1 + 1", "other", "nextval('s')", "(SELECT 1)", "now(3)", "- 'x'", "$1", "'a' ||", ""]
+        ["1 + 1", "other", "nextval(s)", "(SELECT 1)", "now(3)", "- 'x'", "$1", "'a' ||", ""]
     {
         let error = check_default(&column(ColumnType::Int, Some(default))).unwrap_err();
         assert_eq!(error.sqlstate(), "0A000", "{default}: {error}");
