@@ -295,6 +295,8 @@ pub enum Fault {
     ReadOnlyTransaction,
     /// A savepoint that there is not (3B001).
     Savepoint,
+    /// A constraint that there is not (42704).
+    UnknownConstraint,
     /// ON CONFLICT that names no unique index (42P10).
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
@@ -572,6 +574,7 @@ impl Fault {
             Self::NoTransaction => "25P01",
             Self::ReadOnlyTransaction => "25006",
             Self::Savepoint => "3B001",
+            Self::UnknownConstraint => "42704",
             Self::ConflictTarget => "42P10",
             Self::Cardinality => "21000",
         }

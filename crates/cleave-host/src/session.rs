@@ -2,7 +2,7 @@
 //!
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
-//!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
+//!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
 //!
@@ -18,6 +18,7 @@ mod modify;
 mod prepared;
 mod started;
 mod statistics;
+mod upsert;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

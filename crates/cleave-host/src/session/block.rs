@@ -282,12 +282,7 @@ impl Session {
             None => &view.state,
         };
         let base = Arc::clone(base.find_writable_table(&table.schema.name)?);
-        // Of a statement outside of a block they are kept until it ends, also where it is run again.
-        let locks = match &self.block {
-            Some(block) => &block.locks,
-            None => &*self.statement_locks.get_or_insert_with(|| Held::new(&database)),
-        };
-        locks.lock_change(&base, &change, settings.lock_timeout_ms).await?;
+        self.lock_keys(&base, &change).await?;
         let Some(block) = &mut self.block else {
             return match self.commit_changes([&change]).await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
@@ -319,6 +314,36 @@ impl Session {
             Isolation::RepeatableRead => None,
         };
         Ok(Taken::Done)
+    }
+
+    /// Locks the table and the unique keys of the rows of `change`.
+    pub(super) async fn lock_keys(
+        &mut self,
+        base: &TableState,
+        change: &TableChange,
+    ) -> Result<()> {
+        let timeout_ms = self.in_force().lock_timeout_ms;
+        self.locks().lock_change(base, change, timeout_ms).await
+    }
+
+    /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run again.
+    pub(super) fn locks(&mut self) -> &Held {
+        match &self.block {
+            Some(block) => &block.locks,
+            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        }
+    }
+
+    /// Whether all statements of the block read the state of its first one.
+    pub(super) fn reads_snapshot(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.isolation != Isolation::ReadCommitted)
+    }
+
+    /// Whether the block has ended the row `vid` in the tablet at `place` of a table.
+    pub(super) fn has_ended(&self, table_id: u32, place: usize, vid: u64) -> bool {
+        let changes = self.block.as_ref().and_then(|block| block.changes.get(&table_id));
+        let ended = changes.and_then(|change| change.ended.get(&place));
+        ended.is_some_and(|ended| ended.contains(&vid))
     }
 
     /// Commits `changes`, all or none.

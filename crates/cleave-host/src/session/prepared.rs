@@ -296,7 +296,10 @@ impl Session {
             }
             _ => None,
         };
-        let count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        let mut count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        if let Statement::Insert(insert) = &source.statement {
+            count = count.max(self.update_parameters(insert)?);
+        }
         let mut types = source.declared.clone();
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {

@@ -26,6 +26,7 @@ use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table
 use crate::statement::hint::{Hint, hints_in};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::upsert::{OnConflict, on_conflict};
 
 mod discard;
 mod explain;
@@ -178,10 +179,14 @@ impl Statement {
 pub struct Insert {
     /// The table.
     pub table: String,
+    /// What the statement calls it.
+    pub alias: Option<ast::Ident>,
     /// The columns as listed; empty: all of the table's, in order.
     pub columns: Vec<String>,
     /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
     pub source: Option<Box<ast::Query>>,
+    /// ON CONFLICT.
+    pub on_conflict: Option<OnConflict>,
     /// RETURNING; empty: none.
     pub returning: Vec<ast::SelectItem>,
     /// Where the table's name stands.
@@ -732,11 +737,10 @@ fn first_words(statement: &ast::Statement) -> String {
 fn typed_insert(insert: ast::Insert) -> Result<Insert> {
     let position = position_of(insert.table.span().start);
     let clauses = [
-        (insert.on.is_some(), "INSERT ... ON CONFLICT"),
         (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR ..."),
         (insert.overwrite, "INSERT OVERWRITE"),
         (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT ... PARTITION"),
-        (insert.table_alias.is_some() || insert.insert_alias.is_some(), "INSERT INTO ... AS alias"),
+        (insert.insert_alias.is_some(), "INSERT ... AS alias"),
         (!insert.assignments.is_empty(), "INSERT ... SET"),
         (insert.output.is_some(), "INSERT ... OUTPUT"),
         (insert.priority.is_some(), "INSERT with a priority"),
@@ -772,7 +776,9 @@ fn typed_insert(insert: ast::Insert) -> Result<Insert> {
         refuse_in_query(query)?;
     }
     let returning = insert.returning.unwrap_or_default();
-    Ok(Insert { table, columns, source: insert.source, returning, position })
+    let alias = insert.table_alias.map(|alias| alias.alias);
+    let on_conflict = insert.on.map(|on| on_conflict(on, position)).transpose()?;
+    Ok(Insert { table, alias, columns, source: insert.source, on_conflict, returning, position })
 }
 
 /// The text of a string token, None for any other.

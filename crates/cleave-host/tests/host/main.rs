@@ -39,3 +39,4 @@ mod support;
 mod tablets;
 mod transactions;
 mod turning;
+mod upserts;

@@ -102,7 +102,14 @@ fn what_this_version_cannot_do_is_named() {
         ("SELECT 1 INTO u", "SELECT ... INTO"),
         ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),
         ("INSERT INTO t SELECT a FROM s FOR UPDATE", "SELECT ... FOR UPDATE"),
-        ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "INSERT ... ON CONFLICT"),
+        (
+            "INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 1",
+            "INSERT ... ON DUPLICATE KEY UPDATE",
+        ),
+        (
+            "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET a = (SELECT 1)",
+            "a subquery in ON CONFLICT DO UPDATE",
+        ),
         ("BEGIN ISOLATION LEVEL SERIALIZABLE", "ISOLATION LEVEL SERIALIZABLE"),
         ("SET LOCAL x = 1", "SET LOCAL"),
         ("SET ROLE x", "SET ROLE"),

@@ -1,4 +1,5 @@
-//! What RETURNING lists, over the rows that a statement has changed: they are in memory, and nothing of it is cut.
+//! Queries over rows in memory: what RETURNING lists of those that a statement has changed, and what DO UPDATE makes of pairs of
+//! rows. Nothing of it is cut.
 
 use std::sync::Arc;
 
@@ -32,9 +33,24 @@ pub(crate) async fn over_rows(
     asked: Asked<'_>,
     rows: &RecordBatch,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    over_tables(database, settings, asked, &[(TARGET, rows)]).await
+}
+
+/// What `asked`, a query over tables of these names, gives where they have these rows.
+///
+/// # Errors
+/// Those of a query.
+pub(crate) async fn over_tables(
+    database: &Database,
+    settings: &Settings,
+    asked: Asked<'_>,
+    named: &[(&str, &RecordBatch)],
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let tables = MemorySchemaProvider::new();
-    let table = MemTable::try_new(rows.schema(), vec![vec![rows.clone()]])?;
-    tables.register_table(TARGET.to_owned(), Arc::new(table))?;
+    for (name, rows) in named {
+        let table = MemTable::try_new(rows.schema(), vec![vec![RecordBatch::clone(rows)]])?;
+        tables.register_table((*name).to_owned(), Arc::new(table))?;
+    }
     let catalog = MemoryCatalogProvider::new();
     catalog.register_schema(SCHEMA, Arc::new(tables))?;
     let catalogs = MemoryCatalogProviderList::new();
