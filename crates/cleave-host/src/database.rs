@@ -24,7 +24,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -148,6 +148,8 @@ pub struct Database {
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
     locks: Arc<Locks>,
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    holding_readers_back: Arc<AtomicUsize>,
     /// None: it is only looked at, or is being opened.
     log: OnceLock<Wal>,
     /// The log is known to be durable up to here.
@@ -252,6 +254,7 @@ impl Database {
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
             locks: Locks::new(),
+            holding_readers_back: Arc::default(),
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
@@ -488,6 +491,16 @@ impl Database {
     /// What transactions have locked.
     pub(crate) fn locks(&self) -> &Arc<Locks> {
         &self.locks
+    }
+
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    pub(crate) fn holding_readers_back(&self) -> &Arc<AtomicUsize> {
+        &self.holding_readers_back
+    }
+
+    /// Whether there is any of these, so that who reads a table must lock it.
+    pub(crate) fn readers_held_back(&self) -> bool {
+        self.holding_readers_back.load(Ordering::SeqCst) > 0
     }
 
     /// An owner of locks, for a transaction that begins now.

@@ -3,7 +3,7 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
+//!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
@@ -14,6 +14,7 @@ mod copy;
 mod held;
 mod indexes;
 mod insert;
+mod locking;
 mod modify;
 mod prepared;
 mod started;
@@ -27,6 +28,7 @@ use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
+use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
 
 use block::Block;
@@ -62,6 +64,8 @@ pub struct Session {
     block: Option<Block>,
     /// Outside of a block: what the statement that runs has locked.
     statement_locks: Option<Held>,
+    /// From when the statement that writes has locked its table: what it gives back to lock all of it.
+    table_mark: Option<LockMark>,
     /// The end of the log of all that its statements have seen.
     seen_log: u64,
     /// In a lock so that the futures of statements may move between threads; never locked.
@@ -102,6 +106,7 @@ impl Session {
             prepared: PreparedStatements::default(),
             block: None,
             statement_locks: None,
+            table_mark: None,
             seen_log: 0,
             client: Mutex::default(),
         }
@@ -183,13 +188,18 @@ impl Session {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
         let settings = self.shared_settings();
-        load::load(&self.database, &settings, table, batches, progress, now_us()).await
+        let state = self.database.catalog();
+        self.lock_for_writing(&state.find_writable_table(table)?.schema).await?;
+        let loaded = load::load(&self.database, &settings, table, batches, progress, now_us());
+        let loaded = loaded.await;
+        self.statement_locks = None;
+        loaded
     }
 
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if self.in_force().index_scan == When::Never {
+        if self.in_force().index_scan == When::Never || self.database.readers_held_back() {
             return None;
         }
         let state = self.database.catalog();
@@ -225,6 +235,7 @@ impl Session {
     fn begin_statement(&mut self) -> Result<()> {
         self.check_not_failed()?;
         self.statement_locks = None;
+        self.table_mark = None;
         Ok(())
     }
 
@@ -279,6 +290,12 @@ impl Session {
                 self.set_configs(&query, &Parameters::default())?;
                 self.start_query(&query, &parsed.text).await?.collect().await
             }
+            Statement::Locking(locking) => {
+                let none = Parameters::default();
+                let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
+                Box::pin(self.run_locking(&locking, &none, point)).await
+            }
+            Statement::LockTable(lock) => self.run_lock_table(&lock).await,
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
             Statement::Execute(execute) => {
                 Box::pin(self.execute_parsed(&execute)).await?.collect().await
@@ -371,6 +388,7 @@ impl Session {
         let view = self.view().await?;
         let point = match &statement {
             Statement::Query(query) => PointQuery::detect(query, &view.state),
+            Statement::Locking(locking) => PointQuery::detect(&locking.query, &view.state),
             _ => None,
         };
         let asked = (statement, &Parameters::default(), &view);
@@ -409,6 +427,11 @@ impl Session {
                 target = Some(Target { table: modify.table.clone(), tablet: 0 });
                 modify.query(&table.schema)?
             }
+            Statement::Locking(locking) if analyze => {
+                let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
+                return Err(Error::unsupported(what));
+            }
+            Statement::Locking(locking) => locking.query,
             _ => return Err(Error::unsupported("EXPLAIN of this statement")),
         };
         // FRAGMENT asks for what a plan would send.

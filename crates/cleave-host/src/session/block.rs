@@ -277,11 +277,7 @@ impl Session {
         }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
-        let base = match self.block.as_ref().and_then(|block| block.own.as_ref()) {
-            Some(own) => &own.base,
-            None => &view.state,
-        };
-        let base = Arc::clone(base.find_writable_table(&table.schema.name)?);
+        let base = Arc::clone(self.committed(view).find_writable_table(&table.schema.name)?);
         self.lock_keys(&base, &change).await?;
         let Some(block) = &mut self.block else {
             return match self.commit_changes([&change]).await {
@@ -323,6 +319,10 @@ impl Session {
         change: &TableChange,
     ) -> Result<()> {
         let timeout_ms = self.in_force().lock_timeout_ms;
+        // Two that hold it in a mode that many may have would wait for each other for ever.
+        if let Some(mark) = self.table_mark.take_if(|_| Held::takes_table(change)) {
+            self.locks().release_to(mark);
+        }
         self.locks().lock_change(base, change, timeout_ms).await
     }
 
@@ -331,6 +331,22 @@ impl Session {
         match &self.block {
             Some(block) => &block.locks,
             None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        }
+    }
+
+    /// As [`Session::locks`].
+    pub(super) fn locks_mut(&mut self) -> &mut Held {
+        match &mut self.block {
+            Some(block) => &mut block.locks,
+            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        }
+    }
+
+    /// The committed state that `view` is based on.
+    pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
+        match self.block.as_ref().and_then(|block| block.own.as_ref()) {
+            Some(own) => &own.base,
+            None => &view.state,
         }
     }
 

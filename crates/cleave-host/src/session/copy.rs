@@ -96,6 +96,7 @@ impl Session {
                 });
             }
         };
+        self.lock_for_writing(&schema).await?;
         let view = self.view().await?;
         Box::pin(self.put_rows(&view, &schema, batches)).await
     }

@@ -57,6 +57,10 @@ impl Session {
         let returning = returning_query(&insert)?;
         let name = insert.target_name();
         let on_conflict = insert.on_conflict.take();
+        self.lock_for_writing(&schema).await?;
+        if let Some(query) = &insert.source {
+            self.wait_for_tables(query).await?;
+        }
         let view = self.view().await?;
         let rows = self.insert_source(&view, &schema, insert, parameters).await?;
         if let Some(on_conflict) = on_conflict {
@@ -370,7 +374,7 @@ fn values_batch(
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
 }
 
-fn append(
+pub(super) fn append(
     schema: &TableSchema,
     builder: &mut ColumnBuilder,
     column: &Column,

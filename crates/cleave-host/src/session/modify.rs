@@ -43,6 +43,14 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write(modify.name())?;
+        let state = self.database.catalog();
+        let table = state.find_writable_table(&modify.table);
+        let schema = &table.map_err(|error| error.at(modify.position))?.schema;
+        self.lock_for_writing(schema).await?;
+        if self.database.readers_held_back() {
+            let query = modify.query(schema)?;
+            self.wait_for_tables(&query).await?;
+        }
         loop {
             let view = self.view().await?;
             let table = view.state.find_writable_table(&modify.table);

@@ -287,6 +287,7 @@ impl Session {
         let made;
         let query = match &source.statement {
             Statement::Query(query) => Some(query),
+            Statement::Locking(locking) => Some(&locking.query),
             Statement::Insert(insert) => insert.source.as_ref(),
             Statement::Modify(modify) => {
                 let state = self.database.catalog();
@@ -364,8 +365,13 @@ impl Session {
             Statement::Modify(modify) => {
                 return Box::pin(self.modify(modify, values)).await.map(Started::from);
             }
+            Statement::Locking(locking) => {
+                let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
+                return Box::pin(self.run_locking(locking, values, point)).await.map(Started::from);
+            }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
+        self.wait_for_tables(query).await?;
         let view = self.view().await?;
         let state = &view.state;
         if self.in_force().index_scan != When::Never

@@ -100,6 +100,11 @@ impl Session {
                 let described = describe(&self.database, self.in_force(), None, query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
+            Statement::Locking(locking) => {
+                let query = &locking.query;
+                let described = describe(&self.database, self.in_force(), None, query, Vec::new());
+                return Box::pin(described).await.map(|described| Some(described.schema));
+            }
             Statement::Execute(execute) => {
                 return self.describe(&execute.name).await.map(|described| described.columns);
             }
@@ -133,6 +138,7 @@ impl Session {
 
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
+        self.wait_for_tables(query).await?;
         let view = self.view().await?;
         let state = &view.state;
         if self.in_force().index_scan != When::Never

@@ -5,13 +5,15 @@
 //! 2. Then, and not before, the statement takes its [view](Session::view), and looks the keys up in it: what was committed
 //!    before the locks were granted is there. In a block with one snapshot a row that only the newest state has cannot be
 //!    seen, and fails the statement (40001).
-//! 3. DO UPDATE is a query over pairs of rows in memory ([`OnConflict::query`]); a row that would be updated twice, or
+//! 3. DO UPDATE is a query over pairs of rows in memory ([`OnConflict::query`]), or needs none ([`simple`]); a row that would be updated twice, or
 //!    updated and inserted, is an error (21000).
 //! 4. [`Session::take`] takes rows that end and rows that begin as one change. Where a row has changed since the view, it all
 //!    begins anew with the locks kept, but for the rows to insert, which are computed once.
 //!
 //! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to exist
 //! already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
+
+mod simple;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -37,12 +39,13 @@ use crate::statement::upsert::{ConflictAction, EXCLUDED, OnConflict};
 use crate::statement::{Insert, Parameters, parameters};
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
+use simple::Pairs;
 
 /// How often a key that is there, but was not in the view, makes the statement begin anew.
 const DUPLICATE_RETRIES_MAX: usize = 100;
 
 /// A row that is there: the place of its tablet, and its VID.
-type RowPlace = (usize, u64);
+pub(super) type RowPlace = (usize, u64);
 
 /// What becomes of rows that were to be inserted.
 #[derive(Debug, Default)]
@@ -96,7 +99,7 @@ impl Session {
             let sorted = self.sorted(&table, &arbiters, rows.num_rows(), update.is_some()).await?;
             let updated = match &update {
                 Some(update) if !sorted.pairs.is_empty() => {
-                    let update = (&**update, on_conflict);
+                    let update = (&**update, on_conflict, name);
                     self.updated(&table, &rows, &sorted.pairs, update, parameters).await?
                 }
                 _ => Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() },
@@ -231,7 +234,7 @@ impl Session {
     }
 
     /// The rows of `table` that have one of `keys`, which are sorted, in an index: of all its tablets, side by side.
-    async fn looked_up<'a>(
+    pub(super) async fn looked_up<'a>(
         &self,
         table: &TableState,
         shape: &IndexShape,
@@ -259,23 +262,34 @@ impl Session {
         table: &TableState,
         rows: &RecordBatch,
         pairs: &[(u32, RowPlace)],
-        (query, on_conflict): (&ast::Query, &OnConflict),
+        (query, on_conflict, name): (&ast::Query, &OnConflict, &ast::Ident),
         parameters: &Parameters,
     ) -> Result<Updated> {
         let schema = &table.schema;
-        let there = self.rows_at(table, pairs.iter().map(|(_, place)| *place)).await?;
+        let all: Vec<usize> = (0..schema.columns.len()).collect();
+        let all = Projection::of_table(schema, &all);
+        let there = self.rows_at(table, &all, pairs.iter().map(|(_, place)| *place)).await?;
         let numbers = UInt32Array::from_iter_values(pairs.iter().map(|(number, _)| *number));
         let excluded = take_record_batch(rows, &numbers)?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
+            return Ok(Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() });
+        };
+        if selection.is_none() {
+            let of_rows = Pairs { schema, name, there: &there, excluded: &excluded };
+            if let Some(rows) = simple::updated(&of_rows, assignments, parameters, now_us())? {
+                let defaults = defaults(assignments, schema, rows.num_rows());
+                let rows = conform.rows_with_defaults(&rows, &defaults)?;
+                let made: Vec<usize> = (0..pairs.len()).collect();
+                check_once(pairs, &made)?;
+                return Ok(Updated { rows, pairs: made });
+            }
+        }
         let (there, excluded) = (numbered(&there)?, numbered(&excluded)?);
         let asked = Asked { query, parameters, view: None };
         let tables = [(TARGET, &there), (EXCLUDED, &excluded)];
         let run = over_tables(&self.database, self.in_force(), asked, &tables);
         let (_, batches) = Box::pin(run).await?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
-        let assignments = match &on_conflict.action {
-            ConflictAction::Update { assignments, .. } => assignments.as_slice(),
-            ConflictAction::Nothing => &[],
-        };
         let mut made = Vec::with_capacity(batches.len());
         let mut numbers: Vec<usize> = Vec::new();
         for batch in batches {
@@ -295,10 +309,11 @@ impl Session {
         Ok(updated)
     }
 
-    /// The rows at `places`, in their order.
-    async fn rows_at(
+    /// The columns of `projection` of the rows at `places`, in their order.
+    pub(super) async fn rows_at(
         &self,
         table: &TableState,
+        projection: &Projection,
         places: impl Iterator<Item = RowPlace>,
     ) -> Result<RecordBatch> {
         let mut by_tablet: BTreeMap<usize, (Vec<u64>, Vec<usize>)> = BTreeMap::new();
@@ -309,8 +324,6 @@ impl Session {
             positions.push(position);
             count = position + 1;
         }
-        let all: Vec<usize> = (0..table.schema.columns.len()).collect();
-        let projection = &Projection::of_table(&table.schema, &all);
         let read = by_tablet.iter().filter_map(|(place, (vids, _))| {
             let tablet = table.tablets.get(*place)?;
             Some(async move {
@@ -318,7 +331,7 @@ impl Session {
                 rows_by_vid(tablet, &*pages, projection, vids).await
             })
         });
-        let rows = concat_batches(&table.schema.arrow(), &try_join_all(read).await?)?;
+        let rows = concat_batches(&projection.schema, &try_join_all(read).await?)?;
         let mut order = vec![0_u32; count];
         let positions = by_tablet.values().flat_map(|(_, positions)| positions);
         for (position, row) in positions.zip(0..) {

@@ -24,16 +24,20 @@ use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints_in};
+use crate::statement::locking::{Locking, locking};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::upsert::{OnConflict, on_conflict};
 
 mod discard;
 mod explain;
+mod locks;
 mod modes;
 mod prepared;
 mod refuse;
 
+pub use locks::LockTable;
+use locks::lower_locking_clauses;
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
@@ -87,6 +91,10 @@ pub enum Statement {
     Copy(Box<Copy>),
     /// SELECT, VALUES, TABLE, WITH.
     Query(Box<ast::Query>),
+    /// A query with a locking clause, as FOR UPDATE.
+    Locking(Box<Locking>),
+    /// LOCK TABLE.
+    LockTable(LockTable),
     /// PREPARE.
     Prepare(Prepare),
     /// EXECUTE.
@@ -104,7 +112,7 @@ pub enum Statement {
         verbose: bool,
         /// How to show it.
         format: ExplainFormat,
-        /// A [`Statement::Query`], [`Statement::Insert`], [`Statement::Modify`] or [`Statement::Execute`].
+        /// What may be prepared, or a [`Statement::Execute`].
         statement: Box<Statement>,
     },
     /// SHOW name.
@@ -170,7 +178,7 @@ impl Statement {
     /// Whether it may have parameters, and so be prepared.
     #[must_use]
     pub fn takes_parameters(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::Insert(_) | Self::Modify(_))
+        matches!(self, Self::Query(_) | Self::Locking(_) | Self::Insert(_) | Self::Modify(_))
     }
 }
 
@@ -241,6 +249,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     })?;
     check_chains(&tokens)?;
     let mut hints = hints(&tokens)?;
+    let tokens = lower_locking_clauses(tokens);
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
@@ -358,6 +367,7 @@ impl Reader<'_> {
                 Ok(Statement::Checkpoint)
             }
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
+            "lock" => self.lock(),
             "discard" => self.discard(),
             "unlisten" => self.nothing(&[], "UNLISTEN"),
             "close" => self.nothing(&["all"], "CLOSE CURSOR ALL"),
@@ -596,8 +606,6 @@ impl Reader<'_> {
             Token::Word(word) if word.quote_style.is_none() => match word.keyword {
                 Keyword::UPDATE => Some("UPDATE"),
                 Keyword::SHARE => Some("SHARE"),
-                Keyword::NO => Some("NO KEY UPDATE"),
-                Keyword::KEY => Some("KEY SHARE"),
                 _ => None,
             },
             _ => None,
@@ -664,6 +672,9 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
     let what = match statement {
         Ast::Query(mut query) => {
+            if !query.locks.is_empty() {
+                return locking(query).map(|locking| Statement::Locking(Box::new(locking)));
+            }
             catalog_syntax::lower(&mut query);
             refuse_in_query(&query)?;
             return Ok(Statement::Query(query));

@@ -28,6 +28,7 @@ mod pages;
 mod prepared;
 mod profile;
 mod query_log;
+mod row_locks;
 mod side_by_side;
 mod slots;
 mod space;
