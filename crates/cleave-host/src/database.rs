@@ -37,19 +37,22 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::future::{Either, select};
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
 use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
+use crate::delta::Live;
 use crate::device::{self, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
 use crate::query_log::QueryLog;
+use crate::sequences::Sequences;
 use crate::session::Session;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
@@ -135,7 +138,11 @@ impl fmt::Debug for OpenOptions {
 pub struct Database {
     directory: PathBuf,
     embedded: EmbeddedFactory,
-    state: RwLock<Arc<CatalogState>>,
+    live: RwLock<Live>,
+    /// Told whenever a state without a delta is published.
+    settled: Notify,
+    /// How often something else than a small commit has changed rows, keys or tables.
+    rewritten_count: AtomicU64,
     /// States that someone may still hold, oldest first.
     published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
     devices: RwLock<BTreeMap<DeviceId, Arc<Device>>>,
@@ -156,6 +163,8 @@ pub struct Database {
     hardened: AtomicU64,
     /// Commits since a root was written, whose pages no root names.
     logged_count: AtomicU64,
+    /// What sequences have given.
+    sequences: Sequences,
     /// What the root on disk says, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
     /// Transactions that have locked something since the database was opened.
@@ -246,7 +255,9 @@ impl Database {
             statistics,
             query_log: Arc::default(),
             published: Mutex::default(),
-            state: RwLock::new(Arc::clone(&state)),
+            live: RwLock::new(Live::settled(Arc::clone(&state))),
+            settled: Notify::new(),
+            rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
@@ -258,6 +269,7 @@ impl Database {
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
+            sequences: Sequences::default(),
             durable: Mutex::new(state),
             transaction_count: AtomicU64::new(0),
             stopped: AtomicBool::new(opening.is_none()),
@@ -284,9 +296,54 @@ impl Database {
         Session::new(Arc::clone(self))
     }
 
-    /// The state of the last commit. Hold it for as long as pages that it names are read.
+    /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as pages that
+    /// it names are read.
     pub fn catalog(&self) -> Arc<CatalogState> {
-        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner).state)
+    }
+
+    /// All that is committed.
+    pub(crate) fn live(&self) -> Live {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The state of the last commit, all of which is in pages: what a plan reads.
+    ///
+    /// # Errors
+    /// Those of the device, where there was something to write.
+    pub async fn settled(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
+        loop {
+            let told = self.settled.notified();
+            let live = self.live();
+            if live.delta.is_empty() {
+                return Ok(live.state);
+            }
+            // A large write that has the turn has settled first, and is not waited for.
+            let turn = self.writer_turn();
+            match select(std::pin::pin!(told), std::pin::pin!(turn)).await {
+                Either::Left(_) => {}
+                Either::Right((turn, _)) => {
+                    drop(Box::pin(Transaction::settle(self, turn)).await?);
+                }
+            }
+        }
+    }
+
+    /// Makes a small commit, whose changes are in the delta, what new statements see.
+    pub(crate) fn publish_small(&self, number: u64, log_end: u64) {
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        live.number = number;
+        live.log_end = log_end;
+    }
+
+    /// How often something else than a small commit has changed rows, keys or tables.
+    pub(crate) fn rewritten_count(&self) -> u64 {
+        self.rewritten_count.load(Ordering::Acquire)
+    }
+
+    /// Notes that something else than a small commit does.
+    pub(crate) fn note_rewritten(&self) {
+        self.rewritten_count.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Where the database lies.
@@ -519,7 +576,7 @@ impl Database {
     /// # Errors
     /// Those of a commit; what was committed stays so.
     pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
-        if self.logged_count() > 0 {
+        if self.logged_count() > 0 || !self.live().delta.is_empty() {
             Transaction::begin(self).await?.commit().await?;
         }
         Ok(())
@@ -563,6 +620,28 @@ impl Database {
         Ok(())
     }
 
+    /// As [`Self::harden`], and keeps the thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn harden_now(&self, end: u64) -> Result<()> {
+        if end <= self.hardened.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(log) = self.log() else { return Ok(()) };
+        if let Err(error) = log.wait_durable(Lsn(end)) {
+            self.stop();
+            return Err(error.into());
+        }
+        self.hardened.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// What sequences have given.
+    pub(crate) fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
     /// # Errors
     /// [`StorageError::Stopped`].
     pub(crate) fn check_running(&self) -> Result<()> {
@@ -585,7 +664,8 @@ impl Database {
     /// Makes `state` what new statements see.
     pub(crate) fn publish(&self, state: Arc<CatalogState>) {
         self.note_published(&state);
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Live::settled(state);
+        self.settled.notify_waiters();
     }
 
     /// Frees the space that no state in anyone's hands names any more.
@@ -811,6 +891,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         files: BTreeMap::new(),
     };
     write_root(directory, &state)?;

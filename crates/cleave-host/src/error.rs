@@ -156,6 +156,20 @@ pub enum Error {
         /// The values of the key, separated by commas.
         key: String,
     },
+    /// A row that breaks a rule of its table, or that one of another table needs: change the row.
+    #[error("{message}: {detail}")]
+    Violation {
+        /// Which kind of rule.
+        rule: Rule,
+        /// The table whose rule it is.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// What is wrong.
+        message: String,
+        /// Which row, or which key.
+        detail: String,
+    },
     /// Another transaction was in the way: run the transaction again.
     #[error("{kind}{}", Hint(detail.as_deref()))]
     Conflict {
@@ -203,6 +217,10 @@ pub enum NameKind {
     Table,
     /// An index.
     Index,
+    /// A constraint of a table.
+    Constraint,
+    /// A sequence.
+    Sequence,
     /// A column of a table or of a query.
     Column,
     /// A schema, as in `schema.table`.
@@ -219,6 +237,16 @@ pub enum NameKind {
     PreparedStatement,
     /// A parameter of a statement, as `$1`.
     Parameter,
+    /// A cursor.
+    Cursor,
+}
+
+/// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// CHECK (23514).
+    Check,
 }
 
 /// In which way another transaction was in the way.
@@ -267,6 +295,8 @@ pub enum Fault {
     DuplicateColumn,
     /// Options that exclude each other or are given twice (42601).
     Options,
+    /// An aggregate where there are no groups (42803).
+    Grouping,
     /// A parameter out of its range (22023).
     Parameter,
     /// A parameter of a statement whose type nothing tells (42P18).
@@ -297,6 +327,12 @@ pub enum Fault {
     Savepoint,
     /// A constraint that there is not (42704).
     UnknownConstraint,
+    /// A number out of its range (22003).
+    Range,
+    /// A sequence that has no more numbers (2200H).
+    SequenceLimit,
+    /// A value for a column that makes its own (428C9).
+    GeneratedAlways,
     /// ON CONFLICT that names no unique index (42P10).
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
@@ -383,6 +419,7 @@ impl Error {
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",
             Self::DuplicateKey { .. } => "23505",
+            Self::Violation { rule: Rule::Check, .. } => "23514",
             Self::Conflict { kind, .. } => kind.sqlstate(),
             Self::Schema(error) => schema_sqlstate(error),
             Self::Io { source, .. } => match source.kind() {
@@ -561,6 +598,7 @@ impl Fault {
             Self::Type => "42804",
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",
+            Self::Grouping => "42803",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",
@@ -575,6 +613,9 @@ impl Fault {
             Self::ReadOnlyTransaction => "25006",
             Self::Savepoint => "3B001",
             Self::UnknownConstraint => "42704",
+            Self::Range => "22003",
+            Self::SequenceLimit => "2200H",
+            Self::GeneratedAlways => "428C9",
             Self::ConflictTarget => "42P10",
             Self::Cardinality => "21000",
         }
@@ -584,24 +625,28 @@ impl Fault {
 impl NameKind {
     fn sqlstate_unknown(self) -> &'static str {
         match self {
-            Self::Table => "42P01",
+            Self::Table | Self::Sequence => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
-            Self::Index | Self::Type | Self::Setting | Self::Device => "42704",
+            Self::Index | Self::Constraint | Self::Type | Self::Setting | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
             Self::Parameter => "42P02",
+            Self::Cursor => "34000",
         }
     }
 
     fn sqlstate_taken(self) -> &'static str {
         match self {
-            Self::Table | Self::Index => "42P07",
+            Self::Table | Self::Index | Self::Sequence => "42P07",
             Self::Column => "42701",
             Self::Schema => "42P06",
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
-            Self::Type | Self::Setting | Self::Device | Self::Parameter => "42710",
+            Self::Cursor => "42P03",
+            Self::Constraint | Self::Type | Self::Setting | Self::Device | Self::Parameter => {
+                "42710"
+            }
         }
     }
 }
@@ -727,6 +772,8 @@ impl fmt::Display for NameKind {
         formatter.write_str(match self {
             Self::Table => "table",
             Self::Index => "index",
+            Self::Constraint => "constraint",
+            Self::Sequence => "sequence",
             Self::Column => "column",
             Self::Schema => "schema",
             Self::Type => "type",
@@ -735,6 +782,7 @@ impl fmt::Display for NameKind {
             Self::Device => "device",
             Self::PreparedStatement => "prepared statement",
             Self::Parameter => "parameter",
+            Self::Cursor => "cursor",
         })
     }
 }

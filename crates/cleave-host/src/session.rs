@@ -3,20 +3,27 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
+//!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
+//!    other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
 //! behind, one that has is there.
 
 mod block;
+mod checked;
 mod copy;
+mod cursors;
 mod held;
+mod identity;
 mod indexes;
 mod insert;
 mod locking;
 mod modify;
+mod modify_row;
 mod prepared;
+mod rules;
+mod sequences;
 mod started;
 mod statistics;
 mod upsert;
@@ -40,15 +47,18 @@ pub use started::{ResultRows, Started};
 use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
+use crate::delta::Live;
 use crate::error::{Error, NameKind, Result};
-use crate::point_path::{self, PointQueries, PointQuery};
+use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
+use crate::statement::moment::Moment;
 use crate::statement::select::{Asked, ReadView, Target};
 use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
 };
 use crate::write::load;
+use cursors::Cursors;
 use held::Held;
 use prepared::PreparedStatements;
 
@@ -60,6 +70,9 @@ pub struct Session {
     hinted: Option<Settings>,
     point_queries: PointQueries,
     prepared: PreparedStatements,
+    cursors: Cursors,
+    /// What computes the rows of cursors; None: whoever fetches them.
+    runtime: Option<tokio::runtime::Handle>,
     /// From BEGIN on.
     block: Option<Block>,
     /// Outside of a block: what the statement that runs has locked.
@@ -104,6 +117,8 @@ impl Session {
             hinted: None,
             point_queries: PointQueries::default(),
             prepared: PreparedStatements::default(),
+            cursors: Cursors::default(),
+            runtime: None,
             block: None,
             statement_locks: None,
             table_mark: None,
@@ -143,6 +158,11 @@ impl Session {
     /// The settings of the statement that runs.
     fn in_force(&self) -> &Settings {
         self.hinted.as_ref().unwrap_or(&self.settings)
+    }
+
+    /// The moment of a statement that begins now.
+    fn moment(&self) -> Moment {
+        Moment::new(SystemClock.wall(), &self.database, &self.settings.client.sequences)
     }
 
     /// The settings of a statement that begins now.
@@ -188,9 +208,10 @@ impl Session {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
         let settings = self.shared_settings();
+        let moment = self.moment();
         let state = self.database.catalog();
         self.lock_for_writing(&state.find_writable_table(table)?.schema).await?;
-        let loaded = load::load(&self.database, &settings, table, batches, progress, now_us());
+        let loaded = load::load(&self.database, &settings, table, batches, progress, &moment);
         let loaded = loaded.await;
         self.statement_locks = None;
         loaded
@@ -202,10 +223,11 @@ impl Session {
         if self.in_force().index_scan == When::Never || self.database.readers_held_back() {
             return None;
         }
-        let state = self.database.catalog();
-        let query = self.point_queries.seen(sql, &state)?;
-        let outcome = self.run_point_query(&state, &query).await.ok()?;
-        self.database.harden(state.log_end).await.ok()?;
+        let live = self.database.live();
+        let log_end = live.log_end;
+        let query = self.point_queries.seen(sql, &live.state)?;
+        let outcome = self.run_point_query(live, &query).await.ok()?;
+        self.database.harden(log_end).await.ok()?;
         outcome
     }
 
@@ -281,7 +303,8 @@ impl Session {
                 self.check_outside_block("DROP INDEX")?;
                 self.drop_indexes(if_exists, &names).await
             }
-            Statement::Insert(insert) => self.insert(insert, &Parameters::default()).await,
+            Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
+            Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
             Statement::Modify(modify) => {
                 Box::pin(self.modify(&modify, &Parameters::default())).await
             }
@@ -306,7 +329,7 @@ impl Session {
             }
             Statement::Show { name } => self.show(&name),
             Statement::ShowAll => self.show_all(),
-            Statement::ShowTables => self.show_tables(),
+            Statement::ShowTables => self.show_tables().await,
             Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()),
             Statement::Analyze(analyze) => self.analyze(analyze).await,
             Statement::Set { name, value } => {
@@ -324,8 +347,16 @@ impl Session {
             Statement::DiscardAll => {
                 self.settings.reset_all();
                 self.deallocate(None)?;
+                self.cursors.clear();
                 Ok(Outcome::done("DISCARD ALL"))
             }
+            Statement::Declare(declare) => {
+                let none = Parameters::default();
+                Box::pin(self.declare(&declare, &none, &parsed.text)).await
+            }
+            Statement::Fetch(fetch) => self.fetch(&fetch).await?.collect().await,
+            Statement::CloseCursor { name } => self.close_cursor(name.as_deref()),
+            Statement::Vacuum { analyzes, analyze } => self.vacuum(analyzes, analyze).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
@@ -361,12 +392,9 @@ impl Session {
         Ok(Outcome::done("DROP TABLE"))
     }
 
-    async fn run_point_query(
-        &self,
-        state: &Arc<CatalogState>,
-        query: &PointQuery,
-    ) -> Result<Option<Outcome>> {
-        let rows = point_path::run(&self.database, state, query, self.in_force().stack).await?;
+    async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
+        let sight = Sight { live, own: self.own_changes(query.table_id()) };
+        let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 
@@ -463,12 +491,13 @@ impl Session {
         let mut measured = None;
         if analyze {
             let stopwatch = Stopwatch::start();
-            let Some(Outcome::Rows { batches, .. }) = self.run_point_query(state, point).await?
-            else {
+            // Own changes are in the state.
+            let sight = Sight { live: Live::settled(Arc::clone(state)), own: None };
+            let stack = self.in_force().stack;
+            let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
                 return Ok(None);
             };
-            let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
-            measured = Some((rows, stopwatch.elapsed()));
+            measured = Some((rows.num_rows(), stopwatch.elapsed()));
         }
         let (schema, batches) = select::explain_look_up(point.explain(state), measured, format)?;
         Ok(Some(Outcome::Rows { schema, batches }))
@@ -494,8 +523,8 @@ impl Session {
         Ok(Outcome::Rows { schema, batches: vec![batch] })
     }
 
-    fn show_tables(&self) -> Result<Outcome> {
-        let state = self.database.catalog();
+    async fn show_tables(&self) -> Result<Outcome> {
+        let state = self.database.settled().await?;
         // How many rows a damaged table has is not known.
         let sound = state.tables().map(|table| (&*table.schema.name, Some(table.row_count())));
         let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));
@@ -527,9 +556,4 @@ fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {
     let batch =
         RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     Ok(Outcome::Rows { schema, batches: vec![batch] })
-}
-
-/// The statement's time in microseconds since 1970.
-fn now_us() -> i64 {
-    SystemClock.wall()
 }

@@ -17,6 +17,7 @@ pub use cleave_plan::split::{Split, When};
 
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
+use crate::sequences::SequenceValues;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -136,11 +137,18 @@ pub struct Client {
     pub database: String,
     /// The connection's number; 0: it is in this process.
     pub backend: i32,
+    /// What it has taken of sequences.
+    pub sequences: SequenceValues,
 }
 
 impl Default for Client {
     fn default() -> Self {
-        Self { user: "cleave".to_owned(), database: "cleave".to_owned(), backend: 0 }
+        Self {
+            user: "cleave".to_owned(),
+            database: "cleave".to_owned(),
+            backend: 0,
+            sequences: SequenceValues::default(),
+        }
     }
 }
 

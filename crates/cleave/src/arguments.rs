@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::bench::BenchOptions;
 use crate::commands::advise::AdviseOptions;
 use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
 use crate::commands::generate::GenerateOptions;
+use crate::commands::import::ImportOptions;
 use crate::commands::inspect::InspectCommand;
 use crate::commands::load::LoadOptions;
 use crate::commands::user::UserOptions;
@@ -75,10 +77,14 @@ pub(crate) enum Command {
     },
     /// `cleave serve`.
     Serve(ServeOptions),
+    /// `cleave bench`.
+    Bench(BenchOptions),
     /// `cleave user`.
     User(UserOptions),
     /// `cleave generate`.
     Generate(GenerateOptions),
+    /// `cleave import`.
+    Import(ImportOptions),
     /// `cleave load`.
     Load(LoadOptions),
     /// `cleave advise`.
@@ -110,8 +116,10 @@ pub(crate) fn parse(
             Command::Sql { format: options.format, sources }
         }
         Subcommands::Serve(options) => Command::Serve(options),
+        Subcommands::Bench(options) => Command::Bench(options),
         Subcommands::User(options) => Command::User(options),
         Subcommands::Generate(options) => Command::Generate(options),
+        Subcommands::Import(options) => Command::Import(options),
         Subcommands::Load(options) => Command::Load(options),
         Subcommands::Advise(options) => Command::Advise(options),
         Subcommands::Check(options) => Command::Check(options),
@@ -145,10 +153,14 @@ enum Subcommands {
     Sql(SqlOptions),
     /// Serve a database to PostgreSQL's clients
     Serve(ServeOptions),
+    /// Run a standard workload of transactions: YCSB, LinkBench, TPC-C, CH-benCHmark
+    Bench(BenchOptions),
     /// Say who may connect to a server
     User(UserOptions),
     /// Compute the IMDb-like or the TPC-H database, into files or into a database
     Generate(GenerateOptions),
+    /// Take the tables, rows and indexes of a dump of PostgreSQL
+    Import(ImportOptions),
     /// Load CSV or Parquet files into a table
     Load(LoadOptions),
     /// Say what splitting would save a list of queries

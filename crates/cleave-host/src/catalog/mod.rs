@@ -23,6 +23,8 @@ pub mod division;
 pub mod index_definition;
 pub mod proto;
 pub mod root;
+pub mod rules;
+pub mod sequence;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +41,8 @@ use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
 use index_definition::IndexDefinition;
 use root::SegmentFile;
+use rules::TableRules;
+use sequence::Sequence;
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +162,8 @@ pub struct CatalogState {
     pub(crate) tables: BTreeMap<String, Arc<TableState>>,
     /// Tables that cannot be used, by name; none of them is among the others.
     pub(crate) damaged: BTreeMap<String, Arc<DamagedTable>>,
+    /// Sequences by name.
+    pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
 }
@@ -239,9 +245,11 @@ impl CatalogState {
         self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
     }
 
-    /// Whether a table or an index has this name, be it damaged.
+    /// Whether a table, an index or a sequence has this name, be it damaged.
     pub fn is_name_taken(&self, name: &str) -> bool {
-        self.has_table_named(name) || self.has_index_named(name)
+        self.has_table_named(name)
+            || self.has_index_named(name)
+            || self.sequences.contains_key(name)
     }
 
     /// Whether a table has this name, be it damaged.
@@ -351,6 +359,8 @@ pub struct TableState {
     /// Indexes that cannot be used, ascending by id; none of them is among the others. No row can be added while there
     /// is one, since it would not have its entry.
     pub damaged: Vec<Arc<DamagedIndex>>,
+    /// What else is asked of its rows.
+    pub rules: Arc<TableRules>,
 }
 
 impl TableState {

@@ -31,6 +31,8 @@ use prost::Message;
 use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
+use super::rules::TableRules;
+use super::sequence::Sequence;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -41,7 +43,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=5 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=6 };
 
 mod blocks;
 
@@ -281,6 +283,7 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         next_device: state.next_device,
         devices: state.devices.values().map(encode_device).collect(),
         tables,
+        sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
     }
     .encode_to_vec()
 }
@@ -357,6 +360,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
             Division::LoadOrder => Vec::new(),
             Division::Hash(ids) => ids.clone(),
         },
+        rules: table.rules.encode(),
     }
 }
 
@@ -427,6 +431,11 @@ impl Decoder<'_> {
                 Err(error) => self.faults.push(TableFault { table: name, error }),
             }
         }
+        let mut sequences = BTreeMap::new();
+        for sequence in root.sequences {
+            let sequence = Sequence::decode(sequence).map_err(|reason| self.damaged(&reason))?;
+            sequences.insert(sequence.name.clone(), Arc::new(sequence));
+        }
         Ok(CatalogState {
             database: DatabaseId(database),
             epoch: root.epoch,
@@ -440,6 +449,7 @@ impl Decoder<'_> {
             devices,
             tables,
             damaged,
+            sequences,
             files: std::mem::take(&mut self.files),
         })
     }
@@ -479,6 +489,7 @@ impl Decoder<'_> {
         let schema = TableSchema::decode(&table.schema)
             .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
         let schema = Arc::new(schema);
+        let rules = Arc::new(TableRules::decode(table.rules.as_ref()));
         let shapes = self.shapes(&table.indexes, &schema)?;
         let division = match table.hash_columns.as_slice() {
             [] => Division::LoadOrder,
@@ -522,7 +533,7 @@ impl Decoder<'_> {
         let indexes = shapes.iter().map(|shape| &shape.definition).filter(is_sound);
         let indexes = indexes.map(Arc::clone).collect();
         let damaged = damaged.into_iter().map(Arc::new).collect();
-        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged }))
+        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged, rules }))
     }
 
     /// A tablet whose heap can be read, without its parts of indexes that are damaged, which get them.

@@ -8,11 +8,12 @@
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
 //!    [`PrivateState`]: the same state with the block's changes on pages that nothing else names. So own changes are seen
 //!    by every statement and every operator, on either side of a link, without any of them knowing (rule 21).
-//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]). Outside of a block it
-//!    commits it then. In one it looks whether the rows are still there in the newest state, checks the unique keys there, and
-//!    keeps the change. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
+//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check) whether
+//!    the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits the change then, in
+//!    one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
 //!    its locks kept, and REPEATABLE READ fails: the first who changes a row wins.
-//! 3. COMMIT applies what was kept to the newest state, in one commit; ROLLBACK forgets it; a savepoint is a copy of it.
+//! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
+//!    [delta](crate::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
 //! changes before that.
@@ -20,24 +21,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::BooleanArray;
 use arrow::compute::{concat_batches, filter_record_batch};
+use cleave_txn::Record;
 use cleave_txn::locks::LockMark;
 use prost::Message;
 
+use super::checked::{check, check_ended};
 use super::held::Held;
 use super::{Outcome, Session};
 use crate::catalog::commit::{PrivateState, Transaction};
 use crate::catalog::{CatalogState, TableState};
+use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
 use crate::settings::Isolation;
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
+use crate::write::checks::check_rows;
 use crate::write::insert::{TableChange, apply};
 
 /// What a block has changed, by table.
 type Changes = BTreeMap<u32, TableChange>;
+
+/// Places of own rows, by the places of their tablets.
+pub(super) type OwnRows = BTreeMap<usize, BTreeSet<usize>>;
 
 /// Whether a session is in a transaction block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,6 +70,8 @@ pub(super) enum Taken {
 /// A block, from BEGIN on.
 #[derive(Debug)]
 pub(super) struct Block {
+    /// Whether nobody has begun it: it is that of the statements of one message, and ends with them.
+    implicit: bool,
     isolation: Isolation,
     read_only: bool,
     failed: bool,
@@ -70,6 +80,8 @@ pub(super) struct Block {
     changes: Changes,
     savepoints: Vec<Savepoint>,
     locks: Held,
+    /// How often something else than small commits had changed rows when the first of the changes was checked.
+    checked: u64,
     /// A state with the changes as they are now, and what it is based on.
     own: Option<Own>,
 }
@@ -85,7 +97,7 @@ struct Savepoint {
 #[derive(Debug)]
 struct Own {
     base: Arc<CatalogState>,
-    private: PrivateState,
+    private: Arc<PrivateState>,
 }
 
 impl Session {
@@ -94,21 +106,54 @@ impl Session {
     pub fn transaction_status(&self) -> TransactionStatus {
         match &self.block {
             None => TransactionStatus::Idle,
+            Some(block) if block.implicit => TransactionStatus::Idle,
             Some(block) if block.failed => TransactionStatus::Failed,
             Some(_) => TransactionStatus::Open,
         }
     }
 
+    /// Makes one transaction of the statements up to [`Session::end_implicit`], as a server does of those that come together:
+    /// the first that fails undoes those before it. BEGIN among them makes a block of it, and what needs a block is still
+    /// refused. Nothing in a block.
+    pub fn begin_implicit(&mut self) {
+        if self.block.is_none() {
+            let settings = &self.settings;
+            let (isolation, read_only) =
+                (settings.default_transaction_isolation, settings.default_transaction_read_only);
+            let locks = Held::new(&self.database);
+            self.block = Some(Block { implicit: true, ..Block::new(isolation, read_only, locks) });
+        }
+    }
+
+    /// Commits what [`Session::begin_implicit`] began, where it has not ended and is no block by now.
+    ///
+    /// # Errors
+    /// Those of COMMIT: nothing of it was done then.
+    pub async fn end_implicit(&mut self) -> Result<()> {
+        if self.block.as_ref().is_some_and(|block| block.implicit) {
+            let committed = Box::pin(self.commit()).await;
+            self.end_statement(committed).await?;
+        }
+        Ok(())
+    }
+
     /// Runs BEGIN.
     pub(super) fn begin(&mut self, modes: Modes) -> Result<Outcome> {
-        // Which PostgreSQL warns of, and goes on.
-        if self.block.is_some() {
-            return Ok(Outcome::done("BEGIN"));
+        match &mut self.block {
+            Some(block) if block.implicit => {
+                block.implicit = false;
+                self.set_transaction(modes)?;
+            }
+            // Which PostgreSQL warns of, and goes on.
+            Some(_) => {}
+            None => {
+                let settings = &self.settings;
+                let isolation = modes.isolation.unwrap_or(settings.default_transaction_isolation);
+                let read_only = modes.read_only.unwrap_or(settings.default_transaction_read_only);
+                let locks = Held::new(&self.database);
+                self.block = Some(Block::new(isolation, read_only, locks));
+            }
         }
-        let isolation = modes.isolation.unwrap_or(self.settings.default_transaction_isolation);
-        let read_only = modes.read_only.unwrap_or(self.settings.default_transaction_read_only);
-        let locks = Held::new(&self.database);
-        self.block = Some(Block::new(isolation, read_only, locks));
         Ok(Outcome::done("BEGIN"))
     }
 
@@ -135,17 +180,28 @@ impl Session {
         // Without one PostgreSQL warns, and goes on.
         let Some(block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
         if block.failed {
+            self.cursors.end_transaction(false);
             return Ok(Outcome::done("ROLLBACK"));
         }
         if !block.changes.is_empty() {
-            self.commit_changes(block.changes.values()).await?;
+            let changes: Vec<&TableChange> = block.changes.values().collect();
+            let committed = self.commit_changes(&changes, block.checked).await;
+            if committed.is_err() {
+                self.cursors.end_transaction(false);
+            }
+            let log_end = committed?;
+            // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
+            drop(block);
+            self.note_committed(log_end);
         }
+        self.cursors.end_transaction(true);
         Ok(Outcome::done("COMMIT"))
     }
 
     /// Runs ROLLBACK.
     pub(super) fn rollback(&mut self) -> Outcome {
         self.block = None;
+        self.cursors.end_transaction(false);
         Outcome::done("ROLLBACK")
     }
 
@@ -168,6 +224,7 @@ impl Session {
         }
         block.own = None;
         block.failed = false;
+        self.cursors.undo_to(place);
         Ok(Outcome::done("ROLLBACK"))
     }
 
@@ -176,7 +233,19 @@ impl Session {
         let block = self.open_block("RELEASE SAVEPOINT")?;
         let place = block.savepoint(name)?;
         block.savepoints.truncate(place);
+        self.cursors.release(place);
         Ok(Outcome::done("RELEASE"))
+    }
+
+    /// How many savepoints the block has; None: there is no block.
+    pub(super) fn savepoint_count(&self) -> Option<usize> {
+        self.block.as_ref().map(|block| block.savepoints.len())
+    }
+
+    /// What a statement of the block may be reading, and must hold while it does.
+    pub(super) fn private_state(&self) -> Option<Arc<PrivateState>> {
+        let own = self.block.as_ref()?.own.as_ref()?;
+        Some(Arc::clone(&own.private))
     }
 
     fn open_block(&mut self, what: &str) -> Result<&mut Block> {
@@ -184,7 +253,7 @@ impl Session {
             let message = format!("{what} can only be used in transaction blocks");
             Error::Invalid { message, fault: Fault::NoTransaction, position: None }
         };
-        self.block.as_mut().ok_or_else(missing)
+        self.block.as_mut().filter(|block| !block.implicit).ok_or_else(missing)
     }
 
     /// Refuses a statement in a block that has failed.
@@ -205,10 +274,15 @@ impl Session {
         self.note_failure();
     }
 
-    /// Notes that a statement of a block has failed.
+    /// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
     pub(super) fn note_failure(&mut self) {
-        if let Some(block) = &mut self.block {
-            block.failed = true;
+        match &mut self.block {
+            Some(block) if block.implicit => {
+                self.block = None;
+                self.cursors.end_transaction(false);
+            }
+            Some(block) => block.failed = true,
+            None => {}
         }
     }
 
@@ -225,29 +299,52 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
-    /// Refuses a statement that commits by itself.
+    /// Refuses a statement that commits by itself. Before anything was changed, it may be one of several that came together.
     pub(super) fn check_outside_block(&self, what: &str) -> Result<()> {
-        if self.block.is_none() {
+        if self.block.as_ref().is_none_or(|block| block.implicit && block.changes.is_empty()) {
             return self.check_may_write(what);
         }
         let message = format!("{what} cannot run inside a transaction block");
         Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
     }
 
+    /// What a look-up by key that begins now reads, without the own changes.
+    pub(super) async fn live(&mut self) -> Result<Live> {
+        let live = match &mut self.block {
+            Some(Block { isolation: Isolation::RepeatableRead, snapshot, .. }) => {
+                let state = match snapshot {
+                    Some(state) => state,
+                    None => snapshot.insert(self.database.settled().await?),
+                };
+                Live::settled(Arc::clone(state))
+            }
+            _ => self.database.live(),
+        };
+        self.seen_log = self.seen_log.max(live.log_end);
+        Ok(live)
+    }
+
+    /// What the block has changed in a table.
+    pub(super) fn own_changes(&self, table: u32) -> Option<&TableChange> {
+        self.block.as_ref().and_then(|block| block.changes.get(&table))
+    }
+
     /// What a statement that begins now reads.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
-        let newest = || database.catalog();
         let Some(block) = &mut self.block else {
-            let state = newest();
+            let state = database.settled().await?;
             self.seen_log = self.seen_log.max(state.log_end);
             return Ok(ReadView { state, target: None });
         };
-        let base = match block.isolation {
-            Isolation::ReadCommitted => newest(),
-            Isolation::RepeatableRead => Arc::clone(block.snapshot.get_or_insert_with(newest)),
+        let base = match (block.isolation, &block.snapshot) {
+            (Isolation::RepeatableRead, Some(state)) => Arc::clone(state),
+            _ => database.settled().await?,
         };
+        if block.isolation == Isolation::RepeatableRead {
+            block.snapshot = Some(Arc::clone(&base));
+        }
         self.seen_log = self.seen_log.max(base.log_end);
         if block.changes.is_empty() {
             return Ok(ReadView { state: base, target: None });
@@ -259,7 +356,7 @@ impl Session {
         for change in block.changes.values() {
             transaction = apply(transaction, &settings, change).await?;
         }
-        let private = transaction.into_private();
+        let private = Arc::new(transaction.into_private());
         let view = ReadView { state: Arc::clone(&private.state), target: None };
         block.own = Some(Own { base, private });
         Ok(view)
@@ -270,45 +367,70 @@ impl Session {
         &mut self,
         view: &ReadView,
         table: &TableState,
-        change: TableChange,
+        mut change: TableChange,
     ) -> Result<Taken> {
-        if change.ended.is_empty() && change.rows.is_empty() {
+        let base = self.committed(view).find_writable_table(&table.schema.name)?;
+        let mut own_ended = OwnRows::new();
+        for (place, vids) in &mut change.ended {
+            let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
+            let own = vids.split_off(&next);
+            if !own.is_empty() {
+                let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
+                own_ended.insert(*place, places.collect());
+            }
+        }
+        change.ended.retain(|_, vids| !vids.is_empty());
+        self.take_rows(change, own_ended).await
+    }
+
+    /// Takes a change of rows, of which those that end are committed, and the end of own ones.
+    pub(super) async fn take_rows(
+        &mut self,
+        change: TableChange,
+        own_ended: OwnRows,
+    ) -> Result<Taken> {
+        if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
             return Ok(Taken::Done);
         }
         let database = Arc::clone(&self.database);
-        let settings = self.shared_settings();
-        let base = Arc::clone(self.committed(view).find_writable_table(&table.schema.name)?);
-        self.lock_keys(&base, &change).await?;
+        let state = database.catalog();
+        let table = state.find_writable_table(&change.schema.name)?;
+        check_rows(&database, table, change.rows.values()).await?;
+        self.lock_keys(table, &change).await?;
         let Some(block) = &mut self.block else {
-            return match self.commit_changes([&change]).await {
+            let committed = async {
+                // What is not small is checked where it is written.
+                let checked = match change.is_small() {
+                    true => check(&database, &change, &change).await?,
+                    false => 0,
+                };
+                self.commit_changes(&[&change], checked).await
+            };
+            return match committed.await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
-                outcome => outcome.map(|_| Taken::Done),
-            };
-        };
-        let mut changes = block.changes.clone();
-        let of_table = changes.entry(table.schema.table_id);
-        let of_table = of_table.or_insert_with(|| TableChange::new(Arc::clone(&change.schema)));
-        merge(of_table, &base, change)?;
-        // Unique keys hold in the newest state, whatever the snapshot is.
-        let newest = database.catalog();
-        let mut transaction = Transaction::private(&database, Arc::clone(&newest))?;
-        for change in changes.values() {
-            transaction = match apply(transaction, &settings, change).await {
-                Err(Error::Conflict { kind: ConflictKind::Update, .. })
-                    if block.isolation == Isolation::ReadCommitted =>
-                {
-                    return Ok(Taken::Again);
+                Err(error) => Err(error),
+                Ok(log_end) => {
+                    self.note_committed(log_end);
+                    Ok(Taken::Done)
                 }
-                applied => applied?,
             };
-        }
-        block.changes = changes;
-        block.own = match block.isolation {
-            Isolation::ReadCommitted => {
-                Some(Own { base: newest, private: transaction.into_private() })
-            }
-            Isolation::RepeatableRead => None,
         };
+        let table_id = change.schema.table_id;
+        let before = block.changes.get(&table_id).cloned();
+        let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
+        merge(&mut whole, &change, &own_ended)?;
+        // Unique keys hold in the newest state, whatever the snapshot is.
+        let checked = match check(&database, &whole, &change).await {
+            Err(Error::Conflict { kind: ConflictKind::Update, .. })
+                if block.isolation == Isolation::ReadCommitted =>
+            {
+                return Ok(Taken::Again);
+            }
+            checked => checked?,
+        };
+        block.checked = block.checked.min(checked);
+        block.changes.insert(table_id, whole);
+        block.own = None;
         Ok(Taken::Done)
     }
 
@@ -362,35 +484,68 @@ impl Session {
         ended.is_some_and(|ended| ended.contains(&vid))
     }
 
-    /// Commits `changes`, all or none.
-    async fn commit_changes(
-        &self,
-        changes: impl IntoIterator<Item = &TableChange>,
-    ) -> Result<Arc<CatalogState>> {
-        let settings = self.shared_settings();
-        let changes: Vec<&TableChange> = changes.into_iter().collect();
-        let mut transaction = Transaction::begin(&self.database).await?;
-        let is_logged = self.database.log().is_some_and(|log| {
-            log::takes(&transaction.next, &changes)
-                && !log::is_due(log, &transaction.next, self.database.logged_count())
+    /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
+    fn note_committed(&mut self, log_end: u64) {
+        self.statement_locks = None;
+        self.seen_log = self.seen_log.max(log_end);
+    }
+
+    /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log that is to
+    /// be durable before anyone is told.
+    async fn commit_changes(&self, changes: &[&TableChange], checked: u64) -> Result<u64> {
+        let database = &self.database;
+        let mut turn = database.writer_turn().await;
+        database.check_running()?;
+        let state = database.catalog();
+        let log = database.log().filter(|log| {
+            log::takes(&state, changes) && !log::is_due(log, &state, database.logged_count())
         });
-        let committed = match is_logged {
-            true => Some(Committed::new(&transaction.next, &changes)?.encode_to_vec()),
-            false => None,
+        let Some(log) = log else {
+            drop(turn);
+            return self.commit_pages(changes).await;
         };
+        if database.live().delta.is_full() {
+            turn = match Box::pin(Transaction::settle(database, turn)).await? {
+                Some(turn) => turn,
+                None => database.writer_turn().await,
+            };
+        }
+        if database.rewritten_count() != checked {
+            for change in changes {
+                check(database, change, change).await?;
+            }
+        }
+        let live = database.live();
+        for change in changes {
+            check_ended(&live, change)?;
+        }
+        let prepared = live.delta.prepare(&live.state, changes)?;
+        let committed = Committed::new(&live, changes)?.encode_to_vec();
+        let transaction = database.transaction_id();
+        // Where there is no space for the record nothing happened.
+        let appended = log.append(Record::Commit { transaction, payload: &committed })?;
+        let number = live.number + 1;
+        live.delta.put(prepared, number);
+        database.publish_small(number, appended.end.0);
+        drop(turn);
+        Ok(appended.end.0)
+    }
+
+    /// Commits `changes` with a new root.
+    async fn commit_pages(&self, changes: &[&TableChange]) -> Result<u64> {
+        let settings = self.shared_settings();
+        let mut transaction = Transaction::begin(&self.database).await?;
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }
-        match committed {
-            Some(committed) => transaction.commit_logged(&committed).await,
-            None => transaction.commit().await,
-        }
+        Ok(transaction.commit().await?.log_end)
     }
 }
 
 impl Block {
     fn new(isolation: Isolation, read_only: bool, locks: Held) -> Self {
         Self {
+            implicit: false,
             isolation,
             read_only,
             failed: false,
@@ -398,6 +553,7 @@ impl Block {
             changes: Changes::new(),
             savepoints: Vec::new(),
             locks,
+            checked: u64::MAX,
             own: None,
         }
     }
@@ -413,35 +569,25 @@ impl Block {
     }
 }
 
-/// Adds `change` to what the block has changed in a table, of which `base` is the committed state that was read: VIDs from its
-/// end on are those of own rows, in their order.
-fn merge(own: &mut TableChange, base: &TableState, change: TableChange) -> Result<()> {
-    for (place, vids) in change.ended {
-        let next = base.tablets.get(place).map_or(u64::MAX, |tablet| tablet.next_vid);
-        let (committed, of_own): (BTreeSet<u64>, BTreeSet<u64>) =
-            vids.into_iter().partition(|vid| *vid < next);
-        if !committed.is_empty() {
-            own.ended.entry(place).or_default().extend(committed);
-        }
-        if let Some(rows) = own.rows.get_mut(&place).filter(|_| !of_own.is_empty()) {
-            *rows = without(rows, next, &of_own)?;
+/// Adds `change` to what the block has changed in a table, less the own rows at these places.
+fn merge(own: &mut TableChange, change: &TableChange, own_ended: &OwnRows) -> Result<()> {
+    for (place, vids) in &change.ended {
+        own.ended.entry(*place).or_default().extend(vids);
+    }
+    for (place, ended) in own_ended {
+        if let Some(rows) = own.rows.get_mut(place) {
+            let kept = (0..rows.num_rows()).map(|row| Some(!ended.contains(&row)));
+            *rows = filter_record_batch(rows, &kept.collect::<BooleanArray>())?;
         }
     }
-    for (place, rows) in change.rows {
-        let joined = match own.rows.get(&place) {
-            Some(before) => concat_batches(&own.schema.arrow(), [before, &rows])?,
-            None => rows,
+    for (place, rows) in &change.rows {
+        let joined = match own.rows.get(place) {
+            Some(before) => concat_batches(&own.schema.arrow(), [before, rows])?,
+            None => rows.clone(),
         };
-        own.rows.insert(place, joined);
+        own.rows.insert(*place, joined);
     }
     Ok(())
-}
-
-/// `rows`, whose VIDs rise from `first`, without those of `ended`.
-fn without(rows: &RecordBatch, first: u64, ended: &BTreeSet<u64>) -> Result<RecordBatch> {
-    let vids = (first..).take(rows.num_rows());
-    let kept: BooleanArray = vids.map(|vid| Some(!ended.contains(&vid))).collect();
-    Ok(filter_record_batch(rows, &kept)?)
 }
 
 fn state(fault: Fault, message: &str) -> Error {

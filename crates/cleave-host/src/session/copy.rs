@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -22,10 +22,10 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session};
 use crate::copy::{
-    ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns, ParquetReader, ParquetWriter,
-    RecordSplitter,
+    BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
+    ParquetReader, ParquetWriter, RecordSplitter,
 };
 use crate::engine;
 use crate::error::{Error, Result};
@@ -76,16 +76,23 @@ impl Session {
         let state = self.database.catalog();
         let schema = Arc::clone(&state.find_writable_table(table)?.schema);
         drop(state);
+        let moment = self.moment();
         let batches = match (format, end) {
             (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
                 let (input, name) = self.open_input(end)?;
-                let input_columns = InputColumns::new(&schema, columns, now_us())?;
+                let input_columns = InputColumns::new(&schema, columns, moment.later())?;
                 self.records(input, &name, input_columns, options)?
             }
+            (CopyFormat::Binary, end) => {
+                let (input, name) = self.open_input(end)?;
+                let input_columns = InputColumns::new(&schema, columns, now_us())?;
+                let reader = BinaryReader::new(BufReader::new(input), &name, input_columns);
+                produced(move || Ok(reader), BinaryReader::next_batch)
+            }
             (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
-                let (columns, now_us) = (columns.to_vec(), now_us());
+                let (columns, later) = (columns.to_vec(), moment.later());
                 let schema: Arc<TableSchema> = Arc::clone(&schema);
-                let open = move || ParquetReader::open(&path, &schema, &columns, now_us);
+                let open = move || ParquetReader::open(&path, &schema, &columns, later);
                 produced(open, ParquetReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::Client) => {
@@ -97,8 +104,10 @@ impl Session {
             }
         };
         self.lock_for_writing(&schema).await?;
-        let view = self.view().await?;
-        Box::pin(self.put_rows(&view, &schema, batches)).await
+        // Chunks are read side by side; numbers go by the file's order.
+        let (table, columns) = (Arc::clone(&schema), columns.to_vec());
+        let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
+        Box::pin(self.put_rows(&schema, batches)).await
     }
 
     fn open_input(&mut self, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
@@ -260,6 +269,15 @@ fn write_rows(
     match format {
         CopyFormat::Csv(options) | CopyFormat::Text(options) => {
             let mut writer = CsvWriter::new(output, name, schema, options)?;
+            while let Some(batch) = batches.blocking_recv() {
+                writer.write(&batch)?;
+            }
+            let row_count = writer.rows_written();
+            writer.finish()?;
+            Ok(row_count)
+        }
+        CopyFormat::Binary => {
+            let mut writer = BinaryCopyWriter::new(output, name);
             while let Some(batch) = batches.blocking_recv() {
                 writer.write(&batch)?;
             }

@@ -89,7 +89,7 @@ impl Held {
         }
     }
 
-    /// Locks what `change` is about, of the table as it was read: own rows of the transaction are nobody else's matter.
+    /// Locks what `change` is about: the committed rows that end, and the keys that begin.
     ///
     /// # Errors
     /// [`Error::Conflict`], where that would take for ever, or longer than `timeout_ms` (0: any time).
@@ -123,8 +123,7 @@ impl Held {
             }
         }
         for (place, vids) in &change.ended {
-            let next = table.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
-            for vid in vids.range(..next) {
+            for vid in vids {
                 self.lock(row_key(table, *place, *vid), LockMode::ForUpdate, timeout_ms).await?;
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cleave_store::{TableSchema, TabletId, VersionMap};
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, rules, sequences};
 use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
@@ -18,7 +18,7 @@ use crate::statement::{CreateIndex, CreateTable};
 use crate::write::build_index::build_index;
 
 impl Session {
-    pub(super) async fn create_table(&self, create: CreateTable) -> Result<Outcome> {
+    pub(super) async fn create_table(&self, mut create: CreateTable) -> Result<Outcome> {
         let mut transaction = Transaction::begin(&self.database).await?;
         let name = &create.schema.name;
         if transaction.next.is_name_taken(name) {
@@ -30,9 +30,12 @@ impl Session {
         let tablets = self.tablets(&create)?;
         let division = division(&create, tablets.len());
         let table_id = transaction.table_id()?;
+        sequences::of_columns(&mut transaction, &mut create, table_id)?;
         let indexes = constraint_indexes(&transaction.next, &create)?;
+        let rules = Arc::new(rules::defined(&self.database, &create, &indexes).await?);
         let schema = TableSchema { table_id, ..create.schema };
-        transaction.put_table(empty_table(schema, indexes, &tablets, division)?);
+        let table = empty_table(schema, indexes, &tablets, division)?;
+        transaction.put_table(TableState { rules, ..table });
         transaction.commit().await?;
         Ok(Outcome::done("CREATE TABLE"))
     }
@@ -147,8 +150,12 @@ pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
     }
 }
 
-fn name_taken(state: &CatalogState, name: &str) -> Error {
-    let kind = if state.has_index_named(name) { NameKind::Index } else { NameKind::Table };
+pub(super) fn name_taken(state: &CatalogState, name: &str) -> Error {
+    let kind = match (state.has_index_named(name), state.sequences.contains_key(name)) {
+        (true, _) => NameKind::Index,
+        (_, true) => NameKind::Sequence,
+        _ => NameKind::Table,
+    };
     Error::NameTaken { kind, name: name.to_owned() }
 }
 
@@ -248,5 +255,6 @@ fn empty_table(
             indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
         }));
     }
-    Ok(TableState { schema, indexes, tablets, division, damaged: Vec::new() })
+    let (damaged, rules) = (Vec::new(), Arc::default());
+    Ok(TableState { schema, indexes, tablets, division, damaged, rules })
 }

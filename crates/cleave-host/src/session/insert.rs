@@ -10,7 +10,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
-use arrow::array::{AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, NullArray, RecordBatch, RecordBatchOptions,
+    TimestampMicrosecondArray,
+};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
@@ -18,14 +21,13 @@ use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::block::{Taken, TransactionStatus};
-use super::{Outcome, Session, now_us};
+use super::block::{OwnRows, Taken, TransactionStatus};
+use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
-use crate::statement::defaults::default_array;
 use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
-use crate::statement::select::{Asked, ReadView, all_known, describe};
+use crate::statement::select::{Asked, all_known, describe};
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
@@ -49,34 +51,31 @@ impl Session {
     /// Runs INSERT.
     pub(super) async fn insert(
         &mut self,
-        mut insert: Insert,
+        insert: &Insert,
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write("INSERT")?;
-        let schema = self.insert_target(&insert)?;
-        let returning = returning_query(&insert)?;
-        let name = insert.target_name();
-        let on_conflict = insert.on_conflict.take();
+        let schema = self.insert_target(insert)?;
+        let returning = returning_query(insert)?;
         self.lock_for_writing(&schema).await?;
         if let Some(query) = &insert.source {
             self.wait_for_tables(query).await?;
         }
-        let view = self.view().await?;
-        let rows = self.insert_source(&view, &schema, insert, parameters).await?;
-        if let Some(on_conflict) = on_conflict {
+        let rows = self.insert_source(&schema, insert, parameters).await?;
+        if let Some(on_conflict) = &insert.on_conflict {
             let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
-            let clause = (&on_conflict, &name);
+            let clause = (on_conflict, &insert.target_name());
             let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
             let returned = returning.map(|returning| (returning, &rows));
             return self.outcome("INSERT 0", rows.num_rows(), returned, parameters).await;
         }
         let Some(returning) = returning else {
-            let count = Box::pin(self.put_rows(&view, &schema, rows)).await?;
+            let count = Box::pin(self.put_rows(&schema, rows)).await?;
             return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
         };
         let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
         let put = stream::iter([Ok(rows.clone())]).boxed();
-        Box::pin(self.put_rows(&view, &schema, put)).await?;
+        Box::pin(self.put_rows(&schema, put)).await?;
         self.outcome("INSERT 0", rows.num_rows(), Some((returning, &rows)), parameters).await
     }
 
@@ -84,7 +83,6 @@ impl Session {
     /// are loaded.
     pub(super) async fn put_rows(
         &mut self,
-        view: &ReadView,
         schema: &Arc<TableSchema>,
         rows: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
@@ -105,7 +103,7 @@ impl Session {
         let table = newest.find_writable_table(&schema.name)?;
         let mut change = TableChange::new(Arc::clone(schema));
         change.rows = route(table, rows)?;
-        while let Taken::Again = self.take(view, table, change.clone()).await? {}
+        while let Taken::Again = self.take_rows(change.clone(), OwnRows::new()).await? {}
         Ok(count)
     }
 
@@ -161,30 +159,40 @@ impl Session {
 
     /// The rows to insert, as the table stores them.
     async fn insert_source(
-        &self,
-        view: &ReadView,
+        &mut self,
         schema: &Arc<TableSchema>,
-        insert: Insert,
+        insert: &Insert,
         parameters: &Parameters,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let now_us = now_us();
-        let Some(mut query) = insert.source else {
-            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), now_us)?);
+        let moment = self.moment();
+        let state = self.database.catalog();
+        let table = state.find_writable_table(&insert.table)?;
+        let Some(query) = &insert.source else {
+            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), moment)?);
             return Ok(stream::iter([rows]).boxed());
         };
-        if let Some(rows) = constant_rows(&query) {
+        if let Some(rows) = constant_rows(query).filter(|rows| are_read(schema, insert, rows)) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-            let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
-            let rows = values_batch(schema, &conform, (&rows, parameters), now_us)?;
-            return Ok(stream::iter([conform.rows(&rows)]).boxed());
+            let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
+            let is_default =
+                |place: usize| rows.iter().all(|row| row.get(place) == Some(&Constant::Default));
+            identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
+            let (rows, defaults) = values_batch(schema, &conform, (&rows, parameters))?;
+            let rows = conform.rows_with_defaults(&rows, &defaults);
+            return Ok(stream::iter([rows]).boxed());
         }
+        let mut query = query.clone();
         let defaults = Defaults::take(&mut query)?;
-        let asked = Asked { query: &query, parameters, view: Some(view) };
+        let view = self.view().await?;
+        let asked = Asked { query: &query, parameters, view: Some(&view) };
         let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
-        let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
+        let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
+        let is_default =
+            |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
+        identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
         let source = (running, conform, defaults);
         let rows = stream::try_unfold(source, |(mut running, conform, defaults)| async move {
             let Some(batch) = running.next().await? else { return Ok(None) };
@@ -261,6 +269,11 @@ impl Defaults {
         Ok(Some(Self(columns)))
     }
 
+    /// Whether all rows have the default of the column at `place`.
+    fn are_all(&self, place: usize) -> bool {
+        self.0.get(place).is_some_and(|column| column.iter().all(|is_default| *is_default))
+    }
+
     /// For each column, which of a batch's rows get their default; None: none of them.
     fn of(&self, batch: &RecordBatch) -> Result<Vec<Option<BooleanArray>>> {
         let Some(numbers) = batch.columns().last() else { return Ok(Vec::new()) };
@@ -286,6 +299,24 @@ pub(super) enum Constant<'a> {
     Literal(Literal, Cow<'a, str>),
     /// The value of this parameter, from 0.
     Parameter(usize),
+    /// The time of the statement.
+    Now,
+}
+
+/// Whether constants stand only where they are read as the engine would read them: the time, in columns of points in time.
+fn are_read(schema: &TableSchema, insert: &Insert, rows: &[Vec<Constant<'_>>]) -> bool {
+    let takes_time = |place: usize| {
+        let column = match insert.columns.get(place) {
+            Some(name) => schema.column(name),
+            None => schema.columns.get(place).filter(|_| insert.columns.is_empty()),
+        };
+        column.is_none_or(|column| {
+            matches!(column.column_type, ColumnType::Timestamp | ColumnType::TimestampTz)
+        })
+    };
+    let is_read =
+        |(place, value): (usize, &Constant<'_>)| *value != Constant::Now || takes_time(place);
+    rows.iter().all(|row| row.iter().enumerate().all(is_read))
 }
 
 /// The rows of a query that is VALUES of constants and nothing else.
@@ -311,6 +342,7 @@ pub(super) fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
     }
     match expression {
         ast::Expr::Nested(inner) => constant(inner),
+        ast::Expr::Function(function) if is_now(function) => Some(Constant::Now),
         ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match constant(expr)? {
             Constant::Literal(Literal::Number, digits) if !digits.starts_with('-') => {
                 Some(Constant::Literal(Literal::Number, format!("-{digits}").into()))
@@ -343,35 +375,55 @@ pub(super) fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
     }
 }
 
-/// Constants as columns of the types of the columns that they fill.
+/// Whether it is `now()` or CURRENT_TIMESTAMP.
+fn is_now(function: &ast::Function) -> bool {
+    let text = function.to_string();
+    text.eq_ignore_ascii_case("now()") || text.eq_ignore_ascii_case("current_timestamp")
+}
+
+/// For each column of an input, which of its rows get the default.
+type DefaultRows = Vec<Option<BooleanArray>>;
+
+/// Constants as columns of the types of the columns that they fill, and where DEFAULT stands among them.
 fn values_batch(
     schema: &TableSchema,
     conform: &Conform,
     (rows, parameters): (&[Vec<Constant<'_>>], &Parameters),
-    now_us: i64,
-) -> Result<RecordBatch> {
+) -> Result<(RecordBatch, DefaultRows)> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    if rows.iter().any(|row| row.len() != count) {
+        return Err(Error::Invalid {
+            message: "VALUES lists must all be the same length".to_owned(),
+            fault: Fault::Statement,
+            position: None,
+        });
+    }
     let targets = conform.targets();
-    let mut fields = Vec::with_capacity(targets.len());
-    let mut columns = Vec::with_capacity(targets.len());
-    for (place, column) in targets.into_iter().enumerate() {
+    let mut fields = Vec::with_capacity(count);
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(count);
+    let mut defaults = Vec::with_capacity(count);
+    for place in 0..count {
+        let Some((_, column)) = targets.iter().find(|(known, _)| *known == place) else {
+            // It is overridden.
+            fields.push(Field::new(format!("{place}"), DataType::Null, true));
+            columns.push(Arc::new(NullArray::new(rows.len())));
+            defaults.push(None);
+            continue;
+        };
         let mut builder = ColumnBuilder::new(&column.column_type, rows.len());
         for row in rows {
-            match row.get(place) {
-                None => {
-                    return Err(Error::Invalid {
-                        message: "VALUES lists must all be the same length".to_owned(),
-                        fault: Fault::Statement,
-                        position: None,
-                    });
-                }
-                Some(value) => append(schema, &mut builder, column, (value, parameters), now_us)?,
-            }
+            let value = row.get(place).unwrap_or(&Constant::Null);
+            append(schema, &mut builder, column, (value, parameters), conform.moment().now_us)?;
         }
+        let is_default = rows.iter().map(|row| row.get(place) == Some(&Constant::Default));
+        let is_default: BooleanArray = is_default.map(Some).collect();
+        defaults.push((is_default.true_count() > 0).then_some(is_default));
         fields.push(Field::new(&column.name, column.column_type.arrow(), true));
         columns.push(builder.finish());
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    let schema = Arc::new(Schema::new(fields));
+    Ok((RecordBatch::try_new_with_options(schema, columns, &options)?, defaults))
 }
 
 pub(super) fn append(
@@ -416,15 +468,18 @@ pub(super) fn append(
             position: None,
         }),
         Constant::Literal(kind, text) => kind.append(builder, text).map_err(bad),
-        Constant::Default => {
-            let value = default_array(column, 1, now_us)?;
-            match value_text(&value, 0)? {
+        Constant::Now => {
+            let now = TimestampMicrosecondArray::from(vec![now_us]).with_timezone("UTC");
+            let now: ArrayRef = Arc::new(now);
+            match value_text(&converted(column, &now)?, 0)? {
                 Some(text) => builder.append_text(&text).map_err(bad),
-                None => {
-                    builder.append_null();
-                    Ok(())
-                }
+                None => append(schema, builder, column, (&Constant::Null, parameters), now_us),
             }
+        }
+        // Its default comes in its place.
+        Constant::Default => {
+            builder.append_null();
+            Ok(())
         }
     }
 }

@@ -24,11 +24,13 @@ use cleave_store::TableSchema;
 use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
+use super::checked::check_ended;
 use super::held::{self, LOCKED_ROWS_MAX};
 use super::upsert::RowPlace;
 use super::{Outcome, Session};
 use crate::catalog::{CatalogState, TableState};
-use crate::error::{Error, Fault, Result};
+use crate::delta::Live;
+use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::point_path::PointQuery;
 use crate::settings::When;
 use crate::statement::Parameters;
@@ -38,6 +40,7 @@ use crate::statement::locking::{
 use crate::statement::names::table_name;
 use crate::statement::parse::LockTable;
 use crate::statement::select::{self, Asked, ReadView};
+use crate::write::insert::TableChange;
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.
 const LOOKED_AT_MIN: usize = 64;
@@ -215,7 +218,8 @@ impl Session {
         let shape = table.tablets.first().and_then(|tablet| tablet.index(index));
         let Some(shape) = shape.map(|index| Arc::clone(index.shape())) else { return Ok(None) };
         let found = self.looked_up(table, &shape, &[key]).await?;
-        let rows = self.run_point_query(&view.state, &point).await?;
+        let live = Live::settled(Arc::clone(self.committed(view)));
+        let rows = self.run_point_query(live, &point).await?;
         let Some(Outcome::Rows { schema, batches }) = rows else { return Ok(None) };
         let rows = concat_batches(&schema, &batches)?;
         let place = found.into_values().next().filter(|_| rows.num_rows() == 1);
@@ -403,14 +407,17 @@ impl Session {
         places: &[RowPlace],
     ) -> Result<bool> {
         let base = self.committed(view).find_writable_table(&locked.table)?;
-        let newest = self.database.catalog();
-        let newest = newest.find_writable_table(&locked.table)?;
-        let is_there = |(place, vid): &RowPlace| {
-            let is_own = base.tablets.get(*place).is_some_and(|tablet| *vid >= tablet.next_vid);
-            let tablet = newest.tablets.get(*place);
-            is_own || tablet.is_some_and(|tablet| tablet.version_map.lookup(*vid).is_some())
+        let mut change = TableChange::new(Arc::clone(&base.schema));
+        for (place, vid) in places {
+            // Beyond the end of the committed rows are own ones.
+            if base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {
+                change.ended.entry(*place).or_default().insert(*vid);
+            }
+        }
+        let all = match check_ended(&self.database.live(), &change) {
+            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => false,
+            checked => checked.map(|()| true)?,
         };
-        let all = places.iter().all(is_there);
         if !all && self.reads_snapshot() {
             return Err(Error::concurrent_update());
         }

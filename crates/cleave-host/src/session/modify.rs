@@ -17,7 +17,8 @@ use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
-use super::{Outcome, Session, now_us};
+use super::identity;
+use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
 use crate::statement::Parameters;
@@ -95,8 +96,9 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Made> {
         let schema = &table.schema;
+        identity::check_update(table, modify.assignments())?;
         let query = modify.query(schema)?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
         let mut change = TableChange::new(Arc::clone(schema));
         let mut all = Vec::new();
         for place in 0..table.tablets.len() {

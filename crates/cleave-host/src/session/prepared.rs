@@ -14,7 +14,7 @@
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -23,6 +23,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
+use super::modify_row::RowChange;
 use super::{Outcome, Session, Started};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
@@ -41,8 +42,10 @@ use crate::write::conform::converted;
 /// What is known of a prepared statement before it has values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Described {
-    /// Types of its parameters, `$1` first.
+    /// Types of its parameters, `$1` first; of a list, that of its items.
     pub parameters: Vec<ColumnType>,
+    /// Those that are lists, from 0.
+    pub lists: BTreeSet<usize>,
     /// Columns of its rows; `None`: it gives none.
     pub columns: Option<SchemaRef>,
 }
@@ -56,13 +59,15 @@ pub(super) struct PreparedStatements {
 /// A statement that waits for values.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedStatement {
-    /// What it was before it was described: a query, INSERT, UPDATE or DELETE.
+    /// What it was before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
     source: Source,
     described: Described,
     /// The tables that it names, as they were then.
     tables: Vec<Arc<TableSchema>>,
     /// How it is looked up, where it can be.
     point: Option<PreparedPoint>,
+    /// How it changes one row, where it does no more.
+    row: Option<Arc<RowChange>>,
 }
 
 #[derive(Debug, Clone)]
@@ -242,8 +247,12 @@ impl Session {
         let prepared = self.prepared_now(name).await?;
         let types = &prepared.described.parameters;
         check_count(name, types.len(), values.len())?;
+        let lists = &prepared.described.lists;
         let read = types.iter().zip(values).zip(1..).map(|((column_type, text), number)| {
-            let value = Parameter::read(*column_type, *text);
+            let value = match lists.contains(&(number - 1)) {
+                true => Parameter::read_list(*column_type, *text),
+                false => Parameter::read(*column_type, *text),
+            };
             value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
         });
         let values = Parameters::new(read.collect::<Result<_>>()?);
@@ -288,6 +297,7 @@ impl Session {
         let query = match &source.statement {
             Statement::Query(query) => Some(query),
             Statement::Locking(locking) => Some(&locking.query),
+            Statement::Declare(declare) => Some(&declare.query),
             Statement::Insert(insert) => insert.source.as_ref(),
             Statement::Modify(modify) => {
                 let state = self.database.catalog();
@@ -301,14 +311,15 @@ impl Session {
         if let Statement::Insert(insert) = &source.statement {
             count = count.max(self.update_parameters(insert)?);
         }
+        let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
         let mut types = source.declared.clone();
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
-            let described = Described { parameters, columns };
-            return Ok(PreparedStatement { source, described, tables, point: None });
+            let described = Described { parameters, lists, columns };
+            return Ok(PreparedStatement { source, described, tables, point: None, row: None });
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
@@ -317,8 +328,9 @@ impl Session {
                 _ => Some(modify.returning_query()?),
             };
             let columns = self.returned(&modify.table, returning, &parameters).await?;
-            let described = Described { parameters, columns };
-            return Ok(PreparedStatement { source, described, tables, point: None });
+            let row = RowChange::of(modify, &parameters, &self.database.catalog());
+            let described = Described { parameters, lists, columns };
+            return Ok(PreparedStatement { source, described, tables, point: None, row });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
@@ -326,8 +338,12 @@ impl Session {
         let described = select::describe(&self.database, self.in_force(), None, query, types);
         let select::Described { types, schema, tables } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &self.database.catalog());
-        let described = Described { parameters: types, columns: Some(schema) };
-        Ok(PreparedStatement { source, described, tables, point })
+        let (columns, point) = match &source.statement {
+            Statement::Declare(_) => (None, None),
+            _ => (Some(schema), point),
+        };
+        let described = Described { parameters: types, lists, columns };
+        Ok(PreparedStatement { source, described, tables, point, row: None })
     }
 
     /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.
@@ -360,26 +376,36 @@ impl Session {
         let query = match &prepared.source.statement {
             Statement::Query(query) => query,
             Statement::Insert(insert) => {
-                return self.insert(insert.clone(), values).await.map(Started::from);
+                return Box::pin(self.insert(insert, values)).await.map(Started::from);
             }
             Statement::Modify(modify) => {
+                if let Some(row) = &prepared.row
+                    && let Some(outcome) = Box::pin(self.modify_row(modify, row, values)).await?
+                {
+                    return Ok(outcome.into());
+                }
                 return Box::pin(self.modify(modify, values)).await.map(Started::from);
             }
             Statement::Locking(locking) => {
                 let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
                 return Box::pin(self.run_locking(locking, values, point)).await.map(Started::from);
             }
+            Statement::Declare(declare) => {
+                let text = prepared.source.text.with(values);
+                return Box::pin(self.declare(declare, values, &text)).await.map(Started::from);
+            }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
         self.wait_for_tables(query).await?;
-        let view = self.view().await?;
-        let state = &view.state;
-        if self.in_force().index_scan != When::Never
-            && let Some(point) = prepared.point_query(values, state)
-            && let Some(outcome) = self.run_point_query(state, &point).await?
-        {
-            return Ok(outcome.into());
+        if prepared.point.is_some() && self.in_force().index_scan != When::Never {
+            let live = self.live().await?;
+            if let Some(point) = prepared.point_query(values, &live.state)
+                && let Some(outcome) = self.run_point_query(live, &point).await?
+            {
+                return Ok(outcome.into());
+            }
         }
+        let view = self.view().await?;
         let text = prepared.source.text.with(values);
         self.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
     }
@@ -394,7 +420,13 @@ impl Session {
         check_count(name, types.len(), values.len())?;
         let mut read = Vec::with_capacity(types.len());
         for (place, (column_type, value)) in types.iter().zip(values).enumerate() {
-            let value = match constant(value) {
+            let is_list = prepared.described.lists.contains(&place);
+            let value = match constant(value).filter(|value| *value != Constant::Now) {
+                Some(Constant::Literal(_, text)) if is_list => {
+                    let list = Parameter::read_list(*column_type, Some(&text));
+                    let number = place + 1;
+                    list.map_err(|source| Error::Parameter { number, source: Box::new(source) })?
+                }
                 Some(constant) => constant_value(place + 1, *column_type, &constant)?,
                 None => self.computed_value(place + 1, *column_type, value).await?,
             };
@@ -472,7 +504,7 @@ fn constant_value(
     let bad = |source| Error::Parameter { number, source: Box::new(source) };
     match value {
         Constant::Null => Ok(Parameter::null(column_type)),
-        Constant::Default => Err(Error::Invalid {
+        Constant::Default | Constant::Now => Err(Error::Invalid {
             message: "DEFAULT is not allowed in this context".to_owned(),
             fault: Fault::Statement,
             position: None,

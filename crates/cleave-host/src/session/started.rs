@@ -12,15 +12,18 @@
 //! [`Session::columns`] tells the columns of a statement's rows before it runs, as a server must.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
+use super::cursors::CursorRows;
 use super::{Outcome, Session};
+use crate::catalog::commit::PrivateState;
 use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
@@ -43,6 +46,8 @@ pub enum Started {
 pub struct ResultRows {
     schema: SchemaRef,
     source: Source,
+    /// Own changes of the block that are read.
+    private: Option<Arc<PrivateState>>,
 }
 
 enum Source {
@@ -52,6 +57,11 @@ enum Source {
         batches: mpsc::Receiver<Result<RecordBatch>>,
         /// Stops the query when it is dropped.
         _task: JoinSet<()>,
+    },
+    Cursor {
+        cursor: Arc<Mutex<CursorRows>>,
+        /// Rows that are still wanted; None: all.
+        left: Option<u64>,
     },
 }
 
@@ -75,6 +85,11 @@ impl Session {
                 let started = self.end_statement(started).await;
                 self.hinted = None;
                 started
+            }
+            Statement::Fetch(fetch) => {
+                self.begin_statement()?;
+                let started = Box::pin(self.fetch(&fetch)).await;
+                self.end_statement(started).await
             }
             _ => Box::pin(self.run_hinted(parsed)).await.map(Started::from),
         };
@@ -119,7 +134,7 @@ impl Session {
             | Statement::ShowAll
             | Statement::ShowTables
             | Statement::ShowStatistics { .. } => parsed.statement.clone(),
-            _ => return Ok(None),
+            other => return self.fetched_columns(other),
         };
         let shown = ParsedStatement { statement, ..parsed.clone() };
         Ok(match self.start(shown).await? {
@@ -139,14 +154,15 @@ impl Session {
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
         self.wait_for_tables(query).await?;
-        let view = self.view().await?;
-        let state = &view.state;
-        if self.in_force().index_scan != When::Never
-            && let Some(point) = self.point_queries.detect(query, text, state)
-            && let Some(outcome) = self.run_point_query(state, &point).await?
-        {
-            return Ok(outcome.into());
+        if self.in_force().index_scan != When::Never {
+            let live = self.live().await?;
+            if let Some(point) = self.point_queries.detect(query, text, &live.state)
+                && let Some(outcome) = self.run_point_query(live, &point).await?
+            {
+                return Ok(outcome.into());
+            }
         }
+        let view = self.view().await?;
         let parameters = &Parameters::default();
         self.started(Asked { query, parameters, view: Some(&view) }, text).await
     }
@@ -155,7 +171,8 @@ impl Session {
     pub(super) async fn started(&self, asked: Asked<'_>, text: &str) -> Result<Started> {
         let running = Box::pin(run_logged(&self.database, self.in_force(), asked, text)).await?;
         let schema = running.schema();
-        Ok(Started::Rows(ResultRows { schema, source: Source::Running(Box::new(running)) }))
+        let (source, private) = (Source::Running(Box::new(running)), self.private_state());
+        Ok(Started::Rows(ResultRows { schema, source, private }))
     }
 }
 
@@ -218,9 +235,11 @@ impl Started {
 impl From<Outcome> for Started {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Rows { schema, batches } => {
-                Self::Rows(ResultRows { schema, source: Source::Made(batches.into()) })
-            }
+            Outcome::Rows { schema, batches } => Self::Rows(ResultRows {
+                schema,
+                source: Source::Made(batches.into()),
+                private: None,
+            }),
             Outcome::Done { tag } => Self::Done { tag },
         }
     }
@@ -233,15 +252,27 @@ impl ResultRows {
         SchemaRef::clone(&self.schema)
     }
 
+    /// Up to `left` rows of a cursor; None: all that it has not given.
+    pub(super) fn of_cursor(
+        schema: SchemaRef,
+        cursor: Arc<Mutex<CursorRows>>,
+        left: Option<u64>,
+    ) -> Self {
+        Self { schema, source: Source::Cursor { cursor, left }, private: None }
+    }
+
     /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait. What is
     /// computed already stays here.
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
         let Source::Running(mut running) = self.source else { return self };
+        let private = self.private;
         let (give, batches) = mpsc::channel(AHEAD);
         let mut task = JoinSet::new();
         task.spawn_on(
             async move {
+                // Also where the block goes on and makes itself another.
+                let _private = private;
                 while let Some(batch) = running.next().await.transpose() {
                     let is_last = batch.is_err();
                     if give.send(batch).await.is_err() || is_last {
@@ -251,7 +282,8 @@ impl ResultRows {
             },
             runtime,
         );
-        Self { source: Source::Elsewhere { batches, _task: task }, ..self }
+        let source = Source::Elsewhere { batches, _task: task };
+        Self { schema: self.schema, source, private: None }
     }
 
     /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.
@@ -263,6 +295,7 @@ impl ResultRows {
             Source::Made(batches) => Ok(batches.pop_front()),
             Source::Running(running) => running.next().await,
             Source::Elsewhere { batches, .. } => batches.recv().await.transpose(),
+            Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,
         }
     }
 }

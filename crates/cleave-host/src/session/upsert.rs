@@ -28,8 +28,9 @@ use futures::future::try_join_all;
 
 use super::block::Taken;
 use super::modify::defaults;
-use super::{Session, now_us};
+use super::{Session, identity};
 use crate::catalog::TableState;
+use crate::delta::Live;
 use crate::error::{Error, Fault, Result};
 use crate::index::{IndexShape, rows_by_vid};
 use crate::settings::Stack;
@@ -92,9 +93,12 @@ impl Session {
         loop {
             let newest = self.database.catalog();
             self.lock_keys(newest.find_writable_table(&schema.name)?, &keys).await?;
-            let newest = self.database.catalog();
+            let seen = self.database.live();
             let view = self.view().await?;
             let table = Arc::clone(view.state.find_writable_table(&schema.name)?);
+            if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
+                identity::check_update(&table, assignments)?;
+            }
             let arbiters = arbiter_keys(on_conflict, &table, &rows)?;
             let sorted = self.sorted(&table, &arbiters, rows.num_rows(), update.is_some()).await?;
             let updated = match &update {
@@ -114,7 +118,7 @@ impl Session {
                         && arbiters
                             .iter()
                             .any(|(shape, _)| shape.definition.name == constraint)
-                        && !Arc::ptr_eq(&newest, &self.database.catalog()) =>
+                        && self.has_moved(&seen) =>
                 {
                     if self.reads_snapshot() {
                         return Err(Error::concurrent_update());
@@ -124,6 +128,12 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether anything was committed since `seen`.
+    fn has_moved(&self, seen: &Live) -> bool {
+        let live = self.database.live();
+        live.number != seen.number || !Arc::ptr_eq(&live.state, &seen.state)
     }
 
     /// How many parameters DO UPDATE has.
@@ -221,7 +231,7 @@ impl Session {
         let keys: Vec<&[u8]> = keys.into_iter().collect();
         let found = self.looked_up(table, shape, &keys).await?;
         if self.reads_snapshot() {
-            let newest = self.database.catalog();
+            let newest = self.database.settled().await?;
             let table_id = table.schema.table_id;
             let newest = newest.find_writable_table(&table.schema.name)?;
             for (key, (place, vid)) in self.looked_up(newest, shape, &keys).await? {
@@ -271,13 +281,15 @@ impl Session {
         let there = self.rows_at(table, &all, pairs.iter().map(|(_, place)| *place)).await?;
         let numbers = UInt32Array::from_iter_values(pairs.iter().map(|(number, _)| *number));
         let excluded = take_record_batch(rows, &numbers)?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        let moment = self.moment();
+        let now_us = moment.now_us;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), moment)?;
         let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
             return Ok(Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() });
         };
         if selection.is_none() {
             let of_rows = Pairs { schema, name, there: &there, excluded: &excluded };
-            if let Some(rows) = simple::updated(&of_rows, assignments, parameters, now_us())? {
+            if let Some(rows) = simple::updated(&of_rows, assignments, parameters, now_us)? {
                 let defaults = defaults(assignments, schema, rows.num_rows());
                 let rows = conform.rows_with_defaults(&rows, &defaults)?;
                 let made: Vec<usize> = (0..pairs.len()).collect();

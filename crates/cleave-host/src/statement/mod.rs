@@ -16,11 +16,13 @@ pub mod defaults;
 pub mod hint;
 pub mod locking;
 pub mod modify;
+pub(crate) mod moment;
 pub mod names;
 pub mod parameters;
 pub mod parse;
 pub mod placement;
 pub mod select;
+pub mod sequence;
 pub mod upsert;
 
 pub use copy::{Copy, CopyEnd, CopySource};
@@ -28,6 +30,6 @@ pub use ddl::{CreateIndex, CreateTable};
 pub use modify::Modify;
 pub use parameters::{Parameter, Parameters};
 pub use parse::{
-    Analyze, AnalyzeTable, Execute, ExplainFormat, Insert, ParsedStatement, Prepare, Statement,
-    parse_script,
+    Analyze, AnalyzeTable, Declare, Execute, ExplainFormat, Fetch, Insert, ParsedStatement,
+    Prepare, Statement, parse_script,
 };

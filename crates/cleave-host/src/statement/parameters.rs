@@ -9,6 +9,8 @@
 //! without parameters, and every rule of the planner sees a constant. Of a `numeric`, the digits that were given count, as of a
 //! number that is written in a statement.
 //!
+//! A parameter that `= ANY` or `<> ALL` compares with is a list ([`any_list`]).
+//!
 //! Source: PostgreSQL's manual, "PREPARE" and "Positional Parameters".
 
 use std::collections::BTreeSet;
@@ -27,6 +29,11 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::parse::Cursor;
 use crate::value::{ColumnBuilder, ValueError, value_text};
 
+mod any_list;
+
+use any_list::AnyList;
+pub(crate) use any_list::list_places;
+
 /// Most parameters of a statement, as in PostgreSQL's protocol.
 pub const PARAMETER_COUNT_MAX: usize = 65_535;
 
@@ -36,6 +43,8 @@ pub struct Parameter {
     column_type: ColumnType,
     /// As results show it; None: NULL.
     text: Option<String>,
+    /// Those of a list; `text` is all of them then.
+    items: Option<Vec<Option<String>>>,
 }
 
 /// The values of a statement's parameters, `$1` first.
@@ -70,13 +79,13 @@ impl Parameter {
     /// [`ValueError`] where it is no value of the type.
     pub fn read(column_type: ColumnType, text: Option<&str>) -> Result<Self, ValueError> {
         let text = text.map(|text| canonical(column_type, text)).transpose()?;
-        Ok(Self { column_type, text })
+        Ok(Self { column_type, text, items: None })
     }
 
     /// A NULL of this type.
     #[must_use]
     pub fn null(column_type: ColumnType) -> Self {
-        Self { column_type, text: None }
+        Self { column_type, text: None, items: None }
     }
 
     /// Its type.
@@ -109,7 +118,7 @@ impl Parameter {
         }
     }
 
-    /// It as it is written in a statement.
+    /// It as it is written in a statement, where it is no list.
     fn literal(&self) -> Expr {
         let value = match &self.text {
             Some(text) => ast::Value::SingleQuotedString(text.clone()),
@@ -129,6 +138,10 @@ impl Parameter {
         use ColumnType as Type;
         match (self.column_type, &self.text) {
             // A minus before it could make a comment of both.
+            (column_type, Some(text)) if self.items.is_some() => {
+                let text = Expr::value(ast::Value::SingleQuotedString(text.clone()));
+                format!("{text}::{}[]", syntax_of(column_type))
+            }
             (Type::SmallInt | Type::Int | Type::BigInt, Some(text)) if !text.starts_with('-') => {
                 text.clone()
             }
@@ -279,8 +292,17 @@ struct Put<'a, 'b> {
 
 impl Put<'_, '_> {
     fn replace(&self, expression: &mut Expr, is_count: bool) -> Result<()> {
+        if let Some(list) = AnyList::of(expression)? {
+            let value = (self.value)(list.place)?;
+            *expression = list.with(value);
+            return Ok(());
+        }
         let Some(place) = place_of(expression)? else { return Ok(()) };
         let Some(parameter) = (self.value)(place)? else { return Ok(()) };
+        if parameter.items.is_some() {
+            let what = format!("parameter ${}, a list, outside of = ANY and <> ALL", place + 1);
+            return Err(Error::unsupported(what));
+        }
         *expression = match (is_count, parameter.text()) {
             // The engine wants a plain number there.
             (true, Some(text)) => Expr::value(ast::Value::Number(text.to_owned(), false)),
@@ -371,6 +393,14 @@ pub(crate) fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]
         }
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
+            if let Ok(Some(list)) = AnyList::of(expression)
+                && let Some(item_type) = list.item_type
+            {
+                let name = format!("${}", list.place + 1);
+                let parameter = Expr::value(ast::Value::Placeholder(name));
+                let item_type = || crate::statement::ddl::column_type(item_type);
+                return flow(self.note(&parameter, item_type));
+            }
             let Expr::Cast { expr, data_type, .. } = expression else {
                 return ControlFlow::Continue(());
             };

@@ -27,21 +27,29 @@ use crate::statement::hint::{Hint, hints_in};
 use crate::statement::locking::{Locking, locking};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::{OnConflict, on_conflict};
 
+mod cursors;
 mod discard;
 mod explain;
+mod expression;
 mod locks;
 mod modes;
 mod prepared;
 mod refuse;
+mod sequence;
+mod vacuum;
 
+pub use cursors::{Declare, Fetch};
+pub(crate) use expression::parse_expression;
 pub use locks::LockTable;
 use locks::lower_locking_clauses;
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
+pub use sequence::Overriding;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
@@ -83,6 +91,8 @@ pub enum Statement {
         /// The indexes.
         names: Vec<String>,
     },
+    /// CREATE, ALTER, DROP SEQUENCE.
+    Sequence(Box<SequenceStatement>),
     /// INSERT.
     Insert(Insert),
     /// UPDATE, DELETE.
@@ -155,6 +165,22 @@ pub enum Statement {
     Commit,
     /// ROLLBACK.
     Rollback,
+    /// DECLARE … CURSOR.
+    Declare(Box<Declare>),
+    /// FETCH, MOVE.
+    Fetch(Fetch),
+    /// CLOSE.
+    CloseCursor {
+        /// The cursor; None: all.
+        name: Option<String>,
+    },
+    /// VACUUM.
+    Vacuum {
+        /// VACUUM ANALYZE.
+        analyzes: bool,
+        /// What it names.
+        analyze: Analyze,
+    },
     /// CHECKPOINT.
     Checkpoint,
     /// SAVEPOINT.
@@ -178,7 +204,14 @@ impl Statement {
     /// Whether it may have parameters, and so be prepared.
     #[must_use]
     pub fn takes_parameters(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::Locking(_) | Self::Insert(_) | Self::Modify(_))
+        matches!(
+            self,
+            Self::Query(_)
+                | Self::Locking(_)
+                | Self::Insert(_)
+                | Self::Modify(_)
+                | Self::Declare(_)
+        )
     }
 }
 
@@ -197,6 +230,8 @@ pub struct Insert {
     pub on_conflict: Option<OnConflict>,
     /// RETURNING; empty: none.
     pub returning: Vec<ast::SelectItem>,
+    /// OVERRIDING.
+    pub overriding: Option<Overriding>,
     /// Where the table's name stands.
     pub position: Option<Position>,
 }
@@ -240,14 +275,16 @@ pub enum ExplainFormat {
 /// CREATE TABLE and COPY say of their own contradictions.
 pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
-        Error::Syntax {
-            message: error.message,
-            near: text_at(script, error.location),
-            position: position_of(error.location),
-        }
-    })?;
+    let mut tokens =
+        Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
+            Error::Syntax {
+                message: error.message,
+                near: text_at(script, error.location),
+                position: position_of(error.location),
+            }
+        })?;
     check_chains(&tokens)?;
+    let mut overriding = sequence::take_overriding(&mut tokens);
     let mut hints = hints(&tokens)?;
     let tokens = lower_locking_clauses(tokens);
     let parser = Parser::new(&dialect)
@@ -276,6 +313,8 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             }
         };
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
+        let own_end = (after.token != Token::EOF).then_some(after.span.start);
+        sequence::give_overriding(&mut overriding, own_end, &mut statement)?;
         if let Statement::Prepare(prepare) = &mut statement {
             prepare.cut_text(script, end);
         }
@@ -369,9 +408,16 @@ impl Reader<'_> {
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "lock" => self.lock(),
             "discard" => self.discard(),
-            "unlisten" => self.nothing(&[], "UNLISTEN"),
-            "close" => self.nothing(&["all"], "CLOSE CURSOR ALL"),
+            "unlisten" => self.nothing("UNLISTEN"),
+            "declare" => self.declare(),
+            "fetch" => self.fetch(false),
+            "move" => self.fetch(true),
+            "close" => self.close(),
+            "vacuum" => self.vacuum(),
             _ => {
+                if let Some(statement) = self.sequence_statement()? {
+                    return Ok(statement);
+                }
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
                 typed(statement)
@@ -467,6 +513,11 @@ impl Reader<'_> {
                 }
             }
         }
+        Ok(Analyze { verbose, tables: self.analyzed_tables()? })
+    }
+
+    /// [table [(column, ...)], ...].
+    fn analyzed_tables(&mut self) -> Result<Vec<AnalyzeTable>> {
         let mut tables = Vec::new();
         while !matches!(self.parser.peek_token().token, Token::EOF | Token::SemiColon) {
             let (name, position) = self.table()?;
@@ -485,7 +536,7 @@ impl Reader<'_> {
                 break;
             }
         }
-        Ok(Analyze { verbose, tables })
+        Ok(tables)
     }
 
     /// The name of a table, and where it stands.
@@ -683,7 +734,8 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
         Ast::CreateIndex(statement) => return create_index(&statement).map(Statement::CreateIndex),
         Ast::Drop { object_type, if_exists, names, cascade, purge, temporary, table, .. } => {
             let is_index = object_type == ast::ObjectType::Index;
-            let is_known = is_index || object_type == ast::ObjectType::Table;
+            let is_sequence = object_type == ast::ObjectType::Sequence;
+            let is_known = is_index || is_sequence || object_type == ast::ObjectType::Table;
             if !is_known || table.is_some() || temporary || purge {
                 return Err(Error::unsupported(format!("DROP {object_type}")));
             }
@@ -691,6 +743,10 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
                 return Err(Error::unsupported(format!("DROP {object_type} ... CASCADE")));
             }
             let names = names.iter().map(table_name).collect::<Result<_>>()?;
+            if is_sequence {
+                let drop = SequenceStatement::Drop { if_exists, names };
+                return Ok(Statement::Sequence(Box::new(drop)));
+            }
             return Ok(match is_index {
                 true => Statement::DropIndex { if_exists, names },
                 false => Statement::DropTable { if_exists, names },
@@ -789,7 +845,8 @@ fn typed_insert(insert: ast::Insert) -> Result<Insert> {
     let returning = insert.returning.unwrap_or_default();
     let alias = insert.table_alias.map(|alias| alias.alias);
     let on_conflict = insert.on.map(|on| on_conflict(on, position)).transpose()?;
-    Ok(Insert { table, alias, columns, source: insert.source, on_conflict, returning, position })
+    let (source, overriding) = (insert.source, None);
+    Ok(Insert { table, alias, columns, source, on_conflict, returning, overriding, position })
 }
 
 /// The text of a string token, None for any other.

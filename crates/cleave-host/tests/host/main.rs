@@ -29,6 +29,7 @@ mod prepared;
 mod profile;
 mod query_log;
 mod row_locks;
+mod sequences;
 mod side_by_side;
 mod slots;
 mod space;

@@ -4,6 +4,7 @@ pub(crate) mod advise;
 pub(crate) mod check;
 pub(crate) mod device;
 pub(crate) mod generate;
+pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod load;
 mod progress;

@@ -5,6 +5,8 @@
 
 mod advise;
 mod agreement;
+mod bench;
+mod import;
 mod killed;
 mod local_device;
 mod program;

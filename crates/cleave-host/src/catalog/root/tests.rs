@@ -95,6 +95,7 @@ fn state(directory: &Path) -> CatalogState {
         tablets,
         division: Division::Hash(vec![2, 1]),
         damaged: Vec::new(),
+        rules: Arc::default(),
     };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {
@@ -130,6 +131,7 @@ fn state(directory: &Path) -> CatalogState {
         ]),
         tables: BTreeMap::from([("title".to_owned(), Arc::new(table))]),
         damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         files,
     }
 }

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use super::super::insert::{append, constant};
+use super::super::insert::{Constant, append, constant};
 use crate::error::Result;
 use crate::statement::Parameters;
 use crate::statement::modify::Assignment;
@@ -93,7 +93,8 @@ impl Pairs<'_> {
             };
             return converted(column, &sum).map(Some);
         }
-        let Some(constant) = constant(expression) else { return Ok(None) };
+        let constant = constant(expression).filter(|constant| *constant != Constant::Now);
+        let Some(constant) = constant else { return Ok(None) };
         let mut builder = ColumnBuilder::new(&column.column_type, self.there.num_rows());
         for _ in 0..self.there.num_rows() {
             append(self.schema, &mut builder, column, (&constant, parameters), now_us)?;

@@ -114,7 +114,7 @@ fn what_this_version_cannot_do_is_named() {
         ("BEGIN ISOLATION LEVEL SERIALIZABLE", "ISOLATION LEVEL SERIALIZABLE"),
         ("SET LOCAL x = 1", "SET LOCAL"),
         ("SET ROLE x", "SET ROLE"),
-        ("VACUUM", "VACUUM"),
+        ("VACUUM FULL", "VACUUM FULL"),
         ("EXPLAIN DROP TABLE t", "EXPLAIN of this statement"),
         ("DROP TABLE a.b.c", "a table of another database (a.b.c)"),
         ("GRANT SELECT ON t TO u", "GRANT"),

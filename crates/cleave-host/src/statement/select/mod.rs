@@ -32,6 +32,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 
+mod compiled;
 mod describe;
 mod explain;
 mod host_cuts;
@@ -45,6 +46,7 @@ mod pack_group_keys;
 pub(crate) mod pg_catalog;
 mod planned_input;
 mod result_names;
+mod sequence_functions;
 mod statement_context;
 mod table_provider;
 mod tablet_choice;
@@ -53,7 +55,7 @@ pub(crate) use describe::{Described, all_known, describe};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
-pub(crate) use over_rows::{over_rows, over_tables};
+pub(crate) use over_rows::{over_rows, over_tables, target_catalog};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
@@ -68,6 +70,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::Settings;
 use crate::statement::parameters::Parameters;
+pub(crate) use compiled::{Compiled, compile, is_plain_value};
 use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
@@ -174,8 +177,10 @@ async fn bind(
     mut query: ast::Query,
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
 ) -> Result<Bound> {
-    let view = view.cloned();
-    let view = view.unwrap_or_else(|| ReadView { state: database.catalog(), target: None });
+    let view = match view {
+        Some(view) => view.clone(),
+        None => ReadView { state: database.settled().await?, target: None },
+    };
     let context = StatementContext::new(Arc::clone(database), view, settings.clone());
     // Below a cut at the root, partial aggregates and exchanges would be in vain.
     let partitions = match settings.split_in_force() {
@@ -191,6 +196,7 @@ async fn bind(
     lower_syntax(&mut query);
     let view = || pg_catalog::view(&context);
     pg_catalog::functions::register(&mut state, &query, settings, view)?;
+    sequence_functions::register(&mut state, &query, &context)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;
