@@ -19,6 +19,8 @@
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
 //! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
+mod committed;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
@@ -37,7 +39,6 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use futures::future::{Either, select};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
@@ -294,56 +295,6 @@ impl Database {
     /// A session with default settings.
     pub fn session(self: &Arc<Self>) -> Session {
         Session::new(Arc::clone(self))
-    }
-
-    /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as pages that
-    /// it names are read.
-    pub fn catalog(&self) -> Arc<CatalogState> {
-        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner).state)
-    }
-
-    /// All that is committed.
-    pub(crate) fn live(&self) -> Live {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The state of the last commit, all of which is in pages: what a plan reads.
-    ///
-    /// # Errors
-    /// Those of the device, where there was something to write.
-    pub async fn settled(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
-        loop {
-            let told = self.settled.notified();
-            let live = self.live();
-            if live.delta.is_empty() {
-                return Ok(live.state);
-            }
-            // A large write that has the turn has settled first, and is not waited for.
-            let turn = self.writer_turn();
-            match select(std::pin::pin!(told), std::pin::pin!(turn)).await {
-                Either::Left(_) => {}
-                Either::Right((turn, _)) => {
-                    drop(Box::pin(Transaction::settle(self, turn)).await?);
-                }
-            }
-        }
-    }
-
-    /// Makes a small commit, whose changes are in the delta, what new statements see.
-    pub(crate) fn publish_small(&self, number: u64, log_end: u64) {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        live.number = number;
-        live.log_end = log_end;
-    }
-
-    /// How often something else than a small commit has changed rows, keys or tables.
-    pub(crate) fn rewritten_count(&self) -> u64 {
-        self.rewritten_count.load(Ordering::Acquire)
-    }
-
-    /// Notes that something else than a small commit does.
-    pub(crate) fn note_rewritten(&self) {
-        self.rewritten_count.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Where the database lies.
@@ -659,13 +610,6 @@ impl Database {
     /// Refuses further writing: which state is on disk is not known.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-    }
-
-    /// Makes `state` what new statements see.
-    pub(crate) fn publish(&self, state: Arc<CatalogState>) {
-        self.note_published(&state);
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Live::settled(state);
-        self.settled.notify_waiters();
     }
 
     /// Frees the space that no state in anyone's hands names any more.

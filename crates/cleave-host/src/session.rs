@@ -60,6 +60,7 @@ use crate::statement::{
 use crate::write::load;
 use cursors::Cursors;
 use held::Held;
+use modify_row::RowChanges;
 use prepared::PreparedStatements;
 
 /// One client's session. See the module's description.
@@ -69,6 +70,7 @@ pub struct Session {
     /// Those of a statement with hints, while it runs, or until the next one if it was given up.
     hinted: Option<Settings>,
     point_queries: PointQueries,
+    row_changes: RowChanges,
     prepared: PreparedStatements,
     cursors: Cursors,
     /// What computes the rows of cursors; None: whoever fetches them.
@@ -116,6 +118,7 @@ impl Session {
             settings: Settings::default(),
             hinted: None,
             point_queries: PointQueries::default(),
+            row_changes: RowChanges::default(),
             prepared: PreparedStatements::default(),
             cursors: Cursors::default(),
             runtime: None,
@@ -305,9 +308,10 @@ impl Session {
             }
             Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
             Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
-            Statement::Modify(modify) => {
-                Box::pin(self.modify(&modify, &Parameters::default())).await
-            }
+            Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
+                Some(outcome) => Ok(outcome),
+                None => Box::pin(self.modify(&modify, &Parameters::default())).await,
+            },
             Statement::Copy(copy) => self.copy(*copy).await,
             Statement::Query(query) => {
                 self.set_configs(&query, &Parameters::default())?;

@@ -324,6 +324,16 @@ impl Session {
         Ok(live)
     }
 
+    /// Takes the snapshot of a block that has one, if its first statement reads nothing.
+    pub(super) async fn fix_snapshot(&mut self) -> Result<()> {
+        match &self.block {
+            Some(Block { isolation: Isolation::RepeatableRead, snapshot: None, .. }) => {
+                self.live().await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the block has changed in a table.
     pub(super) fn own_changes(&self, table: u32) -> Option<&TableChange> {
         self.block.as_ref().and_then(|block| block.changes.get(&table))
@@ -519,6 +529,7 @@ impl Session {
         for change in changes {
             check_ended(&live, change)?;
         }
+        live.delta.check_room(database, changes).await?;
         let prepared = live.delta.prepare(&live.state, changes)?;
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();

@@ -85,7 +85,7 @@ impl Session {
             }
             (CopyFormat::Binary, end) => {
                 let (input, name) = self.open_input(end)?;
-                let input_columns = InputColumns::new(&schema, columns, now_us())?;
+                let input_columns = InputColumns::new(&schema, columns, moment.later())?;
                 let reader = BinaryReader::new(BufReader::new(input), &name, input_columns);
                 produced(move || Ok(reader), BinaryReader::next_batch)
             }

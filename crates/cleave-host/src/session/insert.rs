@@ -61,6 +61,7 @@ impl Session {
         if let Some(query) = &insert.source {
             self.wait_for_tables(query).await?;
         }
+        self.fix_snapshot().await?;
         let rows = self.insert_source(&schema, insert, parameters).await?;
         if let Some(on_conflict) = &insert.on_conflict {
             let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;

@@ -6,15 +6,19 @@
 //! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
 //!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
 //!
+//! A statement without parameters is one with them, where its constants are: [`Session::modify_plain`].
+//!
 //! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and rewritten by the
 //! same rules ([`compile`]), a parameter being a column of its type.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::DataType;
 use cleave_store::ColumnType;
+use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::block::{OwnRows, Taken};
 use super::{Outcome, Session, identity};
@@ -22,9 +26,9 @@ use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Result};
 use crate::point_path::{self, Found, FoundPlace, PreparedPoint, Sight};
 use crate::settings::When;
-use crate::statement::Parameters;
 use crate::statement::modify::{Action, Assignment, Modify};
 use crate::statement::select::{Compiled, compile, is_plain_value};
+use crate::statement::{Parameter, Parameters};
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
@@ -64,7 +68,143 @@ impl RowChange {
     }
 }
 
+/// The statements without parameters that a session has seen, with parameters where they have constants.
+#[derive(Debug, Default)]
+pub(super) struct RowChanges {
+    seen: Vec<(Modify, Arc<RowChange>)>,
+}
+
+/// Most statements that are remembered.
+const SEEN_MAX: usize = 64;
+
+/// A statement with parameters in the places of constants, and their values.
+struct Lifted {
+    modify: Modify,
+    values: Vec<Parameter>,
+}
+
+impl Lifted {
+    /// `None`: it has parameters already, or one of its constants is none of its type's.
+    fn of(modify: &Modify) -> Option<Self> {
+        if has_parameters(modify) {
+            return None;
+        }
+        let mut lifted = Self { modify: modify.clone(), values: Vec::new() };
+        lifted.modify.position = None;
+        let mut values = Vec::new();
+        let mut lift = Lift { values: &mut values };
+        if let Action::Update(assignments) = &mut lifted.modify.action {
+            for set in assignments {
+                set.position = None;
+                let Some(value) = &mut set.value else { continue };
+                // A string that is a value by itself; of one beside an operator the type follows from what stands there.
+                if lift.string(value).is_continue() {
+                    let _ended = VisitMut::visit(value, &mut lift);
+                }
+            }
+        }
+        if let Some(condition) = &mut lifted.modify.selection {
+            let _ended = VisitMut::visit(condition, &mut lift);
+        }
+        let read = values.iter().map(|(own, text)| Parameter::read(*own, Some(text)));
+        lifted.values = read.collect::<Result<_, _>>().ok()?;
+        Some(lifted)
+    }
+}
+
+/// Whether there are parameters, which are none of this way's.
+fn has_parameters(modify: &Modify) -> bool {
+    struct Parameters;
+    impl ast::Visitor for Parameters {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+            match expression {
+                ast::Expr::Value(value) if matches!(value.value, ast::Value::Placeholder(_)) => {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let values = modify.assignments().iter().filter_map(|set| set.value.as_ref());
+    let mut values = values.chain(&modify.selection);
+    values.any(|value| value.visit(&mut Parameters).is_break())
+        || modify.returning.visit(&mut Parameters).is_break()
+}
+
+/// Puts parameters in the places of whole numbers.
+struct Lift<'a> {
+    values: &'a mut Vec<(ColumnType, String)>,
+}
+
+impl Lift<'_> {
+    fn put(&mut self, expression: &mut ast::Expr, own: ColumnType, text: String) {
+        self.values.push((own, text));
+        let name = format!("${}", self.values.len());
+        *expression = ast::Expr::value(ast::Value::Placeholder(name));
+    }
+
+    /// Breaks where `expression` was a string.
+    fn string(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
+        let ast::Expr::Value(value) = expression else { return ControlFlow::Continue(()) };
+        let ast::Value::SingleQuotedString(text) = &value.value else {
+            return ControlFlow::Continue(());
+        };
+        let text = text.clone();
+        self.put(expression, ColumnType::Text, text);
+        ControlFlow::Break(())
+    }
+}
+
+impl ast::VisitorMut for Lift<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
+        if let ast::Expr::Value(value) = expression
+            && let ast::Value::Number(text, false) = &value.value
+            && text.len() <= 18
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            let text = text.clone();
+            self.put(expression, ColumnType::BigInt, text);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 impl Session {
+    /// Runs an UPDATE or DELETE without parameters, if it changes one row by its key; None: it needs a plan.
+    pub(super) async fn modify_plain(&mut self, modify: &Modify) -> Result<Option<Outcome>> {
+        let Some(Lifted { modify: lifted, values }) = Lifted::of(modify) else { return Ok(None) };
+        let state = self.database.catalog();
+        let seen = &mut self.row_changes.seen;
+        let known = seen.iter().position(|(known, _)| *known == lifted);
+        let known = match known.and_then(|place| Some((place, seen.get(place)?))) {
+            Some((_, (_, row))) if row.point.holds(&state) => Some(Arc::clone(row)),
+            Some((place, _)) => {
+                seen.swap_remove(place);
+                None
+            }
+            None => None,
+        };
+        let row = match known {
+            Some(row) => row,
+            None => {
+                let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
+                let Some(row) = RowChange::of(&lifted, &types, &state) else { return Ok(None) };
+                if seen.len() >= SEEN_MAX {
+                    seen.clear();
+                }
+                seen.push((lifted.clone(), Arc::clone(&row)));
+                row
+            }
+        };
+        drop(state);
+        let parameters = Parameters::new(values);
+        Box::pin(self.modify_row(&lifted, &row, &parameters)).await
+    }
+
     /// Runs an UPDATE or DELETE that is `row`; None: it needs a plan with these values.
     pub(super) async fn modify_row(
         &mut self,

@@ -85,6 +85,8 @@ async fn nothing_that_was_not_synced_is_needed() {
                     break;
                 }
                 end += 1;
+                // Which has it written as pages, or fails.
+                drop(session.run("SELECT count(*) FROM t").await);
             }
         }
         drop((session, database));
@@ -177,6 +179,7 @@ async fn a_full_device_fails_the_statement_and_nothing_else() {
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO t VALUES (-1, 'there before')").await;
+    drop(database.settled().await.unwrap());
     let space = database.devices()[0].space();
     let error = session.load("t", batches(vec![numbered(0..50_000)]), None).await.unwrap_err();
     assert_eq!(error.sqlstate(), "53100", "{error}");
