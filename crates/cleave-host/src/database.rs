@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -164,6 +164,8 @@ pub struct Database {
     merges: Semaphore,
     locks: Arc<Locks>,
     dependencies: Arc<Dependencies>,
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    holding_readers_back: Arc<AtomicUsize>,
     /// None: it is only looked at, or is being opened.
     log: OnceLock<Wal>,
     /// The log is known to be durable up to here.
@@ -290,6 +292,7 @@ impl Database {
             merges: Semaphore::new(MERGES_AT_ONCE),
             locks: Locks::new(),
             dependencies: Dependencies::new(),
+            holding_readers_back: Arc::default(),
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
@@ -529,6 +532,16 @@ impl Database {
     /// What transactions of level SERIALIZABLE have read and written.
     pub(crate) fn dependencies(&self) -> &Arc<Dependencies> {
         &self.dependencies
+    }
+
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    pub(crate) fn holding_readers_back(&self) -> &Arc<AtomicUsize> {
+        &self.holding_readers_back
+    }
+
+    /// Whether there is any of these, so that who reads a table must lock it.
+    pub(crate) fn readers_held_back(&self) -> bool {
+        self.holding_readers_back.load(Ordering::SeqCst) > 0
     }
 
     /// An owner of locks, for a transaction that begins now.

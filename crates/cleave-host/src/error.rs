@@ -333,6 +333,8 @@ pub enum Fault {
     ReadOnlyTransaction,
     /// A savepoint that there is not (3B001).
     Savepoint,
+    /// A constraint that there is not (42704).
+    UnknownConstraint,
     /// A number out of its range (22003).
     Range,
     /// A sequence that has no more numbers (2200H).
@@ -632,6 +634,7 @@ impl Fault {
             Self::NoTransaction => "25P01",
             Self::ReadOnlyTransaction => "25006",
             Self::Savepoint => "3B001",
+            Self::UnknownConstraint => "42704",
             Self::Range => "22003",
             Self::SequenceLimit => "2200H",
             Self::GeneratedAlways => "428C9",

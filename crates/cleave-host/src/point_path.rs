@@ -193,6 +193,12 @@ impl PointQuery {
         KeySpan { space: self.template.index.id, from, below }
     }
 
+    /// The index and the search key, where no two rows have that.
+    pub(crate) fn only_key(&self) -> Option<(u32, &[u8])> {
+        let is_only = self.template.index.unique && self.template.is_search_key();
+        is_only.then(|| (self.template.index.id, self.prefix.as_slice()))
+    }
+
     /// What EXPLAIN says.
     #[must_use]
     pub fn explain(&self, state: &CatalogState) -> String {

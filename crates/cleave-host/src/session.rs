@@ -2,9 +2,9 @@
 //!
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
-//!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come,
-//!    [`cursors`] some at a time.
+//!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
+//!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
+//!    other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
@@ -18,6 +18,7 @@ mod held;
 mod identity;
 mod indexes;
 mod insert;
+mod locking;
 mod modify;
 mod modify_row;
 mod prepared;
@@ -27,6 +28,7 @@ mod serializable;
 mod started;
 mod statistics;
 mod system;
+mod upsert;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,6 +40,7 @@ use cleave_fragment::waiting;
 use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
 use cleave_txn::Tracked;
+use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
 
 use block::Block;
@@ -84,6 +87,8 @@ pub struct Session {
     statement_locks: Option<Held>,
     /// The same, at level SERIALIZABLE: where it notes what it reads and writes.
     statement_tracked: Option<Arc<Tracked>>,
+    /// From when the statement that writes has locked its table: what it gives back to lock all of it.
+    table_mark: Option<LockMark>,
     /// The end of the log of all that its statements have seen.
     seen_log: u64,
     /// In a lock so that the futures of statements may move between threads; never locked.
@@ -128,6 +133,7 @@ impl Session {
             block: None,
             statement_locks: None,
             statement_tracked: None,
+            table_mark: None,
             seen_log: 0,
             client: Mutex::default(),
         }
@@ -215,11 +221,15 @@ impl Session {
         self.check_outside_block("a bulk load")?;
         let settings = self.shared_settings();
         let moment = self.moment();
+        let state = self.database.catalog();
+        let schema = Arc::clone(&state.find_writable_table(table)?.schema);
+        drop(state);
+        self.lock_for_writing(&schema).await?;
         self.statement_tracked = None;
-        let table_id = self.database.catalog().find_table(table)?.schema.table_id;
-        self.prepare_load(table_id).await?;
+        self.prepare_load(schema.table_id).await?;
         let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
         self.end_load(&loaded);
+        self.statement_locks = None;
         self.end_tracked(loaded)
     }
 
@@ -231,6 +241,7 @@ impl Session {
         if settings.index_scan == When::Never
             || !settings.as_of.is_empty()
             || self.is_serializable_alone()
+            || self.database.readers_held_back()
         {
             return None;
         }
@@ -271,6 +282,7 @@ impl Session {
         self.check_not_failed()?;
         self.statement_locks = None;
         self.statement_tracked = None;
+        self.table_mark = None;
         Ok(())
     }
 
@@ -332,6 +344,12 @@ impl Session {
                 self.set_configs(&query, &Parameters::default())?;
                 self.start_query(&query, &parsed.text).await?.collect().await
             }
+            Statement::Locking(locking) => {
+                let none = Parameters::default();
+                let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
+                Box::pin(self.run_locking(&locking, &none, point)).await
+            }
+            Statement::LockTable(lock) => self.run_lock_table(&lock).await,
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
             Statement::Execute(execute) => {
                 Box::pin(self.execute_parsed(&execute)).await?.collect().await
@@ -432,6 +450,7 @@ impl Session {
         let view = self.view().await?;
         let point = match &statement {
             Statement::Query(query) => PointQuery::detect(query, &view.state),
+            Statement::Locking(locking) => PointQuery::detect(&locking.query, &view.state),
             _ => None,
         };
         let asked = (statement, &Parameters::default(), &view);
@@ -470,6 +489,11 @@ impl Session {
                 target = Some(Target { table: modify.table.clone(), tablet: 0 });
                 modify.query(&table.schema)?
             }
+            Statement::Locking(locking) if analyze => {
+                let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
+                return Err(Error::unsupported(what));
+            }
+            Statement::Locking(locking) => locking.query,
             _ => return Err(Error::unsupported("EXPLAIN of this statement")),
         };
         // FRAGMENT asks for what a plan would send.

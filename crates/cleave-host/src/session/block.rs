@@ -478,11 +478,7 @@ impl Session {
         table: &TableState,
         mut change: TableChange,
     ) -> Result<Taken> {
-        let base = match self.block.as_ref().and_then(|block| block.own.as_ref()) {
-            Some(own) => &own.base,
-            None => &view.state,
-        };
-        let base = base.find_writable_table(&table.schema.name)?;
+        let base = self.committed(view).find_writable_table(&table.schema.name)?;
         let mut own_ended = OwnRows::new();
         for (place, vids) in &mut change.ended {
             let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
@@ -507,16 +503,10 @@ impl Session {
         }
         self.track_writes().await?;
         let database = Arc::clone(&self.database);
-        let timeout_ms = self.in_force().lock_timeout_ms;
         let state = database.catalog();
         let table = state.find_writable_table(&change.schema.name)?;
         check_rows(&database, table, change.rows.values()).await?;
-        // Of a statement outside of a block they are kept until it ends, also where it is run again.
-        let locks = match &self.block {
-            Some(block) => &block.locks,
-            None => &*self.statement_locks.get_or_insert_with(|| Held::new(&database)),
-        };
-        locks.lock_change(table, &change, timeout_ms).await?;
+        self.lock_keys(table, &change).await?;
         self.note_writes(&change).await?;
         let tracked = self.statement_tracked.clone();
         let Some(block) = &mut self.block else {
@@ -554,6 +544,56 @@ impl Session {
         block.changes.insert(table_id, whole);
         block.own = None;
         Ok(Taken::Done)
+    }
+
+    /// Locks the table and the unique keys of the rows of `change`.
+    pub(super) async fn lock_keys(
+        &mut self,
+        base: &TableState,
+        change: &TableChange,
+    ) -> Result<()> {
+        let timeout_ms = self.in_force().lock_timeout_ms;
+        // Two that hold it in a mode that many may have would wait for each other for ever.
+        if let Some(mark) = self.table_mark.take_if(|_| Held::takes_table(change)) {
+            self.locks().release_to(mark);
+        }
+        self.locks().lock_change(base, change, timeout_ms).await
+    }
+
+    /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run again.
+    pub(super) fn locks(&mut self) -> &Held {
+        match &self.block {
+            Some(block) => &block.locks,
+            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        }
+    }
+
+    /// As [`Session::locks`].
+    pub(super) fn locks_mut(&mut self) -> &mut Held {
+        match &mut self.block {
+            Some(block) => &mut block.locks,
+            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        }
+    }
+
+    /// The committed state that `view` is based on.
+    pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
+        match self.block.as_ref().and_then(|block| block.own.as_ref()) {
+            Some(own) => &own.base,
+            None => &view.state,
+        }
+    }
+
+    /// Whether all statements of the block read the state of its first one.
+    pub(super) fn reads_snapshot(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.isolation != Isolation::ReadCommitted)
+    }
+
+    /// Whether the block has ended the row `vid` in the tablet at `place` of a table.
+    pub(super) fn has_ended(&self, table_id: u32, place: usize, vid: u64) -> bool {
+        let changes = self.block.as_ref().and_then(|block| block.changes.get(&table_id));
+        let ended = changes.and_then(|change| change.ended.get(&place));
+        ended.is_some_and(|ended| ended.contains(&vid))
     }
 
     /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.

@@ -103,6 +103,7 @@ impl Session {
                 });
             }
         };
+        self.lock_for_writing(&schema).await?;
         // Chunks are read side by side; numbers go by the file's order.
         let (table, columns) = (Arc::clone(&schema), columns.to_vec());
         let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();

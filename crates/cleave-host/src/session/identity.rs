@@ -2,8 +2,7 @@
 
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Fault, Result};
-use crate::statement::Modify;
-use crate::statement::modify::Action;
+use crate::statement::modify::Assignment;
 use crate::statement::parse::Overriding;
 use crate::write::conform::Conform;
 
@@ -49,8 +48,7 @@ pub(super) fn check_insert(
 ///
 /// # Errors
 /// [`Error::Invalid`].
-pub(super) fn check_update(table: &TableState, modify: &Modify) -> Result<()> {
-    let Action::Update(assignments) = &modify.action else { return Ok(()) };
+pub(super) fn check_update(table: &TableState, assignments: &[Assignment]) -> Result<()> {
     for assignment in assignments.iter().filter(|assignment| assignment.value.is_some()) {
         let column = table.schema.column(&assignment.column);
         if column.is_some_and(|column| table.rules.always.contains(&column.id)) {

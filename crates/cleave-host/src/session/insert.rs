@@ -42,8 +42,7 @@ pub(super) fn returning_query(insert: &Insert) -> Result<Option<Box<ast::Query>>
     if insert.returning.is_empty() {
         return Ok(None);
     }
-    let name = ast::Ident::with_quote('"', insert.table.as_str());
-    let query = over_target(&name, insert.returning.clone(), Vec::new(), None)?;
+    let query = over_target(&insert.target_name(), insert.returning.clone(), Vec::new(), None)?;
     refuse_in_query(&query)?;
     Ok(Some(query))
 }
@@ -58,8 +57,19 @@ impl Session {
         self.check_may_write("INSERT")?;
         let schema = self.insert_target(insert)?;
         let returning = returning_query(insert)?;
+        self.lock_for_writing(&schema).await?;
+        if let Some(query) = &insert.source {
+            self.wait_for_tables(query).await?;
+        }
         self.fix_snapshot().await?;
         let rows = self.insert_source(&schema, insert, parameters).await?;
+        if let Some(on_conflict) = &insert.on_conflict {
+            let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
+            let clause = (on_conflict, &insert.target_name());
+            let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
+            let returned = returning.map(|returning| (returning, &rows));
+            return self.outcome("INSERT 0", rows.num_rows(), returned, parameters).await;
+        }
         let Some(returning) = returning else {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
             return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
@@ -121,18 +131,20 @@ impl Session {
         mut types: Vec<Option<ColumnType>>,
     ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
         let schema = self.insert_target(insert)?;
-        let Some(query) = &insert.source else { return Ok((Vec::new(), vec![schema])) };
         let listed = |place: usize| match insert.columns.as_slice() {
             [] => schema.columns.get(place),
             names => schema.columns.get(schema.column_index(names.get(place)?)?),
         };
-        for (place, cell) in filling(&query.body) {
+        let source = insert.source.as_ref();
+        for (place, cell) in source.map(|query| filling(&query.body)).unwrap_or_default() {
             let Some(parameter) = place_of(cell)? else { continue };
             if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place))
             {
                 *unknown = Some(parameter_type(column.column_type));
             }
         }
+        self.describe_update(insert, &schema, &mut types).await?;
+        let Some(query) = source else { return Ok((all_known(&types)?, vec![schema])) };
         if let Some(rows) = constant_rows(query) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
             Conform::by_position(&schema, &insert.columns, count, 0)?;
@@ -418,7 +430,7 @@ fn values_batch(
     Ok((RecordBatch::try_new_with_options(schema, columns, &options)?, defaults))
 }
 
-fn append(
+pub(super) fn append(
     schema: &TableSchema,
     builder: &mut ColumnBuilder,
     column: &Column,

@@ -58,7 +58,7 @@ impl RowChange {
         let name = modify.target_name();
         let condition = (modify.selection.as_ref()?, crate::statement::names::fold(&name));
         let point = PreparedPoint::of_rows(table, (condition.0, &condition.1), types)?;
-        let assignments = assignments(modify);
+        let assignments = modify.assignments();
         if !assignments.iter().all(|set| set.value.as_ref().is_none_or(is_plain_value)) {
             return None;
         }
@@ -127,7 +127,7 @@ fn has_parameters(modify: &Modify) -> bool {
             }
         }
     }
-    let values = assignments(modify).iter().filter_map(|set| set.value.as_ref());
+    let values = modify.assignments().iter().filter_map(|set| set.value.as_ref());
     let mut values = values.chain(&modify.selection);
     values.any(|value| value.visit(&mut Parameters).is_break())
         || modify.returning.visit(&mut Parameters).is_break()
@@ -216,6 +216,8 @@ impl Session {
         if self.in_force().index_scan == When::Never {
             return Ok(None);
         }
+        let state = self.database.catalog();
+        self.lock_for_writing(&state.find_writable_table(&modify.table)?.schema).await?;
         loop {
             let live = self.live().await?;
             if !row.point.holds(&live.state) {
@@ -226,7 +228,7 @@ impl Session {
             };
             self.note_look_up(&query)?;
             let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
-            identity::check_update(&table, modify)?;
+            identity::check_update(&table, modify.assignments())?;
             let sight = Sight { live, own: self.own_changes(query.table_id()) };
             let stack = self.in_force().stack;
             let found = point_path::find(&self.database, &sight, &query, stack).await?;
@@ -280,7 +282,7 @@ impl Session {
         let compiled = match known {
             Some(compiled) => compiled,
             None => {
-                let values = assignments(modify).iter().filter_map(|set| set.value.clone());
+                let values = modify.assignments().iter().filter_map(|set| set.value.clone());
                 let (arrow, name) = (schema.arrow(), modify.target_name());
                 let made = compile(
                     (&self.database, self.in_force()),
@@ -299,7 +301,7 @@ impl Session {
         };
         let mut values = compiled.values(&before, &arrays)?.into_iter();
         let mut defaults: Vec<Option<BooleanArray>> = vec![None; columns.len()];
-        for (set, place) in assignments(modify).iter().zip(&row.places) {
+        for (set, place) in modify.assignments().iter().zip(&row.places) {
             match (&set.value, columns.get_mut(*place), defaults.get_mut(*place)) {
                 (Some(_), Some(column), _) => {
                     if let Some(value) = values.next() {
@@ -342,11 +344,4 @@ fn row_change(
         change.rows = route(table, made.clone())?;
     }
     Ok((change, own_ended))
-}
-
-fn assignments(modify: &Modify) -> &[Assignment] {
-    match &modify.action {
-        Action::Update(assignments) => assignments,
-        Action::Delete => &[],
-    }
 }

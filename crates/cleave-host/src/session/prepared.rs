@@ -303,6 +303,7 @@ impl Session {
         let made;
         let query = match &source.statement {
             Statement::Query(query) => Some(query),
+            Statement::Locking(locking) => Some(&locking.query),
             Statement::Declare(declare) => Some(&declare.query),
             Statement::Insert(insert) => insert.source.as_ref(),
             Statement::Modify(modify) => {
@@ -313,7 +314,10 @@ impl Session {
             }
             _ => None,
         };
-        let count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        let mut count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        if let Statement::Insert(insert) = &source.statement {
+            count = count.max(self.update_parameters(insert)?);
+        }
         let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
         let mut types = source.declared.clone();
         types.resize(count.max(types.len()), None);
@@ -389,12 +393,17 @@ impl Session {
                 }
                 return Box::pin(self.modify(modify, values)).await.map(Started::from);
             }
+            Statement::Locking(locking) => {
+                let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
+                return Box::pin(self.run_locking(locking, values, point)).await.map(Started::from);
+            }
             Statement::Declare(declare) => {
                 let text = prepared.source.text.with(values);
                 return Box::pin(self.declare(declare, values, &text)).await.map(Started::from);
             }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
+        self.wait_for_tables(query).await?;
         if prepared.point.is_some() && self.in_force().index_scan != When::Never {
             let live = self.live().await?;
             if let Some(point) = prepared.point_query(values, &live.state)

@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use cleave_store::{PageRead, SegmentId, decode_rows, overflow_pages};
-use cleave_txn::Written;
+use cleave_store::{KeyRange, PageRead, SegmentId, decode_rows, overflow_pages};
+use cleave_txn::{KeySpan, Written};
 
 use super::Session;
 use crate::catalog::TabletState;
@@ -75,6 +75,17 @@ impl Session {
             tracked.reads_keys(u64::from(query.table_id()), &[query.span()])?;
         }
         Ok(())
+    }
+
+    /// Notes that `keys` of an index are looked for.
+    pub(super) fn note_keys(&self, table_id: u32, index: u32, keys: &[&[u8]]) -> Result<()> {
+        let Some(tracked) = self.tracked() else { return Ok(()) };
+        let spans = keys.iter().map(|key| {
+            let KeyRange { from, below } = KeyRange::of_prefix(key.to_vec());
+            KeySpan { space: index, from, below }
+        });
+        let spans: Vec<KeySpan> = spans.collect();
+        Ok(tracked.reads_keys(u64::from(table_id), &spans)?)
     }
 
     /// Notes what `change` does, whose rows are locked.

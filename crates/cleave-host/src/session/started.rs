@@ -117,6 +117,11 @@ impl Session {
                 let described = describe(&self.database, self.in_force(), None, query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
+            Statement::Locking(locking) => {
+                let query = &locking.query;
+                let described = describe(&self.database, self.in_force(), None, query, Vec::new());
+                return Box::pin(described).await.map(|described| Some(described.schema));
+            }
             Statement::Execute(execute) => {
                 return self.describe(&execute.name).await.map(|described| described.columns);
             }
@@ -150,6 +155,7 @@ impl Session {
 
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
+        self.wait_for_tables(query).await?;
         if self.in_force().index_scan != When::Never {
             let live = self.live().await?;
             if let Some(point) = self.point_queries.detect(query, text, &live.state)

@@ -13,6 +13,7 @@
 //!
 //! Source: PostgreSQL's manual, "PREPARE" and "Positional Parameters".
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use cleave_store::ColumnType;
@@ -341,19 +342,25 @@ fn row_counts(clause: &mut Option<ast::LimitClause>) -> Vec<&mut Expr> {
 /// # Errors
 /// Those of a parameter that is written wrongly.
 pub(crate) fn count(query: &ast::Query) -> Result<usize> {
-    struct Count(usize);
-    impl Visitor for Count {
+    Ok(places(query)?.last().map_or(0, |last| last + 1))
+}
+
+/// The places, from 0, of the parameters that `query` has.
+///
+/// # Errors
+/// As [`count`].
+pub(crate) fn places(query: &ast::Query) -> Result<BTreeSet<usize>> {
+    struct Places(BTreeSet<usize>);
+    impl Visitor for Places {
         type Break = Box<Error>;
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
-            flow(place_of(expression).map(|place| {
-                self.0 = self.0.max(place.map_or(0, |place| place + 1));
-            }))
+            flow(place_of(expression).map(|place| self.0.extend(place)))
         }
     }
-    let mut count = Count(0);
-    ended(query.visit(&mut count))?;
-    Ok(count.0)
+    let mut places = Places(BTreeSet::new());
+    ended(query.visit(&mut places))?;
+    Ok(places.0)
 }
 
 /// Notes in `types` what the text of `query` says of parameters whose types are not known yet.

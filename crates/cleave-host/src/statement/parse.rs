@@ -11,7 +11,7 @@
 //!
 //! Source: issue 2, part 4 and "Bad input".
 
-use datafusion::sql::sqlparser::ast::{self, Spanned};
+use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -24,14 +24,18 @@ use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints_in};
+use crate::statement::locking::{Locking, locking};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::sequence::SequenceStatement;
+use crate::statement::upsert::OnConflict;
 
 mod cursors;
 mod discard;
 mod explain;
 mod expression;
+mod insert;
+mod locks;
 mod modes;
 mod prepared;
 mod refuse;
@@ -41,6 +45,9 @@ mod vacuum;
 
 pub use cursors::{Declare, Fetch};
 pub(crate) use expression::parse_expression;
+use insert::typed_insert;
+pub use locks::LockTable;
+use locks::lower_locking_clauses;
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
@@ -98,6 +105,10 @@ pub enum Statement {
     Copy(Box<Copy>),
     /// SELECT, VALUES, TABLE, WITH.
     Query(Box<ast::Query>),
+    /// A query with a locking clause, as FOR UPDATE.
+    Locking(Box<Locking>),
+    /// LOCK TABLE.
+    LockTable(LockTable),
     /// PREPARE.
     Prepare(Prepare),
     /// EXECUTE.
@@ -115,7 +126,7 @@ pub enum Statement {
         verbose: bool,
         /// How to show it.
         format: ExplainFormat,
-        /// A [`Statement::Query`], [`Statement::Insert`], [`Statement::Modify`] or [`Statement::Execute`].
+        /// What may be prepared, or a [`Statement::Execute`].
         statement: Box<Statement>,
     },
     /// SHOW name.
@@ -201,7 +212,14 @@ impl Statement {
     /// Whether it may have parameters, and so be prepared.
     #[must_use]
     pub fn takes_parameters(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::Insert(_) | Self::Modify(_) | Self::Declare(_))
+        matches!(
+            self,
+            Self::Query(_)
+                | Self::Locking(_)
+                | Self::Insert(_)
+                | Self::Modify(_)
+                | Self::Declare(_)
+        )
     }
 }
 
@@ -210,10 +228,14 @@ impl Statement {
 pub struct Insert {
     /// The table.
     pub table: String,
+    /// What the statement calls it.
+    pub alias: Option<ast::Ident>,
     /// The columns as listed; empty: all of the table's, in order.
     pub columns: Vec<String>,
     /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
     pub source: Option<Box<ast::Query>>,
+    /// ON CONFLICT.
+    pub on_conflict: Option<OnConflict>,
     /// RETURNING; empty: none.
     pub returning: Vec<ast::SelectItem>,
     /// OVERRIDING.
@@ -272,6 +294,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
     let mut hints = hints(&tokens)?;
+    let tokens = lower_locking_clauses(tokens);
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
@@ -393,6 +416,7 @@ impl Reader<'_> {
             "alter" if self.is_alter_system() => self.alter_system(),
             "backup" => self.backup(),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
+            "lock" => self.lock(),
             "discard" => self.discard(),
             "unlisten" => self.nothing("UNLISTEN"),
             "declare" => self.declare(),
@@ -647,8 +671,6 @@ impl Reader<'_> {
             Token::Word(word) if word.quote_style.is_none() => match word.keyword {
                 Keyword::UPDATE => Some("UPDATE"),
                 Keyword::SHARE => Some("SHARE"),
-                Keyword::NO => Some("NO KEY UPDATE"),
-                Keyword::KEY => Some("KEY SHARE"),
                 _ => None,
             },
             _ => None,
@@ -715,6 +737,9 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
     let what = match statement {
         Ast::Query(mut query) => {
+            if !query.locks.is_empty() {
+                return locking(query).map(|locking| Statement::Locking(Box::new(locking)));
+            }
             catalog_syntax::lower(&mut query);
             refuse_in_query(&query)?;
             return Ok(Statement::Query(query));
@@ -791,53 +816,6 @@ fn first_words(statement: &ast::Statement) -> String {
         }
         _ => first,
     }
-}
-
-fn typed_insert(insert: ast::Insert) -> Result<Insert> {
-    let position = position_of(insert.table.span().start);
-    let clauses = [
-        (insert.on.is_some(), "INSERT ... ON CONFLICT"),
-        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR ..."),
-        (insert.overwrite, "INSERT OVERWRITE"),
-        (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT ... PARTITION"),
-        (insert.table_alias.is_some() || insert.insert_alias.is_some(), "INSERT INTO ... AS alias"),
-        (!insert.assignments.is_empty(), "INSERT ... SET"),
-        (insert.output.is_some(), "INSERT ... OUTPUT"),
-        (insert.priority.is_some(), "INSERT with a priority"),
-        (insert.settings.is_some() || insert.format_clause.is_some(), "INSERT ... FORMAT"),
-        (insert.multi_table_insert_type.is_some(), "INSERT into several tables"),
-    ];
-    if let Some((_, clause)) = clauses.into_iter().find(|(present, _)| *present) {
-        return Err(Error::unsupported(clause));
-    }
-    let ast::TableObject::TableName(name) = &insert.table else {
-        return Err(Error::unsupported("INSERT into something that is no table").at(position));
-    };
-    let table = table_name(name)?;
-    let mut columns: Vec<String> = Vec::with_capacity(insert.columns.len());
-    for name in &insert.columns {
-        let column = match name.0.as_slice() {
-            [ast::ObjectNamePart::Identifier(identifier)] => fold(identifier),
-            _ => {
-                let what = format!("INSERT into a part of a column ({name})");
-                return Err(Error::unsupported(what).at(position_of(name.span().start)));
-            }
-        };
-        if columns.contains(&column) {
-            return Err(Error::Invalid {
-                message: format!("column \"{column}\" is listed twice"),
-                fault: Fault::DuplicateColumn,
-                position: position_of(name.span().start),
-            });
-        }
-        columns.push(column);
-    }
-    if let Some(query) = &insert.source {
-        refuse_in_query(query)?;
-    }
-    let returning = insert.returning.unwrap_or_default();
-    let (source, overriding) = (insert.source, None);
-    Ok(Insert { table, columns, source, returning, overriding, position })
 }
 
 /// The text of a string token, None for any other.

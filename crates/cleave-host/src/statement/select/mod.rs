@@ -56,7 +56,7 @@ pub(crate) use describe::{Described, all_known, describe};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
-pub(crate) use over_rows::{over_rows, target_catalog};
+pub(crate) use over_rows::{over_rows, over_tables, target_catalog};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};

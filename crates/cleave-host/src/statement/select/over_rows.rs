@@ -1,4 +1,5 @@
-//! What RETURNING lists, over the rows that a statement has changed: they are in memory, and nothing of it is cut.
+//! Queries over rows in memory: what RETURNING lists of those that a statement has changed, and what DO UPDATE makes of pairs of
+//! rows. Nothing of it is cut.
 
 use std::sync::Arc;
 
@@ -32,7 +33,21 @@ pub(crate) async fn over_rows(
     asked: Asked<'_>,
     rows: &RecordBatch,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let catalogs = target_catalog(rows.schema(), vec![rows.clone()])?;
+    over_tables(database, settings, asked, &[(TARGET, rows)]).await
+}
+
+/// What `asked`, a query over tables of these names, gives where they have these rows.
+///
+/// # Errors
+/// Those of a query.
+pub(crate) async fn over_tables(
+    database: &Database,
+    settings: &Settings,
+    asked: Asked<'_>,
+    named: &[(&str, &RecordBatch)],
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let tables = named.iter().map(|(name, rows)| (*name, rows.schema(), vec![(*rows).clone()]));
+    let catalogs = catalog_of(tables)?;
     let state = engine::statement_state(settings, 1, database.query_runtime(), catalogs);
     let mut query = asked.query.clone();
     let names = ResultNames::take(&mut query);
@@ -57,9 +72,18 @@ pub(crate) fn target_catalog(
     schema: SchemaRef,
     rows: Vec<RecordBatch>,
 ) -> Result<Arc<dyn CatalogProviderList>> {
+    catalog_of([(TARGET, schema, rows)])
+}
+
+/// A catalog in which tables of these names have these rows, and nothing else is.
+fn catalog_of<'a>(
+    named: impl IntoIterator<Item = (&'a str, SchemaRef, Vec<RecordBatch>)>,
+) -> Result<Arc<dyn CatalogProviderList>> {
     let tables = MemorySchemaProvider::new();
-    let table = MemTable::try_new(schema, vec![rows])?;
-    tables.register_table(TARGET.to_owned(), Arc::new(table))?;
+    for (name, schema, rows) in named {
+        let table = MemTable::try_new(schema, vec![rows])?;
+        tables.register_table(name.to_owned(), Arc::new(table))?;
+    }
     let catalog = MemoryCatalogProvider::new();
     catalog.register_schema(SCHEMA, Arc::new(tables))?;
     let catalogs = MemoryCatalogProviderList::new();

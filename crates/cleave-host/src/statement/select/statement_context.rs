@@ -30,6 +30,7 @@ use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
 use crate::host_pages::RoutedPages;
 use crate::settings::{Settings, Stack, When};
+use crate::statement::locking::target_of;
 use crate::statement::modify::TARGET;
 
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
@@ -170,7 +171,7 @@ impl StatementContext {
     fn real_name<'a>(&'a self, name: &'a str) -> &'a str {
         match self.target() {
             Some(target) if name == TARGET => &target.table,
-            _ => name,
+            _ => target_of(name).map_or(name, |(table, _)| table),
         }
     }
 

@@ -27,6 +27,7 @@ use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice};
 use crate::catalog::TableState;
+use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
 
 /// Name of the only catalog, and of the schema of its tables.
@@ -297,10 +298,12 @@ impl SchemaProvider for StatementCatalog {
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let context = || Arc::clone(&self.context);
         let target = self.context.target().filter(|_| name == TARGET);
+        let place = target.map(|target| target.tablet);
+        let place = place.or_else(|| target_of(name).map(|(_, place)| place));
         Ok(self.context.table(name).map(|table| {
             let table = Arc::clone(table);
-            let table = match target {
-                Some(target) => CleaveTable::target(table, target.tablet, context()),
+            let table = match place {
+                Some(place) => CleaveTable::target(table, place, context()),
                 None => CleaveTable::new(table, context()),
             };
             Arc::new(table) as Arc<dyn TableProvider>
