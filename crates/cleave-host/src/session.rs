@@ -219,6 +219,9 @@ impl Session {
         let table_id = self.database.catalog().find_table(table)?.schema.table_id;
         self.prepare_load(table_id).await?;
         let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
+        if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
+            self.database.give_up_versions();
+        }
         self.end_load(&loaded);
         self.end_tracked(loaded)
     }
