@@ -228,6 +228,9 @@ impl Session {
         self.statement_tracked = None;
         self.prepare_load(schema.table_id).await?;
         let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
+        if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
+            self.database.give_up_versions();
+        }
         self.end_load(&loaded);
         self.statement_locks = None;
         self.end_tracked(loaded)

@@ -409,12 +409,8 @@ impl Reader<'_> {
             "prepare" => self.prepare().map(Statement::Prepare),
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
-            "checkpoint" => {
-                self.parser.advance_token();
-                Ok(Statement::Checkpoint)
-            }
             "alter" if self.is_alter_system() => self.alter_system(),
-            "backup" => self.backup(),
+            "backup" | "checkpoint" => self.backup_or_checkpoint(&word),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "lock" => self.lock(),
             "discard" => self.discard(),

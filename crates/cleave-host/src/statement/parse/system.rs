@@ -25,9 +25,12 @@ pub enum SystemStatement {
 }
 
 impl Reader<'_> {
-    /// BACKUP TO 'directory'.
-    pub(super) fn backup(&mut self) -> Result<Statement> {
+    /// BACKUP TO 'directory', or CHECKPOINT, as `word` says.
+    pub(super) fn backup_or_checkpoint(&mut self, word: &str) -> Result<Statement> {
         self.parser.advance_token();
+        if word == "checkpoint" {
+            return Ok(Statement::Checkpoint);
+        }
         if !self.take("to") {
             return Err(self.expected("TO"));
         }
