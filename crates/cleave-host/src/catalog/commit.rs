@@ -94,6 +94,7 @@ impl Transaction {
         if live.delta.is_empty() {
             return Ok(Some(turn));
         }
+        live.delta.give_room_back();
         database.reclaim();
         let mut transaction = Self::on(database, live.state, Some(turn));
         transaction.next.log_end = live.log_end;
