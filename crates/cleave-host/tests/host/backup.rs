@@ -138,6 +138,7 @@ async fn tables_of_all_devices_come_back_on_one() {
         assert_eq!(count, "2900,100");
         run(&mut session, &format!("INSERT INTO {table} VALUES (1, 'one')")).await;
     }
+    run(&mut session, "CHECKPOINT").await;
     assert_no_leak(&restored);
 }
 
