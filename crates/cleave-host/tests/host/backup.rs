@@ -8,6 +8,7 @@ use cleave_host::backup::{check_backup, restore};
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, DeviceId, OpenOptions};
 use cleave_media::{FaultyMedia, Media};
+use datafusion::common::runtime::SpawnedTask;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::durability::Slot;
@@ -47,7 +48,7 @@ async fn a_backup_has_one_commit_while_writers_go_on() {
     let done = Arc::new(AtomicBool::new(false));
     let writer = {
         let (database, done) = (Arc::clone(&database), Arc::clone(&done));
-        tokio::spawn(async move {
+        SpawnedTask::spawn(async move {
             let mut session = database.session();
             let mut turn = 0;
             while !done.load(Ordering::Relaxed) {
