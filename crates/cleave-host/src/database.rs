@@ -156,6 +156,8 @@ pub struct Database {
     logged_count: AtomicU64,
     /// What the root on disk says, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
+    /// The next ids of tables and of segments that no transaction has taken, be it one that has not committed yet.
+    ids: Mutex<(u32, u32)>,
     /// Transactions that have locked something since the database was opened.
     transaction_count: AtomicU64,
     stopped: AtomicBool,
@@ -256,6 +258,7 @@ impl Database {
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
             durable: Mutex::new(state),
+            ids: Mutex::default(),
             transaction_count: AtomicU64::new(0),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
@@ -488,6 +491,38 @@ impl Database {
     /// What transactions have locked.
     pub(crate) fn locks(&self) -> &Arc<Locks> {
         &self.locks
+    }
+
+    /// Takes the id of a table by `take`, of which `next` is the next one that its transaction knows of: another one than those
+    /// that transactions have taken which have not committed yet.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub(crate) fn reserve_table(
+        &self,
+        next: &mut u32,
+        take: impl FnOnce(&mut u32) -> Result<u32>,
+    ) -> Result<u32> {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        reserve(&mut ids.0, next, take)
+    }
+
+    /// As [`Database::reserve_table`], the id of a segment.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub(crate) fn reserve_segment(
+        &self,
+        next: &mut u32,
+        take: impl FnOnce(&mut u32) -> Result<u32>,
+    ) -> Result<u32> {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        reserve(&mut ids.1, next, take)
+    }
+
+    /// The next ids of tables and of segments that were not taken since the database was opened; 0: none were.
+    pub(crate) fn ids_reserved(&self) -> (u32, u32) {
+        *self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An owner of locks, for a transaction that begins now.
@@ -742,6 +777,17 @@ fn is_in_use(error: &Error) -> bool {
     }
 }
 
+fn reserve(
+    reserved: &mut u32,
+    next: &mut u32,
+    take: impl FnOnce(&mut u32) -> Result<u32>,
+) -> Result<u32> {
+    *next = (*next).max(*reserved);
+    let id = take(next)?;
+    *reserved = *next;
+    Ok(id)
+}
+
 /// How the log of a database begins.
 enum LogStart {
     /// With nothing in it.
@@ -799,6 +845,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
         files: BTreeMap::new(),
+        keep: None,
     };
     write_root(directory, &state)?;
     Ok((state, LogStart::New(log)))

@@ -4,13 +4,15 @@
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
-//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
+//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what it
+//!    defines, that of [`definitions`].
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
 //! behind, one that has is there.
 
 mod block;
 mod copy;
+mod definitions;
 mod held;
 mod indexes;
 mod insert;
@@ -26,6 +28,7 @@ use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
+use cleave_txn::LockMode;
 use futures::stream::BoxStream;
 
 use block::Block;
@@ -181,8 +184,14 @@ impl Session {
     ) -> Result<u64> {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
+        let schema = Arc::clone(&self.names().find_table(table)?.schema);
+        self.begin_statement()?;
+        self.lock_table(&schema, LockMode::RowExclusive).await?;
         let settings = self.shared_settings();
-        load::load(&self.database, &settings, table, batches, progress, now_us()).await
+        let loaded =
+            load::load(&self.database, &settings, table, batches, progress, now_us()).await;
+        self.statement_locks = None;
+        loaded
     }
 
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
@@ -253,22 +262,10 @@ impl Session {
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         match parsed.statement {
-            Statement::CreateTable(create) => {
-                self.check_outside_block("CREATE TABLE")?;
-                self.create_table(create).await
-            }
-            Statement::DropTable { if_exists, names } => {
-                self.check_outside_block("DROP TABLE")?;
-                self.drop_tables(if_exists, &names).await
-            }
-            Statement::CreateIndex(create) => {
-                self.check_outside_block("CREATE INDEX")?;
-                self.create_index(create).await
-            }
-            Statement::DropIndex { if_exists, names } => {
-                self.check_outside_block("DROP INDEX")?;
-                self.drop_indexes(if_exists, &names).await
-            }
+            Statement::CreateTable(create) => self.create_table(create).await,
+            Statement::DropTable { if_exists, names } => self.drop_tables(if_exists, &names).await,
+            Statement::CreateIndex(create) => self.create_index(create).await,
+            Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Insert(insert) => self.insert(insert, &Parameters::default()).await,
             Statement::Modify(modify) => {
                 Box::pin(self.modify(&modify, &Parameters::default())).await
@@ -324,8 +321,9 @@ impl Session {
         }
     }
 
-    async fn drop_tables(&self, if_exists: bool, names: &[String]) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
+    async fn drop_tables(&mut self, if_exists: bool, names: &[String]) -> Result<Outcome> {
+        let mut definition = self.begin_definition("DROP TABLE", names, &[]).await?;
+        let transaction = &mut definition.transaction;
         let mut dropped = false;
         for name in names {
             if transaction.drop_table(name) {
@@ -338,7 +336,7 @@ impl Session {
             }
         }
         if dropped {
-            transaction.commit().await?;
+            self.end_definition(definition).await?;
         }
         Ok(Outcome::done("DROP TABLE"))
     }
@@ -471,7 +469,7 @@ impl Session {
     }
 
     fn show_tables(&self) -> Result<Outcome> {
-        let state = self.database.catalog();
+        let state = self.names();
         // How many rows a damaged table has is not known.
         let sound = state.tables().map(|table| (&*table.schema.name, Some(table.row_count())));
         let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));

@@ -23,7 +23,7 @@ use cleave_txn::{Lsn, Record};
 use tokio::sync::OwnedMutexGuard;
 
 use super::root::{self, ReplaceError};
-use super::{CatalogState, DeviceId, TableState, segment_extents};
+use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
 use crate::database::Database;
 use crate::device::{Claim, Device};
 use crate::error::Result;
@@ -42,19 +42,19 @@ pub(crate) struct Transaction {
     pub(crate) devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub(crate) keys: Vec<PendingKeys>,
-    /// None: its state is never published.
-    turn: Option<OwnedMutexGuard<()>>,
+    /// Space of tables that a block has defined, which its commit names in part.
+    kept: Vec<(Arc<Claim>, Vec<Extent>)>,
+    kind: Kind,
 }
 
-/// A state that one transaction alone sees: what was committed, and its own changes, on pages that nothing else names.
-///
-/// It must be held for as long as it is read: its pages are free again once it is gone.
-#[derive(Debug)]
-pub(crate) struct PrivateState {
-    pub(crate) state: Arc<CatalogState>,
-    /// Holds the pages that both share.
-    _base: Arc<CatalogState>,
-    _claims: Vec<Arc<Claim>>,
+/// What becomes of a transaction's state.
+enum Kind {
+    /// It is published; nobody else has the turn meanwhile.
+    Published { _turn: OwnedMutexGuard<()> },
+    /// It is read by one transaction, and made anew when that has changed more.
+    Private,
+    /// Its tables become those of one transaction, which publishes them later.
+    Kept,
 }
 
 impl Transaction {
@@ -66,7 +66,7 @@ impl Transaction {
         let turn = database.writer_turn().await;
         database.check_running()?;
         database.reclaim();
-        Ok(Self::on(database, database.catalog(), Some(turn)))
+        Ok(Self::on(database, database.catalog(), Kind::Published { _turn: turn }))
     }
 
     /// Changes on `base` that are not to be committed, and need no turn.
@@ -75,17 +75,27 @@ impl Transaction {
     /// [`StorageError::Stopped`].
     pub(crate) fn private(database: &Arc<Database>, base: Arc<CatalogState>) -> Result<Self> {
         database.check_running()?;
-        Ok(Self::on(database, base, None))
+        Ok(Self::on(database, base, Kind::Private))
     }
 
-    fn on(
+    /// Changes on `base` whose tables one transaction keeps until it commits, in space of `claims`, those that it has.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub(crate) fn kept(
         database: &Arc<Database>,
         base: Arc<CatalogState>,
-        turn: Option<OwnedMutexGuard<()>>,
-    ) -> Self {
+        claims: BTreeMap<DeviceId, Arc<Claim>>,
+    ) -> Result<Self> {
+        database.check_running()?;
+        Ok(Self { claims, ..Self::on(database, base, Kind::Kept) })
+    }
+
+    fn on(database: &Arc<Database>, base: Arc<CatalogState>, kind: Kind) -> Self {
         let mut next = CatalogState::clone(&base);
         next.generation += 1;
         next.commit += 1;
+        next.keep = None;
         Self {
             database: Arc::clone(database),
             base,
@@ -93,22 +103,37 @@ impl Transaction {
             claims: BTreeMap::new(),
             devices: Vec::new(),
             keys: Vec::new(),
-            turn,
+            kept: Vec::new(),
+            kind,
         }
     }
 
-    /// Whether its state is never published.
+    /// Whether its state is never published, nor are its tables.
     pub(crate) fn is_private(&self) -> bool {
-        self.turn.is_none()
+        matches!(self.kind, Kind::Private)
     }
 
-    /// The state with its changes, for the transaction that made them.
-    pub(crate) fn into_private(self) -> PrivateState {
-        PrivateState {
-            state: Arc::new(self.next),
-            _base: self.base,
-            _claims: self.claims.into_values().collect(),
-        }
+    /// Whether its state is published at its end, so that keys may enter the memtables that others read.
+    pub(crate) fn is_published(&self) -> bool {
+        matches!(self.kind, Kind::Published { .. })
+    }
+
+    /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on pages
+    /// that nothing else names, and which are free again once it is gone.
+    pub(crate) fn into_private(mut self) -> Arc<CatalogState> {
+        let claims = self.claims.into_values().collect();
+        self.next.keep = Some(Arc::new(Keep::new(self.base, claims)));
+        Arc::new(self.next)
+    }
+
+    /// The state with its changes, and the space that it has.
+    pub(crate) fn into_kept(self) -> (CatalogState, BTreeMap<DeviceId, Arc<Claim>>) {
+        (self.next, self.claims)
+    }
+
+    /// Makes pages that a block has written part of the commit: those at `named`, in `claim`. The rest stays in there.
+    pub(crate) fn publish_kept(&mut self, claim: Arc<Claim>, named: Vec<Extent>) {
+        self.kept.push((claim, named));
     }
 
     /// The database.
@@ -141,7 +166,11 @@ impl Transaction {
     /// # Errors
     /// [`StorageError::Exhausted`].
     pub(crate) fn table_id(&mut self) -> Result<u32> {
-        take_id(&mut self.next.next_table, u32::MAX, "tables")
+        let next = &mut self.next.next_table;
+        match self.kind {
+            Kind::Private => take_id(next, u32::MAX, "tables"),
+            _ => self.database.reserve_table(next, |next| take_id(next, u32::MAX, "tables")),
+        }
     }
 
     /// An id for a new segment.
@@ -149,8 +178,13 @@ impl Transaction {
     /// # Errors
     /// [`StorageError::Exhausted`].
     pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
-        take_id(&mut self.next.next_segment, cleave_store::ids::SEGMENT_MAX, "segments")
-            .map(SegmentId)
+        let next = &mut self.next.next_segment;
+        let take = |next: &mut u32| take_id(next, cleave_store::ids::SEGMENT_MAX, "segments");
+        let taken = match self.kind {
+            Kind::Private => take(next),
+            _ => self.database.reserve_segment(next, take),
+        };
+        taken.map(SegmentId)
     }
 
     /// An id for a new device.
@@ -245,7 +279,8 @@ impl Transaction {
 
     /// Makes durable what this statement has written, and what commits by the log have, which only the embedded device has.
     async fn sync_pages(&self) -> Result<()> {
-        let written = self.claims.values().filter(|claim| claim.block_count() > 0);
+        let claims = self.claims.values().chain(self.kept.iter().map(|(claim, _)| claim));
+        let written = claims.filter(|claim| claim.block_count() > 0);
         futures::future::try_join_all(written.map(|claim| claim.sync_written())).await?;
         match self.database.device(DeviceId::EMBEDDED) {
             Some(embedded) if self.database.logged_count() > 0 => embedded.sync().await,
@@ -266,12 +301,14 @@ impl Transaction {
                 ReplaceError::Unknown(_) => {
                     // Either root may be the one on disk: nothing that either names may be reused.
                     self.claims.values().for_each(|claim| claim.commit());
+                    self.kept.iter().for_each(|(claim, _)| claim.commit());
                     self.database.stop();
                     StorageError::Stopped { path: directory }.into()
                 }
             });
         }
         self.claims.values().for_each(|claim| claim.commit());
+        self.kept.iter().for_each(|(claim, named)| claim.commit_named(named));
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
         }

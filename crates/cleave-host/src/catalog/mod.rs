@@ -33,6 +33,7 @@ use cleave_fragment::link::local::address_of;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
 
+use crate::device::Claim;
 use crate::error::{Error, NameKind, Result};
 use crate::index::TabletIndex;
 use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
@@ -160,6 +161,22 @@ pub struct CatalogState {
     pub(crate) damaged: BTreeMap<String, Arc<DamagedTable>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
+    /// Of a state that one transaction alone sees: what holds its pages.
+    pub(crate) keep: Option<Arc<Keep>>,
+}
+
+/// What a state that is not published needs so that its pages stay: the one that it is based on, and space of its own.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    _base: Arc<CatalogState>,
+    _claims: Vec<Arc<Claim>>,
+}
+
+impl Keep {
+    /// Holds both.
+    pub(crate) fn new(base: Arc<CatalogState>, claims: Vec<Arc<Claim>>) -> Self {
+        Self { _base: base, _claims: claims }
+    }
 }
 
 impl CatalogState {

@@ -441,6 +441,7 @@ impl Decoder<'_> {
             tables,
             damaged,
             files: std::mem::take(&mut self.files),
+            keep: None,
         })
     }
 

@@ -80,6 +80,7 @@ fn state() -> CatalogState {
         tables,
         damaged: BTreeMap::new(),
         files: BTreeMap::new(),
+        keep: None,
     }
 }
 

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [`PrivateState`]: the same state with the block's changes on pages that nothing else names. So own changes are seen
+//!    [private](Transaction::private) one: the same state with the block's changes on pages that nothing else names. So own changes are seen
 //!    by every statement and every operator, on either side of a link, without any of them knowing (rule 21).
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]). Outside of a block it
 //!    commits it then. In one it looks whether the rows are still there in the newest state, checks the unique keys there, and
 //!    keeps the change. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
 //!    its locks kept, and REPEATABLE READ fails: the first who changes a row wins.
+//!    What defines tables is [`super::definitions`]' matter, and changes of tables that the block has defined itself.
 //! 3. COMMIT applies what was kept to the newest state, in one commit; ROLLBACK forgets it; a savepoint is a copy of it.
 //!
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
@@ -25,9 +26,10 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_txn::locks::LockMark;
 use prost::Message;
 
+use super::definitions::Defined;
 use super::held::Held;
 use super::{Outcome, Session};
-use crate::catalog::commit::{PrivateState, Transaction};
+use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
@@ -67,11 +69,13 @@ pub(super) struct Block {
     failed: bool,
     /// Of REPEATABLE READ, from its first statement on.
     snapshot: Option<Arc<CatalogState>>,
-    changes: Changes,
+    /// Of tables that it has not defined.
+    pub(super) changes: Changes,
+    pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
-    locks: Held,
+    pub(super) locks: Held,
     /// A state with the changes as they are now, and what it is based on.
-    own: Option<Own>,
+    pub(super) own: Option<Own>,
 }
 
 /// A copy of what a block had changed and locked.
@@ -79,13 +83,19 @@ pub(super) struct Block {
 struct Savepoint {
     name: String,
     changes: Changes,
+    defined: Defined,
     mark: LockMark,
 }
 
+/// What a block sees.
 #[derive(Debug)]
-struct Own {
+pub(super) struct Own {
+    /// What was committed.
     base: Arc<CatalogState>,
-    private: PrivateState,
+    /// With what the block has defined.
+    over: Arc<CatalogState>,
+    /// With the rows that it has changed.
+    state: Arc<CatalogState>,
 }
 
 impl Session {
@@ -118,7 +128,7 @@ impl Session {
             return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
         };
         if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
-            if block.snapshot.is_some() || !block.changes.is_empty() {
+            if block.snapshot.is_some() || !block.changes.is_empty() || !block.defined.is_empty() {
                 return Err(state(
                     Fault::ActiveTransaction,
                     "SET TRANSACTION ISOLATION LEVEL must come before any query",
@@ -137,10 +147,16 @@ impl Session {
         if block.failed {
             return Ok(Outcome::done("ROLLBACK"));
         }
-        if !block.changes.is_empty() {
-            self.commit_changes(block.changes.values()).await?;
-        }
+        self.commit_block(&block).await?;
         Ok(Outcome::done("COMMIT"))
+    }
+
+    /// Commits what `block` has changed and defined, if anything.
+    pub(super) async fn commit_block(&self, block: &Block) -> Result<()> {
+        if !block.changes.is_empty() || !block.defined.is_empty() {
+            self.commit_changes(block.changes.values(), &block.defined).await?;
+        }
+        Ok(())
     }
 
     /// Runs ROLLBACK.
@@ -152,8 +168,9 @@ impl Session {
     /// Runs SAVEPOINT.
     pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
         let block = self.open_block("SAVEPOINT")?;
-        let (name, changes) = (name.to_owned(), block.changes.clone());
-        block.savepoints.push(Savepoint { name, changes, mark: block.locks.mark() });
+        let (name, mark) = (name.to_owned(), block.locks.mark());
+        let (changes, defined) = (block.changes.clone(), block.defined.clone());
+        block.savepoints.push(Savepoint { name, changes, defined, mark });
         Ok(Outcome::done("SAVEPOINT"))
     }
 
@@ -164,6 +181,7 @@ impl Session {
         block.savepoints.truncate(place + 1);
         if let Some(savepoint) = block.savepoints.last() {
             block.changes = savepoint.changes.clone();
+            block.defined = savepoint.defined.clone();
             block.locks.release_to(savepoint.mark);
         }
         block.own = None;
@@ -249,20 +267,20 @@ impl Session {
             Isolation::RepeatableRead => Arc::clone(block.snapshot.get_or_insert_with(newest)),
         };
         self.seen_log = self.seen_log.max(base.log_end);
-        if block.changes.is_empty() {
-            return Ok(ReadView { state: base, target: None });
-        }
         if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
-            return Ok(ReadView { state: Arc::clone(&own.private.state), target: None });
+            return Ok(ReadView { state: Arc::clone(&own.state), target: None });
         }
-        let mut transaction = Transaction::private(&database, Arc::clone(&base))?;
+        let over = block.defined.over(&database, Arc::clone(&base));
+        if block.changes.is_empty() {
+            return Ok(ReadView { state: over, target: None });
+        }
+        let mut transaction = Transaction::private(&database, Arc::clone(&over))?;
         for change in block.changes.values() {
             transaction = apply(transaction, &settings, change).await?;
         }
-        let private = transaction.into_private();
-        let view = ReadView { state: Arc::clone(&private.state), target: None };
-        block.own = Some(Own { base, private });
-        Ok(view)
+        let state = transaction.into_private();
+        block.own = Some(Own { base, over, state: Arc::clone(&state) });
+        Ok(ReadView { state, target: None })
     }
 
     /// Takes what a statement that has read `view` makes of `table`, as it was there.
@@ -275,10 +293,13 @@ impl Session {
         if change.ended.is_empty() && change.rows.is_empty() {
             return Ok(Taken::Done);
         }
+        if self.owns(table.schema.table_id) {
+            return self.change_own(&change).await.map(|()| Taken::Done);
+        }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
         let base = match self.block.as_ref().and_then(|block| block.own.as_ref()) {
-            Some(own) => &own.base,
+            Some(own) => &own.over,
             None => &view.state,
         };
         let base = Arc::clone(base.find_writable_table(&table.schema.name)?);
@@ -289,7 +310,7 @@ impl Session {
         };
         locks.lock_change(&base, &change, settings.lock_timeout_ms).await?;
         let Some(block) = &mut self.block else {
-            return match self.commit_changes([&change]).await {
+            return match self.commit_changes([&change], &Defined::default()).await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
                 outcome => outcome.map(|_| Taken::Done),
             };
@@ -300,7 +321,8 @@ impl Session {
         merge(of_table, &base, change)?;
         // Unique keys hold in the newest state, whatever the snapshot is.
         let newest = database.catalog();
-        let mut transaction = Transaction::private(&database, Arc::clone(&newest))?;
+        let over = block.defined.over(&database, Arc::clone(&newest));
+        let mut transaction = Transaction::private(&database, Arc::clone(&over))?;
         for change in changes.values() {
             transaction = match apply(transaction, &settings, change).await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. })
@@ -314,25 +336,30 @@ impl Session {
         block.changes = changes;
         block.own = match block.isolation {
             Isolation::ReadCommitted => {
-                Some(Own { base: newest, private: transaction.into_private() })
+                Some(Own { base: newest, over, state: transaction.into_private() })
             }
             Isolation::RepeatableRead => None,
         };
         Ok(Taken::Done)
     }
 
-    /// Commits `changes`, all or none.
+    /// Commits `changes` and what is `defined`, all or none.
     async fn commit_changes(
         &self,
         changes: impl IntoIterator<Item = &TableChange>,
+        defined: &Defined,
     ) -> Result<Arc<CatalogState>> {
         let settings = self.shared_settings();
         let changes: Vec<&TableChange> = changes.into_iter().collect();
         let mut transaction = Transaction::begin(&self.database).await?;
-        let is_logged = self.database.log().is_some_and(|log| {
-            log::takes(&transaction.next, &changes)
-                && !log::is_due(log, &transaction.next, self.database.logged_count())
-        });
+        if !defined.is_empty() {
+            defined.install(&mut transaction)?;
+        }
+        let is_logged = defined.is_empty()
+            && self.database.log().is_some_and(|log| {
+                log::takes(&transaction.next, &changes)
+                    && !log::is_due(log, &transaction.next, self.database.logged_count())
+            });
         let committed = match is_logged {
             true => Some(Committed::new(&transaction.next, &changes)?.encode_to_vec()),
             false => None,
@@ -348,13 +375,14 @@ impl Session {
 }
 
 impl Block {
-    fn new(isolation: Isolation, read_only: bool, locks: Held) -> Self {
+    pub(super) fn new(isolation: Isolation, read_only: bool, locks: Held) -> Self {
         Self {
             isolation,
             read_only,
             failed: false,
             snapshot: None,
             changes: Changes::new(),
+            defined: Defined::default(),
             savepoints: Vec::new(),
             locks,
             own: None,

@@ -73,7 +73,7 @@ impl Session {
         format: CopyFormat,
     ) -> Result<u64> {
         self.check_may_write("COPY FROM")?;
-        let state = self.database.catalog();
+        let state = self.names();
         let schema = Arc::clone(&state.find_writable_table(table)?.schema);
         drop(state);
         let batches = match (format, end) {
@@ -181,7 +181,7 @@ impl Session {
 
     /// `SELECT columns FROM table`.
     fn table_query(&self, table: &str, columns: &[String]) -> Result<Box<ast::Query>> {
-        let state = self.database.catalog();
+        let state = self.names();
         let found = state.find_table(table)?;
         let all = || found.schema.columns.iter().map(|column| column.name.as_str());
         for column in columns {

@@ -3,6 +3,8 @@
 //! ```text
 //!  UPDATE, DELETE, INSERT   ROW EXCLUSIVE on the table │ FOR UPDATE on each row that ends │ on each unique key that begins
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
+//!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table │ on its name where it is a new one
+//!  CREATE INDEX by itself   SHARE UPDATE EXCLUSIVE on the table: writers of rows beside it
 //! ```
 //!
 //! Readers lock nothing: they hold a state. Keys are locked first, and rows in the order of their VIDs, so that two statements
@@ -27,6 +29,9 @@ use crate::write::insert::TableChange;
 
 /// Rows and keys of a statement up to which each is locked; beyond, the table is.
 const LOCKED_ROWS_MAX: usize = 10_000;
+
+/// Stands for the index of names: no index has this number.
+const NAMES: u64 = u64::MAX;
 
 /// The locks of one transaction; dropped, they are free.
 #[derive(Debug)]
@@ -96,6 +101,30 @@ impl Held {
             }
         }
         Ok(())
+    }
+
+    /// Locks the table `table_id`.
+    ///
+    /// # Errors
+    /// As [`Held::lock_change`].
+    pub(super) async fn lock_table(
+        &self,
+        table_id: u32,
+        mode: LockMode,
+        timeout_ms: u64,
+    ) -> Result<()> {
+        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
+        self.lock(LockKey::table(u64::from(table_id)), mode, timeout).await
+    }
+
+    /// Locks a name that shall be that of a table or another object.
+    ///
+    /// # Errors
+    /// As [`Held::lock_change`].
+    pub(super) async fn lock_name(&self, name: &str, timeout_ms: u64) -> Result<()> {
+        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
+        let key = LockKey::key(NAMES, hash(name.as_bytes()));
+        self.lock(key, LockMode::ForUpdate, timeout).await
     }
 
     async fn lock(&self, key: LockKey, mode: LockMode, timeout: Option<Duration>) -> Result<()> {

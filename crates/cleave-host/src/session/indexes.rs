@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use cleave_store::{TableSchema, TabletId, VersionMap};
+use cleave_txn::LockMode;
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, TransactionStatus};
 use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
@@ -15,12 +16,13 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::{IndexShape, TabletIndex};
 use crate::statement::placement::device_list;
 use crate::statement::{CreateIndex, CreateTable};
-use crate::write::build_index::build_index;
+use crate::write::build_index::{build_index, build_index_within};
 
 impl Session {
-    pub(super) async fn create_table(&self, create: CreateTable) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
+    pub(super) async fn create_table(&mut self, create: CreateTable) -> Result<Outcome> {
         let name = &create.schema.name;
+        let mut definition = self.begin_definition("CREATE TABLE", &[], &[name]).await?;
+        let transaction = &mut definition.transaction;
         if transaction.next.is_name_taken(name) {
             if create.if_not_exists && transaction.next.has_table_named(name) {
                 return Ok(Outcome::done("CREATE TABLE"));
@@ -33,7 +35,7 @@ impl Session {
         let indexes = constraint_indexes(&transaction.next, &create)?;
         let schema = TableSchema { table_id, ..create.schema };
         transaction.put_table(empty_table(schema, indexes, &tablets, division)?);
-        transaction.commit().await?;
+        self.end_definition(definition).await?;
         Ok(Outcome::done("CREATE TABLE"))
     }
 
@@ -68,19 +70,45 @@ impl Session {
         Ok(devices.iter().copied().cycle().take(usize::try_from(count).unwrap_or(0)).collect())
     }
 
-    pub(super) async fn create_index(&self, create: CreateIndex) -> Result<Outcome> {
-        build_index(
-            &self.database,
-            &self.shared_settings(),
-            &create.table,
-            |transaction, table| define(&transaction.next, table, &create),
-        )
-        .await?;
+    /// Runs CREATE INDEX: outside of a block while others write the table.
+    pub(super) async fn create_index(&mut self, create: CreateIndex) -> Result<Outcome> {
+        let settings = self.shared_settings();
+        let define = |transaction: &Transaction, table: &TableState| {
+            define(&transaction.next, table, &create)
+        };
+        if self.transaction_status() == TransactionStatus::Idle {
+            self.check_may_write("CREATE INDEX")?;
+            let schema = Arc::clone(&self.names().find_table(&create.table)?.schema);
+            self.lock_table(&schema, LockMode::ShareUpdateExclusive).await?;
+            build_index(&self.database, &settings, &create.table, define).await?;
+            return Ok(Outcome::done("CREATE INDEX"));
+        }
+        let names: Vec<&str> = create.name.as_deref().into_iter().collect();
+        let tables = [create.table.clone()];
+        let mut definition = self.begin_definition("CREATE INDEX", &tables, &names).await?;
+        let table = definition.transaction.table(&create.table)?;
+        if let Some(index) = define(&definition.transaction, &table)? {
+            let built = build_index_within(&mut definition.transaction, &settings, &table, index);
+            let changed = built.await?;
+            definition.transaction.put_table(changed);
+            self.end_definition(definition).await?;
+        }
         Ok(Outcome::done("CREATE INDEX"))
     }
 
-    pub(super) async fn drop_indexes(&self, if_exists: bool, names: &[String]) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
+    /// Runs DROP INDEX.
+    pub(super) async fn drop_indexes(
+        &mut self,
+        if_exists: bool,
+        names: &[String],
+    ) -> Result<Outcome> {
+        let state = self.names();
+        let mut tables = Vec::new();
+        for name in names {
+            tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
+        }
+        let mut definition = self.begin_definition("DROP INDEX", &tables, &[]).await?;
+        let transaction = &mut definition.transaction;
         let mut dropped = false;
         for name in names {
             let Some((table, index)) = to_drop(&transaction.next, name)? else {
@@ -115,7 +143,7 @@ impl Session {
             dropped = true;
         }
         if dropped {
-            transaction.commit().await?;
+            self.end_definition(definition).await?;
         }
         Ok(Outcome::done("DROP INDEX"))
     }

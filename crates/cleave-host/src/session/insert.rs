@@ -14,6 +14,7 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
+use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -78,7 +79,11 @@ impl Session {
     ) -> Result<u64> {
         let few = match (insert::gather(rows).await?, self.transaction_status()) {
             (Gathered::Few(rows), _) => rows,
+            (Gathered::Many(first, rest), _) if self.owns(schema.table_id) => {
+                return self.load_own(schema, first, rest).await;
+            }
             (Gathered::Many(first, rest), TransactionStatus::Idle) => {
+                self.lock_table(schema, LockMode::RowExclusive).await?;
                 let settings = self.shared_settings();
                 return insert::load(&self.database, &settings, schema, first, rest).await;
             }
@@ -89,7 +94,7 @@ impl Session {
         };
         let rows = concat_batches(&schema.arrow(), &few)?;
         let count = rows.num_rows() as u64;
-        let newest = self.database.catalog();
+        let newest = self.names();
         let table = newest.find_writable_table(&schema.name)?;
         let mut change = TableChange::new(Arc::clone(schema));
         change.rows = route(table, rows)?;
@@ -99,7 +104,7 @@ impl Session {
 
     /// The table that rows go to, which has the columns that are listed.
     pub(super) fn insert_target(&self, insert: &Insert) -> Result<Arc<TableSchema>> {
-        let state = self.database.catalog();
+        let state = self.names();
         let table = state.find_writable_table(&insert.table);
         let table = table.map_err(|error| error.at(insert.position))?;
         Conform::by_position(&table.schema, &insert.columns, insert.columns.len(), 0)?;
@@ -136,7 +141,8 @@ impl Session {
         }
         let mut query = query.clone();
         let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
-        let described = describe(&self.database, self.in_force(), None, &query, types);
+        let view = ReadView { state: self.names(), target: None };
+        let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
         Conform::by_position(&schema, &insert.columns, count, 0)?;

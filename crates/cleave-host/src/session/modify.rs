@@ -65,7 +65,7 @@ impl Session {
         modify: &Modify,
         mut types: Vec<Option<ColumnType>>,
     ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
-        let state = self.database.catalog();
+        let state = self.names();
         let table = state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
         if let Action::Update(assignments) = &modify.action {

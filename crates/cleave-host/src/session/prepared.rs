@@ -30,7 +30,7 @@ use crate::point_path::{PointQuery, PreparedPoint};
 use crate::settings::When;
 use crate::statement::hint::Hint;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
-use crate::statement::select::{self, Asked};
+use crate::statement::select::{self, Asked, ReadView};
 use crate::statement::{
     Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse::refuse_in_query,
     parse_script,
@@ -275,7 +275,7 @@ impl Session {
     /// The prepared statement `name`, described for the tables that there are now.
     pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
         let known = Arc::clone(self.prepared.find(name)?);
-        if known.holds(&self.database.catalog()) {
+        if known.holds(&self.names()) {
             return Ok(known);
         }
         let anew = Arc::new(self.describe_source(known.source.clone()).await?);
@@ -289,7 +289,7 @@ impl Session {
             Statement::Query(query) => Some(query),
             Statement::Insert(insert) => insert.source.as_ref(),
             Statement::Modify(modify) => {
-                let state = self.database.catalog();
+                let state = self.names();
                 let table = state.find_writable_table(&modify.table);
                 made = modify.query(&table.map_err(|error| error.at(modify.position))?.schema)?;
                 Some(&made)
@@ -319,9 +319,11 @@ impl Session {
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
         };
-        let described = select::describe(&self.database, self.in_force(), None, query, types);
+        let view = ReadView { state: self.names(), target: None };
+        let described =
+            select::describe(&self.database, self.in_force(), Some(&view), query, types);
         let select::Described { types, schema, tables } = Box::pin(described).await?;
-        let point = PreparedPoint::of(query, &types, &self.database.catalog());
+        let point = PreparedPoint::of(query, &types, &view.state);
         let described = Described { parameters: types, columns: Some(schema) };
         Ok(PreparedStatement { source, described, tables, point })
     }
@@ -340,7 +342,7 @@ impl Session {
         };
         let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
         let parameters = &Parameters::new(values);
-        let state = self.database.catalog();
+        let state = self.names();
         let rows = RecordBatch::new_empty(state.find_table(table)?.schema.arrow());
         let asked = Asked { query: &query, parameters, view: None };
         let told = select::over_rows(&self.database, self.in_force(), asked, &rows);

@@ -24,7 +24,7 @@ use super::{Outcome, Session};
 use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
-use crate::statement::select::{Asked, RunningQuery, describe, run_logged};
+use crate::statement::select::{Asked, ReadView, RunningQuery, describe, run_logged};
 use crate::statement::{Parameters, ParsedStatement, Statement};
 
 /// What a statement has given so far.
@@ -97,7 +97,9 @@ impl Session {
     pub async fn columns(&mut self, parsed: &ParsedStatement) -> Result<Option<SchemaRef>> {
         let statement = match &parsed.statement {
             Statement::Query(query) => {
-                let described = describe(&self.database, self.in_force(), None, query, Vec::new());
+                let view = ReadView { state: self.names(), target: None };
+                let described =
+                    describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
             Statement::Execute(execute) => {

@@ -1,0 +1,295 @@
+//! What transactions define: tables and indexes that one session alone sees until its block commits.
+//!
+//! ```text
+//!  newest state ──▶ Defined::over ──▶ what the session sees ──▶ kept Transaction: a statement ──▶ Defined::note
+//!                                                                                                      │ COMMIT
+//!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the root ◀───┘
+//! ```
+//!
+//! 1. [`Session::begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it a transaction on what the session
+//!    sees. Rows that the block has changed in such a table before are applied there first.
+//! 2. The statement changes the transaction's state as it likes. [`Session::end_definition`] compares it with the one before:
+//!    tables that are others now are [`Defined`], with the space that they take.
+//! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever applied again.
+//! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the root.
+//!
+//! Outside of a block a statement is a block of its own.
+//!
+//! Invariant: a table that is defined is locked ACCESS EXCLUSIVE, so the newest state has of it what it had when it was locked; ids of
+//! tables and segments are the database's, so that blocks side by side never have the same ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use cleave_media::Extent;
+use cleave_store::TableSchema;
+use cleave_txn::LockMode;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::Session;
+use super::block::Block;
+use super::held::Held;
+use crate::catalog::commit::Transaction;
+use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
+use crate::database::Database;
+use crate::device::Claim;
+use crate::error::{Error, NameKind, Result};
+use crate::settings::Isolation;
+use crate::write::insert::{TableChange, apply};
+use crate::write::load::BulkLoad;
+
+/// The tables that a transaction has defined, and their space.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Defined {
+    /// By id; None: dropped.
+    tables: BTreeMap<u32, Option<Arc<TableState>>>,
+    claims: BTreeMap<DeviceId, Arc<Claim>>,
+}
+
+impl Defined {
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// Whether the table `table_id` is one of them.
+    pub(super) fn has(&self, table_id: u32) -> bool {
+        self.tables.contains_key(&table_id)
+    }
+
+    /// What a session sees that has defined this, where `base` is what was committed.
+    pub(super) fn over(&self, database: &Database, base: Arc<CatalogState>) -> Arc<CatalogState> {
+        if self.is_empty() {
+            return base;
+        }
+        let mut state = CatalogState::clone(&base);
+        self.put_into(&mut state);
+        // No id of theirs is given again to what others see beside them.
+        let (table, segment) = database.ids_reserved();
+        state.next_table = state.next_table.max(table);
+        state.next_segment = state.next_segment.max(segment);
+        state.keep = Some(Arc::new(Keep::new(base, self.claims.values().cloned().collect())));
+        Arc::new(state)
+    }
+
+    fn put_into(&self, state: &mut CatalogState) {
+        state.tables.retain(|_, table| !self.has(table.schema.table_id));
+        state.damaged.retain(|_, table| !self.has(table.schema.table_id));
+        for table in self.tables.values().flatten() {
+            state.tables.insert(table.schema.name.clone(), Arc::clone(table));
+        }
+    }
+
+    /// Notes what a statement made of `before`, and the space that it has.
+    fn note(
+        &mut self,
+        before: &CatalogState,
+        after: &CatalogState,
+        claims: BTreeMap<DeviceId, Arc<Claim>>,
+    ) {
+        self.claims = claims;
+        let ids = |state: &CatalogState| -> Vec<u32> {
+            let sound = state.tables().map(|table| table.schema.table_id);
+            sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
+        };
+        let now = ids(after);
+        let gone = ids(before).into_iter().filter(|id| !now.contains(id));
+        self.tables.extend(gone.map(|id| (id, None)));
+        let known: BTreeMap<u32, &Arc<TableState>> =
+            before.tables().map(|table| (table.schema.table_id, table)).collect();
+        for table in after.tables() {
+            let id = table.schema.table_id;
+            if known.get(&id).is_none_or(|known| !Arc::ptr_eq(known, table)) {
+                self.tables.insert(id, Some(Arc::clone(table)));
+            }
+        }
+    }
+
+    /// Makes it part of what `transaction` commits.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`] where a name is another one's by now.
+    pub(super) fn install(&self, transaction: &mut Transaction) -> Result<()> {
+        let (table, segment) = transaction.database().ids_reserved();
+        let next = &mut transaction.next;
+        let others =
+            Self { tables: self.tables.keys().map(|id| (*id, None)).collect(), ..Self::default() };
+        others.put_into(next);
+        for table in self.tables.values().flatten() {
+            let name = &table.schema.name;
+            if next.is_name_taken(name) {
+                return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
+            }
+            if let Some(index) = table.indexes.iter().find(|index| next.is_name_taken(&index.name))
+            {
+                return Err(Error::NameTaken { kind: NameKind::Index, name: index.name.clone() });
+            }
+            next.tables.insert(name.clone(), Arc::clone(table));
+        }
+        next.next_table = next.next_table.max(table);
+        next.next_segment = next.next_segment.max(segment);
+        for (device, claim) in &self.claims {
+            transaction.publish_kept(Arc::clone(claim), self.extents(*device));
+        }
+        Ok(())
+    }
+
+    /// What its tables occupy on `device`, ascending.
+    fn extents(&self, device: DeviceId) -> Vec<Extent> {
+        let tablets = self.tables.values().flatten().flat_map(|table| &table.tablets);
+        let here = tablets.filter(|tablet| tablet.device == device);
+        let mut extents: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
+        extents.sort_unstable();
+        extents
+    }
+}
+
+/// A statement that defines something, while it runs.
+pub(super) struct Definition {
+    /// What it changes.
+    pub(super) transaction: Transaction,
+    before: Arc<CatalogState>,
+    /// Tables whose rows, as the block has changed them, are in the transaction's state.
+    folded: Vec<u32>,
+    /// Outside of a block: its own.
+    implicit: Option<Block>,
+}
+
+impl Session {
+    /// The catalog as the session sees it, without the rows that it has changed.
+    pub(super) fn names(&self) -> Arc<CatalogState> {
+        let newest = self.database.catalog();
+        match &self.block {
+            Some(block) => block.defined.over(&self.database, newest),
+            None => newest,
+        }
+    }
+
+    /// Whether the table `table_id` is the session's own.
+    pub(super) fn owns(&self, table_id: u32) -> bool {
+        self.block.as_ref().is_some_and(|block| block.defined.has(table_id))
+    }
+
+    /// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins to define.
+    ///
+    /// # Errors
+    /// In a read-only transaction; [`Error::Conflict`] of a lock; those of applying rows that were changed before.
+    pub(super) async fn begin_definition(
+        &mut self,
+        what: &str,
+        tables: &[String],
+        names: &[&str],
+    ) -> Result<Definition> {
+        self.check_may_write(what)?;
+        let database = Arc::clone(&self.database);
+        let settings = self.shared_settings();
+        let timeout = settings.lock_timeout_ms;
+        let mut implicit = None;
+        let block = match &self.block {
+            Some(block) => block,
+            None => {
+                implicit.insert(Block::new(Isolation::ReadCommitted, false, Held::new(&database)))
+            }
+        };
+        for name in names {
+            block.locks.lock_name(name, timeout).await?;
+        }
+        let seen = || block.defined.over(&database, database.catalog());
+        let mut locked = Vec::new();
+        for name in tables {
+            // Whoever had it locked may have put another one in its place.
+            while let Some(id) = id_of(&seen(), name).filter(|id| !locked.contains(id)) {
+                if !block.defined.has(id) {
+                    block.locks.lock_table(id, LockMode::AccessExclusive, timeout).await?;
+                }
+                locked.push(id);
+            }
+        }
+        let before = seen();
+        let claims = block.defined.claims.clone();
+        let mut transaction = Transaction::kept(&database, Arc::clone(&before), claims)?;
+        let mut folded = Vec::new();
+        for id in locked {
+            if let Some(change) = block.changes.get(&id) {
+                transaction = apply(transaction, &settings, change).await?;
+                folded.push(id);
+            }
+        }
+        Ok(Definition { transaction, before, folded, implicit })
+    }
+
+    /// Has the session's block keep what was defined, or commits it where there is none.
+    ///
+    /// # Errors
+    /// Those of a commit.
+    pub(super) async fn end_definition(&mut self, definition: Definition) -> Result<()> {
+        let Definition { transaction, before, folded, mut implicit } = definition;
+        let Some(block) = implicit.as_mut().or(self.block.as_mut()) else { return Ok(()) };
+        let (after, claims) = transaction.into_kept();
+        block.defined.note(&before, &after, claims);
+        block.changes.retain(|id, _| !folded.contains(id));
+        block.own = None;
+        match implicit {
+            Some(block) => self.commit_block(&block).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Changes rows of a table that is the session's own.
+    ///
+    /// # Errors
+    /// As [`apply`].
+    pub(super) async fn change_own(&mut self, change: &TableChange) -> Result<()> {
+        let settings = self.shared_settings();
+        let mut definition = self.begin_definition("a change of rows", &[], &[]).await?;
+        definition.transaction = apply(definition.transaction, &settings, change).await?;
+        self.end_definition(definition).await
+    }
+
+    /// Loads rows into a table that is the session's own; returns how many.
+    ///
+    /// # Errors
+    /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
+    pub(super) async fn load_own(
+        &mut self,
+        schema: &Arc<TableSchema>,
+        first: Vec<RecordBatch>,
+        mut rest: BoxStream<'_, Result<RecordBatch>>,
+    ) -> Result<u64> {
+        let settings = self.shared_settings();
+        let definition = self.begin_definition("a load", &[], &[]).await?;
+        let Definition { transaction, before, folded, implicit } = definition;
+        let mut load = BulkLoad::begin(transaction, &settings, schema)?;
+        for batch in first {
+            load.push(Ok(batch)).await?;
+        }
+        while let Some(batch) = rest.next().await {
+            load.push(batch).await?;
+        }
+        let (transaction, count) = load.end().await?;
+        let definition = Definition { transaction, before, folded, implicit };
+        self.end_definition(definition).await?;
+        Ok(count)
+    }
+
+    /// Locks the table that `schema` describes, outside of a block for the statement that runs.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub(super) async fn lock_table(&mut self, schema: &TableSchema, mode: LockMode) -> Result<()> {
+        let timeout = self.in_force().lock_timeout_ms;
+        let locks = match &self.block {
+            Some(block) => &block.locks,
+            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        };
+        locks.lock_table(schema.table_id, mode, timeout).await
+    }
+}
+
+/// The id of the table `name`, be it damaged.
+fn id_of(state: &CatalogState, name: &str) -> Option<u32> {
+    let damaged = || state.damaged.get(name).map(|table| table.schema.table_id);
+    state.table(name).map(|table| table.schema.table_id).or_else(damaged)
+}
