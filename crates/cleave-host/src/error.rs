@@ -203,6 +203,8 @@ pub enum NameKind {
     Table,
     /// An index.
     Index,
+    /// A constraint of a table.
+    Constraint,
     /// A column of a table or of a query.
     Column,
     /// A schema, as in `schema.table`.
@@ -584,7 +586,7 @@ impl NameKind {
             Self::Table => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
-            Self::Index | Self::Type | Self::Setting | Self::Device => "42704",
+            Self::Index | Self::Constraint | Self::Type | Self::Setting | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
             Self::Parameter => "42P02",
@@ -724,6 +726,7 @@ impl fmt::Display for NameKind {
         formatter.write_str(match self {
             Self::Table => "table",
             Self::Index => "index",
+            Self::Constraint => "constraint",
             Self::Column => "column",
             Self::Schema => "schema",
             Self::Type => "type",

@@ -10,8 +10,10 @@
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
 //! behind, one that has is there.
 
+mod alter;
 mod block;
 mod copy;
+mod define;
 mod definitions;
 mod held;
 mod indexes;
@@ -266,6 +268,7 @@ impl Session {
             Statement::DropTable { if_exists, names } => self.drop_tables(if_exists, &names).await,
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
+            Statement::Define(define) => Box::pin(self.define(*define)).await,
             Statement::Insert(insert) => self.insert(insert, &Parameters::default()).await,
             Statement::Modify(modify) => {
                 Box::pin(self.modify(&modify, &Parameters::default())).await

@@ -36,7 +36,7 @@ use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
 use crate::database::Database;
 use crate::device::Claim;
 use crate::error::{Error, NameKind, Result};
-use crate::settings::Isolation;
+use crate::settings::{Isolation, Settings};
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::BulkLoad;
 
@@ -157,6 +157,30 @@ pub(super) struct Definition {
     implicit: Option<Block>,
 }
 
+impl Definition {
+    /// The same with rows loaded into the table that `schema` describes, and how many they are.
+    ///
+    /// # Errors
+    /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
+    pub(super) async fn load(
+        self,
+        settings: &Arc<Settings>,
+        schema: &Arc<TableSchema>,
+        first: Vec<RecordBatch>,
+        mut rest: BoxStream<'_, Result<RecordBatch>>,
+    ) -> Result<(Self, u64)> {
+        let mut load = BulkLoad::begin(self.transaction, settings, schema)?;
+        for batch in first {
+            load.push(Ok(batch)).await?;
+        }
+        while let Some(batch) = rest.next().await {
+            load.push(batch).await?;
+        }
+        let (transaction, count) = load.end().await?;
+        Ok((Self { transaction, ..self }, count))
+    }
+}
+
 impl Session {
     /// The catalog as the session sees it, without the rows that it has changed.
     pub(super) fn names(&self) -> Arc<CatalogState> {
@@ -256,20 +280,11 @@ impl Session {
         &mut self,
         schema: &Arc<TableSchema>,
         first: Vec<RecordBatch>,
-        mut rest: BoxStream<'_, Result<RecordBatch>>,
+        rest: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
         let settings = self.shared_settings();
         let definition = self.begin_definition("a load", &[], &[]).await?;
-        let Definition { transaction, before, folded, implicit } = definition;
-        let mut load = BulkLoad::begin(transaction, &settings, schema)?;
-        for batch in first {
-            load.push(Ok(batch)).await?;
-        }
-        while let Some(batch) = rest.next().await {
-            load.push(batch).await?;
-        }
-        let (transaction, count) = load.end().await?;
-        let definition = Definition { transaction, before, folded, implicit };
+        let (definition, count) = definition.load(&settings, schema, first, rest).await?;
         self.end_definition(definition).await?;
         Ok(count)
     }

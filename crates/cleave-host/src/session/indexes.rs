@@ -175,7 +175,8 @@ pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
     }
 }
 
-fn name_taken(state: &CatalogState, name: &str) -> Error {
+/// The error of a name that a table or an index has.
+pub(super) fn name_taken(state: &CatalogState, name: &str) -> Error {
     let kind = if state.has_index_named(name) { NameKind::Index } else { NameKind::Table };
     Error::NameTaken { kind, name: name.to_owned() }
 }

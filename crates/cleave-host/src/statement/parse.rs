@@ -27,12 +27,14 @@ use crate::statement::hint::{Hint, hints_in};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
 
+mod definitions;
 mod discard;
 mod explain;
 mod modes;
 mod prepared;
 mod refuse;
 
+pub use definitions::{Define, Truncate};
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
@@ -78,6 +80,8 @@ pub enum Statement {
         /// The indexes.
         names: Vec<String>,
     },
+    /// TRUNCATE and its like.
+    Define(Box<Define>),
     /// INSERT.
     Insert(Insert),
     /// UPDATE, DELETE.
@@ -657,6 +661,9 @@ impl Reader<'_> {
 /// A statement of the crate as one of ours, or the error that names what cannot be done.
 fn typed(statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
+    if let Some(define) = definitions::define(&statement)? {
+        return Ok(Statement::Define(Box::new(define)));
+    }
     let what = match statement {
         Ast::Query(mut query) => {
             catalog_syntax::lower(&mut query);

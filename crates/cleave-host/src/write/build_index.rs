@@ -172,16 +172,17 @@ pub(crate) async fn build_index_within(
         let built = built.filter_map(|(tablet, run)| Some((Arc::clone(tablet), run.clone()?)));
         check_across(&database, table, &shape, &built.collect::<Vec<_>>()).await?;
     }
+    let place = table.indexes.partition_point(|index| index.id < definition.id);
     let mut tablets = Vec::with_capacity(table.tablets.len());
     for (tablet, run) in table.tablets.iter().zip(runs) {
         let mut changed = TabletState::clone(tablet);
         let runs = run.map(Run::new).transpose()?.into_iter().collect();
         let index = TabletIndex::built(Arc::clone(&shape), runs, tablet.next_vid);
-        changed.indexes.push(Arc::new(index));
+        changed.indexes.insert(place, Arc::new(index));
         tablets.push(Arc::new(changed));
     }
     let mut changed = TableState { tablets, ..TableState::clone(table) };
-    changed.indexes.push(definition);
+    changed.indexes.insert(place, definition);
     Ok(changed)
 }
 

@@ -7,6 +7,7 @@ mod check;
 mod compaction;
 mod crash;
 mod damaged_files;
+mod definitions;
 mod dense_aggregates;
 mod devices;
 mod durability;

@@ -275,7 +275,11 @@ pub(crate) fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
     parsed(format!("SELECT {value}"))
 }
 
-fn parsed(text: String) -> Result<Box<ast::Query>> {
+/// The query that `text` is.
+///
+/// # Errors
+/// [`Error::Syntax`].
+pub(crate) fn parsed(text: String) -> Result<Box<ast::Query>> {
     let parsed = Parser::new(&PostgreSqlDialect {})
         .try_with_sql(&text)
         .and_then(|mut parser| parser.parse_query());
