@@ -600,7 +600,9 @@ impl NameKind {
             Self::Schema => "42P06",
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
-            Self::Type | Self::Setting | Self::Device | Self::Parameter => "42710",
+            Self::Constraint | Self::Type | Self::Setting | Self::Device | Self::Parameter => {
+                "42710"
+            }
         }
     }
 }

@@ -51,6 +51,7 @@ use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
 };
 use crate::write::load;
+use definitions::Defined;
 use held::Held;
 use prepared::PreparedStatements;
 
@@ -64,6 +65,8 @@ pub struct Session {
     prepared: PreparedStatements,
     /// From BEGIN on.
     block: Option<Block>,
+    /// Tables that it alone has.
+    temporary: Defined,
     /// Outside of a block: what the statement that runs has locked.
     statement_locks: Option<Held>,
     /// The end of the log of all that its statements have seen.
@@ -105,6 +108,7 @@ impl Session {
             point_queries: PointQueries::default(),
             prepared: PreparedStatements::default(),
             block: None,
+            temporary: Defined::default(),
             statement_locks: None,
             seen_log: 0,
             client: Mutex::default(),
@@ -187,6 +191,9 @@ impl Session {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
+        if self.owns(schema.table_id) {
+            return Err(Error::unsupported("a bulk load into a temporary table"));
+        }
         self.begin_statement()?;
         self.lock_table(&schema, LockMode::RowExclusive).await?;
         let settings = self.shared_settings();
@@ -202,7 +209,7 @@ impl Session {
         if self.in_force().index_scan == When::Never {
             return None;
         }
-        let state = self.database.catalog();
+        let state = self.names();
         let query = self.point_queries.seen(sql, &state)?;
         let outcome = self.run_point_query(&state, &query).await.ok()?;
         self.database.harden(state.log_end).await.ok()?;
@@ -304,6 +311,8 @@ impl Session {
                 Ok(Outcome::done("RESET"))
             }
             Statement::DiscardAll => {
+                self.check_outside_block("DISCARD ALL")?;
+                self.temporary = Defined::default();
                 self.settings.reset_all();
                 self.deallocate(None)?;
                 Ok(Outcome::done("DISCARD ALL"))

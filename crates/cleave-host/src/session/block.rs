@@ -118,7 +118,8 @@ impl Session {
         let isolation = modes.isolation.unwrap_or(self.settings.default_transaction_isolation);
         let read_only = modes.read_only.unwrap_or(self.settings.default_transaction_read_only);
         let locks = Held::new(&self.database);
-        self.block = Some(Block::new(isolation, read_only, locks));
+        let defined = self.temporary.clone();
+        self.block = Some(Block::new(isolation, read_only, locks, defined));
         Ok(Outcome::done("BEGIN"))
     }
 
@@ -128,7 +129,7 @@ impl Session {
             return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
         };
         if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
-            if block.snapshot.is_some() || !block.changes.is_empty() || !block.defined.is_empty() {
+            if block.snapshot.is_some() || !block.changes.is_empty() {
                 return Err(state(
                     Fault::ActiveTransaction,
                     "SET TRANSACTION ISOLATION LEVEL must come before any query",
@@ -147,15 +148,20 @@ impl Session {
         if block.failed {
             return Ok(Outcome::done("ROLLBACK"));
         }
-        self.commit_block(&block).await?;
+        self.commit_block(block).await?;
         Ok(Outcome::done("COMMIT"))
     }
 
     /// Commits what `block` has changed and defined, if anything.
-    pub(super) async fn commit_block(&self, block: &Block) -> Result<()> {
-        if !block.changes.is_empty() || !block.defined.is_empty() {
-            self.commit_changes(block.changes.values(), &block.defined).await?;
+    pub(super) async fn commit_block(&mut self, mut block: Block) -> Result<()> {
+        let permanent = block.defined.permanent();
+        if !block.changes.is_empty() || !permanent.is_empty() {
+            self.commit_changes(block.changes.values(), &permanent).await?;
         }
+        drop(permanent);
+        self.temporary = std::mem::take(&mut block.defined).into_temporary();
+        drop(block);
+        self.temporary.trim();
         Ok(())
     }
 
@@ -260,6 +266,7 @@ impl Session {
         let Some(block) = &mut self.block else {
             let state = newest();
             self.seen_log = self.seen_log.max(state.log_end);
+            let state = self.temporary.over(&database, state);
             return Ok(ReadView { state, target: None });
         };
         let base = match block.isolation {
@@ -375,14 +382,19 @@ impl Session {
 }
 
 impl Block {
-    pub(super) fn new(isolation: Isolation, read_only: bool, locks: Held) -> Self {
+    pub(super) fn new(
+        isolation: Isolation,
+        read_only: bool,
+        locks: Held,
+        defined: Defined,
+    ) -> Self {
         Self {
             isolation,
             read_only,
             failed: false,
             snapshot: None,
             changes: Changes::new(),
-            defined: Defined::default(),
+            defined,
             savepoints: Vec::new(),
             locks,
             own: None,

@@ -13,7 +13,8 @@
 //! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever applied again.
 //! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the root.
 //!
-//! Outside of a block a statement is a block of its own.
+//! Outside of a block a statement is a block of its own. Temporary tables are defined in the same way, and stay with the session
+//! when its block commits: no state that others see ever has them.
 //!
 //! Invariant: a table that is defined is locked ACCESS EXCLUSIVE, so the newest state has of it what it had when it was locked; ids of
 //! tables and segments are the database's, so that blocks side by side never have the same ones.
@@ -30,6 +31,7 @@ use futures::stream::BoxStream;
 
 use super::Session;
 use super::block::Block;
+use super::define::emptied;
 use super::held::Held;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
@@ -37,6 +39,7 @@ use crate::database::Database;
 use crate::device::Claim;
 use crate::error::{Error, NameKind, Result};
 use crate::settings::{Isolation, Settings};
+use crate::statement::ddl::OnCommit;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::BulkLoad;
 
@@ -45,6 +48,8 @@ use crate::write::load::BulkLoad;
 pub(super) struct Defined {
     /// By id; None: dropped.
     tables: BTreeMap<u32, Option<Arc<TableState>>>,
+    /// Those that the session alone has, also after its block, and what becomes of them then.
+    temporary: BTreeMap<u32, OnCommit>,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
 }
 
@@ -77,8 +82,57 @@ impl Defined {
     fn put_into(&self, state: &mut CatalogState) {
         state.tables.retain(|_, table| !self.has(table.schema.table_id));
         state.damaged.retain(|_, table| !self.has(table.schema.table_id));
-        for table in self.tables.values().flatten() {
+        let is_temporary =
+            |table: &&Arc<TableState>| self.temporary.contains_key(&table.schema.table_id);
+        // One of the session's own hides what has its name.
+        let (temporary, permanent): (Vec<_>, Vec<_>) =
+            self.tables.values().flatten().partition(is_temporary);
+        for table in permanent.into_iter().chain(temporary) {
             state.tables.insert(table.schema.name.clone(), Arc::clone(table));
+        }
+    }
+
+    /// Whether a temporary table has this name.
+    pub(super) fn has_temporary(&self, name: &str) -> bool {
+        let mut tables = self.tables.iter().filter(|(id, _)| self.temporary.contains_key(id));
+        tables.any(|(_, table)| table.as_ref().is_some_and(|table| table.schema.name == name))
+    }
+
+    /// What others see when the block commits.
+    pub(super) fn permanent(&self) -> Self {
+        let tables = self.tables.iter().filter(|(id, _)| !self.temporary.contains_key(id));
+        Self {
+            tables: tables.map(|(id, table)| (*id, table.clone())).collect(),
+            temporary: BTreeMap::new(),
+            claims: self.claims.clone(),
+        }
+    }
+
+    /// What the session has after the block has committed.
+    pub(super) fn into_temporary(self) -> Self {
+        let mut kept = Self { claims: self.claims, ..Self::default() };
+        for (id, on_commit) in self.temporary {
+            let Some(table) = self.tables.get(&id).and_then(Option::as_ref) else { continue };
+            let table = match on_commit {
+                OnCommit::PreserveRows => Arc::clone(table),
+                OnCommit::DeleteRows => Arc::new(emptied(table)),
+                OnCommit::Drop => continue,
+            };
+            kept.tables.insert(id, Some(table));
+            kept.temporary.insert(id, on_commit);
+        }
+        if kept.tables.is_empty() {
+            kept.claims.clear();
+        }
+        kept
+    }
+
+    /// Gives back the space that none of its tables takes, where nobody reads it.
+    pub(super) fn trim(&mut self) {
+        for (device, claim) in &self.claims {
+            if Arc::strong_count(claim) == 1 {
+                claim.keep_only(&self.extents(*device));
+            }
         }
     }
 
@@ -88,15 +142,24 @@ impl Defined {
         before: &CatalogState,
         after: &CatalogState,
         claims: BTreeMap<DeviceId, Arc<Claim>>,
+        temporary: BTreeMap<u32, OnCommit>,
     ) {
         self.claims = claims;
+        self.temporary.extend(temporary);
         let ids = |state: &CatalogState| -> Vec<u32> {
             let sound = state.tables().map(|table| table.schema.table_id);
             sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
         };
         let now = ids(after);
-        let gone = ids(before).into_iter().filter(|id| !now.contains(id));
-        self.tables.extend(gone.map(|id| (id, None)));
+        let hidden = |id: &u32| {
+            let known = before.tables().find(|table| table.schema.table_id == *id);
+            known.is_some_and(|table| {
+                !self.temporary.contains_key(id) && self.has_temporary(&table.schema.name)
+            })
+        };
+        let gone = ids(before).into_iter().filter(|id| !now.contains(id) && !hidden(id));
+        let gone: Vec<u32> = gone.collect();
+        self.tables.extend(gone.into_iter().map(|id| (id, None)));
         let known: BTreeMap<u32, &Arc<TableState>> =
             before.tables().map(|table| (table.schema.table_id, table)).collect();
         for table in after.tables() {
@@ -153,6 +216,8 @@ pub(super) struct Definition {
     before: Arc<CatalogState>,
     /// Tables whose rows, as the block has changed them, are in the transaction's state.
     folded: Vec<u32>,
+    /// Tables that are made for the session alone.
+    pub(super) temporary: BTreeMap<u32, OnCommit>,
     /// Outside of a block: its own.
     implicit: Option<Block>,
 }
@@ -185,15 +250,20 @@ impl Session {
     /// The catalog as the session sees it, without the rows that it has changed.
     pub(super) fn names(&self) -> Arc<CatalogState> {
         let newest = self.database.catalog();
-        match &self.block {
-            Some(block) => block.defined.over(&self.database, newest),
-            None => newest,
-        }
+        self.defined().over(&self.database, newest)
     }
 
     /// Whether the table `table_id` is the session's own.
     pub(super) fn owns(&self, table_id: u32) -> bool {
-        self.block.as_ref().is_some_and(|block| block.defined.has(table_id))
+        self.defined().has(table_id)
+    }
+
+    /// What the session has defined and others do not see.
+    pub(super) fn defined(&self) -> &Defined {
+        match &self.block {
+            Some(block) => &block.defined,
+            None => &self.temporary,
+        }
     }
 
     /// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins to define.
@@ -214,7 +284,8 @@ impl Session {
         let block = match &self.block {
             Some(block) => block,
             None => {
-                implicit.insert(Block::new(Isolation::ReadCommitted, false, Held::new(&database)))
+                let (locks, defined) = (Held::new(&database), self.temporary.clone());
+                implicit.insert(Block::new(Isolation::ReadCommitted, false, locks, defined))
             }
         };
         for name in names {
@@ -241,7 +312,7 @@ impl Session {
                 folded.push(id);
             }
         }
-        Ok(Definition { transaction, before, folded, implicit })
+        Ok(Definition { transaction, before, folded, temporary: BTreeMap::new(), implicit })
     }
 
     /// Has the session's block keep what was defined, or commits it where there is none.
@@ -249,14 +320,14 @@ impl Session {
     /// # Errors
     /// Those of a commit.
     pub(super) async fn end_definition(&mut self, definition: Definition) -> Result<()> {
-        let Definition { transaction, before, folded, mut implicit } = definition;
+        let Definition { transaction, before, folded, temporary, mut implicit } = definition;
         let Some(block) = implicit.as_mut().or(self.block.as_mut()) else { return Ok(()) };
         let (after, claims) = transaction.into_kept();
-        block.defined.note(&before, &after, claims);
+        block.defined.note(&before, &after, claims, temporary);
         block.changes.retain(|id, _| !folded.contains(id));
         block.own = None;
         match implicit {
-            Some(block) => self.commit_block(&block).await,
+            Some(block) => self.commit_block(block).await,
             None => Ok(()),
         }
     }

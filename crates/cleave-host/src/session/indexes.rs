@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cleave_store::{TableSchema, TabletId, VersionMap};
 use cleave_txn::LockMode;
 
+use super::definitions::Definition;
 use super::{Outcome, Session, TransactionStatus};
 use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
@@ -19,13 +20,30 @@ use crate::statement::{CreateIndex, CreateTable};
 use crate::write::build_index::{build_index, build_index_within};
 
 impl Session {
+    /// Runs CREATE TABLE.
     pub(super) async fn create_table(&mut self, create: CreateTable) -> Result<Outcome> {
+        if let Some((definition, _)) = self.new_table(create).await? {
+            self.end_definition(definition).await?;
+        }
+        Ok(Outcome::done("CREATE TABLE"))
+    }
+
+    /// A definition of a table without rows, and its schema; None: it is there, and that is no error.
+    pub(super) async fn new_table(
+        &mut self,
+        create: CreateTable,
+    ) -> Result<Option<(Definition, Arc<TableSchema>)>> {
         let name = &create.schema.name;
-        let mut definition = self.begin_definition("CREATE TABLE", &[], &[name]).await?;
+        let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
+        let mut definition = self.begin_definition("CREATE TABLE", &[], names).await?;
         let transaction = &mut definition.transaction;
-        if transaction.next.is_name_taken(name) {
+        let is_taken = match create.temporary {
+            Some(_) => self.defined().has_temporary(name),
+            None => transaction.next.is_name_taken(name),
+        };
+        if is_taken {
             if create.if_not_exists && transaction.next.has_table_named(name) {
-                return Ok(Outcome::done("CREATE TABLE"));
+                return Ok(None);
             }
             return Err(name_taken(&transaction.next, name));
         }
@@ -34,9 +52,11 @@ impl Session {
         let table_id = transaction.table_id()?;
         let indexes = constraint_indexes(&transaction.next, &create)?;
         let schema = TableSchema { table_id, ..create.schema };
-        transaction.put_table(empty_table(schema, indexes, &tablets, division)?);
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("CREATE TABLE"))
+        let table = empty_table(schema, indexes, &tablets, division)?;
+        let schema = Arc::clone(&table.schema);
+        transaction.put_table(table);
+        definition.temporary.extend(create.temporary.map(|on_commit| (table_id, on_commit)));
+        Ok(Some((definition, schema)))
     }
 
     /// The device of each tablet of a table to be created: one after the other, and from the first again.
@@ -76,9 +96,10 @@ impl Session {
         let define = |transaction: &Transaction, table: &TableState| {
             define(&transaction.next, table, &create)
         };
-        if self.transaction_status() == TransactionStatus::Idle {
+        let schema = Arc::clone(&self.names().find_table(&create.table)?.schema);
+        let is_own = self.owns(schema.table_id);
+        if self.transaction_status() == TransactionStatus::Idle && !is_own {
             self.check_may_write("CREATE INDEX")?;
-            let schema = Arc::clone(&self.names().find_table(&create.table)?.schema);
             self.lock_table(&schema, LockMode::ShareUpdateExclusive).await?;
             build_index(&self.database, &settings, &create.table, define).await?;
             return Ok(Outcome::done("CREATE INDEX"));

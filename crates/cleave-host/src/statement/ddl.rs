@@ -38,6 +38,19 @@ pub struct CreateTable {
     pub primary_key_name: Option<String>,
     /// Its unique constraints: a name where one was given, and the ids of the columns.
     pub unique: Vec<(Option<String>, Vec<u32>)>,
+    /// Of a temporary table: what becomes of it.
+    pub temporary: Option<OnCommit>,
+}
+
+/// What becomes of a temporary table when a transaction commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnCommit {
+    /// It stays.
+    PreserveRows,
+    /// It has no rows any more.
+    DeleteRows,
+    /// It is dropped.
+    Drop,
 }
 
 /// The type names that a misspelt one is compared with.
@@ -105,7 +118,18 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
         .map_err(|error| error.at(position_of(statement.name.span().start)))?;
     let Keys { primary_key_name, unique } = keys;
     let if_not_exists = statement.if_not_exists;
-    Ok(CreateTable { if_not_exists, schema, placement, primary_key_name, unique })
+    let temporary = on_commit(statement);
+    Ok(CreateTable { if_not_exists, schema, placement, primary_key_name, unique, temporary })
+}
+
+/// What becomes of the table when a transaction commits, if it is temporary.
+pub(crate) fn on_commit(statement: &ast::CreateTable) -> Option<OnCommit> {
+    let on_commit = match statement.on_commit {
+        None | Some(ast::OnCommit::PreserveRows) => OnCommit::PreserveRows,
+        Some(ast::OnCommit::DeleteRows) => OnCommit::DeleteRows,
+        Some(ast::OnCommit::Drop) => OnCommit::Drop,
+    };
+    statement.temporary.then_some(on_commit)
 }
 
 /// What constraints say beside the schema.
@@ -115,11 +139,14 @@ struct Keys {
     unique: Vec<(Option<String>, Vec<u32>)>,
 }
 
-fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
+/// Refuses every clause that Cleave does not have, by name.
+///
+/// # Errors
+/// [`Error::Unsupported`].
+pub(crate) fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
     let clauses = [
         (statement.or_replace, "CREATE OR REPLACE TABLE"),
-        (statement.temporary, "CREATE TEMPORARY TABLE"),
-        (statement.global.is_some(), "CREATE GLOBAL or LOCAL TABLE"),
+        (statement.global.is_some() && !statement.temporary, "CREATE GLOBAL or LOCAL TABLE"),
         (statement.external, "CREATE EXTERNAL TABLE"),
         (statement.dynamic || statement.transient || statement.volatile, "CREATE ... TABLE"),
         (statement.iceberg || statement.snapshot, "CREATE ... TABLE"),
@@ -129,7 +156,7 @@ fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
         (statement.inherits.is_some(), "INHERITS"),
         (statement.partition_of.is_some() || statement.for_values.is_some(), "PARTITION OF"),
         (statement.partition_by.is_some(), "PARTITION BY"),
-        (statement.on_commit.is_some(), "ON COMMIT"),
+        (statement.on_commit.is_some() && !statement.temporary, "ON COMMIT"),
         (statement.order_by.is_some(), "ORDER BY in CREATE TABLE"),
         (statement.cluster_by.is_some() || statement.clustered_by.is_some(), "CLUSTER BY"),
         (statement.on_cluster.is_some(), "ON CLUSTER"),
@@ -151,14 +178,10 @@ fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
             "DISTSTYLE, DISTKEY, SORTKEY or BACKUP",
         ),
     ];
-    let hint = |what: &str| match what {
-        "CREATE TABLE ... AS" => Some("create the table, then INSERT INTO ... SELECT".to_owned()),
-        _ => None,
-    };
     match clauses.into_iter().find(|(present, _)| *present) {
         Some((_, what)) => Err(Error::Unsupported {
             what: what.to_owned(),
-            hint: hint(what),
+            hint: None,
             position: position_of(statement.name.span().start),
         }),
         None => Ok(()),

@@ -34,7 +34,7 @@ mod modes;
 mod prepared;
 mod refuse;
 
-pub use definitions::{Define, Truncate};
+pub use definitions::{CreateTableAs, Define, Truncate};
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};

@@ -2,8 +2,11 @@
 
 use datafusion::sql::sqlparser::ast;
 
+use super::refuse_in_query;
 use crate::error::{Error, Result};
 use crate::statement::alter::{AlterTable, alter_table};
+use crate::statement::catalog_syntax;
+use crate::statement::ddl::{OnCommit, on_commit, refuse_clauses};
 use crate::statement::names::table_name;
 
 /// A statement that defines something anew, other than CREATE and DROP of tables and indexes.
@@ -11,6 +14,8 @@ use crate::statement::names::table_name;
 pub enum Define {
     /// TRUNCATE.
     Truncate(Truncate),
+    /// CREATE TABLE … AS, SELECT … INTO.
+    CreateTableAs(Box<CreateTableAs>),
     /// ALTER TABLE.
     AlterTable(AlterTable),
     /// ALTER INDEX … RENAME TO.
@@ -20,6 +25,21 @@ pub enum Define {
         /// What it shall be called.
         to: String,
     },
+}
+
+/// CREATE [TEMP] TABLE name [(column, …)] AS query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateTableAs {
+    /// The table.
+    pub table: String,
+    /// A table of the name that exists is no error, and stays.
+    pub if_not_exists: bool,
+    /// Of a temporary table: what becomes of it.
+    pub temporary: Option<OnCommit>,
+    /// Where it is to lie.
+    pub options: ast::CreateTableOptions,
+    /// What gives its columns and rows.
+    pub query: Box<ast::Query>,
 }
 
 /// TRUNCATE [TABLE] name [, …] [RESTART IDENTITY | CONTINUE IDENTITY] [CASCADE | RESTRICT].
@@ -43,12 +63,48 @@ pub(super) fn define(statement: &ast::Statement) -> Result<Option<Define>> {
         ast::Statement::AlterTable(statement) => {
             Define::AlterTable(alter_table(statement.clone())?)
         }
+        ast::Statement::CreateTable(create) if create.query.is_some() => {
+            let Some(query) = create.query.clone() else { return Ok(None) };
+            let bare = ast::CreateTable { query: None, ..create.clone() };
+            refuse_clauses(&bare)?;
+            if !create.columns.is_empty() || !create.constraints.is_empty() {
+                return Err(Error::unsupported("CREATE TABLE ... AS with a list of columns"));
+            }
+            let table = table_name(&create.name)?;
+            let (if_not_exists, temporary) = (create.if_not_exists, on_commit(create));
+            let options = create.table_options.clone();
+            create_table_as(CreateTableAs { table, if_not_exists, temporary, options, query })?
+        }
+        ast::Statement::Query(query) => {
+            let ast::SetExpr::Select(select) = query.body.as_ref() else { return Ok(None) };
+            let Some(into) = &select.into else { return Ok(None) };
+            if into.unlogged {
+                return Err(Error::unsupported("SELECT ... INTO UNLOGGED"));
+            }
+            let mut query = query.clone();
+            if let ast::SetExpr::Select(select) = query.body.as_mut() {
+                select.into = None;
+            }
+            create_table_as(CreateTableAs {
+                table: table_name(&into.name)?,
+                if_not_exists: false,
+                temporary: into.temporary.then_some(OnCommit::PreserveRows),
+                options: ast::CreateTableOptions::None,
+                query,
+            })?
+        }
         ast::Statement::AlterIndex { name, operation } => {
             let ast::AlterIndexOperation::RenameIndex { index_name } = operation;
             Define::RenameIndex { from: table_name(name)?, to: table_name(index_name)? }
         }
         _ => return Ok(None),
     }))
+}
+
+fn create_table_as(mut create: CreateTableAs) -> Result<Define> {
+    catalog_syntax::lower(&mut create.query);
+    refuse_in_query(&create.query)?;
+    Ok(Define::CreateTableAs(Box::new(create)))
 }
 
 /// Reads TRUNCATE.

@@ -103,7 +103,8 @@ fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
     Ok(())
 }
 
-fn sql_type(data_type: &DataType) -> Option<ColumnType> {
+/// The type of a column with values of this type; None: there is none.
+pub(crate) fn sql_type(data_type: &DataType) -> Option<ColumnType> {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(ColumnType::Text),
         DataType::Int8 => Some(ColumnType::SmallInt),

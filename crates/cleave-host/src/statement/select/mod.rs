@@ -49,7 +49,7 @@ mod statement_context;
 mod table_provider;
 mod tablet_choice;
 
-pub(crate) use describe::{Described, all_known, describe};
+pub(crate) use describe::{Described, all_known, describe, sql_type};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
