@@ -844,6 +844,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
+        views: BTreeMap::new(),
         files: BTreeMap::new(),
         keep: None,
     };

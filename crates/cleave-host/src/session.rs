@@ -22,7 +22,9 @@ mod modify;
 mod prepared;
 mod started;
 mod statistics;
+mod views;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -272,7 +274,9 @@ impl Session {
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         match parsed.statement {
             Statement::CreateTable(create) => self.create_table(create).await,
-            Statement::DropTable { if_exists, names } => self.drop_tables(if_exists, &names).await,
+            Statement::DropTable { if_exists, names, cascade } => {
+                self.drop_tables(if_exists, &names, cascade).await
+            }
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Define(define) => Box::pin(self.define(*define)).await,
@@ -333,14 +337,24 @@ impl Session {
         }
     }
 
-    async fn drop_tables(&mut self, if_exists: bool, names: &[String]) -> Result<Outcome> {
+    async fn drop_tables(
+        &mut self,
+        if_exists: bool,
+        names: &[String],
+        cascade: bool,
+    ) -> Result<Outcome> {
         let mut definition = self.begin_definition("DROP TABLE", names, &[]).await?;
         let transaction = &mut definition.transaction;
+        let ids = |state: &CatalogState| -> BTreeSet<u32> {
+            let sound = state.tables().map(|table| table.schema.table_id);
+            sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
+        };
+        let before = ids(&transaction.next);
         let mut dropped = false;
         for name in names {
             if transaction.drop_table(name) {
                 dropped = true;
-            } else if transaction.next.has_index_named(name) {
+            } else if transaction.next.is_name_taken(name) {
                 return Err(indexes::wrong_kind(name, "a table"));
             } else if !if_exists {
                 let names = transaction.next.table_names();
@@ -348,6 +362,8 @@ impl Session {
             }
         }
         if dropped {
+            let gone = &before - &ids(&transaction.next);
+            views::drop_dependents(&mut transaction.next, &gone, cascade)?;
             self.end_definition(definition).await?;
         }
         Ok(Outcome::done("DROP TABLE"))

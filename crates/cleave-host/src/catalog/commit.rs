@@ -88,7 +88,10 @@ impl Transaction {
         claims: BTreeMap<DeviceId, Arc<Claim>>,
     ) -> Result<Self> {
         database.check_running()?;
-        Ok(Self { claims, ..Self::on(database, base, Kind::Kept) })
+        let mut kept = Self { claims, ..Self::on(database, base, Kind::Kept) };
+        // Its rows are there for whoever has the tables, and their commit is yet to get a number.
+        kept.next.commit = kept.base.commit.max(1);
+        Ok(kept)
     }
 
     fn on(database: &Arc<Database>, base: Arc<CatalogState>, kind: Kind) -> Self {

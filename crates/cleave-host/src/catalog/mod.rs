@@ -23,6 +23,7 @@ pub mod division;
 pub mod index_definition;
 pub mod proto;
 pub mod root;
+pub mod view;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,12 +35,13 @@ use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
 
 use crate::device::Claim;
-use crate::error::{Error, NameKind, Result};
+use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::TabletIndex;
 use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
 use index_definition::IndexDefinition;
 use root::SegmentFile;
+use view::ViewState;
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +161,8 @@ pub struct CatalogState {
     pub(crate) tables: BTreeMap<String, Arc<TableState>>,
     /// Tables that cannot be used, by name; none of them is among the others.
     pub(crate) damaged: BTreeMap<String, Arc<DamagedTable>>,
+    /// Views by name.
+    pub(crate) views: BTreeMap<String, Arc<ViewState>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
     /// Of a state that one transaction alone sees: what holds its pages.
@@ -196,6 +200,11 @@ impl CatalogState {
         match (self.tables.get(name), self.damaged.get(name)) {
             (Some(table), _) => Ok(table),
             (None, Some(damaged)) => Err(damaged.error().into()),
+            (None, None) if self.views.contains_key(name) => Err(Error::Invalid {
+                message: format!("\"{name}\" is a view, and no table"),
+                fault: Fault::ObjectKind,
+                position: None,
+            }),
             (None, None) => Err(Error::unknown(NameKind::Table, name, self.table_names())),
         }
     }
@@ -256,9 +265,9 @@ impl CatalogState {
         self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
     }
 
-    /// Whether a table or an index has this name, be it damaged.
+    /// Whether a table, a view or an index has this name, be it damaged.
     pub fn is_name_taken(&self, name: &str) -> bool {
-        self.has_table_named(name) || self.has_index_named(name)
+        self.has_table_named(name) || self.views.contains_key(name) || self.has_index_named(name)
     }
 
     /// Whether a table has this name, be it damaged.

@@ -37,6 +37,26 @@ pub struct Root {
     /// Where the log is read from at an opening; 0: there is none yet.
     #[prost(uint64, tag = "10")]
     pub log_position: u64,
+    /// Views.
+    #[prost(message, repeated, tag = "30")]
+    pub views: Vec<View>,
+}
+
+/// One view.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct View {
+    /// What `TableSchema::encode` wrote of its name and columns.
+    #[prost(bytes = "vec", tag = "1")]
+    pub schema: Vec<u8>,
+    /// The query, as SQL.
+    #[prost(string, tag = "2")]
+    pub query: String,
+    /// What the query calls the columns.
+    #[prost(string, repeated, tag = "3")]
+    pub sources: Vec<String>,
+    /// Ids of the tables and views that it is made of.
+    #[prost(uint32, repeated, tag = "4")]
+    pub depends: Vec<u32>,
 }
 
 /// One attached device.

@@ -31,6 +31,7 @@ use prost::Message;
 use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
+use super::view::ViewState;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -41,7 +42,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=5 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=6 };
 
 mod blocks;
 
@@ -281,6 +282,7 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         next_device: state.next_device,
         devices: state.devices.values().map(encode_device).collect(),
         tables,
+        views: state.views().map(|view| view.encode()).collect(),
     }
     .encode_to_vec()
 }
@@ -427,6 +429,11 @@ impl Decoder<'_> {
                 Err(error) => self.faults.push(TableFault { table: name, error }),
             }
         }
+        let mut views = BTreeMap::new();
+        for view in root.views {
+            let view = ViewState::decode(view).map_err(|reason| self.damaged(&reason))?;
+            views.insert(view.schema.name.clone(), Arc::new(view));
+        }
         Ok(CatalogState {
             database: DatabaseId(database),
             epoch: root.epoch,
@@ -441,6 +448,7 @@ impl Decoder<'_> {
             tables,
             damaged,
             files: std::mem::take(&mut self.files),
+            views,
             keep: None,
         })
     }

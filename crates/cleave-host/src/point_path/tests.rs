@@ -80,6 +80,7 @@ fn state() -> CatalogState {
         tables,
         damaged: BTreeMap::new(),
         files: BTreeMap::new(),
+        views: BTreeMap::new(),
         keep: None,
     }
 }

@@ -17,6 +17,7 @@ use futures::stream::{self, BoxStream};
 
 use super::define::emptied;
 use super::definitions::Definition;
+use super::views::check_no_views;
 use super::{Outcome, Session, now_us};
 use crate::catalog::division::Division;
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
@@ -53,8 +54,18 @@ impl Session {
         let mut definition = self.begin_definition("ALTER TABLE", &tables, &names).await?;
         let mut name = alter.table;
         for action in alter.actions {
+            let changes_names = matches!(
+                action,
+                Action::DropColumn { .. }
+                    | Action::RenameColumn { .. }
+                    | Action::RenameTable { .. }
+                    | Action::SetType { .. }
+            );
             let table = definition.transaction.next.find_writable_table(&name)?;
             let table = TableState::clone(table);
+            if changes_names {
+                check_no_views(&definition.transaction.next, &table.schema)?;
+            }
             if let Action::RenameTable { to } = &action {
                 name.clone_from(to);
             }

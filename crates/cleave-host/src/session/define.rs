@@ -25,6 +25,10 @@ impl Session {
         match define {
             Define::Truncate(truncate) => self.truncate(&truncate).await,
             Define::CreateTableAs(create) => self.create_table_as(*create).await,
+            Define::CreateView(create) => self.create_view(*create).await,
+            Define::DropView { if_exists, names, cascade } => {
+                self.drop_views(if_exists, &names, cascade).await
+            }
             Define::AlterTable(alter) => self.alter_table(alter).await,
             Define::RenameIndex { from, to } => self.rename_index(&from, &to).await,
         }

@@ -34,6 +34,7 @@ use super::block::Block;
 use super::define::emptied;
 use super::held::Held;
 use crate::catalog::commit::Transaction;
+use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
 use crate::database::Database;
 use crate::device::Claim;
@@ -48,20 +49,29 @@ use crate::write::load::BulkLoad;
 pub(super) struct Defined {
     /// By id; None: dropped.
     tables: BTreeMap<u32, Option<Arc<TableState>>>,
+    /// Views, in the same way.
+    views: BTreeMap<u32, Option<Arc<ViewState>>>,
     /// Those that the session alone has, also after its block, and what becomes of them then.
     temporary: BTreeMap<u32, OnCommit>,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
+    /// The greatest number that their rows have as their commit.
+    commit: u64,
 }
 
 impl Defined {
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.tables.is_empty()
+        self.tables.is_empty() && self.views.is_empty()
     }
 
     /// Whether the table `table_id` is one of them.
     pub(super) fn has(&self, table_id: u32) -> bool {
-        self.tables.contains_key(&table_id)
+        self.tables.contains_key(&table_id) || self.views.contains_key(&table_id)
+    }
+
+    /// Whether the table or view `id` is temporary.
+    pub(super) fn is_temporary(&self, id: u32) -> bool {
+        self.temporary.contains_key(&id)
     }
 
     /// What a session sees that has defined this, where `base` is what was committed.
@@ -71,6 +81,7 @@ impl Defined {
         }
         let mut state = CatalogState::clone(&base);
         self.put_into(&mut state);
+        state.commit = state.commit.max(self.commit);
         // No id of theirs is given again to what others see beside them.
         let (table, segment) = database.ids_reserved();
         state.next_table = state.next_table.max(table);
@@ -82,36 +93,51 @@ impl Defined {
     fn put_into(&self, state: &mut CatalogState) {
         state.tables.retain(|_, table| !self.has(table.schema.table_id));
         state.damaged.retain(|_, table| !self.has(table.schema.table_id));
+        state.views.retain(|_, view| !self.has(view.schema.table_id));
         let is_temporary =
             |table: &&Arc<TableState>| self.temporary.contains_key(&table.schema.table_id);
         // One of the session's own hides what has its name.
         let (temporary, permanent): (Vec<_>, Vec<_>) =
             self.tables.values().flatten().partition(is_temporary);
         for table in permanent.into_iter().chain(temporary) {
+            state.views.remove(&table.schema.name);
             state.tables.insert(table.schema.name.clone(), Arc::clone(table));
+        }
+        for view in self.views.values().flatten() {
+            state.tables.remove(&view.schema.name);
+            state.views.insert(view.schema.name.clone(), Arc::clone(view));
         }
     }
 
-    /// Whether a temporary table has this name.
+    /// Whether a temporary table or view has this name.
     pub(super) fn has_temporary(&self, name: &str) -> bool {
         let mut tables = self.tables.iter().filter(|(id, _)| self.temporary.contains_key(id));
+        let mut views = self.views.iter().filter(|(id, _)| self.temporary.contains_key(id));
         tables.any(|(_, table)| table.as_ref().is_some_and(|table| table.schema.name == name))
+            || views.any(|(_, view)| view.as_ref().is_some_and(|view| view.schema.name == name))
     }
 
     /// What others see when the block commits.
     pub(super) fn permanent(&self) -> Self {
         let tables = self.tables.iter().filter(|(id, _)| !self.temporary.contains_key(id));
+        let views = self.views.iter().filter(|(id, _)| !self.temporary.contains_key(id));
         Self {
             tables: tables.map(|(id, table)| (*id, table.clone())).collect(),
+            views: views.map(|(id, view)| (*id, view.clone())).collect(),
             temporary: BTreeMap::new(),
             claims: self.claims.clone(),
+            commit: self.commit,
         }
     }
 
     /// What the session has after the block has committed.
     pub(super) fn into_temporary(self) -> Self {
-        let mut kept = Self { claims: self.claims, ..Self::default() };
+        let mut kept = Self { claims: self.claims, commit: self.commit, ..Self::default() };
         for (id, on_commit) in self.temporary {
+            if let Some(Some(view)) = self.views.get(&id) {
+                kept.views.insert(id, Some(Arc::clone(view)));
+                kept.temporary.insert(id, on_commit);
+            }
             let Some(table) = self.tables.get(&id).and_then(Option::as_ref) else { continue };
             let table = match on_commit {
                 OnCommit::PreserveRows => Arc::clone(table),
@@ -145,6 +171,7 @@ impl Defined {
         temporary: BTreeMap<u32, OnCommit>,
     ) {
         self.claims = claims;
+        self.commit = self.commit.max(after.commit);
         self.temporary.extend(temporary);
         let ids = |state: &CatalogState| -> Vec<u32> {
             let sound = state.tables().map(|table| table.schema.table_id);
@@ -168,6 +195,21 @@ impl Defined {
                 self.tables.insert(id, Some(Arc::clone(table)));
             }
         }
+        let known: BTreeMap<u32, &Arc<ViewState>> =
+            before.views().map(|view| (view.schema.table_id, view)).collect();
+        let now: BTreeMap<u32, &Arc<ViewState>> =
+            after.views().map(|view| (view.schema.table_id, view)).collect();
+        for (id, view) in &known {
+            let is_hidden = !self.is_temporary(*id) && self.has_temporary(&view.schema.name);
+            if !now.contains_key(id) && !is_hidden {
+                self.views.insert(*id, None);
+            }
+        }
+        for (id, view) in now {
+            if known.get(&id).is_none_or(|known| !Arc::ptr_eq(known, view)) {
+                self.views.insert(id, Some(Arc::clone(view)));
+            }
+        }
     }
 
     /// Makes it part of what `transaction` commits.
@@ -177,8 +219,11 @@ impl Defined {
     pub(super) fn install(&self, transaction: &mut Transaction) -> Result<()> {
         let (table, segment) = transaction.database().ids_reserved();
         let next = &mut transaction.next;
-        let others =
-            Self { tables: self.tables.keys().map(|id| (*id, None)).collect(), ..Self::default() };
+        let others = Self {
+            tables: self.tables.keys().map(|id| (*id, None)).collect(),
+            views: self.views.keys().map(|id| (*id, None)).collect(),
+            ..Self::default()
+        };
         others.put_into(next);
         for table in self.tables.values().flatten() {
             let name = &table.schema.name;
@@ -190,6 +235,13 @@ impl Defined {
                 return Err(Error::NameTaken { kind: NameKind::Index, name: index.name.clone() });
             }
             next.tables.insert(name.clone(), Arc::clone(table));
+        }
+        for view in self.views.values().flatten() {
+            let name = &view.schema.name;
+            if next.is_name_taken(name) {
+                return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
+            }
+            next.views.insert(name.clone(), Arc::clone(view));
         }
         next.next_table = next.next_table.max(table);
         next.next_segment = next.next_segment.max(segment);
@@ -223,6 +275,23 @@ pub(super) struct Definition {
 }
 
 impl Definition {
+    /// Locks the table `table_id` for the transaction.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub(super) async fn lock_table(
+        &self,
+        session: &Session,
+        table_id: u32,
+        mode: LockMode,
+    ) -> Result<()> {
+        let timeout = session.in_force().lock_timeout_ms;
+        match self.implicit.as_ref().or(session.block.as_ref()) {
+            Some(block) => block.locks.lock_table(table_id, mode, timeout).await,
+            None => Ok(()),
+        }
+    }
+
     /// The same with rows loaded into the table that `schema` describes, and how many they are.
     ///
     /// # Errors
@@ -377,5 +446,6 @@ impl Session {
 /// The id of the table `name`, be it damaged.
 fn id_of(state: &CatalogState, name: &str) -> Option<u32> {
     let damaged = || state.damaged.get(name).map(|table| table.schema.table_id);
-    state.table(name).map(|table| table.schema.table_id).or_else(damaged)
+    let view = || state.view(name).map(|view| view.schema.table_id);
+    state.table(name).map(|table| table.schema.table_id).or_else(view).or_else(damaged)
 }

@@ -114,7 +114,9 @@ impl PreparedStatement {
     /// Whether the tables that it names are in `state` as they were, and its look-up too.
     fn holds(&self, state: &CatalogState) -> bool {
         let is_same = |schema: &Arc<TableSchema>| {
-            state.table(&schema.name).is_some_and(|table| Arc::ptr_eq(&table.schema, schema))
+            let table = state.table(&schema.name).map(|table| &table.schema);
+            let known = table.or_else(|| state.view(&schema.name).map(|view| &view.schema));
+            known.is_some_and(|known| Arc::ptr_eq(known, schema))
         };
         self.tables.iter().all(is_same)
             && self.point.as_ref().is_none_or(|point| point.holds(state))
@@ -322,7 +324,7 @@ impl Session {
         let view = ReadView { state: self.names(), target: None };
         let described =
             select::describe(&self.database, self.in_force(), Some(&view), query, types);
-        let select::Described { types, schema, tables } = Box::pin(described).await?;
+        let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &view.state);
         let described = Described { parameters: types, columns: Some(schema) };
         Ok(PreparedStatement { source, described, tables, point })

@@ -34,7 +34,7 @@ mod modes;
 mod prepared;
 mod refuse;
 
-pub use definitions::{CreateTableAs, Define, Truncate};
+pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
@@ -70,6 +70,8 @@ pub enum Statement {
         if_exists: bool,
         /// The tables.
         names: Vec<String>,
+        /// What needs them goes too.
+        cascade: bool,
     },
     /// CREATE INDEX.
     CreateIndex(CreateIndex),
@@ -678,13 +680,13 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
             if !is_known || table.is_some() || temporary || purge {
                 return Err(Error::unsupported(format!("DROP {object_type}")));
             }
-            if cascade {
+            if cascade && is_index {
                 return Err(Error::unsupported(format!("DROP {object_type} ... CASCADE")));
             }
             let names = names.iter().map(table_name).collect::<Result<_>>()?;
             return Ok(match is_index {
                 true => Statement::DropIndex { if_exists, names },
-                false => Statement::DropTable { if_exists, names },
+                false => Statement::DropTable { if_exists, names, cascade },
             });
         }
         Ast::Insert(insert) => return typed_insert(insert).map(Statement::Insert),

@@ -131,6 +131,7 @@ fn state(directory: &Path) -> CatalogState {
         tables: BTreeMap::from([("title".to_owned(), Arc::new(table))]),
         damaged: BTreeMap::new(),
         files,
+        views: BTreeMap::new(),
         keep: None,
     }
 }

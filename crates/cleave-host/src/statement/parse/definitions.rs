@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::statement::alter::{AlterTable, alter_table};
 use crate::statement::catalog_syntax;
 use crate::statement::ddl::{OnCommit, on_commit, refuse_clauses};
-use crate::statement::names::table_name;
+use crate::statement::names::{fold, table_name};
 
 /// A statement that defines something anew, other than CREATE and DROP of tables and indexes.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,17 @@ pub enum Define {
     Truncate(Truncate),
     /// CREATE TABLE … AS, SELECT … INTO.
     CreateTableAs(Box<CreateTableAs>),
+    /// CREATE VIEW.
+    CreateView(Box<CreateView>),
+    /// DROP VIEW.
+    DropView {
+        /// A view that does not exist is no error.
+        if_exists: bool,
+        /// The views.
+        names: Vec<String>,
+        /// What is made of them goes too.
+        cascade: bool,
+    },
     /// ALTER TABLE.
     AlterTable(AlterTable),
     /// ALTER INDEX … RENAME TO.
@@ -39,6 +50,21 @@ pub struct CreateTableAs {
     /// Where it is to lie.
     pub options: ast::CreateTableOptions,
     /// What gives its columns and rows.
+    pub query: Box<ast::Query>,
+}
+
+/// CREATE [OR REPLACE] [TEMP] VIEW name [(column, …)] AS query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateView {
+    /// The view.
+    pub name: String,
+    /// It takes the place of a view of this name.
+    pub or_replace: bool,
+    /// The session alone has it.
+    pub is_temporary: bool,
+    /// What its first columns are called, where that is said.
+    pub columns: Vec<String>,
+    /// What it stands for.
     pub query: Box<ast::Query>,
 }
 
@@ -93,12 +119,57 @@ pub(super) fn define(statement: &ast::Statement) -> Result<Option<Define>> {
                 query,
             })?
         }
+        ast::Statement::CreateView(view) => create_view(view)?,
+        ast::Statement::Drop {
+            object_type: ast::ObjectType::View,
+            if_exists,
+            names,
+            cascade,
+            temporary: false,
+            purge: false,
+            table: None,
+            ..
+        } => Define::DropView {
+            if_exists: *if_exists,
+            names: names.iter().map(table_name).collect::<Result<_>>()?,
+            cascade: *cascade,
+        },
         ast::Statement::AlterIndex { name, operation } => {
             let ast::AlterIndexOperation::RenameIndex { index_name } = operation;
             Define::RenameIndex { from: table_name(name)?, to: table_name(index_name)? }
         }
         _ => return Ok(None),
     }))
+}
+
+fn create_view(view: &ast::CreateView) -> Result<Define> {
+    let clauses = [
+        (view.materialized, "CREATE MATERIALIZED VIEW"),
+        (view.or_alter || view.secure || view.if_not_exists, "CREATE VIEW with such a clause"),
+        (!matches!(view.options, ast::CreateTableOptions::None), "CREATE VIEW ... WITH"),
+        (!view.cluster_by.is_empty() || view.comment.is_some(), "CREATE VIEW with such a clause"),
+        (view.with_no_schema_binding || view.copy_grants, "CREATE VIEW with such a clause"),
+        (view.to.is_some() || view.params.is_some(), "CREATE VIEW with such a clause"),
+        (
+            view.columns
+                .iter()
+                .any(|column| column.data_type.is_some() || column.options.is_some()),
+            "CREATE VIEW with types of columns",
+        ),
+    ];
+    if let Some((_, what)) = clauses.into_iter().find(|(present, _)| *present) {
+        return Err(Error::unsupported(what));
+    }
+    let mut query = view.query.clone();
+    catalog_syntax::lower(&mut query);
+    refuse_in_query(&query)?;
+    Ok(Define::CreateView(Box::new(CreateView {
+        name: table_name(&view.name)?,
+        or_replace: view.or_replace,
+        is_temporary: view.temporary,
+        columns: view.columns.iter().map(|column| fold(&column.name)).collect(),
+        query,
+    })))
 }
 
 fn create_table_as(mut create: CreateTableAs) -> Result<Define> {

@@ -30,6 +30,8 @@ pub(crate) struct Described {
     pub(crate) types: Vec<ColumnType>,
     /// Columns of its result.
     pub(crate) schema: SchemaRef,
+    /// What the query itself calls these columns.
+    pub(crate) sources: Vec<String>,
     /// The tables that it reads, as they were.
     pub(crate) tables: Vec<Arc<TableSchema>>,
 }
@@ -60,10 +62,11 @@ pub(crate) async fn describe(
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let Bound { state, names, logical, tables, .. } =
         bind(database, settings, view, query.clone(), put).await?;
+    let sources = super::views::source_names(&logical);
     let analysed =
         state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {})?;
     let schema = names.apply(analysed.schema().inner());
-    Ok(Described { types: all_known(&types)?, schema, tables })
+    Ok(Described { types: all_known(&types)?, schema, sources, tables })
 }
 
 /// The types, all of which must be known.

@@ -48,6 +48,7 @@ mod result_names;
 mod statement_context;
 mod table_provider;
 mod tablet_choice;
+mod views;
 
 pub(crate) use describe::{Described, all_known, describe, sql_type};
 pub use explain::{explain, explain_look_up};
@@ -316,7 +317,7 @@ fn named_tables(
         }
         match reference.schema() {
             None | Some(table_provider::SCHEMA) => {
-                tables.push(Arc::clone(&context.find_table(reference.table())?.schema));
+                views::note_tables(context, reference.table(), &mut tables)?;
             }
             Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
             Some(schema @ (pg_catalog::CATALOG_SCHEMA | pg_catalog::INFORMATION_SCHEMA)) => {

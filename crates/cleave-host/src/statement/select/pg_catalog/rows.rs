@@ -30,6 +30,17 @@ pub(super) fn rows(view: &View, table: &str, settings: &Settings) -> Vec<Row> {
             ("spcowner", number::OWNER.into()),
         ]],
         "pg_type" => types(),
+        "pg_views" => view
+            .views()
+            .map(|shown| {
+                vec![
+                    ("schemaname", "public".into()),
+                    ("viewname", shown.schema.name.as_str().into()),
+                    ("viewowner", view.client.user.as_str().into()),
+                    ("definition", shown.query.as_str().into()),
+                ]
+            })
+            .collect(),
         "pg_user" => vec![vec![
             ("usename", view.client.user.as_str().into()),
             ("usesysid", number::OWNER.into()),
@@ -73,6 +84,11 @@ fn attributes(view: &View) -> Vec<Row> {
     for table in view.tables() {
         let oid = table_oid(&table.schema);
         let columns = table.schema.columns.iter().zip(1..);
+        rows.extend(columns.map(|(column, place)| attribute(oid, column, place, false)));
+    }
+    for view in view.views() {
+        let oid = table_oid(&view.schema);
+        let columns = view.schema.columns.iter().zip(1..);
         rows.extend(columns.map(|(column, place)| attribute(oid, column, place, false)));
     }
     for index in view.indexes() {
@@ -146,7 +162,11 @@ fn classes(view: &View) -> Vec<Row> {
         let count = i64::try_from(index.definition.columns.len()).unwrap_or(0);
         class((index.oid(), &index.definition.name), "i", (count, 0), false)
     });
-    tables.chain(indexes).collect()
+    let views = view.views().map(|view| {
+        let count = i64::try_from(view.schema.columns.len()).unwrap_or(0);
+        class((table_oid(&view.schema), &view.schema.name), "v", (count, 0), false)
+    });
+    tables.chain(indexes).chain(views).collect()
 }
 
 fn class(
@@ -156,6 +176,11 @@ fn class(
     has_index: bool,
 ) -> Row {
     let is_table = kind == "r";
+    let access_method = match kind {
+        "r" => number::HEAP,
+        "i" => number::BTREE,
+        _ => 0,
+    };
     vec![
         ("oid", oid.into()),
         ("relname", name.into()),
@@ -163,7 +188,7 @@ fn class(
         ("reltype", 0.into()),
         ("reloftype", 0.into()),
         ("relowner", number::OWNER.into()),
-        ("relam", if is_table { number::HEAP } else { number::BTREE }.into()),
+        ("relam", access_method.into()),
         ("relfilenode", oid.into()),
         ("reltablespace", 0.into()),
         ("relpages", 0.into()),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use crate::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
+use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, TableState};
 use crate::settings::Client;
 
@@ -56,6 +57,11 @@ impl View {
         self.state.tables()
     }
 
+    /// The views.
+    pub(super) fn views(&self) -> impl Iterator<Item = &Arc<ViewState>> {
+        self.state.views()
+    }
+
     /// All indexes, those of primary keys too.
     pub(super) fn indexes(&self) -> impl Iterator<Item = Index<'_>> {
         self.state.indexes().map(|(table, definition)| Index { table, definition })
@@ -82,7 +88,9 @@ impl View {
         let index = || self.index(oid).map(|index| index.definition.name.clone());
         let own =
             || OWN.iter().find(|(_, known)| *known == oid).map(|(name, _)| (*name).to_owned());
-        table.or_else(index).or_else(own).map(|name| quoted(&name))
+        let view = || self.views().find(|view| table_oid(&view.schema) == oid);
+        let view = || view().map(|view| view.schema.name.clone());
+        table.or_else(index).or_else(view).or_else(own).map(|name| quoted(&name))
     }
 
     /// The number of a table or index, as `name`, `public.name` or `"Name"`.
@@ -92,7 +100,8 @@ impl View {
         let table = || self.state.table(&name).map(|table| table_oid(&table.schema));
         let index =
             || self.indexes().find(|index| index.definition.name == name).map(|index| index.oid());
-        own.or_else(table).or_else(index)
+        let view = || self.state.view(&name).map(|view| table_oid(&view.schema));
+        own.or_else(table).or_else(index).or_else(view)
     }
 }
 
