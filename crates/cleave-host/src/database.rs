@@ -37,13 +37,16 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::future::{Either, select};
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
+use crate::catalog::reserved_ids::ReservedIds;
 use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
+use crate::delta::Live;
 use crate::device::{self, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
@@ -135,7 +138,11 @@ impl fmt::Debug for OpenOptions {
 pub struct Database {
     directory: PathBuf,
     embedded: EmbeddedFactory,
-    state: RwLock<Arc<CatalogState>>,
+    live: RwLock<Live>,
+    /// Told whenever a state without a delta is published.
+    settled: Notify,
+    /// How often something else than a small commit has changed rows, keys or tables.
+    rewritten_count: AtomicU64,
     /// States that someone may still hold, oldest first.
     published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
     devices: RwLock<BTreeMap<DeviceId, Arc<Device>>>,
@@ -156,8 +163,8 @@ pub struct Database {
     logged_count: AtomicU64,
     /// What the root on disk says, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
-    /// The next ids of tables and of segments that no transaction has taken, be it one that has not committed yet.
-    ids: Mutex<(u32, u32)>,
+    /// Ids that transactions have taken.
+    pub(crate) ids: ReservedIds,
     /// Transactions that have locked something since the database was opened.
     transaction_count: AtomicU64,
     stopped: AtomicBool,
@@ -246,7 +253,9 @@ impl Database {
             statistics,
             query_log: Arc::default(),
             published: Mutex::default(),
-            state: RwLock::new(Arc::clone(&state)),
+            live: RwLock::new(Live::settled(Arc::clone(&state))),
+            settled: Notify::new(),
+            rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
@@ -258,7 +267,7 @@ impl Database {
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
             durable: Mutex::new(state),
-            ids: Mutex::default(),
+            ids: ReservedIds::default(),
             transaction_count: AtomicU64::new(0),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
@@ -284,9 +293,54 @@ impl Database {
         Session::new(Arc::clone(self))
     }
 
-    /// The state of the last commit. Hold it for as long as pages that it names are read.
+    /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as pages that
+    /// it names are read.
     pub fn catalog(&self) -> Arc<CatalogState> {
-        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner).state)
+    }
+
+    /// All that is committed.
+    pub(crate) fn live(&self) -> Live {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The state of the last commit, all of which is in pages: what a plan reads.
+    ///
+    /// # Errors
+    /// Those of the device, where there was something to write.
+    pub async fn settled(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
+        loop {
+            let told = self.settled.notified();
+            let live = self.live();
+            if live.delta.is_empty() {
+                return Ok(live.state);
+            }
+            // A large write that has the turn has settled first, and is not waited for.
+            let turn = self.writer_turn();
+            match select(std::pin::pin!(told), std::pin::pin!(turn)).await {
+                Either::Left(_) => {}
+                Either::Right((turn, _)) => {
+                    drop(Box::pin(Transaction::settle(self, turn)).await?);
+                }
+            }
+        }
+    }
+
+    /// Makes a small commit, whose changes are in the delta, what new statements see.
+    pub(crate) fn publish_small(&self, number: u64, log_end: u64) {
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        live.number = number;
+        live.log_end = log_end;
+    }
+
+    /// How often something else than a small commit has changed rows, keys or tables.
+    pub(crate) fn rewritten_count(&self) -> u64 {
+        self.rewritten_count.load(Ordering::Acquire)
+    }
+
+    /// Notes that something else than a small commit does.
+    pub(crate) fn note_rewritten(&self) {
+        self.rewritten_count.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Where the database lies.
@@ -493,38 +547,6 @@ impl Database {
         &self.locks
     }
 
-    /// Takes the id of a table by `take`, of which `next` is the next one that its transaction knows of: another one than those
-    /// that transactions have taken which have not committed yet.
-    ///
-    /// # Errors
-    /// Those of `take`.
-    pub(crate) fn reserve_table(
-        &self,
-        next: &mut u32,
-        take: impl FnOnce(&mut u32) -> Result<u32>,
-    ) -> Result<u32> {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        reserve(&mut ids.0, next, take)
-    }
-
-    /// As [`Database::reserve_table`], the id of a segment.
-    ///
-    /// # Errors
-    /// Those of `take`.
-    pub(crate) fn reserve_segment(
-        &self,
-        next: &mut u32,
-        take: impl FnOnce(&mut u32) -> Result<u32>,
-    ) -> Result<u32> {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        reserve(&mut ids.1, next, take)
-    }
-
-    /// The next ids of tables and of segments that were not taken since the database was opened; 0: none were.
-    pub(crate) fn ids_reserved(&self) -> (u32, u32) {
-        *self.ids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// An owner of locks, for a transaction that begins now.
     pub(crate) fn lock_owner(&self) -> Arc<LockOwner> {
         LockOwner::new(self.transaction_id())
@@ -541,7 +563,7 @@ impl Database {
     /// # Errors
     /// Those of a commit; what was committed stays so.
     pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
-        if self.logged_count() > 0 {
+        if self.logged_count() > 0 || !self.live().delta.is_empty() {
             Transaction::begin(self).await?.commit().await?;
         }
         Ok(())
@@ -607,7 +629,8 @@ impl Database {
     /// Makes `state` what new statements see.
     pub(crate) fn publish(&self, state: Arc<CatalogState>) {
         self.note_published(&state);
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Live::settled(state);
+        self.settled.notify_waiters();
     }
 
     /// Frees the space that no state in anyone's hands names any more.
@@ -775,17 +798,6 @@ fn is_in_use(error: &Error) -> bool {
         }
         _ => false,
     }
-}
-
-fn reserve(
-    reserved: &mut u32,
-    next: &mut u32,
-    take: impl FnOnce(&mut u32) -> Result<u32>,
-) -> Result<u32> {
-    *next = (*next).max(*reserved);
-    let id = take(next)?;
-    *reserved = *next;
-    Ok(id)
 }
 
 /// How the log of a database begins.

@@ -26,6 +26,7 @@ pub mod check;
 pub mod cooperative;
 pub mod copy;
 pub mod database;
+pub(crate) mod delta;
 pub mod device;
 pub mod dialect;
 pub mod engine;

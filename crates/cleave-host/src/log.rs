@@ -1,9 +1,10 @@
 //! The log of a database: what small commits change, durable before they are acknowledged, and done again after a crash.
 //!
 //! ```text
-//!  commit ─▶ pages (not synced) ─▶ record appended ─▶ state published ─▶ one sync of the log for all who wait ─▶ acknowledged
+//!  commit ─▶ record appended ─▶ in the delta, published ─▶ one sync of the log for all who wait ─▶ acknowledged
+//!  delta ─▶ pages (not synced), when a plan or a larger write wants them, or it is full
 //!  checkpoint: devices synced ─▶ root replaced; it says from where the log is read ─▶ what lies before is given up
-//!  opening: root ─▶ records from there on ─▶ pages, as the commits wrote them ─▶ checkpoint
+//!  opening: root ─▶ records from there on ─▶ delta ─▶ pages ─▶ checkpoint
 //! ```
 //!
 //! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first of their VIDs.
@@ -29,13 +30,13 @@ use prost::Message;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::database::Database;
+use crate::delta::Live;
 use crate::error::{Error, Result};
-use crate::settings::Settings;
 use crate::storage_error::StorageError;
-use crate::write::insert::{TableChange, apply};
+use crate::write::insert::TableChange;
 
-/// Commits after which one replaces the root: each leaves a page that cannot be used again before.
-const COMMIT_COUNT_MAX: u64 = 1000;
+/// Settled deltas after which a commit replaces the root: each leaves pages that cannot be used again before.
+const SETTLED_COUNT_MAX: u64 = 1000;
 /// Bytes of log after which one does.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
@@ -76,8 +77,8 @@ pub(crate) fn takes(state: &CatalogState, changes: &[&TableChange]) -> bool {
 }
 
 /// Whether the next commit is to be a checkpoint.
-pub(crate) fn is_due(log: &Wal, state: &CatalogState, commit_count: u64) -> bool {
-    commit_count >= COMMIT_COUNT_MAX
+pub(crate) fn is_due(log: &Wal, state: &CatalogState, settled_count: u64) -> bool {
+    settled_count >= SETTLED_COUNT_MAX
         || log.end().0.saturating_sub(state.log_position) >= LOG_BYTES_MAX
 }
 
@@ -116,14 +117,14 @@ struct CommittedTablet {
 }
 
 impl Committed {
-    /// What `changes` do to `state`.
+    /// What `changes` do to what is committed.
     ///
     /// # Errors
     /// Rows that cannot be encoded.
-    pub(crate) fn new(state: &CatalogState, changes: &[&TableChange]) -> Result<Self> {
+    pub(crate) fn new(live: &Live, changes: &[&TableChange]) -> Result<Self> {
         let mut tables = Vec::with_capacity(changes.len());
         for change in changes {
-            let table = state.find_table(&change.schema.name)?;
+            let table = live.state.find_table(&change.schema.name)?;
             let touched: BTreeSet<usize> =
                 change.ended.keys().chain(change.rows.keys()).copied().collect();
             let mut tablets = Vec::with_capacity(touched.len());
@@ -132,7 +133,7 @@ impl Committed {
                 tablets.push(CommittedTablet {
                     place: u32::try_from(place).unwrap_or(u32::MAX),
                     ended_gaps: change.ended.get(&place).map(gaps).unwrap_or_default(),
-                    vid_first: table.tablets.get(place).map_or(0, |tablet| tablet.next_vid),
+                    vid_first: live.delta.next_vid(table, place),
                     rows: rows.map(encode_batch).transpose()?.unwrap_or_default(),
                 });
             }
@@ -142,25 +143,29 @@ impl Committed {
         Ok(Self { tables })
     }
 
-    /// The changes that it says, to `state`.
-    fn changes(self, state: &CatalogState) -> Result<Vec<TableChange>, String> {
+    /// The changes that it says, to what is committed.
+    fn changes(self, live: &Live) -> Result<Vec<TableChange>, String> {
         let mut changes = Vec::with_capacity(self.tables.len());
         for logged in self.tables {
             let id = logged.table_id;
-            let table = state.tables().find(|table| {
+            let table = live.state.tables().find(|table| {
                 let schema = &table.schema;
                 (schema.table_id, schema.version) == (id, logged.schema_version)
             });
             let Some(table) = table else {
                 return Err(format!("it changes table {id}, which the root does not have so"));
             };
-            changes.push(change_of(table, logged.tablets)?);
+            changes.push(change_of(live, table, logged.tablets)?);
         }
         Ok(changes)
     }
 }
 
-fn change_of(table: &TableState, tablets: Vec<CommittedTablet>) -> Result<TableChange, String> {
+fn change_of(
+    live: &Live,
+    table: &TableState,
+    tablets: Vec<CommittedTablet>,
+) -> Result<TableChange, String> {
     let mut change = TableChange::new(Arc::clone(&table.schema));
     let decoder = SlotDecoder::new(&table.schema.arrow());
     for logged in tablets {
@@ -169,13 +174,20 @@ fn change_of(table: &TableState, tablets: Vec<CommittedTablet>) -> Result<TableC
         let Some(tablet) = table.tablets.get(place) else {
             return Err(format!("it changes tablet {place} of \"{name}\", which has none such"));
         };
-        if tablet.next_vid != logged.vid_first {
+        let next_vid = live.delta.next_vid(table, place);
+        if next_vid != logged.vid_first {
             return Err(format!(
-                "its rows of \"{name}\" begin with VID {}, and the next one is {}",
-                logged.vid_first, tablet.next_vid
+                "its rows of \"{name}\" begin with VID {}, and the next one is {next_vid}",
+                logged.vid_first
             ));
         }
         let ended = vids(&logged.ended_gaps);
+        let (delta, id) = (&live.delta, table.schema.table_id);
+        if let Some(vid) =
+            ended.iter().find(|vid| !delta.lives(id, place, tablet, **vid, live.number))
+        {
+            return Err(format!("it ends VID {vid} of \"{name}\", which is not there"));
+        }
         if !ended.is_empty() {
             change.ended.insert(place, ended);
         }
@@ -195,7 +207,6 @@ fn change_of(table: &TableState, tablets: Vec<CommittedTablet>) -> Result<TableC
 /// # Errors
 /// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the root; those of the device.
 pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> Result<(Wal, u64)> {
-    let settings = Arc::new(Settings::default());
     let mut count = 0_u64;
     while let Some(logged) = reader.next_record()? {
         let Record::Commit { payload, .. } = logged.record else { continue };
@@ -205,16 +216,15 @@ pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> 
         };
         let committed = Committed::decode(payload.as_slice());
         let committed = committed.map_err(|error| damaged(error.to_string()))?;
-        let mut transaction = Transaction::begin(database).await?;
-        for change in committed.changes(&transaction.next).map_err(damaged)? {
-            transaction = match apply(transaction, &settings, &change).await {
-                Err(error @ (Error::Conflict { .. } | Error::DuplicateKey { .. })) => {
-                    return Err(damaged(error.to_string()).into());
-                }
-                applied => applied?,
-            };
+        if database.live().delta.is_full() {
+            drop(Transaction::begin(database).await?);
         }
-        transaction.publish();
+        let live = database.live();
+        let changes = committed.changes(&live).map_err(damaged)?;
+        let changes: Vec<&TableChange> = changes.iter().collect();
+        let number = live.number + 1;
+        live.delta.put(live.delta.prepare(&live.state, &changes)?, number);
+        database.publish_small(number, 0);
         count += 1;
     }
     Ok((Wal::resume(reader, LogOptions::default())?, count))

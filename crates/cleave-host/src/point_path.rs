@@ -36,12 +36,14 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 
-use crate::catalog::{CatalogState, TabletState};
+use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::database::Database;
+use crate::delta::Live;
 use crate::error::Result;
 use crate::index::{TabletIndex, long_values};
 use crate::settings::Stack;
 use crate::statement::parameters::Parameters;
+use crate::write::insert::TableChange;
 use spelling::Spelling;
 use template::{Given, PointTemplate, Remembered};
 
@@ -122,15 +124,29 @@ pub struct PreparedPoint {
 }
 
 impl PreparedPoint {
-    /// The point query that `query`, whose parameters have these types, is on `state`; `None`: it is another one.
-    #[must_use]
-    pub fn of(query: &ast::Query, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
-        let (template, given) = PointTemplate::of(query, types, state)?;
+    /// The query for all columns of the rows of `table`, which the condition calls so; `None`: it is no point query.
+    pub(crate) fn of_rows(
+        table: &TableState,
+        condition: (&ast::Expr, &str),
+        types: &[ColumnType],
+    ) -> Option<Self> {
+        let (template, given) = PointTemplate::of_rows(table, condition, types)?;
+        Some(Self::with(template, given))
+    }
+
+    fn with(template: PointTemplate, given: Vec<Given<'_>>) -> Self {
         let constants = given.into_iter().map(|given| match given {
             Given::Text(text) => PointConstant::Text(text.to_owned()),
             Given::Parameter(place) => PointConstant::Parameter(place),
         });
-        Some(Self { template: Arc::new(template), constants: constants.collect() })
+        Self { template: Arc::new(template), constants: constants.collect() }
+    }
+
+    /// The point query that `query`, whose parameters have these types, is on `state`; `None`: it is another one.
+    #[must_use]
+    pub fn of(query: &ast::Query, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
+        let (template, given) = PointTemplate::of(query, types, state)?;
+        Some(Self::with(template, given))
     }
 
     /// Whether the table and its indexes are in `state` as they were.
@@ -152,6 +168,16 @@ impl PreparedPoint {
 }
 
 impl PointQuery {
+    /// The table's id.
+    pub(crate) fn table_id(&self) -> u32 {
+        self.template.table_id()
+    }
+
+    /// Whether there can be one row at most.
+    pub(crate) fn has_one_row(&self) -> bool {
+        self.template.index.unique && self.template.is_search_key()
+    }
+
     /// The point query that `query` is on `state`; `None`: it is another one, or there is something
     /// wrong with it, which the planner will say.
     #[must_use]
@@ -172,8 +198,7 @@ impl PointQuery {
             Some(place) => format!(", in tablet {place} of {tablet_count}"),
             None => format!(", in all {tablet_count} tablets"),
         };
-        let is_one_row = index.unique && self.template.is_search_key();
-        let limit = match is_one_row {
+        let limit = match self.has_one_row() {
             true => String::new(),
             false => format!(" up to {ENTRY_COUNT_MAX} entries, with one beyond"),
         };
@@ -185,29 +210,48 @@ impl PointQuery {
     }
 }
 
+/// What a look-up sees: what is committed, and the changes of its own transaction behind it.
+#[derive(Debug)]
+pub(crate) struct Sight<'a> {
+    pub(crate) live: Live,
+    pub(crate) own: Option<&'a TableChange>,
+}
+
+/// A row that a look-up has found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The place of its tablet.
+    pub(crate) tablet: usize,
+    pub(crate) row: FoundPlace,
+    /// What the query wants of it.
+    pub(crate) batch: RecordBatch,
+}
+
+/// Where a row is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FoundPlace {
+    /// It is committed, with this VID.
+    Committed(u64),
+    /// It is the own one at this place.
+    Own(usize),
+}
+
 /// The rows of `query`; `None`: there are too many for this way.
 ///
 /// Tablets that may have some are asked at once: those of several devices answer while the others do.
 ///
 /// # Errors
 /// Those of the device and of pages.
-pub async fn run(
+pub(crate) async fn run(
     database: &Arc<Database>,
-    state: &Arc<CatalogState>,
+    sight: &Sight<'_>,
     query: &PointQuery,
     stack: Stack,
 ) -> Result<Option<RecordBatch>> {
-    let table = state.find_table(query.template.table())?;
     let template = &*query.template;
-    let is_wanted = |place: usize| query.tablet.is_none_or(|wanted| wanted == place);
-    let mut reads = Vec::with_capacity(1);
-    for (_, tablet) in table.tablets.iter().enumerate().filter(|(place, _)| is_wanted(*place)) {
-        let Some(index) = tablet.index(template.index.id) else { return Ok(None) };
-        let pages = database.page_source(tablet.device, stack)?;
-        reads.push(TabletRead { tablet, index, pages, query });
-    }
-    let batches = if template.index.unique && template.is_search_key() {
-        only_row(&reads).await?
+    let Some(reads) = reads(database, sight, query, stack)? else { return Ok(None) };
+    let batches = if query.has_one_row() {
+        only_row(&reads).await?.into_iter().map(|found| found.batch).collect()
     } else {
         match all_rows(&reads).await? {
             Some(batches) => batches,
@@ -220,8 +264,43 @@ pub async fn run(
     }
 }
 
+/// The only row of `query`, which [has one](PointQuery::has_one_row) at most; an outer `None`: it needs a plan.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn find(
+    database: &Arc<Database>,
+    sight: &Sight<'_>,
+    query: &PointQuery,
+    stack: Stack,
+) -> Result<Option<Option<Found>>> {
+    match reads(database, sight, query, stack)? {
+        Some(reads) => Ok(Some(only_row(&reads).await?)),
+        None => Ok(None),
+    }
+}
+
+/// The tablets that may have rows; `None`: one of them has not the index.
+fn reads<'a>(
+    database: &Arc<Database>,
+    sight: &'a Sight<'_>,
+    query: &'a PointQuery,
+    stack: Stack,
+) -> Result<Option<Vec<TabletRead<'a>>>> {
+    let table = sight.live.state.find_table(query.template.table())?;
+    let is_wanted = |place: usize| query.tablet.is_none_or(|wanted| wanted == place);
+    let mut reads = Vec::with_capacity(1);
+    for (place, tablet) in table.tablets.iter().enumerate().filter(|(place, _)| is_wanted(*place)) {
+        let Some(index) = tablet.index(query.template.index.id) else { return Ok(None) };
+        let pages = database.page_source(tablet.device, stack)?;
+        let table = table.schema.table_id;
+        reads.push(TabletRead { sight, table, place, tablet, index, pages, query });
+    }
+    Ok(Some(reads))
+}
+
 /// The row of a search key that no two rows have.
-async fn only_row(reads: &[TabletRead<'_>]) -> Result<Vec<RecordBatch>> {
+async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
     if let [read] = reads {
         return read.only_row().await;
     }
@@ -230,27 +309,36 @@ async fn only_row(reads: &[TabletRead<'_>]) -> Result<Vec<RecordBatch>> {
     let mut failed = None;
     while let Some(answer) = asked.next().await {
         match answer {
-            Ok(rows) if rows.iter().any(|batch| batch.num_rows() > 0) => return Ok(rows),
-            Ok(_) => {}
+            Ok(Some(found)) => return Ok(Some(found)),
+            Ok(None) => {}
             // Of no account where another tablet has the row.
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    failed.map_or_else(|| Ok(Vec::new()), Err)
+    failed.map_or_else(|| Ok(None), Err)
 }
 
 /// The rows of all entries that begin with the key; `None`: these are too many.
 async fn all_rows(reads: &[TabletRead<'_>]) -> Result<Option<Vec<RecordBatch>>> {
     let found = try_join_all(reads.iter().map(TabletRead::entries)).await?;
     let found: Option<Vec<Vec<u64>>> = found.into_iter().collect();
-    let few = |found: &Vec<Vec<u64>>| found.iter().map(Vec::len).sum::<usize>() <= ENTRY_COUNT_MAX;
+    let unsettled = reads.iter().map(TabletRead::unsettled).collect::<Result<Vec<_>>>()?;
+    let unsettled: Vec<Found> = unsettled.into_iter().flatten().collect();
+    let few = |found: &Vec<Vec<u64>>| {
+        found.iter().map(Vec::len).sum::<usize>() + unsettled.len() <= ENTRY_COUNT_MAX
+    };
     let Some(found) = found.filter(few) else { return Ok(None) };
     let rows = reads.iter().zip(found).map(|(read, vids)| read.rows(vids));
-    Ok(Some(try_join_all(rows).await?.into_iter().flatten().collect()))
+    let mut batches: Vec<_> = try_join_all(rows).await?.into_iter().flatten().collect();
+    batches.extend(unsettled.into_iter().map(|found| found.batch));
+    Ok(Some(batches))
 }
 
 /// A tablet whose rows are read.
 struct TabletRead<'a> {
+    sight: &'a Sight<'a>,
+    table: u32,
+    place: usize,
     tablet: &'a TabletState,
     index: &'a TabletIndex,
     pages: Arc<dyn PageSource>,
@@ -259,9 +347,60 @@ struct TabletRead<'a> {
 
 impl TabletRead<'_> {
     /// The row of a search key that no two rows have, if this tablet has it.
-    async fn only_row(&self) -> Result<Vec<RecordBatch>> {
+    async fn only_row(&self) -> Result<Option<Found>> {
+        if let Some(found) = self.unsettled()?.pop() {
+            return Ok(Some(found));
+        }
         let vid = self.index.get(self.tablet, &*self.pages, &self.query.prefix).await?;
-        self.rows(vid.into_iter().collect()).await
+        let Some(vid) = vid.filter(|vid| !self.has_ended(*vid)) else { return Ok(None) };
+        let batch = self.rows(vec![vid]).await?.into_iter().find(|batch| batch.num_rows() > 0);
+        let row = FoundPlace::Committed(vid);
+        Ok(batch.map(|batch| Found { tablet: self.place, row, batch }))
+    }
+
+    /// Rows that are in no page yet: of commits, and own ones.
+    fn unsettled(&self) -> Result<Vec<Found>> {
+        let (live, template) = (&self.sight.live, &*self.query.template);
+        let mut found = Vec::new();
+        let own_ended = self.sight.own.and_then(|own| own.ended.get(&self.place));
+        let place = (self.table, self.place);
+        let (index, prefix) = (template.index.id, self.query.prefix.as_slice());
+        if !live.delta.is_empty() {
+            for (vid, row) in live.delta.with_prefix(place, index, prefix, live.number) {
+                if own_ended.is_some_and(|ended| ended.contains(&vid)) {
+                    continue;
+                }
+                let (tablet, row_place) = (self.place, FoundPlace::Committed(vid));
+                found.push(Found { tablet, row: row_place, batch: self.shown(&row.batch())? });
+            }
+        }
+        let Some(own) = self.sight.own.and_then(|own| own.rows.get(&self.place)) else {
+            return Ok(found);
+        };
+        let entries = template.shape.entries(&template.shape.key_rows(own)?, 0)?;
+        for (row, key) in entries.iter().enumerate() {
+            if key.is_some_and(|key| key.starts_with(prefix)) {
+                let batch = self.shown(&own.slice(row, 1))?;
+                found.push(Found { tablet: self.place, row: FoundPlace::Own(row), batch });
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the query wants of whole rows.
+    fn shown(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let template = &*self.query.template;
+        let columns = template.places.iter().filter_map(|place| rows.columns().get(*place));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let (schema, columns) = (Arc::clone(&template.result), columns.cloned().collect());
+        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    /// Whether a row in pages has ended by a commit since, or by the own transaction.
+    fn has_ended(&self, vid: u64) -> bool {
+        let (live, own) = (&self.sight.live, self.sight.own);
+        own.and_then(|own| own.ended.get(&self.place)).is_some_and(|ended| ended.contains(&vid))
+            || live.delta.has_ended(self.table, self.place, vid, live.number)
     }
 
     /// The rows of all entries that begin with the key; `None`: these are too many.
@@ -274,7 +413,7 @@ impl TabletRead<'_> {
     /// The rows `vids`, as far as this state has them, in the order in which the pages lie.
     async fn rows(&self, vids: Vec<u64>) -> Result<Vec<RecordBatch>> {
         let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
-        for vid in vids {
+        for vid in vids.into_iter().filter(|vid| !self.has_ended(*vid)) {
             if let Some((segment, page, slot)) = newest(self.tablet, vid) {
                 places.entry((segment.segment, page)).or_default().push(slot);
             }

@@ -12,6 +12,7 @@
 
 mod alter;
 mod block;
+mod checked;
 mod copy;
 mod define;
 mod definitions;
@@ -19,6 +20,7 @@ mod held;
 mod indexes;
 mod insert;
 mod modify;
+mod modify_row;
 mod prepared;
 mod started;
 mod statistics;
@@ -44,8 +46,9 @@ pub use started::{ResultRows, Started};
 use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
+use crate::delta::Live;
 use crate::error::{Error, NameKind, Result};
-use crate::point_path::{self, PointQueries, PointQuery};
+use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::select::{Asked, ReadView, Target};
@@ -211,10 +214,12 @@ impl Session {
         if self.in_force().index_scan == When::Never {
             return None;
         }
-        let state = self.names();
-        let query = self.point_queries.seen(sql, &state)?;
-        let outcome = self.run_point_query(&state, &query).await.ok()?;
-        self.database.harden(state.log_end).await.ok()?;
+        let mut live = self.database.live();
+        live.state = self.temporary.over(&self.database, live.state);
+        let log_end = live.log_end;
+        let query = self.point_queries.seen(sql, &live.state)?;
+        let outcome = self.run_point_query(live, &query).await.ok()?;
+        self.database.harden(log_end).await.ok()?;
         outcome
     }
 
@@ -280,7 +285,7 @@ impl Session {
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Define(define) => Box::pin(self.define(*define)).await,
-            Statement::Insert(insert) => self.insert(insert, &Parameters::default()).await,
+            Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
             Statement::Modify(modify) => {
                 Box::pin(self.modify(&modify, &Parameters::default())).await
             }
@@ -299,7 +304,7 @@ impl Session {
             }
             Statement::Show { name } => self.show(&name),
             Statement::ShowAll => self.show_all(),
-            Statement::ShowTables => self.show_tables(),
+            Statement::ShowTables => self.show_tables().await,
             Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()),
             Statement::Analyze(analyze) => self.analyze(analyze).await,
             Statement::Set { name, value } => {
@@ -369,12 +374,9 @@ impl Session {
         Ok(Outcome::done("DROP TABLE"))
     }
 
-    async fn run_point_query(
-        &self,
-        state: &Arc<CatalogState>,
-        query: &PointQuery,
-    ) -> Result<Option<Outcome>> {
-        let rows = point_path::run(&self.database, state, query, self.in_force().stack).await?;
+    async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
+        let sight = Sight { live, own: self.own_changes(query.table_id()) };
+        let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 
@@ -465,12 +467,13 @@ impl Session {
         let mut measured = None;
         if analyze {
             let stopwatch = Stopwatch::start();
-            let Some(Outcome::Rows { batches, .. }) = self.run_point_query(state, point).await?
-            else {
+            // Own changes are in the state.
+            let sight = Sight { live: Live::settled(Arc::clone(state)), own: None };
+            let stack = self.in_force().stack;
+            let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
                 return Ok(None);
             };
-            let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
-            measured = Some((rows, stopwatch.elapsed()));
+            measured = Some((rows.num_rows(), stopwatch.elapsed()));
         }
         let (schema, batches) = select::explain_look_up(point.explain(state), measured, format)?;
         Ok(Some(Outcome::Rows { schema, batches }))
@@ -496,8 +499,8 @@ impl Session {
         Ok(Outcome::Rows { schema, batches: vec![batch] })
     }
 
-    fn show_tables(&self) -> Result<Outcome> {
-        let state = self.names();
+    async fn show_tables(&self) -> Result<Outcome> {
+        let state = self.defined().over(&self.database, self.database.settled().await?);
         // How many rows a damaged table has is not known.
         let sound = state.tables().map(|table| (&*table.schema.name, Some(table.row_count())));
         let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::bench::BenchOptions;
 use crate::commands::advise::AdviseOptions;
 use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     },
     /// `cleave serve`.
     Serve(ServeOptions),
+    /// `cleave bench`.
+    Bench(BenchOptions),
     /// `cleave user`.
     User(UserOptions),
     /// `cleave generate`.
@@ -110,6 +113,7 @@ pub(crate) fn parse(
             Command::Sql { format: options.format, sources }
         }
         Subcommands::Serve(options) => Command::Serve(options),
+        Subcommands::Bench(options) => Command::Bench(options),
         Subcommands::User(options) => Command::User(options),
         Subcommands::Generate(options) => Command::Generate(options),
         Subcommands::Load(options) => Command::Load(options),
@@ -145,6 +149,8 @@ enum Subcommands {
     Sql(SqlOptions),
     /// Serve a database to PostgreSQL's clients
     Serve(ServeOptions),
+    /// Run a standard workload of transactions: YCSB, LinkBench, TPC-C, CH-benCHmark
+    Bench(BenchOptions),
     /// Say who may connect to a server
     User(UserOptions),
     /// Compute the IMDb-like or the TPC-H database, into files or into a database

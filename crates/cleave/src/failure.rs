@@ -29,10 +29,13 @@ pub(crate) enum Failure {
     /// A statement, or a load, failed.
     #[error("ERROR {state}: {0}", state = .0.sqlstate())]
     Sql(#[source] cleave_host::Error),
+    /// A statement of a workload failed, here or on the server that it was sent to.
+    #[error("{0}")]
+    Workload(String),
     /// A check found faults, which are on standard output.
     #[error("{0} faults were found")]
     Faults(u64),
-    /// Two ways to run one query gave different rows: a defect of this program.
+    /// Two ways to run one query gave different rows, or rows break what a workload promises of them: a defect of what ran it.
     #[error("{0}")]
     Disagreement(String),
     /// Standard output cannot be written.
@@ -46,7 +49,7 @@ impl Failure {
         ExitCode::from(match self {
             Failure::Usage(_) | Failure::File { .. } | Failure::Output(_) | Failure::Faults(_) => 1,
             Failure::Open(_) | Failure::Device(_) => 2,
-            Failure::Reported | Failure::Sql(_) => 3,
+            Failure::Reported | Failure::Sql(_) | Failure::Workload(_) => 3,
             Failure::Disagreement(_) => 4,
         })
     }

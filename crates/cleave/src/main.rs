@@ -6,7 +6,7 @@
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database: the only place where host and device meet.
 //! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `advise`, `check`, `inspect`,
-//!    `device` and `user`; [`demo`] is `cleave demo`.
+//!    `device` and `user`; [`demo`] is `cleave demo`, [`bench`] `cleave bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`failure`] is why a command ended early.
 
@@ -14,6 +14,7 @@
 #![recursion_limit = "256"]
 
 mod arguments;
+mod bench;
 mod commands;
 mod demo;
 mod failure;
@@ -101,6 +102,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
             ran.and(database.checkpoint().await.map_err(Failure::Sql))
         }
         Command::Serve(options) => serve::run(&options, &place).await,
+        Command::Bench(options) => bench::run(&options, &place).await,
         Command::User(options) => commands::user::run(&options, &place),
         Command::Generate(options) => commands::generate::run(&options, &place).await,
         Command::Load(options) => commands::load::run(&options, &place).await,

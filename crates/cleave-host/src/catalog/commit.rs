@@ -6,8 +6,9 @@
 //! 3. [`Transaction::commit`] makes the pages durable, writes the directories of sealed segments,
 //!    replaces the root (that is the commit), publishes the state and retires what it left. It is a checkpoint of all that was
 //!    logged before.
-//! 4. Or [`Transaction::commit_logged`] appends what changed to the [log](crate::log), publishes the state, whose pages no root
-//!    names yet, and waits until the log is durable. The turn ends before that, so that one sync does for many.
+//!
+//! Small commits are made otherwise: what they change is in the log, and in the [delta](crate::delta) of the state, until
+//! [`Transaction::settle`] makes pages of all of it at once, which no root names yet. [`Transaction::begin`] has that done first.
 //!
 //! Dropped before that, a transaction leaves the database as it was: its space is free again as
 //! soon as the last write to it has ended. Step 3, from the first file on, cannot be cancelled: it
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use cleave_fragment::waiting;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId};
-use cleave_txn::{Lsn, Record};
+use cleave_txn::Lsn;
 use tokio::sync::OwnedMutexGuard;
 
 use super::root::{self, ReplaceError};
@@ -28,7 +29,9 @@ use crate::database::Database;
 use crate::device::{Claim, Device};
 use crate::error::Result;
 use crate::index::PendingKeys;
+use crate::settings::Settings;
 use crate::storage_error::StorageError;
+use crate::write::insert;
 
 /// A statement that writes, until it commits.
 pub(crate) struct Transaction {
@@ -50,7 +53,7 @@ pub(crate) struct Transaction {
 /// What becomes of a transaction's state.
 enum Kind {
     /// It is published; nobody else has the turn meanwhile.
-    Published { _turn: OwnedMutexGuard<()> },
+    Published { turn: OwnedMutexGuard<()> },
     /// It is read by one transaction, and made anew when that has changed more.
     Private,
     /// Its tables become those of one transaction, which publishes them later.
@@ -65,8 +68,34 @@ impl Transaction {
     pub(crate) async fn begin(database: &Arc<Database>) -> Result<Self> {
         let turn = database.writer_turn().await;
         database.check_running()?;
+        let turn = match Box::pin(Self::settle(database, turn)).await? {
+            Some(turn) => turn,
+            None => database.writer_turn().await,
+        };
         database.reclaim();
-        Ok(Self::on(database, database.catalog(), Kind::Published { _turn: turn }))
+        Ok(Self::on(database, database.catalog(), Kind::Published { turn }))
+    }
+
+    /// Makes pages of what the delta has, and a state that names them.
+    ///
+    /// # Errors
+    /// Those of the device; everything is then as it was.
+    pub(crate) async fn settle(
+        database: &Arc<Database>,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<Option<OwnedMutexGuard<()>>> {
+        let live = database.live();
+        if live.delta.is_empty() {
+            return Ok(Some(turn));
+        }
+        database.reclaim();
+        let mut transaction = Self::on(database, live.state, Kind::Published { turn });
+        transaction.next.log_end = live.log_end;
+        let settings = Arc::new(Settings::default());
+        for table in live.delta.contents()? {
+            transaction = insert::settle(transaction, &settings, table).await?;
+        }
+        Ok(transaction.publish())
     }
 
     /// Changes on `base` that are not to be committed, and need no turn.
@@ -172,7 +201,7 @@ impl Transaction {
         let next = &mut self.next.next_table;
         match self.kind {
             Kind::Private => take_id(next, u32::MAX, "tables"),
-            _ => self.database.reserve_table(next, |next| take_id(next, u32::MAX, "tables")),
+            _ => self.database.ids.table(next, |next| take_id(next, u32::MAX, "tables")),
         }
     }
 
@@ -185,7 +214,7 @@ impl Transaction {
         let take = |next: &mut u32| take_id(next, cleave_store::ids::SEGMENT_MAX, "segments");
         let taken = match self.kind {
             Kind::Private => take(next),
-            _ => self.database.reserve_segment(next, take),
+            _ => self.database.ids.segment(next, take),
         };
         taken.map(SegmentId)
     }
@@ -216,25 +245,8 @@ impl Transaction {
         self.next.tables.remove(name).is_some() || self.next.damaged.remove(name).is_some()
     }
 
-    /// Commits by the log, which gets `committed`: what changed.
-    ///
-    /// # Errors
-    /// [`StorageError::Log`]: where there is no space for the record nothing happened, and where the log has failed only the
-    /// next opening shows whether the commit is there.
-    pub(crate) async fn commit_logged(mut self, committed: &[u8]) -> Result<Arc<CatalogState>> {
-        let database = Arc::clone(&self.database);
-        let Some(log) = database.log() else { return self.commit().await };
-        let transaction = database.transaction_id();
-        let appended = log.append(Record::Commit { transaction, payload: committed })?;
-        let end = appended.end.0;
-        self.next.log_end = end;
-        let state = self.publish();
-        database.harden(end).await?;
-        Ok(state)
-    }
-
-    /// Makes the state what new statements see, though no root has it. It is durable otherwise.
-    pub(crate) fn publish(mut self) -> Arc<CatalogState> {
+    /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
+    fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
         self.claims.values().for_each(|claim| claim.commit());
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
@@ -248,7 +260,10 @@ impl Transaction {
             }
         }
         self.database.note_logged();
-        state
+        match self.kind {
+            Kind::Published { turn } => Some(turn),
+            Kind::Private | Kind::Kept => None,
+        }
     }
 
     /// Commits. See the module's description.
@@ -328,6 +343,7 @@ impl Transaction {
             .collect();
         let retired = retired(&self.base, &self.next);
         let state = Arc::new(self.next);
+        self.database.note_rewritten();
         self.database.publish(Arc::clone(&state));
         self.database.note_durable(&state);
         if let Some(log) = self.database.log() {

@@ -22,6 +22,7 @@ pub mod damage;
 pub mod division;
 pub mod index_definition;
 pub mod proto;
+pub(crate) mod reserved_ids;
 pub mod root;
 pub mod view;
 

@@ -143,7 +143,8 @@ impl Database {
     ///
     /// # Errors
     /// None of what the check finds.
-    pub async fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
+    pub async fn check(self: &Arc<Self>, options: &CheckOptions) -> Result<CheckReport> {
+        self.settled().await?;
         let mut report = CheckReport::default();
         report.findings.limit(options.findings_max);
         let moment = space::moment(self).await;

@@ -41,6 +41,8 @@ pub(super) struct PointTemplate {
     division: Option<KeyDivision>,
     /// The columns of the result.
     pub(super) result: SchemaRef,
+    /// Their places in the table.
+    pub(super) places: Vec<usize>,
     /// The columns of the result, then those of the key.
     pub(super) projection: Projection,
     /// The same, each once.
@@ -112,9 +114,29 @@ impl PointTemplate {
         let [from] = select.from.as_slice() else { return None };
         let (name, qualifier) = plain_table(from)?;
         let table = state.table(&name)?;
+        let columns = projected(&select.projection, &table.schema, &qualifier)?;
+        Self::of_table(table, &columns, (select.selection.as_ref()?, &qualifier), types)
+    }
+
+    /// The template of a query for all columns of the rows of `table`, which the condition calls `qualifier`.
+    pub(super) fn of_rows<'a>(
+        table: &TableState,
+        condition: (&'a ast::Expr, &str),
+        types: &[ColumnType],
+    ) -> Option<(Self, Vec<Given<'a>>)> {
+        let all = table.schema.columns.iter().enumerate();
+        let all: Vec<_> = all.map(|(place, column)| (place, column.name.clone())).collect();
+        Self::of_table(table, &all, condition, types)
+    }
+
+    fn of_table<'a>(
+        table: &TableState,
+        columns: &[(usize, String)],
+        (condition, qualifier): (&'a ast::Expr, &str),
+        types: &[ColumnType],
+    ) -> Option<(Self, Vec<Given<'a>>)> {
         let schema = &table.schema;
-        let columns = projected(&select.projection, schema, &qualifier)?;
-        let values = equal_constants(select.selection.as_ref()?, schema, &qualifier)?;
+        let values = equal_constants(condition, schema, qualifier)?;
         let places: BTreeMap<usize, usize> =
             values.iter().enumerate().map(|(constant, (place, _))| (*place, constant)).collect();
         if places.len() < values.len() {
@@ -157,7 +179,8 @@ impl PointTemplate {
             key.push(KeyPart { constant, is_number, negative, column_type });
         }
         let shown = columns.iter().map(|(place, _)| *place);
-        let shown: Vec<usize> = shown.chain(shape.columns.iter().copied()).collect();
+        let places: Vec<usize> = shown.collect();
+        let shown: Vec<usize> = places.iter().chain(&shape.columns).copied().collect();
         let projection = Projection::of_table(schema, &shown);
         let mut wanted = projection.columns.clone();
         wanted.sort_unstable();
@@ -170,7 +193,8 @@ impl PointTemplate {
             index: Arc::clone(index),
             shape,
             key,
-            result: result_schema(schema, &columns),
+            result: result_schema(schema, columns),
+            places,
             projection,
             wanted,
         };
@@ -189,6 +213,11 @@ impl PointTemplate {
             None => None,
         };
         Some(PointQuery { template: Arc::clone(self), prefix, tablet })
+    }
+
+    /// The id of the table.
+    pub(super) fn table_id(&self) -> u32 {
+        self.schema.table_id
     }
 
     /// The name of the table.

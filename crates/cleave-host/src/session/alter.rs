@@ -3,7 +3,7 @@
 //! 1. Each action makes another [`TableState`] of the one before. The schema's version rises, the hot segments are sealed, and new
 //!    rows go to pages of the new version. Pages of older ones stay: a column that they do not have is NULL there, and one that
 //!    the table does not have any more is not asked for.
-//! 2. A column with a default, and another type, write the rows anew ([`Definition::rewrite`]).
+//! 2. A column with a default, and another type, write the rows anew ([`Session::rewrite`]).
 //! 3. Keys build their index within the statement's transaction.
 //!
 //! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added columns

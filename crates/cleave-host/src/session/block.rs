@@ -8,12 +8,13 @@
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
 //!    [private](Transaction::private) one: the same state with the block's changes on pages that nothing else names. So own changes are seen
 //!    by every statement and every operator, on either side of a link, without any of them knowing (rule 21).
-//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]). Outside of a block it
-//!    commits it then. In one it looks whether the rows are still there in the newest state, checks the unique keys there, and
-//!    keeps the change. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
+//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check) whether
+//!    the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits the change then, in
+//!    one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
 //!    its locks kept, and REPEATABLE READ fails: the first who changes a row wins.
 //!    What defines tables is [`super::definitions`]' matter, and changes of tables that the block has defined itself.
-//! 3. COMMIT applies what was kept to the newest state, in one commit; ROLLBACK forgets it; a savepoint is a copy of it.
+//! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
+//!    [delta](crate::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
 //! changes before that.
@@ -21,16 +22,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::BooleanArray;
 use arrow::compute::{concat_batches, filter_record_batch};
+use cleave_txn::Record;
 use cleave_txn::locks::LockMark;
 use prost::Message;
 
+use super::checked::{check, check_ended};
 use super::definitions::Defined;
 use super::held::Held;
 use super::{Outcome, Session};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
+use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
 use crate::settings::Isolation;
@@ -40,6 +44,9 @@ use crate::write::insert::{TableChange, apply};
 
 /// What a block has changed, by table.
 type Changes = BTreeMap<u32, TableChange>;
+
+/// Places of own rows, by the places of their tablets.
+pub(super) type OwnRows = BTreeMap<usize, BTreeSet<usize>>;
 
 /// Whether a session is in a transaction block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +81,8 @@ pub(super) struct Block {
     pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
     pub(super) locks: Held,
+    /// How often something else than small commits had changed rows when the first of the changes was checked.
+    checked: u64,
     /// A state with the changes as they are now, and what it is based on.
     pub(super) own: Option<Own>,
 }
@@ -155,13 +164,18 @@ impl Session {
     /// Commits what `block` has changed and defined, if anything.
     pub(super) async fn commit_block(&mut self, mut block: Block) -> Result<()> {
         let permanent = block.defined.permanent();
-        if !block.changes.is_empty() || !permanent.is_empty() {
-            self.commit_changes(block.changes.values(), &permanent).await?;
-        }
-        drop(permanent);
+        let changes: Vec<&TableChange> = block.changes.values().collect();
+        let log_end = match (changes.is_empty(), permanent.is_empty()) {
+            (true, true) => 0,
+            (false, true) => self.commit_changes(&changes, block.checked).await?,
+            (_, false) => self.commit_pages(&changes, &permanent).await?,
+        };
+        drop((changes, permanent));
         self.temporary = std::mem::take(&mut block.defined).into_temporary();
+        // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
         drop(block);
         self.temporary.trim();
+        self.note_committed(log_end);
         Ok(())
     }
 
@@ -258,21 +272,45 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
     }
 
+    /// What a look-up by key that begins now reads, without the own changes.
+    pub(super) async fn live(&mut self) -> Result<Live> {
+        let mut live = match &mut self.block {
+            Some(Block { isolation: Isolation::RepeatableRead, snapshot, .. }) => {
+                let state = match snapshot {
+                    Some(state) => state,
+                    None => snapshot.insert(self.database.settled().await?),
+                };
+                Live::settled(Arc::clone(state))
+            }
+            _ => self.database.live(),
+        };
+        live.state = self.defined().over(&self.database, live.state);
+        self.seen_log = self.seen_log.max(live.log_end);
+        Ok(live)
+    }
+
+    /// What the block has changed in a table.
+    pub(super) fn own_changes(&self, table: u32) -> Option<&TableChange> {
+        self.block.as_ref().and_then(|block| block.changes.get(&table))
+    }
+
     /// What a statement that begins now reads.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
-        let newest = || database.catalog();
         let Some(block) = &mut self.block else {
-            let state = newest();
+            let state = database.settled().await?;
             self.seen_log = self.seen_log.max(state.log_end);
             let state = self.temporary.over(&database, state);
             return Ok(ReadView { state, target: None });
         };
-        let base = match block.isolation {
-            Isolation::ReadCommitted => newest(),
-            Isolation::RepeatableRead => Arc::clone(block.snapshot.get_or_insert_with(newest)),
+        let base = match (block.isolation, &block.snapshot) {
+            (Isolation::RepeatableRead, Some(state)) => Arc::clone(state),
+            _ => database.settled().await?,
         };
+        if block.isolation == Isolation::RepeatableRead {
+            block.snapshot = Some(Arc::clone(&base));
+        }
         self.seen_log = self.seen_log.max(base.log_end);
         if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
             return Ok(ReadView { state: Arc::clone(&own.state), target: None });
@@ -295,89 +333,143 @@ impl Session {
         &mut self,
         view: &ReadView,
         table: &TableState,
-        change: TableChange,
+        mut change: TableChange,
     ) -> Result<Taken> {
-        if change.ended.is_empty() && change.rows.is_empty() {
-            return Ok(Taken::Done);
-        }
-        if self.owns(table.schema.table_id) {
-            return self.change_own(&change).await.map(|()| Taken::Done);
-        }
-        let database = Arc::clone(&self.database);
-        let settings = self.shared_settings();
         let base = match self.block.as_ref().and_then(|block| block.own.as_ref()) {
             Some(own) => &own.over,
             None => &view.state,
         };
-        let base = Arc::clone(base.find_writable_table(&table.schema.name)?);
+        let base = base.find_writable_table(&table.schema.name)?;
+        let mut own_ended = OwnRows::new();
+        for (place, vids) in &mut change.ended {
+            let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
+            let own = vids.split_off(&next);
+            if !own.is_empty() {
+                let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
+                own_ended.insert(*place, places.collect());
+            }
+        }
+        change.ended.retain(|_, vids| !vids.is_empty());
+        self.take_rows(change, own_ended).await
+    }
+
+    /// Takes a change of rows, of which those that end are committed, and the end of own ones.
+    pub(super) async fn take_rows(
+        &mut self,
+        change: TableChange,
+        own_ended: OwnRows,
+    ) -> Result<Taken> {
+        if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
+            return Ok(Taken::Done);
+        }
+        if self.owns(change.schema.table_id) {
+            return self.change_own(&change).await.map(|()| Taken::Done);
+        }
+        let database = Arc::clone(&self.database);
+        let timeout_ms = self.in_force().lock_timeout_ms;
+        let state = database.catalog();
+        let table = state.find_writable_table(&change.schema.name)?;
         // Of a statement outside of a block they are kept until it ends, also where it is run again.
         let locks = match &self.block {
             Some(block) => &block.locks,
             None => &*self.statement_locks.get_or_insert_with(|| Held::new(&database)),
         };
-        locks.lock_change(&base, &change, settings.lock_timeout_ms).await?;
+        locks.lock_change(table, &change, timeout_ms).await?;
         let Some(block) = &mut self.block else {
-            return match self.commit_changes([&change], &Defined::default()).await {
+            let committed = async {
+                // What is not small is checked where it is written.
+                let checked = match change.is_small() {
+                    true => check(&database, &change, &change).await?,
+                    false => 0,
+                };
+                self.commit_changes(&[&change], checked).await
+            };
+            return match committed.await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
-                outcome => outcome.map(|_| Taken::Done),
-            };
-        };
-        let mut changes = block.changes.clone();
-        let of_table = changes.entry(table.schema.table_id);
-        let of_table = of_table.or_insert_with(|| TableChange::new(Arc::clone(&change.schema)));
-        merge(of_table, &base, change)?;
-        // Unique keys hold in the newest state, whatever the snapshot is.
-        let newest = database.catalog();
-        let over = block.defined.over(&database, Arc::clone(&newest));
-        let mut transaction = Transaction::private(&database, Arc::clone(&over))?;
-        for change in changes.values() {
-            transaction = match apply(transaction, &settings, change).await {
-                Err(Error::Conflict { kind: ConflictKind::Update, .. })
-                    if block.isolation == Isolation::ReadCommitted =>
-                {
-                    return Ok(Taken::Again);
+                Err(error) => Err(error),
+                Ok(log_end) => {
+                    self.note_committed(log_end);
+                    Ok(Taken::Done)
                 }
-                applied => applied?,
             };
-        }
-        block.changes = changes;
-        block.own = match block.isolation {
-            Isolation::ReadCommitted => {
-                Some(Own { base: newest, over, state: transaction.into_private() })
-            }
-            Isolation::RepeatableRead => None,
         };
+        let table_id = change.schema.table_id;
+        let before = block.changes.get(&table_id).cloned();
+        let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
+        merge(&mut whole, &change, &own_ended)?;
+        // Unique keys hold in the newest state, whatever the snapshot is.
+        let checked = match check(&database, &whole, &change).await {
+            Err(Error::Conflict { kind: ConflictKind::Update, .. })
+                if block.isolation == Isolation::ReadCommitted =>
+            {
+                return Ok(Taken::Again);
+            }
+            checked => checked?,
+        };
+        block.checked = block.checked.min(checked);
+        block.changes.insert(table_id, whole);
+        block.own = None;
         Ok(Taken::Done)
     }
 
-    /// Commits `changes` and what is `defined`, all or none.
-    async fn commit_changes(
-        &self,
-        changes: impl IntoIterator<Item = &TableChange>,
-        defined: &Defined,
-    ) -> Result<Arc<CatalogState>> {
+    /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
+    fn note_committed(&mut self, log_end: u64) {
+        self.statement_locks = None;
+        self.seen_log = self.seen_log.max(log_end);
+    }
+
+    /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log that is to
+    /// be durable before anyone is told.
+    async fn commit_changes(&self, changes: &[&TableChange], checked: u64) -> Result<u64> {
+        let database = &self.database;
+        let mut turn = database.writer_turn().await;
+        database.check_running()?;
+        let state = database.catalog();
+        let log = database.log().filter(|log| {
+            log::takes(&state, changes) && !log::is_due(log, &state, database.logged_count())
+        });
+        let Some(log) = log else {
+            drop(turn);
+            return self.commit_pages(changes, &Defined::default()).await;
+        };
+        if database.live().delta.is_full() {
+            turn = match Box::pin(Transaction::settle(database, turn)).await? {
+                Some(turn) => turn,
+                None => database.writer_turn().await,
+            };
+        }
+        if database.rewritten_count() != checked {
+            for change in changes {
+                check(database, change, change).await?;
+            }
+        }
+        let live = database.live();
+        for change in changes {
+            check_ended(&live, change)?;
+        }
+        let prepared = live.delta.prepare(&live.state, changes)?;
+        let committed = Committed::new(&live, changes)?.encode_to_vec();
+        let transaction = database.transaction_id();
+        // Where there is no space for the record nothing happened.
+        let appended = log.append(Record::Commit { transaction, payload: &committed })?;
+        let number = live.number + 1;
+        live.delta.put(prepared, number);
+        database.publish_small(number, appended.end.0);
+        drop(turn);
+        Ok(appended.end.0)
+    }
+
+    /// Commits `changes`, and what is `defined`, with a new root.
+    async fn commit_pages(&self, changes: &[&TableChange], defined: &Defined) -> Result<u64> {
         let settings = self.shared_settings();
-        let changes: Vec<&TableChange> = changes.into_iter().collect();
         let mut transaction = Transaction::begin(&self.database).await?;
         if !defined.is_empty() {
             defined.install(&mut transaction)?;
         }
-        let is_logged = defined.is_empty()
-            && self.database.log().is_some_and(|log| {
-                log::takes(&transaction.next, &changes)
-                    && !log::is_due(log, &transaction.next, self.database.logged_count())
-            });
-        let committed = match is_logged {
-            true => Some(Committed::new(&transaction.next, &changes)?.encode_to_vec()),
-            false => None,
-        };
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }
-        match committed {
-            Some(committed) => transaction.commit_logged(&committed).await,
-            None => transaction.commit().await,
-        }
+        Ok(transaction.commit().await?.log_end)
     }
 }
 
@@ -397,6 +489,7 @@ impl Block {
             defined,
             savepoints: Vec::new(),
             locks,
+            checked: u64::MAX,
             own: None,
         }
     }
@@ -412,35 +505,25 @@ impl Block {
     }
 }
 
-/// Adds `change` to what the block has changed in a table, of which `base` is the committed state that was read: VIDs from its
-/// end on are those of own rows, in their order.
-fn merge(own: &mut TableChange, base: &TableState, change: TableChange) -> Result<()> {
-    for (place, vids) in change.ended {
-        let next = base.tablets.get(place).map_or(u64::MAX, |tablet| tablet.next_vid);
-        let (committed, of_own): (BTreeSet<u64>, BTreeSet<u64>) =
-            vids.into_iter().partition(|vid| *vid < next);
-        if !committed.is_empty() {
-            own.ended.entry(place).or_default().extend(committed);
-        }
-        if let Some(rows) = own.rows.get_mut(&place).filter(|_| !of_own.is_empty()) {
-            *rows = without(rows, next, &of_own)?;
+/// Adds `change` to what the block has changed in a table, less the own rows at these places.
+fn merge(own: &mut TableChange, change: &TableChange, own_ended: &OwnRows) -> Result<()> {
+    for (place, vids) in &change.ended {
+        own.ended.entry(*place).or_default().extend(vids);
+    }
+    for (place, ended) in own_ended {
+        if let Some(rows) = own.rows.get_mut(place) {
+            let kept = (0..rows.num_rows()).map(|row| Some(!ended.contains(&row)));
+            *rows = filter_record_batch(rows, &kept.collect::<BooleanArray>())?;
         }
     }
-    for (place, rows) in change.rows {
-        let joined = match own.rows.get(&place) {
-            Some(before) => concat_batches(&own.schema.arrow(), [before, &rows])?,
-            None => rows,
+    for (place, rows) in &change.rows {
+        let joined = match own.rows.get(place) {
+            Some(before) => concat_batches(&own.schema.arrow(), [before, rows])?,
+            None => rows.clone(),
         };
-        own.rows.insert(place, joined);
+        own.rows.insert(*place, joined);
     }
     Ok(())
-}
-
-/// `rows`, whose VIDs rise from `first`, without those of `ended`.
-fn without(rows: &RecordBatch, first: u64, ended: &BTreeSet<u64>) -> Result<RecordBatch> {
-    let vids = (first..).take(rows.num_rows());
-    let kept: BooleanArray = vids.map(|vid| Some(!ended.contains(&vid))).collect();
-    Ok(filter_record_batch(rows, &kept)?)
 }
 
 fn state(fault: Fault, message: &str) -> Error {

@@ -96,8 +96,7 @@ impl Session {
                 });
             }
         };
-        let view = self.view().await?;
-        Box::pin(self.put_rows(&view, &schema, batches)).await
+        Box::pin(self.put_rows(&schema, batches)).await
     }
 
     fn open_input(&mut self, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {

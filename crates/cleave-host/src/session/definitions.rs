@@ -83,7 +83,7 @@ impl Defined {
         self.put_into(&mut state);
         state.commit = state.commit.max(self.commit);
         // No id of theirs is given again to what others see beside them.
-        let (table, segment) = database.ids_reserved();
+        let (table, segment) = database.ids.next();
         state.next_table = state.next_table.max(table);
         state.next_segment = state.next_segment.max(segment);
         state.keep = Some(Arc::new(Keep::new(base, self.claims.values().cloned().collect())));
@@ -217,7 +217,7 @@ impl Defined {
     /// # Errors
     /// [`Error::NameTaken`] where a name is another one's by now.
     pub(super) fn install(&self, transaction: &mut Transaction) -> Result<()> {
-        let (table, segment) = transaction.database().ids_reserved();
+        let (table, segment) = transaction.database().ids.next();
         let next = &mut transaction.next;
         let others = Self {
             tables: self.tables.keys().map(|id| (*id, None)).collect(),
@@ -371,7 +371,12 @@ impl Session {
                 locked.push(id);
             }
         }
-        let before = seen();
+        // With all rows of what was locked.
+        let newest = match tables {
+            [] => database.catalog(),
+            _ => database.settled().await?,
+        };
+        let before = block.defined.over(&database, newest);
         let claims = block.defined.claims.clone();
         let mut transaction = Transaction::kept(&database, Arc::clone(&before), claims)?;
         let mut folded = Vec::new();

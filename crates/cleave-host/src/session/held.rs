@@ -56,7 +56,7 @@ impl Held {
         self.locks.release_to(&self.owner, mark);
     }
 
-    /// Locks what `change` is about, of the table as it was read: own rows of the transaction are nobody else's matter.
+    /// Locks what `change` is about: the committed rows that end, and the keys that begin.
     ///
     /// # Errors
     /// [`Error::Conflict`], where that would take for ever, or longer than `timeout_ms` (0: any time).
@@ -94,9 +94,8 @@ impl Held {
             }
         }
         for (place, vids) in &change.ended {
-            let next = table.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
             let object = (table_id << 32) | *place as u64;
-            for vid in vids.range(..next) {
+            for vid in vids {
                 self.lock(LockKey::row(object, *vid), LockMode::ForUpdate, timeout).await?;
             }
         }

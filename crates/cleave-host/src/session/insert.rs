@@ -10,7 +10,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
-use arrow::array::{AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
+};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
@@ -19,7 +21,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::block::{Taken, TransactionStatus};
+use super::block::{OwnRows, Taken, TransactionStatus};
 use super::{Outcome, Session, now_us};
 use crate::error::{Error, Fault, Result};
 use crate::statement::defaults::default_array;
@@ -51,21 +53,20 @@ impl Session {
     /// Runs INSERT.
     pub(super) async fn insert(
         &mut self,
-        insert: Insert,
+        insert: &Insert,
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write("INSERT")?;
-        let schema = self.insert_target(&insert)?;
-        let returning = returning_query(&insert)?;
-        let view = self.view().await?;
-        let rows = self.insert_source(&view, &schema, insert, parameters).await?;
+        let schema = self.insert_target(insert)?;
+        let returning = returning_query(insert)?;
+        let rows = self.insert_source(&schema, insert, parameters).await?;
         let Some(returning) = returning else {
-            let count = Box::pin(self.put_rows(&view, &schema, rows)).await?;
+            let count = Box::pin(self.put_rows(&schema, rows)).await?;
             return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
         };
         let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
         let put = stream::iter([Ok(rows.clone())]).boxed();
-        Box::pin(self.put_rows(&view, &schema, put)).await?;
+        Box::pin(self.put_rows(&schema, put)).await?;
         self.outcome("INSERT 0", rows.num_rows(), Some((returning, &rows)), parameters).await
     }
 
@@ -73,7 +74,6 @@ impl Session {
     /// are loaded.
     pub(super) async fn put_rows(
         &mut self,
-        view: &ReadView,
         schema: &Arc<TableSchema>,
         rows: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
@@ -98,7 +98,7 @@ impl Session {
         let table = newest.find_writable_table(&schema.name)?;
         let mut change = TableChange::new(Arc::clone(schema));
         change.rows = route(table, rows)?;
-        while let Taken::Again = self.take(view, table, change.clone()).await? {}
+        while let Taken::Again = self.take_rows(change.clone(), OwnRows::new()).await? {}
         Ok(count)
     }
 
@@ -153,25 +153,26 @@ impl Session {
 
     /// The rows to insert, as the table stores them.
     async fn insert_source(
-        &self,
-        view: &ReadView,
+        &mut self,
         schema: &Arc<TableSchema>,
-        insert: Insert,
+        insert: &Insert,
         parameters: &Parameters,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let now_us = now_us();
-        let Some(mut query) = insert.source else {
+        let Some(query) = &insert.source else {
             let rows = one_row(&Conform::by_name(schema, &Schema::empty(), now_us)?);
             return Ok(stream::iter([rows]).boxed());
         };
-        if let Some(rows) = constant_rows(&query) {
+        if let Some(rows) = constant_rows(query).filter(|rows| are_read(schema, insert, rows)) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
             let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
             let rows = values_batch(schema, &conform, (&rows, parameters), now_us)?;
             return Ok(stream::iter([conform.rows(&rows)]).boxed());
         }
+        let mut query = query.clone();
         let defaults = Defaults::take(&mut query)?;
-        let asked = Asked { query: &query, parameters, view: Some(view) };
+        let view = self.view().await?;
+        let asked = Asked { query: &query, parameters, view: Some(&view) };
         let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
@@ -278,6 +279,24 @@ pub(super) enum Constant<'a> {
     Literal(Literal, Cow<'a, str>),
     /// The value of this parameter, from 0.
     Parameter(usize),
+    /// The time of the statement.
+    Now,
+}
+
+/// Whether constants stand only where they are read as the engine would read them: the time, in columns of points in time.
+fn are_read(schema: &TableSchema, insert: &Insert, rows: &[Vec<Constant<'_>>]) -> bool {
+    let takes_time = |place: usize| {
+        let column = match insert.columns.get(place) {
+            Some(name) => schema.column(name),
+            None => schema.columns.get(place).filter(|_| insert.columns.is_empty()),
+        };
+        column.is_none_or(|column| {
+            matches!(column.column_type, ColumnType::Timestamp | ColumnType::TimestampTz)
+        })
+    };
+    let is_read =
+        |(place, value): (usize, &Constant<'_>)| *value != Constant::Now || takes_time(place);
+    rows.iter().all(|row| row.iter().enumerate().all(is_read))
 }
 
 /// The rows of a query that is VALUES of constants and nothing else.
@@ -303,6 +322,7 @@ pub(super) fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
     }
     match expression {
         ast::Expr::Nested(inner) => constant(inner),
+        ast::Expr::Function(function) if is_now(function) => Some(Constant::Now),
         ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match constant(expr)? {
             Constant::Literal(Literal::Number, digits) if !digits.starts_with('-') => {
                 Some(Constant::Literal(Literal::Number, format!("-{digits}").into()))
@@ -333,6 +353,12 @@ pub(super) fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
         },
         _ => None,
     }
+}
+
+/// Whether it is `now()` or CURRENT_TIMESTAMP.
+fn is_now(function: &ast::Function) -> bool {
+    let text = function.to_string();
+    text.eq_ignore_ascii_case("now()") || text.eq_ignore_ascii_case("current_timestamp")
 }
 
 /// Constants as columns of the types of the columns that they fill.
@@ -408,6 +434,14 @@ fn append(
             position: None,
         }),
         Constant::Literal(kind, text) => kind.append(builder, text).map_err(bad),
+        Constant::Now => {
+            let now = TimestampMicrosecondArray::from(vec![now_us]).with_timezone("UTC");
+            let now: ArrayRef = Arc::new(now);
+            match value_text(&converted(column, &now)?, 0)? {
+                Some(text) => builder.append_text(&text).map_err(bad),
+                None => append(schema, builder, column, (&Constant::Null, parameters), now_us),
+            }
+        }
         Constant::Default => {
             let value = default_array(column, 1, now_us)?;
             match value_text(&value, 0)? {

@@ -23,6 +23,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
+use super::modify_row::RowChange;
 use super::{Outcome, Session, Started};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
@@ -63,6 +64,8 @@ pub(super) struct PreparedStatement {
     tables: Vec<Arc<TableSchema>>,
     /// How it is looked up, where it can be.
     point: Option<PreparedPoint>,
+    /// How it changes one row, where it does no more.
+    row: Option<Arc<RowChange>>,
 }
 
 #[derive(Debug, Clone)]
@@ -306,7 +309,7 @@ impl Session {
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
             let described = Described { parameters, columns };
-            return Ok(PreparedStatement { source, described, tables, point: None });
+            return Ok(PreparedStatement { source, described, tables, point: None, row: None });
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
@@ -315,8 +318,9 @@ impl Session {
                 _ => Some(modify.returning_query()?),
             };
             let columns = self.returned(&modify.table, returning, &parameters).await?;
+            let row = RowChange::of(modify, &parameters, &self.database.catalog());
             let described = Described { parameters, columns };
-            return Ok(PreparedStatement { source, described, tables, point: None });
+            return Ok(PreparedStatement { source, described, tables, point: None, row });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
@@ -327,7 +331,7 @@ impl Session {
         let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &view.state);
         let described = Described { parameters: types, columns: Some(schema) };
-        Ok(PreparedStatement { source, described, tables, point })
+        Ok(PreparedStatement { source, described, tables, point, row: None })
     }
 
     /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.
@@ -360,21 +364,27 @@ impl Session {
         let query = match &prepared.source.statement {
             Statement::Query(query) => query,
             Statement::Insert(insert) => {
-                return self.insert(insert.clone(), values).await.map(Started::from);
+                return Box::pin(self.insert(insert, values)).await.map(Started::from);
             }
             Statement::Modify(modify) => {
+                if let Some(row) = &prepared.row
+                    && let Some(outcome) = Box::pin(self.modify_row(modify, row, values)).await?
+                {
+                    return Ok(outcome.into());
+                }
                 return Box::pin(self.modify(modify, values)).await.map(Started::from);
             }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
-        let view = self.view().await?;
-        let state = &view.state;
-        if self.in_force().index_scan != When::Never
-            && let Some(point) = prepared.point_query(values, state)
-            && let Some(outcome) = self.run_point_query(state, &point).await?
-        {
-            return Ok(outcome.into());
+        if prepared.point.is_some() && self.in_force().index_scan != When::Never {
+            let live = self.live().await?;
+            if let Some(point) = prepared.point_query(values, &live.state)
+                && let Some(outcome) = self.run_point_query(live, &point).await?
+            {
+                return Ok(outcome.into());
+            }
         }
+        let view = self.view().await?;
         let text = prepared.source.text.with(values);
         self.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
     }
@@ -389,7 +399,7 @@ impl Session {
         check_count(name, types.len(), values.len())?;
         let mut read = Vec::with_capacity(types.len());
         for (place, (column_type, value)) in types.iter().zip(values).enumerate() {
-            let value = match constant(value) {
+            let value = match constant(value).filter(|value| *value != Constant::Now) {
                 Some(constant) => constant_value(place + 1, *column_type, &constant)?,
                 None => self.computed_value(place + 1, *column_type, value).await?,
             };
@@ -467,7 +477,7 @@ fn constant_value(
     let bad = |source| Error::Parameter { number, source: Box::new(source) };
     match value {
         Constant::Null => Ok(Parameter::null(column_type)),
-        Constant::Default => Err(Error::Invalid {
+        Constant::Default | Constant::Now => Err(Error::Invalid {
             message: "DEFAULT is not allowed in this context".to_owned(),
             fault: Fault::Statement,
             position: None,

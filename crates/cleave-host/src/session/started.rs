@@ -135,14 +135,15 @@ impl Session {
 
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
-        let view = self.view().await?;
-        let state = &view.state;
-        if self.in_force().index_scan != When::Never
-            && let Some(point) = self.point_queries.detect(query, text, state)
-            && let Some(outcome) = self.run_point_query(state, &point).await?
-        {
-            return Ok(outcome.into());
+        if self.in_force().index_scan != When::Never {
+            let live = self.live().await?;
+            if let Some(point) = self.point_queries.detect(query, text, &live.state)
+                && let Some(outcome) = self.run_point_query(live, &point).await?
+            {
+                return Ok(outcome.into());
+            }
         }
+        let view = self.view().await?;
         let parameters = &Parameters::default();
         self.started(Asked { query, parameters, view: Some(&view) }, text).await
     }

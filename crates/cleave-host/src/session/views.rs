@@ -1,7 +1,7 @@
 //! CREATE VIEW, DROP VIEW, and what keeps views whole: a query in, a name for it in the catalog out.
 //!
 //! A query that names a view has the view's plan in its place before anything is optimised, so conditions, joins and cuts go through
-//! it ([`view_plan`](crate::statement::select::view_plan)).
+//! it.
 //!
 //! What a view is made of is kept by id. A table or view that others are made of is dropped with them only (CASCADE), and keeps its
 //! name and the columns that it has.

@@ -126,7 +126,8 @@ impl Modify {
         defaulted.map(|assignment| assignment.column.as_str())
     }
 
-    fn target_name(&self) -> ast::Ident {
+    /// What the statement calls the table.
+    pub(crate) fn target_name(&self) -> ast::Ident {
         let own = || ast::Ident::with_quote('"', self.table.as_str());
         self.alias.clone().unwrap_or_else(own)
     }

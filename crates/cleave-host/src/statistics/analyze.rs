@@ -50,7 +50,7 @@ pub(crate) async fn analyze(
     name: &str,
     columns: &[String],
 ) -> Result<Analyzed> {
-    let state = database.catalog();
+    let state = database.settled().await?;
     let table = state.find_table(name)?;
     let schema = Arc::clone(&table.schema);
     let (page_count, page_bytes) = heap_size(table);

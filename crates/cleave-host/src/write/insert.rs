@@ -34,8 +34,10 @@ use super::load::{BulkLoad, made_anew, segment_ref, target};
 use super::merge_runs::RunMerger;
 use super::route::Router;
 use crate::catalog::commit::Transaction;
+use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
+use crate::delta::TableDelta;
 use crate::device::{COMMAND_BYTES, Claim};
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
@@ -166,6 +168,30 @@ pub(crate) async fn apply(
     Ok(load.end().await?.0)
 }
 
+/// `transaction` with all that a delta has of a table: it was checked when it was committed.
+///
+/// # Errors
+/// As [`apply`].
+pub(crate) async fn settle(
+    mut transaction: Transaction,
+    settings: &Arc<Settings>,
+    delta: TableDelta,
+) -> Result<Transaction> {
+    let TableDelta { change, ended_again } = delta;
+    let table = target(&transaction, &change.schema)?;
+    if !change.ended.is_empty() {
+        transaction.put_table(with_ends(&table, &change.ended)?);
+    }
+    let mut append = Append::new(transaction, settings, &change.schema, change.rows)?;
+    append.is_checked = true;
+    let mut transaction = append.run().await?;
+    if !ended_again.is_empty() {
+        let table = target(&transaction, &change.schema)?;
+        transaction.put_table(with_ends(&table, &ended_again)?);
+    }
+    Ok(transaction)
+}
+
 /// `table` without the rows `ended`.
 fn with_ends(table: &TableState, ended: &BTreeMap<usize, BTreeSet<u64>>) -> Result<TableState> {
     let mut changed = TableState::clone(table);
@@ -190,6 +216,8 @@ struct Append {
     schema: Arc<TableSchema>,
     table: Arc<TableState>,
     parts: Vec<Part>,
+    /// Whether its keys are known to be nobody else's. Of rows with one key the last counts, the others have ended.
+    is_checked: bool,
 }
 
 /// The rows that go to one tablet.
@@ -218,7 +246,8 @@ impl Append {
             let merger = RunMerger::new(transaction.database(), &device, settings)?;
             parts.push(Part { tablet: Arc::clone(tablet), claim, pages, merger, rows });
         }
-        Ok(Self { transaction, schema: Arc::clone(schema), table, parts })
+        let schema = Arc::clone(schema);
+        Ok(Self { transaction, schema, table, parts, is_checked: false })
     }
 
     /// The transaction with the rows.
@@ -262,11 +291,12 @@ impl Append {
         let mut keys = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             keys.push(match part.tablet.indexes.get(place) {
-                Some(index) => part.keys(index)?,
+                Some(index) => part.keys(index, self.is_checked)?,
                 None => Keys::new(),
             });
         }
-        let definition = self.table.indexes.get(place).filter(|index| index.unique);
+        let needs_check = |index: &&Arc<IndexDefinition>| index.unique && !self.is_checked;
+        let definition = self.table.indexes.get(place).filter(needs_check);
         let Some(definition) = definition else { return Ok(keys) };
         if !self.table.divides(definition) {
             let asked = self.parts.iter().zip(&keys).filter_map(|(part, keys)| {
@@ -321,13 +351,13 @@ async fn absent(
 }
 
 impl Part {
-    /// The entries of its rows in `index`, no two of them the same.
-    fn keys(&self, index: &TabletIndex) -> Result<Keys> {
+    /// The entries of its rows in `index`, no two of them the same; where they are checked, the last of those that are.
+    fn keys(&self, index: &TabletIndex, is_checked: bool) -> Result<Keys> {
         let shape = index.shape();
         let encoded = shape.entries(&shape.key_rows(&self.rows)?, self.tablet.next_vid)?;
         let mut keys = Keys::new();
         for (key, vid) in encoded.iter().flatten().zip(self.tablet.next_vid..) {
-            if keys.insert(key.to_vec(), vid).is_some() {
+            if keys.insert(key.to_vec(), vid).is_some() && !is_checked {
                 return Err(shape.duplicate_key(key));
             }
         }

@@ -70,7 +70,7 @@ fn say(line: &str) {
 }
 
 /// `check` finds nothing, and no file in `segments/` is superfluous.
-async fn assert_sound(database: &Database, directory: &Path) {
+async fn assert_sound(database: &Arc<Database>, directory: &Path) {
     assert_no_leak(database);
     let report = database.check(&CheckOptions::default()).await.unwrap();
     assert!(report.is_clean(), "{:#?}", report.findings);

@@ -12,7 +12,7 @@
 
 pub(crate) mod csv;
 mod imdb;
-mod random;
+pub(crate) mod random;
 mod rows;
 mod tpch;
 

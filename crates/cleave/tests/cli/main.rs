@@ -5,6 +5,7 @@
 
 mod advise;
 mod agreement;
+mod bench;
 mod killed;
 mod local_device;
 mod program;

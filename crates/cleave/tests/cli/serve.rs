@@ -1,7 +1,7 @@
 //! `cleave serve` as clients see it: what they send well, and what they send badly.
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
-mod client;
+pub(crate) mod client;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

@@ -17,6 +17,7 @@ fn rows(values: &str) -> Option<Vec<Vec<String>>> {
     let rows = constant_rows(&query)?;
     let text = |value: &Constant<'_>| match value {
         Constant::Null => "NULL".to_owned(),
+        Constant::Now => "now()".to_owned(),
         Constant::Default => "DEFAULT".to_owned(),
         Constant::Literal(Literal::String, text) => format!("'{text}'"),
         Constant::Literal(_, text) => text.to_string(),
@@ -62,7 +63,7 @@ fn the_engine_gets_null_for_default_and_the_row_s_number() {
     assert_eq!(query.to_string(), "VALUES (1 + 1, NULL, 'x', 0), (NULL, 2, upper('y'), 1)");
     assert_eq!(defaults.0, [[false, true], [true, false], [false, false]]);
     let numbers = |numbers: Vec<i64>| {
-        let numbers: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from(numbers));
+        let numbers: ArrayRef = Arc::new(arrow::array::Int64Array::from(numbers));
         RecordBatch::try_from_iter([("number", numbers)]).unwrap()
     };
     let masks = defaults.of(&numbers(vec![1, 0])).unwrap();

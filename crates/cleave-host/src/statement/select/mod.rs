@@ -32,6 +32,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 
+mod compiled;
 mod describe;
 mod explain;
 mod host_cuts;
@@ -69,6 +70,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::Settings;
 use crate::statement::parameters::Parameters;
+pub(crate) use compiled::{Compiled, compile, is_plain_value};
 use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
@@ -175,8 +177,10 @@ async fn bind(
     mut query: ast::Query,
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
 ) -> Result<Bound> {
-    let view = view.cloned();
-    let view = view.unwrap_or_else(|| ReadView { state: database.catalog(), target: None });
+    let view = match view {
+        Some(view) => view.clone(),
+        None => ReadView { state: database.settled().await?, target: None },
+    };
     let context = StatementContext::new(Arc::clone(database), view, settings.clone());
     // Below a cut at the root, partial aggregates and exchanges would be in vain.
     let partitions = match settings.split_in_force() {

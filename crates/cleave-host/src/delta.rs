@@ -1,0 +1,341 @@
+//! The delta: rows of small commits that are in no page yet. Changes in, in the order of their commits; out, single rows as of
+//! any commit, and all of it at once, to be made pages.
+//!
+//! ```text
+//!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: state + delta as of a commit ([`Live`])
+//!                                 └─▶ settled: one commit of pages for all ─▶ state ─▶ plans, fragments, checkpoints
+//! ```
+//!
+//! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys of their
+//!    index entries; [`Delta::put`] enters both, under the turn to write.
+//! 2. [`Delta::with_prefix`] and [`Delta::lives`] answer as of the commit that a reader has seen: a row is there from the commit
+//!    that began it up to the one that ended it.
+//! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and keys in
+//!    memtables, as one state. Whoever plans a statement, begins a larger write or replaces the root has it settled first, so
+//!    that no operator and no device knows of it ([`Database::settled`](crate::Database::settled)).
+//!
+//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the turn to write, and grows; a
+//! state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use arrow::array::{BinaryArray, RecordBatch};
+use arrow::compute::concat_batches;
+use cleave_store::TableSchema;
+
+use crate::catalog::{CatalogState, TableState, TabletState};
+use crate::error::Result;
+use crate::write::insert::TableChange;
+use crate::write::load::made_anew;
+
+/// Rows that begin or end up to which a delta grows before the next commit settles it.
+const CHANGE_COUNT_MAX: usize = 8192;
+/// Bytes of rows up to which it does.
+const BYTES_MAX: usize = 4 << 20;
+
+/// What is committed: a state, and the commits behind it.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub(crate) state: Arc<CatalogState>,
+    pub(crate) delta: Arc<Delta>,
+    /// How many commits of the delta are seen.
+    pub(crate) number: u64,
+    /// The end of the log of all that is seen.
+    pub(crate) log_end: u64,
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct Delta {
+    contents: RwLock<Contents>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    /// By table and place of the tablet.
+    tablets: BTreeMap<(u32, usize), DeltaTablet>,
+    change_count: usize,
+    byte_count: usize,
+}
+
+#[derive(Debug)]
+struct DeltaTablet {
+    schema: Arc<TableSchema>,
+    /// The VID of the first row.
+    vid_first: u64,
+    rows: Vec<DeltaRow>,
+    /// The commit that ended each row that is in pages.
+    ended: BTreeMap<u64, u64>,
+    /// Rows by the keys of their entries, by index.
+    keys: BTreeMap<u32, BTreeMap<Vec<u8>, Vec<usize>>>,
+}
+
+#[derive(Debug)]
+struct DeltaRow {
+    row: FoundRow,
+    begun: u64,
+    /// The commit that ended it; `u64::MAX`: it has not.
+    ended: u64,
+}
+
+/// A row within the rows of a commit.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundRow {
+    pub(crate) rows: Arc<RecordBatch>,
+    pub(crate) place: usize,
+}
+
+/// A change of one tablet that is ready to enter a delta.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    table: u32,
+    place: usize,
+    schema: Arc<TableSchema>,
+    next_vid: u64,
+    vid_first: u64,
+    ended: BTreeSet<u64>,
+    rows: Option<Arc<RecordBatch>>,
+    keys: Vec<(u32, BinaryArray)>,
+}
+
+/// All that a delta has of one table.
+#[derive(Debug)]
+pub(crate) struct TableDelta {
+    /// VIDs of rows in pages that end, and rows that begin, some of which have ended.
+    pub(crate) change: TableChange,
+    /// VIDs of those among them.
+    pub(crate) ended_again: BTreeMap<usize, BTreeSet<u64>>,
+}
+
+impl Live {
+    /// A state that all is in.
+    pub(crate) fn settled(state: Arc<CatalogState>) -> Self {
+        let log_end = state.log_end;
+        Self { state, delta: Arc::default(), number: 0, log_end }
+    }
+}
+
+impl FoundRow {
+    /// It alone.
+    pub(crate) fn batch(&self) -> RecordBatch {
+        self.rows.slice(self.place, 1)
+    }
+}
+
+impl DeltaRow {
+    fn is_seen(&self, number: u64) -> bool {
+        self.begun <= number && number < self.ended
+    }
+}
+
+impl Delta {
+    /// Whether nothing was ever put into it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.read().change_count == 0
+    }
+
+    /// Whether it is to be settled before more is put into it.
+    pub(crate) fn is_full(&self) -> bool {
+        let contents = self.read();
+        contents.change_count >= CHANGE_COUNT_MAX || contents.byte_count >= BYTES_MAX
+    }
+
+    /// The VID that the next row of the tablet gets.
+    pub(crate) fn next_vid(&self, table: &TableState, place: usize) -> u64 {
+        let next = table.tablets.get(place).map_or(0, |tablet| tablet.next_vid);
+        let contents = self.read();
+        let tablet = contents.tablets.get(&(table.schema.table_id, place));
+        tablet.map_or(next, |tablet| tablet.vid_first + tablet.rows.len() as u64)
+    }
+
+    /// Whether the row `vid` is there as of commit `number`.
+    pub(crate) fn lives(
+        &self,
+        table: u32,
+        place: usize,
+        tablet: &TabletState,
+        vid: u64,
+        number: u64,
+    ) -> bool {
+        let contents = self.read();
+        let changed = contents.tablets.get(&(table, place));
+        if vid < tablet.next_vid {
+            let ended = changed.and_then(|changed| changed.ended.get(&vid));
+            return ended.is_none_or(|ended| *ended > number)
+                && tablet.version_map.lookup(vid).is_some();
+        }
+        let place = usize::try_from(vid - tablet.next_vid).unwrap_or(usize::MAX);
+        let row = changed.and_then(|changed| changed.rows.get(place));
+        row.is_some_and(|row| row.is_seen(number))
+    }
+
+    /// Whether the row `vid`, which is in pages, has ended by commit `number`.
+    pub(crate) fn has_ended(&self, table: u32, place: usize, vid: u64, number: u64) -> bool {
+        let contents = self.read();
+        let changed = contents.tablets.get(&(table, place));
+        let ended = changed.and_then(|changed| changed.ended.get(&vid));
+        ended.is_some_and(|ended| *ended <= number)
+    }
+
+    /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs.
+    pub(crate) fn with_prefix(
+        &self,
+        (table, place): (u32, usize),
+        index: u32,
+        prefix: &[u8],
+        number: u64,
+    ) -> Vec<(u64, FoundRow)> {
+        let contents = self.read();
+        let mut found = Vec::new();
+        let Some(changed) = contents.tablets.get(&(table, place)) else { return found };
+        let Some(keys) = changed.keys.get(&index) else { return found };
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        for (_, places) in
+            keys.range::<[u8], _>(from).take_while(|(key, _)| key.starts_with(prefix))
+        {
+            for place in places {
+                let Some(row) = changed.rows.get(*place) else { continue };
+                if row.is_seen(number) {
+                    found.push((changed.vid_first + *place as u64, row.row.clone()));
+                }
+            }
+        }
+        found
+    }
+
+    /// What `changes` are behind all that is here, on `state`.
+    ///
+    /// # Errors
+    /// Of a table that is another one by now; a key that is too long.
+    pub(crate) fn prepare(
+        &self,
+        state: &CatalogState,
+        changes: &[&TableChange],
+    ) -> Result<Vec<Prepared>> {
+        let mut prepared = Vec::with_capacity(changes.len());
+        for change in changes {
+            let table = state.find_writable_table(&change.schema.name)?;
+            let is_same = table.schema.table_id == change.schema.table_id
+                && table.schema.version == change.schema.version;
+            if !is_same {
+                return Err(made_anew(&change.schema.name));
+            }
+            let touched: BTreeSet<usize> =
+                change.ended.keys().chain(change.rows.keys()).copied().collect();
+            for place in touched {
+                let Some(tablet) = table.tablets.get(place) else {
+                    return Err(made_anew(&change.schema.name));
+                };
+                let vid_first = self.next_vid(table, place);
+                let rows = change.rows.get(&place).filter(|rows| rows.num_rows() > 0);
+                let mut keys = Vec::with_capacity(tablet.indexes.len());
+                if let Some(rows) = rows {
+                    for index in &tablet.indexes {
+                        let shape = index.shape();
+                        let entries = shape.entries(&shape.key_rows(rows)?, vid_first)?;
+                        keys.push((index.definition().id, entries));
+                    }
+                }
+                prepared.push(Prepared {
+                    table: change.schema.table_id,
+                    place,
+                    schema: Arc::clone(&table.schema),
+                    next_vid: tablet.next_vid,
+                    vid_first,
+                    ended: change.ended.get(&place).cloned().unwrap_or_default(),
+                    rows: rows.cloned().map(Arc::new),
+                    keys,
+                });
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Enters what the commit `number` changes. Under the turn to write, under which it was prepared.
+    pub(crate) fn put(&self, prepared: Vec<Prepared>, number: u64) {
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        for change in prepared {
+            let row_count = change.rows.as_ref().map_or(0, |rows| rows.num_rows());
+            let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
+            contents.change_count += row_count + change.ended.len();
+            contents.byte_count += bytes;
+            let tablet =
+                contents.tablets.entry((change.table, change.place)).or_insert_with(|| {
+                    DeltaTablet {
+                        schema: Arc::clone(&change.schema),
+                        vid_first: change.next_vid,
+                        rows: Vec::new(),
+                        ended: BTreeMap::new(),
+                        keys: BTreeMap::new(),
+                    }
+                });
+            debug_assert_eq!(tablet.vid_first + tablet.rows.len() as u64, change.vid_first);
+            for vid in change.ended {
+                match vid
+                    .checked_sub(tablet.vid_first)
+                    .and_then(|place| usize::try_from(place).ok())
+                {
+                    None => drop(tablet.ended.insert(vid, number)),
+                    Some(place) => {
+                        if let Some(row) = tablet.rows.get_mut(place) {
+                            row.ended = number;
+                        }
+                    }
+                }
+            }
+            let Some(rows) = change.rows else { continue };
+            let first = tablet.rows.len();
+            for (index, entries) in change.keys {
+                let keys = tablet.keys.entry(index).or_default();
+                for (place, key) in entries.iter().enumerate() {
+                    if let Some(key) = key {
+                        keys.entry(key.to_vec()).or_default().push(first + place);
+                    }
+                }
+            }
+            tablet.rows.extend((0..rows.num_rows()).map(|place| {
+                let row = FoundRow { rows: Arc::clone(&rows), place };
+                DeltaRow { row, begun: number, ended: u64::MAX }
+            }));
+        }
+    }
+
+    /// All of it, by table.
+    ///
+    /// # Errors
+    /// None that a statement is to blame for.
+    pub(crate) fn contents(&self) -> Result<Vec<TableDelta>> {
+        let contents = self.read();
+        let mut tables: BTreeMap<u32, TableDelta> = BTreeMap::new();
+        for ((table, place), tablet) in &contents.tablets {
+            let of_table = tables.entry(*table).or_insert_with(|| TableDelta {
+                change: TableChange::new(Arc::clone(&tablet.schema)),
+                ended_again: BTreeMap::new(),
+            });
+            if !tablet.ended.is_empty() {
+                of_table.change.ended.insert(*place, tablet.ended.keys().copied().collect());
+            }
+            if tablet.rows.is_empty() {
+                continue;
+            }
+            // All rows of a commit came at once.
+            let firsts = tablet.rows.iter().filter(|row| row.row.place == 0);
+            let batches = firsts.map(|row| row.row.rows.as_ref());
+            let rows = concat_batches(&tablet.schema.arrow(), batches)?;
+            of_table.change.rows.insert(*place, rows);
+            let ended = (tablet.vid_first..).zip(&tablet.rows);
+            let ended = ended.filter(|(_, row)| row.ended < u64::MAX).map(|(vid, _)| vid);
+            let ended: BTreeSet<u64> = ended.collect();
+            if !ended.is_empty() {
+                of_table.ended_again.insert(*place, ended);
+            }
+        }
+        Ok(tables.into_values().collect())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Contents> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

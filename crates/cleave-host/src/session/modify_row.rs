@@ -1,0 +1,210 @@
+//! UPDATE and DELETE of one row by its key, without a plan: found as a look-up finds it, changed by expressions that are
+//! compiled once.
+//!
+//! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has nothing in it but columns,
+//!    constants, parameters and operators; or leaves it to the planner.
+//! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
+//!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
+//!
+//! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and rewritten by the
+//! same rules ([`compile`]), a parameter being a column of its type.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::datatypes::DataType;
+use cleave_store::ColumnType;
+
+use super::block::{OwnRows, Taken};
+use super::{Outcome, Session, now_us};
+use crate::catalog::{CatalogState, TableState};
+use crate::error::{Error, Result};
+use crate::point_path::{self, Found, FoundPlace, PreparedPoint, Sight};
+use crate::settings::When;
+use crate::statement::Parameters;
+use crate::statement::modify::{Action, Assignment, Modify};
+use crate::statement::select::{Compiled, compile, is_plain_value};
+use crate::write::conform::Conform;
+use crate::write::insert::{TableChange, route};
+
+/// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.
+const COMPILED_MAX: usize = 8;
+
+/// A statement that changes one row at most.
+#[derive(Debug)]
+pub(super) struct RowChange {
+    point: PreparedPoint,
+    /// For each column of SET, its place in the table.
+    places: Vec<usize>,
+    compiled: Mutex<Vec<Arc<Compiled>>>,
+}
+
+impl RowChange {
+    /// What `modify`, whose parameters have these types, is on `state`; `None`: it needs a plan.
+    pub(super) fn of(
+        modify: &Modify,
+        types: &[ColumnType],
+        state: &CatalogState,
+    ) -> Option<Arc<Self>> {
+        if !modify.from.is_empty() {
+            return None;
+        }
+        let table = state.find_writable_table(&modify.table).ok()?;
+        let name = modify.target_name();
+        let condition = (modify.selection.as_ref()?, crate::statement::names::fold(&name));
+        let point = PreparedPoint::of_rows(table, (condition.0, &condition.1), types)?;
+        let assignments = assignments(modify);
+        if !assignments.iter().all(|set| set.value.as_ref().is_none_or(is_plain_value)) {
+            return None;
+        }
+        let place = |set: &Assignment| table.schema.column_index(&set.column);
+        let places = assignments.iter().map(place).collect::<Option<_>>()?;
+        Some(Arc::new(Self { point, places, compiled: Mutex::default() }))
+    }
+}
+
+impl Session {
+    /// Runs an UPDATE or DELETE that is `row`; None: it needs a plan with these values.
+    pub(super) async fn modify_row(
+        &mut self,
+        modify: &Modify,
+        row: &RowChange,
+        parameters: &Parameters,
+    ) -> Result<Option<Outcome>> {
+        self.check_may_write(modify.name())?;
+        if self.in_force().index_scan == When::Never {
+            return Ok(None);
+        }
+        loop {
+            let live = self.live().await?;
+            if !row.point.holds(&live.state) {
+                return Ok(None);
+            }
+            let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row()) else {
+                return Ok(None);
+            };
+            let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
+            let sight = Sight { live, own: self.own_changes(query.table_id()) };
+            let stack = self.in_force().stack;
+            let found = point_path::find(&self.database, &sight, &query, stack).await?;
+            let (count, rows, change, own_ended) = match found {
+                None => return Ok(None),
+                Some(None) => {
+                    let none = RecordBatch::new_empty(table.schema.arrow());
+                    (0, none, TableChange::new(Arc::clone(&table.schema)), OwnRows::new())
+                }
+                Some(Some(found)) => {
+                    let made = self.row_made(&table, modify, (row, parameters), &found).await?;
+                    let (change, own_ended) = row_change(&table, modify, &made, &found)?;
+                    (1, made, change, own_ended)
+                }
+            };
+            if let Taken::Again = self.take_rows(change, own_ended).await? {
+                continue;
+            }
+            let returned = match modify.returning.as_slice() {
+                [] => None,
+                _ => Some((modify.returning_query()?, &rows)),
+            };
+            return self.outcome(modify.name(), count, returned, parameters).await.map(Some);
+        }
+    }
+
+    /// The row that takes the place of `found`, or that one itself where it ends.
+    async fn row_made(
+        &self,
+        table: &TableState,
+        modify: &Modify,
+        (row, parameters): (&RowChange, &Parameters),
+        found: &Found,
+    ) -> Result<RecordBatch> {
+        let schema = &table.schema;
+        let mut columns = found.batch.columns().to_vec();
+        let before = RecordBatch::try_new(schema.arrow(), columns.clone())?;
+        if matches!(modify.action, Action::Delete) {
+            return Ok(before);
+        }
+        let arrays = parameters.values().iter().zip(1..).map(|(value, number)| {
+            let array = value.array();
+            array.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+        });
+        let arrays = arrays.collect::<Result<Vec<ArrayRef>>>()?;
+        let types: Vec<DataType> = arrays.iter().map(|array| array.data_type().clone()).collect();
+        let known = {
+            let kept = row.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.iter().find(|compiled| compiled.types == types).map(Arc::clone)
+        };
+        let compiled = match known {
+            Some(compiled) => compiled,
+            None => {
+                let values = assignments(modify).iter().filter_map(|set| set.value.clone());
+                let (arrow, name) = (schema.arrow(), modify.target_name());
+                let made = compile(
+                    (&self.database, self.in_force()),
+                    (&arrow, &name),
+                    types,
+                    values.collect(),
+                );
+                let made = Arc::new(Box::pin(made).await?);
+                let mut kept = row.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() >= COMPILED_MAX {
+                    kept.clear();
+                }
+                kept.push(Arc::clone(&made));
+                made
+            }
+        };
+        let mut values = compiled.values(&before, &arrays)?.into_iter();
+        let mut defaults: Vec<Option<BooleanArray>> = vec![None; columns.len()];
+        for (set, place) in assignments(modify).iter().zip(&row.places) {
+            match (&set.value, columns.get_mut(*place), defaults.get_mut(*place)) {
+                (Some(_), Some(column), _) => {
+                    if let Some(value) = values.next() {
+                        *column = value;
+                    }
+                }
+                (None, _, Some(default)) => *default = Some(BooleanArray::from(vec![true])),
+                _ => {}
+            }
+        }
+        let names = schema.columns.iter().zip(&columns);
+        let fields = names.map(|(column, array)| {
+            arrow::datatypes::Field::new(&column.name, array.data_type().clone(), true)
+        });
+        let fields = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
+        let batch = RecordBatch::try_new(Arc::new(fields), columns)?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        conform.rows_with_defaults(&batch, &defaults)
+    }
+}
+
+/// The change that makes `made` of the row `found`.
+fn row_change(
+    table: &TableState,
+    modify: &Modify,
+    made: &RecordBatch,
+    found: &Found,
+) -> Result<(TableChange, OwnRows)> {
+    let mut change = TableChange::new(Arc::clone(&table.schema));
+    let mut own_ended = OwnRows::new();
+    match found.row {
+        FoundPlace::Committed(vid) => {
+            change.ended.insert(found.tablet, BTreeSet::from([vid]));
+        }
+        FoundPlace::Own(place) => {
+            own_ended.insert(found.tablet, BTreeSet::from([place]));
+        }
+    }
+    if matches!(modify.action, Action::Update(_)) {
+        change.rows = route(table, made.clone())?;
+    }
+    Ok((change, own_ended))
+}
+
+fn assignments(modify: &Modify) -> &[Assignment] {
+    match &modify.action {
+        Action::Update(assignments) => assignments,
+        Action::Delete => &[],
+    }
+}

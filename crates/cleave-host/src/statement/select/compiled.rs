@@ -1,0 +1,175 @@
+//! Expressions over one row of a table, compiled once for any values of parameters: what SET says of a row that is found without
+//! a plan.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemTable, MemoryCatalogProvider,
+    MemoryCatalogProviderList, MemorySchemaProvider, SchemaProvider,
+};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
+
+use super::result_names::ResultNames;
+use super::table_provider::{CATALOG, SCHEMA};
+use crate::database::Database;
+use crate::dialect::lower_syntax;
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+use crate::statement::modify::{TARGET, over_target};
+use crate::statement::parameters::place_of;
+use crate::statement::parse::refuse_in_query;
+
+/// What the column of a parameter is called, before its place.
+const PARAMETER: &str = "\u{1}parameter";
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    /// Types of the parameters.
+    pub(crate) types: Vec<DataType>,
+    /// The table's columns, then the parameters.
+    schema: SchemaRef,
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+/// Whether `value` depends on nothing but columns, constants and parameters, and on these by operators alone.
+#[must_use]
+pub(crate) fn is_plain_value(value: &ast::Expr) -> bool {
+    struct Plain;
+    impl ast::Visitor for Plain {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+            use ast::Expr;
+            match expression {
+                Expr::Identifier(_)
+                | Expr::CompoundIdentifier(_)
+                | Expr::Value(_)
+                | Expr::Nested(_)
+                | Expr::UnaryOp { .. }
+                | Expr::BinaryOp { .. }
+                | Expr::Cast { .. }
+                | Expr::IsNull(_)
+                | Expr::IsNotNull(_)
+                | Expr::Case { .. } => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        }
+    }
+    value.visit(&mut Plain).is_continue()
+}
+
+/// Compiles `values`, expressions over rows with the columns of `table` and over parameters of these types.
+///
+/// # Errors
+/// Those of binding them.
+pub(crate) async fn compile(
+    (database, settings): (&Database, &Settings),
+    (table, name): (&SchemaRef, &ast::Ident),
+    types: Vec<DataType>,
+    mut values: Vec<ast::Expr>,
+) -> Result<Compiled> {
+    let parameters = types.iter().enumerate();
+    let parameters = parameters
+        .map(|(place, own)| Arc::new(Field::new(format!("{PARAMETER}{place}"), own.clone(), true)));
+    let fields: Vec<_> = table.fields().iter().map(Arc::clone).chain(parameters).collect();
+    let schema = Arc::new(Schema::new(fields));
+    if values.is_empty() {
+        return Ok(Compiled { types, schema, expressions: Vec::new() });
+    }
+    for value in &mut values {
+        if let ControlFlow::Break(error) = VisitMut::visit(value, &mut Columns) {
+            return Err(*error);
+        }
+    }
+    let tables = MemorySchemaProvider::new();
+    let rows = MemTable::try_new(Arc::clone(&schema), vec![Vec::new()])?;
+    tables.register_table(TARGET.to_owned(), Arc::new(rows))?;
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(tables))?;
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    let state = engine::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
+    let named = values.into_iter().zip(0..).map(|(expr, number)| {
+        let alias = ast::Ident::with_quote('"', format!("value{number}"));
+        ast::SelectItem::ExprWithAlias { expr, alias }
+    });
+    let mut query = over_target(name, named.collect(), Vec::new(), None)?;
+    refuse_in_query(&query)?;
+    let _names = ResultNames::take(&mut query);
+    lower_syntax(&mut query);
+    let statement = EngineStatement::Statement(Box::new(ast::Statement::Query(query)));
+    let logical = state.statement_to_plan(statement).await?;
+    let expressions = match state.optimize(&logical)? {
+        LogicalPlan::Projection(projection) => {
+            let (input, planning) = (projection.input.schema(), PhysicalPlanningContext::default());
+            let physical = projection.expr.iter().map(|expression| {
+                create_physical_expr(expression, input, state.execution_props(), &planning)
+            });
+            let physical = physical.collect::<Result<Vec<_>, _>>()?;
+            let rebased = physical.into_iter().map(|own| on_schema(own, &schema));
+            rebased.collect::<Result<Vec<_>>>()?
+        }
+        // Columns as they are.
+        plan => {
+            let columns = plan.schema().fields().iter().map(|field| {
+                let place = schema.index_of(field.name())?;
+                Ok(Arc::new(Column::new(field.name(), place)) as Arc<dyn PhysicalExpr>)
+            });
+            columns.collect::<Result<Vec<_>>>()?
+        }
+    };
+    Ok(Compiled { types, schema, expressions })
+}
+
+impl Compiled {
+    /// The values for `row`, one row of the table, and these parameters.
+    ///
+    /// # Errors
+    /// Those of the expressions.
+    pub(crate) fn values(
+        &self,
+        row: &RecordBatch,
+        parameters: &[ArrayRef],
+    ) -> Result<Vec<ArrayRef>> {
+        let columns = row.columns().iter().chain(parameters).map(Arc::clone);
+        let row = RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?;
+        let values = self.expressions.iter().map(|expression| {
+            expression.evaluate(&row)?.into_array(row.num_rows()).map_err(Error::from)
+        });
+        values.collect()
+    }
+}
+
+/// Puts columns in the places of parameters.
+struct Columns;
+
+impl ast::VisitorMut for Columns {
+    type Break = Box<Error>;
+
+    fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<Box<Error>> {
+        match place_of(expression) {
+            Ok(None) => ControlFlow::Continue(()),
+            Ok(Some(place)) => {
+                let name = ast::Ident::with_quote('"', format!("{PARAMETER}{place}"));
+                *expression = ast::Expr::Identifier(name);
+                ControlFlow::Continue(())
+            }
+            Err(error) => ControlFlow::Break(Box::new(error)),
+        }
+    }
+}
+
+/// `expression` with its columns where `schema` has them.
+fn on_schema(expression: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
+    Ok(datafusion::physical_expr::utils::reassign_expr_columns(expression, schema)?)
+}

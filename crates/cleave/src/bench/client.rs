@@ -1,0 +1,98 @@
+//! A connection to the database that is measured: statements with values in, rows of text out.
+//!
+//! 1. [`Client`] is all that a workload asks of it.
+//! 2. [`embedded`] is a session of a database in this process, [`wire`] a connection to a server, Cleave's or PostgreSQL's.
+//!
+//! Both take the same SQL and give values as text, so that a workload is written once and compared over both.
+
+pub(crate) mod embedded;
+pub(crate) mod wire;
+
+/// Rows on their way into a table, as lines of CSV, piece by piece.
+pub(crate) type CsvPieces = Box<dyn Iterator<Item = Vec<u8>> + Send>;
+
+/// One connection, used by one thread.
+pub(crate) trait Client: Send {
+    /// Runs statements without parameters.
+    fn run(&mut self, sql: &str) -> Result<Rows, ClientError>;
+
+    /// Keeps a statement with parameters as `name`.
+    fn prepare(&mut self, name: &str, sql: &str) -> Result<(), ClientError>;
+
+    /// Runs the statement kept as `name`; values are text, None is NULL.
+    fn execute(&mut self, name: &str, values: &[Value]) -> Result<Rows, ClientError>;
+
+    /// Loads rows into `table`.
+    fn load(&mut self, table: &str, rows: CsvPieces) -> Result<(), ClientError>;
+}
+
+/// A parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Value(pub(crate) Option<String>);
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self(Some(value.to_string()))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self(Some(value.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self(Some(value))
+    }
+}
+
+/// What a statement gave.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    /// Its rows; None is NULL.
+    pub(crate) rows: Vec<Vec<Option<String>>>,
+    /// Rows that it changed or gave, as its tag says.
+    pub(crate) count: u64,
+}
+
+impl Rows {
+    /// The value of a row's column; None where there is no such row, or it is NULL.
+    pub(crate) fn text(&self, row: usize, column: usize) -> Option<&str> {
+        self.rows.get(row)?.get(column)?.as_deref()
+    }
+
+    /// The same, as a whole number.
+    pub(crate) fn number(&self, row: usize, column: usize) -> Option<i64> {
+        self.text(row, column)?.parse().ok()
+    }
+}
+
+/// The rows that a command's tag counts, as in "INSERT 0 3".
+fn count_in(tag: &str) -> u64 {
+    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// Why a statement was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// The database refused it.
+    #[error("ERROR {state}: {message}")]
+    Refused {
+        /// SQLSTATE.
+        state: String,
+        /// What it says.
+        message: String,
+    },
+    /// The connection is of no use any more.
+    #[error("{0}")]
+    Connection(String),
+}
+
+impl ClientError {
+    /// Whether the same transaction may succeed when it is tried again: a serialization failure or a deadlock.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Refused { state, .. } if state == "40001" || state == "40P01")
+    }
+}

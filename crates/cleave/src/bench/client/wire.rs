@@ -1,0 +1,274 @@
+//! A connection by PostgreSQL's protocol as a [`Client`]: blocking, one thread each, prepared statements, values as text.
+//!
+//! ```text
+//!  run:      Query ─▶                    ─▶ rows, tag, ReadyForQuery
+//!  prepare:  Parse, Sync ─▶              ─▶ ParseComplete, ReadyForQuery
+//!  execute:  Bind, Execute, Sync ─▶      ─▶ BindComplete, rows, tag, ReadyForQuery
+//! ```
+//!
+//! It asks for no password: what is measured is started by the measurement, on loopback. A client of its own, because a library
+//! that runs on another runtime would be measured too, and this one does a few messages.
+//!
+//! Source: PostgreSQL's manual, "Message Formats".
+
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use super::{Client, ClientError, CsvPieces, Rows, Value, count_in};
+
+/// Longest message that is taken, in bytes.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// Where a server is, and as whom to connect: `postgres://user@host:port/database`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Server {
+    host: String,
+    port: u16,
+    user: String,
+    database: String,
+}
+
+impl std::str::FromStr for Server {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| {
+            format!("{what}: a server is written as postgres://user@127.0.0.1:5432/database")
+        };
+        let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
+        let rest = rest.ok_or_else(|| wrong("it does not begin with postgres://"))?;
+        let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, place) = place.split_once('@').unwrap_or(("postgres", place));
+        if user.contains(':') {
+            return Err(wrong("passwords are not taken"));
+        }
+        let (host, port) = place.rsplit_once(':').unwrap_or((place, "5432"));
+        let port = port.parse().map_err(|_| wrong("its port is no number up to 65535"))?;
+        if host.is_empty() {
+            return Err(wrong("it names no machine"));
+        }
+        let database = if database.is_empty() { user } else { database };
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            user: user.to_owned(),
+            database: database.to_owned(),
+        })
+    }
+}
+
+/// A connection to a server.
+pub(crate) struct Wire {
+    stream: BufReader<TcpStream>,
+    message: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Wire {
+    /// Connects.
+    pub(crate) fn connect(server: &Server) -> Result<Self, ClientError> {
+        let place = (server.host.as_str(), server.port);
+        let stream = TcpStream::connect(place).and_then(|stream| {
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        });
+        let stream = stream.map_err(|error| {
+            ClientError::Connection(format!("{}:{}: {error}", server.host, server.port))
+        })?;
+        let mut client =
+            Self { stream: BufReader::new(stream), message: Vec::new(), body: Vec::new() };
+        let mut startup = 196_608_u32.to_be_bytes().to_vec();
+        for part in ["user", &server.user, "database", &server.database, ""] {
+            startup.extend_from_slice(part.as_bytes());
+            startup.push(0);
+        }
+        let length = u32::try_from(startup.len() + 4).unwrap_or(u32::MAX);
+        client.message.extend_from_slice(&length.to_be_bytes());
+        client.message.extend_from_slice(&startup);
+        client.send()?;
+        client.answer()?;
+        Ok(client)
+    }
+
+    /// Adds a message of `kind` to what is to be sent.
+    fn add(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+        self.message.push(kind);
+        let start = self.message.len();
+        self.message.extend_from_slice(&[0; 4]);
+        body(&mut self.message);
+        let length = u32::try_from(self.message.len() - start).unwrap_or(u32::MAX);
+        if let Some(place) = self.message.get_mut(start..start + 4) {
+            place.copy_from_slice(&length.to_be_bytes());
+        }
+    }
+
+    fn send(&mut self) -> Result<(), ClientError> {
+        let sent = self.stream.get_mut().write_all(&self.message);
+        self.message.clear();
+        sent.map_err(lost)
+    }
+
+    /// Reads one message into `body`; its kind.
+    fn receive(&mut self) -> Result<u8, ClientError> {
+        let mut head = [0; 5];
+        self.stream.read_exact(&mut head).map_err(lost)?;
+        let [kind, length @ ..] = head;
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        let Some(length) = length.checked_sub(4).filter(|length| *length <= MESSAGE_BYTES_MAX)
+        else {
+            return Err(malformed());
+        };
+        self.body.resize(length, 0);
+        self.stream.read_exact(&mut self.body).map_err(lost)?;
+        Ok(kind)
+    }
+
+    /// Reads up to ReadyForQuery.
+    fn answer(&mut self) -> Result<Rows, ClientError> {
+        let mut rows = Rows::default();
+        let mut refused = None;
+        loop {
+            match self.receive()? {
+                b'Z' => return refused.map_or(Ok(rows), Err),
+                b'D' => rows.rows.push(data_row(&self.body).ok_or_else(malformed)?),
+                b'C' => {
+                    let tag = self.body.strip_suffix(&[0]).unwrap_or(&self.body);
+                    rows.count = count_in(&String::from_utf8_lossy(tag));
+                }
+                b'E' => {
+                    let error = complaint(&self.body);
+                    // After FATAL nothing comes any more.
+                    if error.is_fatal {
+                        return Err(ClientError::Connection(error.message));
+                    }
+                    refused =
+                        Some(ClientError::Refused { state: error.state, message: error.message });
+                }
+                b'R' if self.body != [0; 4] => {
+                    return Err(ClientError::Connection(
+                        "the server asks for a password, which is not supported here: start it on loopback without users"
+                            .to_owned(),
+                    ));
+                }
+                b'G' => return Ok(rows),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Client for Wire {
+    fn run(&mut self, sql: &str) -> Result<Rows, ClientError> {
+        self.add(b'Q', |body| text(body, sql));
+        self.send()?;
+        self.answer()
+    }
+
+    fn prepare(&mut self, name: &str, sql: &str) -> Result<(), ClientError> {
+        self.add(b'P', |body| {
+            text(body, name);
+            text(body, sql);
+            body.extend_from_slice(&[0; 2]);
+        });
+        self.add(b'S', |_| {});
+        self.send()?;
+        self.answer().map(|_| ())
+    }
+
+    fn execute(&mut self, name: &str, values: &[Value]) -> Result<Rows, ClientError> {
+        self.add(b'B', |body| {
+            text(body, "");
+            text(body, name);
+            body.extend_from_slice(&[0; 2]);
+            body.extend_from_slice(&u16::try_from(values.len()).unwrap_or(u16::MAX).to_be_bytes());
+            for value in values {
+                match &value.0 {
+                    None => body.extend_from_slice(&(-1_i32).to_be_bytes()),
+                    Some(value) => {
+                        let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
+                        body.extend_from_slice(&length.to_be_bytes());
+                        body.extend_from_slice(value.as_bytes());
+                    }
+                }
+            }
+            body.extend_from_slice(&[0; 2]);
+        });
+        self.add(b'E', |body| {
+            text(body, "");
+            body.extend_from_slice(&[0; 4]);
+        });
+        self.add(b'S', |_| {});
+        self.send()?;
+        self.answer()
+    }
+
+    fn load(&mut self, table: &str, pieces: CsvPieces) -> Result<(), ClientError> {
+        self.run(&format!("COPY {table} FROM STDIN WITH (FORMAT csv)"))?;
+        for piece in pieces {
+            self.add(b'd', |body| body.extend_from_slice(&piece));
+            self.send()?;
+        }
+        self.add(b'c', |_| {});
+        self.send()?;
+        self.answer().map(|_| ())
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.add(b'X', |_| {});
+        // Who is gone is not told.
+        drop(self.send());
+    }
+}
+
+fn text(body: &mut Vec<u8>, text: &str) {
+    body.extend_from_slice(text.as_bytes());
+    body.push(0);
+}
+
+fn data_row(mut body: &[u8]) -> Option<Vec<Option<String>>> {
+    let count = u16::from_be_bytes(*body.split_off(..2)?.as_array()?);
+    let mut row = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        let length = i32::from_be_bytes(*body.split_off(..4)?.as_array()?);
+        row.push(match usize::try_from(length) {
+            Err(_) => None,
+            Ok(length) => Some(std::str::from_utf8(body.split_off(..length)?).ok()?.to_owned()),
+        });
+    }
+    Some(row)
+}
+
+struct Complaint {
+    is_fatal: bool,
+    state: String,
+    message: String,
+}
+
+fn complaint(body: &[u8]) -> Complaint {
+    let mut complaint = Complaint { is_fatal: false, state: String::new(), message: String::new() };
+    for field in body.split(|byte| *byte == 0) {
+        let Some((kind, value)) = field.split_first() else { continue };
+        let value = String::from_utf8_lossy(value);
+        match kind {
+            b'S' | b'V' => complaint.is_fatal |= value == "FATAL" || value == "PANIC",
+            b'C' => complaint.state = value.into_owned(),
+            b'M' => complaint.message = value.into_owned(),
+            _ => {}
+        }
+    }
+    complaint
+}
+
+fn lost(error: std::io::Error) -> ClientError {
+    let what = match error.kind() {
+        ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+        _ => format!("the connection broke: {error}"),
+    };
+    ClientError::Connection(what)
+}
+
+fn malformed() -> ClientError {
+    ClientError::Connection("the server sent what is no message of the protocol".to_owned())
+}

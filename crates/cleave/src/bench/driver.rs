@@ -1,0 +1,129 @@
+//! Clients side by side: each a thread that runs operation after operation until the time is over.
+//!
+//! An operation that fails for the sake of isolation alone (40001, 40P01) is undone and tried again with the same choices, at
+//! most [`TRIES_MAX`] times; its latency is from the first try on. Any other failure ends the run.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::client::{Client, ClientError};
+use super::latency::Latencies;
+use super::workloads::Workload;
+use crate::generate::random::{Draw, mix};
+
+/// Tries of one operation.
+const TRIES_MAX: u32 = 1000;
+
+/// How long, and by which choices.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Course {
+    /// What all choices follow from.
+    pub(crate) seed: u64,
+    /// Not counted.
+    pub(crate) warmup: Duration,
+    /// Counted.
+    pub(crate) measured: Duration,
+}
+
+/// What was measured of one kind of operation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Figures {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// How long it took, retries included.
+    pub(crate) latencies: Latencies,
+    /// Tries beyond the first.
+    pub(crate) retries: u64,
+}
+
+/// A workload, and the clients that run it.
+pub(crate) type Crew<'a> = (&'a dyn Workload, Vec<Box<dyn Client>>);
+
+/// Runs all crews at once; the figures of each kind of operation, in order.
+pub(crate) fn drive<const N: usize>(
+    course: &Course,
+    crews: [Crew<'_>; N],
+) -> Result<Vec<Figures>, ClientError> {
+    let stop = AtomicBool::new(false);
+    let count = crews.iter().map(|(_, clients)| clients.len()).sum();
+    let start = Barrier::new(count);
+    std::thread::scope(|scope| {
+        let mut running = Vec::new();
+        let mut number = 0;
+        for (workload, clients) in crews {
+            let mut of_crew = Vec::new();
+            for client in clients {
+                let (start, stop) = (&start, &stop);
+                let name = format!("client-{number}");
+                let thread = std::thread::Builder::new().name(name).stack_size(crate::STACK_BYTES);
+                let key = number;
+                let spawned = thread.spawn_scoped(scope, move || {
+                    let ran = run_client(course, workload, (client, key), start, stop);
+                    if ran.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    ran
+                });
+                of_crew.push(spawned.map_err(|error| ClientError::Connection(error.to_string()))?);
+                number += 1;
+            }
+            running.push((workload, of_crew));
+        }
+        let mut figures = Vec::new();
+        for (workload, of_crew) in running {
+            let kinds = workload.operations().iter();
+            let mut sums: Vec<Figures> =
+                kinds.map(|name| Figures { name, ..Figures::default() }).collect();
+            let has_clients = !of_crew.is_empty();
+            for thread in of_crew {
+                let of_client = thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p))?;
+                for (sum, figures) in sums.iter_mut().zip(of_client) {
+                    sum.latencies.merge(&figures.latencies);
+                    sum.retries += figures.retries;
+                }
+            }
+            if has_clients {
+                figures.extend(sums);
+            }
+        }
+        Ok(figures)
+    })
+}
+
+fn run_client(
+    course: &Course,
+    workload: &dyn Workload,
+    (mut client, key): (Box<dyn Client>, u64),
+    start: &Barrier,
+    stop: &AtomicBool,
+) -> Result<Vec<Figures>, ClientError> {
+    let mut figures = vec![Figures::default(); workload.operations().len()];
+    start.wait();
+    let begun = Instant::now();
+    let end = course.warmup + course.measured;
+    for number in 0_u64.. {
+        let at = begun.elapsed();
+        if at >= end || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut draw = Draw::new(mix(course.seed, key), number);
+        let kind = workload.choose(&mut draw, (key, number));
+        let mut tries = 1;
+        while let Err(error) = workload.perform(kind, client.as_mut(), draw.clone(), (key, number))
+        {
+            if !error.is_transient() || tries == TRIES_MAX {
+                return Err(error);
+            }
+            tries += 1;
+            client.run("ROLLBACK")?;
+        }
+        if at >= course.warmup
+            && let Some(figures) = figures.get_mut(kind)
+        {
+            figures.latencies.add(begun.elapsed().saturating_sub(at));
+            figures.retries += u64::from(tries - 1);
+        }
+    }
+    Ok(figures)
+}

@@ -1,0 +1,72 @@
+//! `cleave bench`: each workload runs, embedded and against a server, and what it promises of its rows holds afterwards.
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::program::cleave;
+use crate::serve::client::Server;
+
+/// A short run of a small database; its operations that ran, and how often.
+fn measured(arguments: &[&str]) -> Vec<(String, u64)> {
+    let size = ["--scale", "0.01", "--seconds", "1", "--warmup", "0", "--clients", "3", "--json"];
+    let figures: Value =
+        serde_json::from_str(&cleave(&[&["bench"], arguments, &size].concat()).ok()).unwrap();
+    assert_eq!(figures["faults"].as_array().map(Vec::len), Some(0), "{figures}");
+    let operations = figures["operations"].as_array().unwrap().iter();
+    let of =
+        |one: &Value| (one["name"].as_str().unwrap().to_owned(), one["count"].as_u64().unwrap());
+    operations.map(of).collect()
+}
+
+fn ran(figures: &[(String, u64)], names: &[&str]) {
+    for name in names {
+        assert!(
+            figures.iter().any(|(known, count)| known == name && *count > 0),
+            "{name}: {figures:?}"
+        );
+    }
+}
+
+#[test]
+fn workloads_run_embedded() {
+    for (workload, operations) in [
+        ("ycsb-a", &["read", "update", "all"][..]),
+        ("ycsb-d", &["read"]),
+        ("ycsb-e", &["scan"]),
+        ("ycsb-f", &["read-modify-write"]),
+        ("linkbench", &["get links", "add link"]),
+        ("tpcc", &["new order", "payment"]),
+        ("ch", &["payment", "Q1"]),
+    ] {
+        let place = tempdir().unwrap();
+        let database = place.path().to_str().unwrap();
+        ran(&measured(&[workload, "--db", database]), operations);
+    }
+}
+
+#[test]
+fn a_server_is_measured_over_the_wire() {
+    let folder = tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let url = format!("postgres://ada@127.0.0.1:{}/any", server.port);
+    ran(&measured(&["ycsb-b", "--url", &url]), &["read"]);
+    // Once more over what is there, at another level.
+    let level = ["--no-load", "--isolation", "repeatable read"];
+    ran(&measured(&[&["ycsb-b", "--url", &url], &level[..]].concat()), &["read"]);
+    ran(&measured(&["tpcc", "--url", &url]), &["new order"]);
+}
+
+#[test]
+fn what_cannot_be_measured_is_named() {
+    let wrong = |arguments: &[&str]| cleave(&[&["bench", "ycsb-c"], arguments].concat());
+    assert!(wrong(&["--url", "http://x"]).fails(1).contains("postgres://user@"));
+    assert!(wrong(&["--scale", "none"]).fails(1).contains("no number"));
+    assert!(wrong(&[]).fails(1).contains("--db"));
+    assert!(wrong(&["--url", "postgres://a@127.0.0.1:1/x"]).fails(3).contains("127.0.0.1:1"));
+    let place = tempdir().unwrap();
+    let database = place.path().to_str().unwrap();
+    let missing = wrong(&["--db", database, "--no-load"]).fails(3);
+    assert!(missing.contains("usertable"), "{missing}");
+    let level = wrong(&["--db", database, "--scale", "0.01", "--isolation", "none"]).fails(3);
+    assert!(level.contains("default_transaction_isolation"), "{level}");
+}

@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Transactions a second, their p99 and their CPU time: `cleave serve` against PostgreSQL, both durable, under pgbench.
+
+    scripts/bench_oltp.py [--scale S] [--clients 1,8] [--modes prepared,simple] [--scripts S,N,tpcb] [--seconds S] [--rounds R]
+    scripts/bench_oltp.py self-test       a few transactions of each kind, and what they leave; no figures
+
+Both servers have the same rows, buffers of the same size and a log that is synced at each commit, lie on the same file
+system and are asked over TCP. Runs of the two alternate, the first one other in each round; a ratio is the median of those of
+the rounds. CPU time is that of the server's processes, user and system, without pgbench's.
+
+Needs `cargo build --release` (or CLEAVE_BINARY), and PostgreSQL with pgbench: `scripts/install_peers.sh postgresql`.
+`--only cleave` needs pgbench alone. `perf` is told of the server's process by `--pid-file`.
+"""
+
+import argparse
+import os
+import pwd
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import bench
+
+SCRIPTS = {"S": ["-S"], "N": ["-N"], "tpcb": ["-b", "tpcb-like"]}
+BUFFERS = "512MB"
+TABLES = """
+CREATE TABLE pgbench_branches (bid int NOT NULL PRIMARY KEY, bbalance int, filler char(88));
+CREATE TABLE pgbench_tellers (tid int NOT NULL PRIMARY KEY, bid int, tbalance int, filler char(84));
+CREATE TABLE pgbench_accounts (aid int NOT NULL PRIMARY KEY, bid int, abalance int, filler char(84));
+CREATE TABLE pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22));
+INSERT INTO pgbench_branches SELECT v, 0, '' FROM generate_series(1, {scale}) s(v);
+INSERT INTO pgbench_tellers SELECT v, (v - 1) / 10 + 1, 0, '' FROM generate_series(1, {scale} * 10) s(v);
+INSERT INTO pgbench_accounts SELECT v, (v - 1) / 100000 + 1, 0, '' FROM generate_series(1, {accounts}) s(v);
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", nargs="?", choices=["run", "self-test"], default="run")
+    parser.add_argument("--scale", type=int, default=10, help="of pgbench; 100,000 accounts each")
+    parser.add_argument("--clients", default="1,8")
+    parser.add_argument("--modes", default="prepared,simple")
+    parser.add_argument("--scripts", default="S,N,tpcb")
+    parser.add_argument("--seconds", type=int, default=5, help="of one run")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=["cleave", "postgresql"])
+    parser.add_argument("--pid-file", type=Path, help="where to write the process of `cleave serve`")
+    options = parser.parse_args()
+    if not bench.CLEAVE.exists():
+        sys.exit(f"{bench.CLEAVE} is not there: run `cargo build --release`, or set CLEAVE_BINARY")
+    if options.command == "self-test":
+        return self_test()
+    measure(options)
+
+
+# --- servers -------------------------------------------------------------------------------------
+
+class Server:
+    """Rows of pgbench in a folder of their own, served on a port of this machine."""
+
+    def __init__(self, folder):
+        self.folder, self.port, self.environment = folder, None, dict(os.environ)
+
+    def say(self, *commands):
+        """What psql prints for commands, without headers."""
+        arguments = sum((["-c", command] for command in commands), [])
+        return output(["psql", "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", *arguments], env=self.environment)
+
+    def pgbench(self, *arguments):
+        return output(["pgbench", "-n", *arguments], env=self.environment)
+
+    def client(self, user, database):
+        self.environment |= {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": user, "PGDATABASE": database}
+
+
+class Cleave(Server):
+    """`cleave serve`."""
+
+    name = "Cleave"
+
+    def start(self, script):
+        database, port_file = self.folder / "accounts", self.folder / "port"
+        (self.folder / "tables.sql").write_text(script)
+        output([bench.CLEAVE, "sql", "--db", database, "-f", self.folder / "tables.sql"])
+        arguments = ["--listen", "127.0.0.1:0", "--port-file", port_file, "--buffer-pool", BUFFERS]
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen([bench.CLEAVE, "serve", "--db", database, *arguments], stderr=log)
+        for _ in range(600):
+            if port_file.exists() and port_file.read_text().strip():
+                self.port = int(port_file.read_text())
+                return self.client("ada", "accounts")
+            time.sleep(0.05)
+        raise AssertionError("the server does not listen: " + (self.folder / "log").read_text())
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.process.pid)
+
+
+class PostgreSQL(Server):
+    """Debian's PostgreSQL, as it comes, but for the size of its buffers."""
+
+    name = "PostgreSQL"
+
+    def start(self, script):
+        binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        if not binaries:
+            sys.exit("PostgreSQL is not there: run `scripts/install_peers.sh postgresql`, or say --only cleave")
+        # The server refuses to run as root.
+        user = "postgres" if os.geteuid() == 0 else None
+        if user:
+            account = pwd.getpwnam(user)
+            os.chown(self.folder, account.pw_uid, account.pw_gid)
+            open_way(self.folder)
+        data, self.port = self.folder / "data", free_port()
+        environment = {**os.environ, "LC_ALL": "C"}
+        run = lambda command: output(command, user=user, cwd="/", env=environment)
+        run([binaries[-1], "-D", data, "-A", "trust", "-E", "UTF8", "--locale=C"])
+        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
+                    "shared_buffers": BUFFERS, "max_wal_size": "4GB"}
+        with (data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen([binaries[-1].with_name("postgres"), "-D", data], stderr=log, user=user,
+                                            cwd="/", env=environment)
+        self.client(user or pwd.getpwuid(os.getuid()).pw_name, "postgres")
+        for _ in range(200):
+            if subprocess.run(["psql", "-X", "-c", "SELECT 1"], env=self.environment, capture_output=True).returncode == 0:
+                break
+            time.sleep(0.05)
+        self.say(*[line for line in script.splitlines() if line], "VACUUM ANALYZE", "CHECKPOINT")
+
+    def stop(self):
+        self.process.send_signal(2)
+        self.process.wait(60)
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.process.pid)
+
+
+def output(command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{command[0]} failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def open_way(folder):
+    """Lets others pass through the temporary folder that `folder` lies in."""
+    os.chmod(folder.parent, 0o755)
+
+
+def cpu_seconds(parent):
+    """Of a process and all that it has started, those that have ended included."""
+    ticks, children = {}, {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(place.name))
+        ticks[int(place.name)] = sum(map(int, fields[11:15]))
+    total, ahead = 0, [parent]
+    while ahead:
+        process = ahead.pop()
+        total += ticks.get(process, 0)
+        ahead += children.get(process, [])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+def one_run(server, script, clients, mode, seconds):
+    """Transactions a second, p99 in ms, CPU us a transaction."""
+    log = server.folder.parent / f"latency-{server.name}"
+    before = server.cpu_seconds()
+    text = server.pgbench(*SCRIPTS[script], "-c", str(clients), "-j", str(min(clients, 2)), "-M", mode, "-T", str(seconds),
+                          "-l", f"--log-prefix={log}")
+    time.sleep(0.3)  # PostgreSQL's processes of these clients end
+    spent = server.cpu_seconds() - before
+    failed = int(re.search(r"failed transactions: (\d+)", text).group(1))
+    if failed:
+        raise AssertionError(f"{failed} transactions failed:\n{text}")
+    latencies = []
+    for file in log.parent.glob(f"{log.name}.*"):
+        latencies += [int(line.split(" ", 3)[2]) for line in file.read_text().splitlines()]
+        file.unlink()
+    latencies.sort()
+    tps = float(re.search(r"tps = ([0-9.]+)", text).group(1))
+    return tps, latencies[len(latencies) * 99 // 100] / 1e3, spent * 1e6 / len(latencies)
+
+
+def measure(options):
+    folder, servers = started(options.scale, options.only)
+    if options.pid_file:
+        options.pid_file.write_text(str(servers[0].process.pid))
+    try:
+        print(f"pgbench, scale {options.scale}, {options.seconds} s a run, {options.rounds} rounds; tps and CPU us a transaction "
+              "of the server, p99 in ms")
+        head = "".join(f"{server.name + ' tps':>17}{'p99':>8}{'CPU':>7}" for server in servers)
+        print(f"{'script':7}{'mode':9}{'clients':>7}{head}{'tps':>8}{'p99':>7}{'CPU':>7}")
+        for script in options.scripts.split(","):
+            for mode in options.modes.split(","):
+                for clients in map(int, options.clients.split(",")):
+                    runs = {server.name: [] for server in servers}
+                    for place in range(options.rounds):
+                        for server in servers if place % 2 == 0 else servers[::-1]:
+                            runs[server.name].append(one_run(server, script, clients, mode, options.seconds))
+                    print_row(f"{script:7}{mode:9}{clients:7}", list(runs.values()))
+    finally:
+        stop(folder, servers)
+
+
+def print_row(head, runs):
+    """Medians of each, and the medians of the rounds' ratios."""
+    line = head
+    for one in runs:
+        tps, p99, cpu = (statistics.median(values) for values in zip(*one))
+        line += f"{tps:17.0f}{p99:8.2f}{cpu:7.0f}"
+    if len(runs) == 2:
+        ratios = [[a / b if b else float("nan") for a, b in zip(ours, theirs)] for ours, theirs in zip(*runs)]
+        tps, p99, cpu = (statistics.median(values) for values in zip(*ratios))
+        line += f"{tps:7.2f}x{p99:6.2f}x{cpu:6.2f}x"
+    print(line, flush=True)
+
+
+def started(scale, only=None):
+    work = bench.WORK / "oltp"
+    work.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=work))
+    script = TABLES.format(scale=scale, accounts=scale * 100_000)
+    kinds = [kind for kind in (Cleave, PostgreSQL) if only in (None, kind.__name__.lower())]
+    servers = []
+    try:
+        for kind in kinds:
+            place = folder / kind.name.lower()
+            place.mkdir()
+            servers.append(kind(place))
+            servers[-1].start(script)
+    except BaseException:
+        stop(folder, servers)
+        raise
+    return folder, servers
+
+
+def stop(folder, servers):
+    for server in servers:
+        if hasattr(server, "process"):
+            server.stop()
+    shutil.rmtree(folder)
+
+
+# --- self-test -----------------------------------------------------------------------------------
+
+def self_test():
+    """Each kind of run, of a server without a peer: the sums of what was added are those of what is there."""
+    folder, [server] = started(1, "cleave")
+    try:
+        for script, clients, mode in [("S", 1, "prepared"), ("N", 2, "simple"), ("tpcb", 2, "prepared")]:
+            tps, p99, cpu = one_run(server, script, clients, mode, 1)
+            assert tps > 0 and p99 > 0 and cpu > 0, (tps, p99, cpu)
+        sums = server.say("SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(delta) FROM pgbench_history)")
+        accounts, history = sums.strip().split("|")
+        assert accounts == history, sums
+    finally:
+        stop(folder, [server])
+    print("self-test: passed")
+
+
+if __name__ == "__main__":
+    main()
