@@ -19,7 +19,7 @@
 //! Invariant: a table that is defined is locked ACCESS EXCLUSIVE, so the newest state has of it what it had when it was locked; ids of
 //! tables and segments are the database's, so that blocks side by side never have the same ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -178,10 +178,17 @@ impl Defined {
             sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
         };
         let now = ids(after);
+        // A temporary one that the statement has made hides what had its name.
+        let tables = after.tables().map(|table| &table.schema);
+        let schemas = tables.chain(after.views().map(|view| &view.schema));
+        let hiding: BTreeSet<&str> = schemas
+            .filter(|schema| self.is_temporary(schema.table_id))
+            .map(|schema| schema.name.as_str())
+            .collect();
         let hidden = |id: &u32| {
             let known = before.tables().find(|table| table.schema.table_id == *id);
             known.is_some_and(|table| {
-                !self.temporary.contains_key(id) && self.has_temporary(&table.schema.name)
+                !self.is_temporary(*id) && hiding.contains(table.schema.name.as_str())
             })
         };
         let gone = ids(before).into_iter().filter(|id| !now.contains(id) && !hidden(id));
@@ -200,7 +207,7 @@ impl Defined {
         let now: BTreeMap<u32, &Arc<ViewState>> =
             after.views().map(|view| (view.schema.table_id, view)).collect();
         for (id, view) in &known {
-            let is_hidden = !self.is_temporary(*id) && self.has_temporary(&view.schema.name);
+            let is_hidden = !self.is_temporary(*id) && hiding.contains(view.schema.name.as_str());
             if !now.contains_key(id) && !is_hidden {
                 self.views.insert(*id, None);
             }
