@@ -122,6 +122,8 @@ def psql():
     assert say("SELECT count(*) FROM orders").split()[2] == "1000"
     assert say("SELECT email FROM customers WHERE id = 7").split()[2] == "c7@example.org"
     say("COPY (SELECT * FROM customers) TO STDOUT CSV HEADER")
+    fetched = run(["psql", "-X", "-v", "FETCH_COUNT=300", "-At", "-c", "SELECT id FROM orders ORDER BY id"])
+    assert len(fetched.split()) == 1000
     failed = subprocess.run(["psql", "-X", "-c", "SELECT emal FROM customers"], capture_output=True, text=True, env=environment())
     assert failed.returncode == 1 and "did you mean" in failed.stderr, failed.stderr
     wrong = {**environment(), "PGPASSWORD": "wrong"}
@@ -144,6 +146,25 @@ def pgbench():
     sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history) AS equal"
     assert " t" in run(["psql", "-X", "-t", "-c", sums]), "what was added is not what accounts have"
     print("   ", ", ".join(rates), "(a debug build says nothing of speed)")
+
+
+    # What `pgbench -i` sends, as far as it works: TRUNCATE and ALTER TABLE are tried by `initialised`.
+    steps = [
+        "drop table if exists loaded_branches, loaded_tellers",
+        "create table loaded_branches(bid int not null,bbalance int,filler char(88)) with (fillfactor=100)",
+        "begin",
+        "insert into loaded_branches(bid,bbalance) values(1,0)",
+        "copy loaded_branches from stdin with (freeze on)",
+        "commit",
+        "vacuum analyze loaded_branches",
+    ]
+    run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *sum((["-c", step] for step in steps), [])], input="2\t0\t\n\\.\n")
+    initialised = subprocess.run(["pgbench", "-i", "-I", "dtgvp", "-q"], capture_output=True, text=True, env=environment())
+    if initialised.returncode == 0:
+        out = run(["pgbench", "-n", "-c", "2", "-t", "20"])
+        assert "number of failed transactions: 0" in out, out
+    else:
+        print("    pgbench -i stops at:", initialised.stderr.strip().splitlines()[-1])
 
 
 def in_python(program):

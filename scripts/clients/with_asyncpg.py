@@ -30,6 +30,9 @@ async def main():
         rows = [row async for row in connection.cursor("SELECT id FROM orders ORDER BY id", prefetch=7)]
     assert len(rows) == 1000
     assert await connection.copy_from_query("SELECT 1, 2", output=lambda data: asyncio.sleep(0)) == "COPY 1"
+    rows = [(2**40 + number, 0.5, f"row\t{number}") for number in range(1000)]
+    await connection.copy_records_to_table("by_asyncpg", records=rows, columns=["i", "f", "s"])
+    assert await connection.fetchval("SELECT count(*) FROM by_asyncpg WHERE f = 0.5") == 1000
     try:
         await asyncio.wait_for(connection.fetch(ENDLESS), 0.5)
     except asyncio.TimeoutError:

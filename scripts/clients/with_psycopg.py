@@ -49,6 +49,27 @@ with psycopg.connect() as connection:
     with connection.cursor().copy("COPY (SELECT i, s FROM by_psycopg WHERE i < 3 ORDER BY i) TO STDOUT") as copy:
         copy.set_types(["int8", "text"])
         assert list(copy.rows()) == [(number, f"row\t{number}") for number in range(3)]
+    with connection.cursor().copy("COPY by_psycopg (i, s) FROM STDIN (FORMAT BINARY)") as copy:
+        copy.set_types(["int8", "text"])
+        for number in range(5000, 5100):
+            copy.write_row((number, f"row\n{number}"))
+    with connection.cursor().copy("COPY (SELECT i, s FROM by_psycopg WHERE i >= 5098 AND i < 6000 ORDER BY i) TO STDOUT (FORMAT BINARY)") as copy:
+        copy.set_types(["int8", "text"])
+        assert list(copy.rows()) == [(number, f"row\n{number}") for number in (5098, 5099)]
+    # Lists as parameters, as text and in binary.
+    for place in ["%s", "%b", "%t"]:
+        rows = connection.execute(f"SELECT id FROM customers WHERE id = ANY({place}) ORDER BY id", ([3, 1, 99999],)).fetchall()
+        assert rows == [(1,), (3,)], rows
+        rows = connection.execute(f"SELECT id FROM customers WHERE email = ANY({place})", (["c7@example.org", 'a"b'],)).fetchall()
+        assert rows == [(7,)], rows
+    # Cursors that the server keeps.
+    with connection.transaction(), connection.cursor("some rows") as cursor:
+        cursor.execute("SELECT id FROM orders WHERE id > %s ORDER BY id", (500,))
+        assert cursor.fetchone() == (501,) and cursor.fetchmany(3) == [(502,), (503,), (504,)]
+        cursor.itersize = 100
+        assert sum(1 for _ in cursor) == 496
+    with connection.cursor("held", withhold=True) as cursor:
+        assert len(cursor.execute("SELECT id FROM orders").fetchall()) == 1000
     with connection.pipeline():
         cursors = [connection.execute("SELECT email FROM customers WHERE id = %s", (number,)) for number in range(1, 6)]
     assert [cursor.fetchone()[0] for cursor in cursors] == [f"c{number}@example.org" for number in range(1, 6)]

@@ -19,12 +19,13 @@
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
 //! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
+mod committed;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -35,16 +36,18 @@ use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
-use cleave_txn::{LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
+use cleave_txn::{Dependencies, LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use futures::future::{Either, select};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
+use crate::archive::{self, Archive};
+use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
 use crate::catalog::reserved_ids::ReservedIds;
 use crate::catalog::root::{self, ReplaceError, TableFault};
+use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::delta::Live;
 use crate::device::{self, Device, EmbeddedFactory, Known};
@@ -53,10 +56,16 @@ use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
 use crate::query_log::QueryLog;
+use crate::sequences::Sequences;
 use crate::session::Session;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
 use crate::storage_error::StorageError;
+use crate::versions::Versions;
+
+mod place;
+
+use place::check_place;
 
 /// Bytes that the buffer pool may hold where nothing else is said.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
@@ -155,18 +164,27 @@ pub struct Database {
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
     locks: Arc<Locks>,
+    dependencies: Arc<Dependencies>,
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    holding_readers_back: Arc<AtomicUsize>,
     /// None: it is only looked at, or is being opened.
     log: OnceLock<Wal>,
     /// The log is known to be durable up to here.
     hardened: AtomicU64,
     /// Commits since a root was written, whose pages no root names.
     logged_count: AtomicU64,
+    /// What sequences have given.
+    sequences: Sequences,
     /// What the root on disk says, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
     /// Ids that transactions have taken.
     pub(crate) ids: ReservedIds,
     /// Transactions that have locked something since the database was opened.
     transaction_count: AtomicU64,
+    /// How the log is archived.
+    pub(crate) archive: Archive,
+    /// Older states that are kept.
+    pub(crate) versions: Versions,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -183,6 +201,15 @@ impl Database {
     /// [`StorageError::Damaged`] (also where the root alone is missing), [`Error::Io`], and those of the
     /// embedded device.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
+        backup::check_restored(directory)?;
+        Self::open_restored(directory, options).await
+    }
+
+    /// As [`Database::open`], also where a restore is not done with it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn open_restored(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
         if !root::exists(directory) {
             check_place(directory, options.create)?;
         }
@@ -198,10 +225,13 @@ impl Database {
             LogStart::New(log) => (log, 0),
             LogStart::Read(reader) => log::recover(&database, reader).await?,
         };
+        archive::start(&log, &database.catalog());
         database.log.get_or_init(|| log);
         if count > 0 {
-            Transaction::begin(&database).await?.commit().await?;
+            Transaction::begin(&database).await?.checkpoint().await?;
         }
+        database.versions.note_commit();
+        database.keep_version(&database.catalog());
         database.claim_devices().await;
         Ok(database)
     }
@@ -216,6 +246,7 @@ impl Database {
         directory: &Path,
         options: OpenOptions,
     ) -> Result<(Arc<Self>, Vec<TableFault>)> {
+        backup::check_restored(directory)?;
         if !root::exists(directory) {
             check_place(directory, false)?;
         }
@@ -263,12 +294,17 @@ impl Database {
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
             locks: Locks::new(),
+            dependencies: Dependencies::new(),
+            holding_readers_back: Arc::default(),
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
+            sequences: Sequences::default(),
             durable: Mutex::new(state),
             ids: ReservedIds::default(),
             transaction_count: AtomicU64::new(0),
+            archive: Archive::default(),
+            versions: Versions::default(),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
@@ -291,56 +327,6 @@ impl Database {
     /// A session with default settings.
     pub fn session(self: &Arc<Self>) -> Session {
         Session::new(Arc::clone(self))
-    }
-
-    /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as pages that
-    /// it names are read.
-    pub fn catalog(&self) -> Arc<CatalogState> {
-        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner).state)
-    }
-
-    /// All that is committed.
-    pub(crate) fn live(&self) -> Live {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The state of the last commit, all of which is in pages: what a plan reads.
-    ///
-    /// # Errors
-    /// Those of the device, where there was something to write.
-    pub async fn settled(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
-        loop {
-            let told = self.settled.notified();
-            let live = self.live();
-            if live.delta.is_empty() {
-                return Ok(live.state);
-            }
-            // A large write that has the turn has settled first, and is not waited for.
-            let turn = self.writer_turn();
-            match select(std::pin::pin!(told), std::pin::pin!(turn)).await {
-                Either::Left(_) => {}
-                Either::Right((turn, _)) => {
-                    drop(Box::pin(Transaction::settle(self, turn)).await?);
-                }
-            }
-        }
-    }
-
-    /// Makes a small commit, whose changes are in the delta, what new statements see.
-    pub(crate) fn publish_small(&self, number: u64, log_end: u64) {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        live.number = number;
-        live.log_end = log_end;
-    }
-
-    /// How often something else than a small commit has changed rows, keys or tables.
-    pub(crate) fn rewritten_count(&self) -> u64 {
-        self.rewritten_count.load(Ordering::Acquire)
-    }
-
-    /// Notes that something else than a small commit does.
-    pub(crate) fn note_rewritten(&self) {
-        self.rewritten_count.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Where the database lies.
@@ -484,7 +470,7 @@ impl Database {
         let id = entry.id;
         transaction.next.devices.insert(id, entry);
         transaction.devices.push(Arc::clone(&device));
-        transaction.commit().await?;
+        transaction.checkpoint().await?;
         Ok(device)
     }
 
@@ -522,7 +508,7 @@ impl Database {
             waiting::sleep(LOCK_PAUSE).await;
         }
         transaction.next.devices.remove(&device.id());
-        transaction.commit().await?;
+        transaction.checkpoint().await?;
         Ok(device.give_up().await.err())
     }
 
@@ -547,6 +533,21 @@ impl Database {
         &self.locks
     }
 
+    /// What transactions of level SERIALIZABLE have read and written.
+    pub(crate) fn dependencies(&self) -> &Arc<Dependencies> {
+        &self.dependencies
+    }
+
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    pub(crate) fn holding_readers_back(&self) -> &Arc<AtomicUsize> {
+        &self.holding_readers_back
+    }
+
+    /// Whether there is any of these, so that who reads a table must lock it.
+    pub(crate) fn readers_held_back(&self) -> bool {
+        self.holding_readers_back.load(Ordering::SeqCst) > 0
+    }
+
     /// An owner of locks, for a transaction that begins now.
     pub(crate) fn lock_owner(&self) -> Arc<LockOwner> {
         LockOwner::new(self.transaction_id())
@@ -564,7 +565,7 @@ impl Database {
     /// Those of a commit; what was committed stays so.
     pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
         if self.logged_count() > 0 || !self.live().delta.is_empty() {
-            Transaction::begin(self).await?.commit().await?;
+            Transaction::begin(self).await?.checkpoint().await?;
         }
         Ok(())
     }
@@ -607,6 +608,28 @@ impl Database {
         Ok(())
     }
 
+    /// As [`Self::harden`], and keeps the thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn harden_now(&self, end: u64) -> Result<()> {
+        if end <= self.hardened.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(log) = self.log() else { return Ok(()) };
+        if let Err(error) = log.wait_durable(Lsn(end)) {
+            self.stop();
+            return Err(error.into());
+        }
+        self.hardened.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// What sequences have given.
+    pub(crate) fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
     /// # Errors
     /// [`StorageError::Stopped`].
     pub(crate) fn check_running(&self) -> Result<()> {
@@ -624,13 +647,6 @@ impl Database {
     /// Refuses further writing: which state is on disk is not known.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-    }
-
-    /// Makes `state` what new statements see.
-    pub(crate) fn publish(&self, state: Arc<CatalogState>) {
-        self.note_published(&state);
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Live::settled(state);
-        self.settled.notify_waiters();
     }
 
     /// Frees the space that no state in anyone's hands names any more.
@@ -685,76 +701,8 @@ fn sharing(embedded: EmbeddedFactory, pool: &Arc<BufferPool>) -> EmbeddedFactory
     })
 }
 
-/// Whether a database may be made in `directory`; makes the directory if so.
-fn check_place(directory: &Path, create: bool) -> Result<()> {
-    let not_a_database = |reason: &str| {
-        Error::from(StorageError::NotADatabase {
-            path: directory.to_owned(),
-            reason: reason.to_owned(),
-        })
-    };
-    if !directory.exists() {
-        if !create {
-            return Err(not_a_database("it does not exist"));
-        }
-        return root::create_directory(directory);
-    }
-    if !directory.is_dir() {
-        return Err(not_a_database("it is not a directory"));
-    }
-    if let Some(what) = what_a_root_named(directory)? {
-        // Whoever is just making the database may have finished meanwhile.
-        if root::exists(directory) {
-            return Ok(());
-        }
-        return Err(StorageError::Damaged {
-            path: directory.join("root"),
-            reason: format!("it is missing, though {what}; nothing was changed"),
-        }
-        .into());
-    }
-    if !create {
-        return Err(not_a_database("it has no file named \"root\""));
-    }
-    if !root::is_blank(directory)? {
-        return Err(not_a_database("it holds other files, and none named \"root\""));
-    }
-    Ok(())
-}
-
-/// What `directory` holds that only a database with a root has: the creation of one ends with its root, and
-/// until then leaves `segments/` and the embedded device's media empty.
-fn what_a_root_named(directory: &Path) -> Result<Option<String>> {
-    let media = format!("device-{}.media", DeviceId::EMBEDDED);
-    let media_path = directory.join(&media);
-    match std::fs::metadata(&media_path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {
-            return Ok(Some(format!("\"{media}\" holds pages")));
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(Error::io("read", &media_path, error)),
-    }
-    let segments = directory.join("segments");
-    let entries = match std::fs::read_dir(&segments) {
-        Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(Error::io("read", &segments, error)),
-    };
-    for entry in entries {
-        let name = entry.map_err(|error| Error::io("read", &segments, error))?.file_name();
-        // A name that is no number is none of ours.
-        if name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()) {
-            return Ok(Some("\"segments\" holds those of tables".to_owned()));
-        }
-    }
-    Ok(None)
-}
-
 /// Locks the directory. A holder that is just ending is waited for.
-async fn lock(directory: &Path) -> Result<File> {
+pub(crate) async fn lock(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
     let file = File::options()
         .create(true)
@@ -856,8 +804,10 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         views: BTreeMap::new(),
         files: BTreeMap::new(),
+        upkeep: Upkeep::default(),
         keep: None,
     };
     write_root(directory, &state)?;
@@ -865,20 +815,21 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
 }
 
 /// A number that no other opening has, of this database or of a copy.
-fn draw_opening() -> Result<u64> {
+pub(crate) fn draw_opening() -> Result<u64> {
     let bytes = cleave_media::random_bytes()
         .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
     Ok(u64::from_le_bytes(bytes).max(1))
 }
 
-fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
+/// Replaces the root of a database that is not open.
+pub(crate) fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
     root::replace(directory, state).map_err(|error| match error {
         ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
     })
 }
 
 /// A device whose space is what `state` does not name on it.
-fn attach(
+pub(crate) fn attach(
     state: &CatalogState,
     opening: Option<u64>,
     entry: DeviceEntry,

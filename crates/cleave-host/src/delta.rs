@@ -23,9 +23,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use arrow::array::{BinaryArray, RecordBatch};
 use arrow::compute::concat_batches;
+use cleave_media::BLOCK_SIZE;
 use cleave_store::TableSchema;
 
-use crate::catalog::{CatalogState, TableState, TabletState};
+use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
+use crate::database::Database;
+use crate::device::Claim;
 use crate::error::Result;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
@@ -34,6 +37,8 @@ use crate::write::load::made_anew;
 const CHANGE_COUNT_MAX: usize = 8192;
 /// Bytes of rows up to which it does.
 const BYTES_MAX: usize = 4 << 20;
+/// Bytes of rows after which the device is asked for room again.
+const ROOM_BYTES: usize = 64 << 10;
 
 /// What is committed: a state, and the commits behind it.
 #[derive(Debug, Clone)]
@@ -58,6 +63,8 @@ struct Contents {
     tablets: BTreeMap<(u32, usize), DeltaTablet>,
     change_count: usize,
     byte_count: usize,
+    /// Bytes of rows for which there was room on the device.
+    room_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -136,6 +143,14 @@ impl Delta {
         self.read().change_count == 0
     }
 
+    /// The row `vid`, be it seen or not.
+    pub(crate) fn row(&self, table: u32, place: usize, vid: u64) -> Option<FoundRow> {
+        let contents = self.read();
+        let tablet = contents.tablets.get(&(table, place))?;
+        let place = usize::try_from(vid.checked_sub(tablet.vid_first)?).ok()?;
+        tablet.rows.get(place).map(|row| row.row.clone())
+    }
+
     /// Whether it is to be settled before more is put into it.
     pub(crate) fn is_full(&self) -> bool {
         let contents = self.read();
@@ -203,6 +218,35 @@ impl Delta {
             }
         }
         found
+    }
+
+    /// Refuses rows that begin where the embedded device has no room for the pages that they will be: who commits is told so, and
+    /// not who settles. Under the turn to write.
+    ///
+    /// # Errors
+    /// Those of taking space.
+    pub(crate) async fn check_room(
+        &self,
+        database: &Database,
+        changes: &[&TableChange],
+    ) -> Result<()> {
+        let rows = changes.iter().flat_map(|change| change.rows.values());
+        let rows = rows.filter(|rows| rows.num_rows() > 0);
+        let bytes: usize = rows.map(RecordBatch::get_array_memory_size).sum();
+        let (byte_count, room_bytes) = {
+            let contents = self.read();
+            (contents.byte_count + bytes, contents.room_bytes)
+        };
+        if bytes == 0 || byte_count <= room_bytes {
+            return Ok(());
+        }
+        let room_bytes = byte_count.next_multiple_of(ROOM_BYTES);
+        let claim = Claim::new(database.attached(DeviceId::EMBEDDED)?);
+        // It is free again at once: others may take it meanwhile, which is then told to who settles.
+        claim.acquire(u32::try_from(room_bytes / BLOCK_SIZE).unwrap_or(u32::MAX)).await?;
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        contents.room_bytes = room_bytes;
+        Ok(())
     }
 
     /// What `changes` are behind all that is here, on `state`.

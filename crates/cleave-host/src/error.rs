@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_store::{SchemaError, StoreError};
-use cleave_txn::LockError;
+use cleave_txn::{LockError, SerializationFailure};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
@@ -156,6 +156,20 @@ pub enum Error {
         /// The values of the key, separated by commas.
         key: String,
     },
+    /// A row that breaks a rule of its table, or that one of another table needs: change the row.
+    #[error("{message}: {detail}")]
+    Violation {
+        /// Which kind of rule.
+        rule: Rule,
+        /// The table whose rule it is.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// What is wrong.
+        message: String,
+        /// Which row, or which key.
+        detail: String,
+    },
     /// Another transaction was in the way: run the transaction again.
     #[error("{kind}{}", Hint(detail.as_deref()))]
     Conflict {
@@ -164,6 +178,9 @@ pub enum Error {
         /// Who waits for whom, or what may help.
         detail: Option<String>,
     },
+    /// A statement took longer than `statement_timeout` (57014): give it more time, or look why.
+    #[error("canceling statement due to statement timeout")]
+    StatementTimeout,
     /// A description of a table that breaks a rule: change the statement; from storage: the database is damaged.
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -205,6 +222,8 @@ pub enum NameKind {
     Index,
     /// A constraint of a table.
     Constraint,
+    /// A sequence.
+    Sequence,
     /// A column of a table or of a query.
     Column,
     /// A schema, as in `schema.table`.
@@ -221,6 +240,16 @@ pub enum NameKind {
     PreparedStatement,
     /// A parameter of a statement, as `$1`.
     Parameter,
+    /// A cursor.
+    Cursor,
+}
+
+/// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// CHECK (23514).
+    Check,
 }
 
 /// In which way another transaction was in the way.
@@ -229,6 +258,8 @@ pub enum NameKind {
 pub enum ConflictKind {
     /// It has changed a row since this one's snapshot (40001).
     Update,
+    /// What it has read and written, and what others have, has no order (40001).
+    Dependencies,
     /// Each waits for the other (40P01).
     Deadlock,
     /// It holds a lock for longer than `lock_timeout`, or NOWAIT was asked for (55P03).
@@ -238,7 +269,7 @@ pub enum ConflictKind {
 impl ConflictKind {
     fn sqlstate(self) -> &'static str {
         match self {
-            Self::Update => "40001",
+            Self::Update | Self::Dependencies => "40001",
             Self::Deadlock => "40P01",
             Self::Lock => "55P03",
         }
@@ -249,6 +280,9 @@ impl fmt::Display for ConflictKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Update => "could not serialize access due to concurrent update",
+            Self::Dependencies => {
+                "could not serialize access due to read/write dependencies among transactions"
+            }
             Self::Deadlock => "deadlock detected",
             Self::Lock => "could not obtain a lock",
         })
@@ -269,6 +303,8 @@ pub enum Fault {
     DuplicateColumn,
     /// Options that exclude each other or are given twice (42601).
     Options,
+    /// An aggregate where there are no groups (42803).
+    Grouping,
     /// A parameter out of its range (22023).
     Parameter,
     /// A parameter of a statement whose type nothing tells (42P18).
@@ -297,6 +333,14 @@ pub enum Fault {
     ReadOnlyTransaction,
     /// A savepoint that there is not (3B001).
     Savepoint,
+    /// A constraint that there is not (42704).
+    UnknownConstraint,
+    /// A number out of its range (22003).
+    Range,
+    /// A sequence that has no more numbers (2200H).
+    SequenceLimit,
+    /// A value for a column that makes its own (428C9).
+    GeneratedAlways,
     /// ON CONFLICT that names no unique index (42P10).
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
@@ -383,7 +427,9 @@ impl Error {
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",
             Self::DuplicateKey { .. } => "23505",
+            Self::Violation { rule: Rule::Check, .. } => "23514",
             Self::Conflict { kind, .. } => kind.sqlstate(),
+            Self::StatementTimeout => "57014",
             Self::Schema(error) => schema_sqlstate(error),
             Self::Io { source, .. } => match source.kind() {
                 std::io::ErrorKind::NotFound => "58P01",
@@ -417,6 +463,13 @@ impl Error {
                 Some(format!("did you mean \"{name}\"?"))
             }
             Self::SettingValue { expected, .. } => Some(expected.clone()),
+            Self::Storage(_) | Self::Io { .. } if self.sqlstate() == "53100" => Some(
+                "make room there, or DROP tables: statements that give space back still work"
+                    .to_owned(),
+            ),
+            Self::Conflict { kind: ConflictKind::Dependencies, .. } => {
+                Some("The transaction might succeed if retried.".to_owned())
+            }
             _ => None,
         }
     }
@@ -538,6 +591,12 @@ impl From<DataFusionError> for Error {
     }
 }
 
+impl From<SerializationFailure> for Error {
+    fn from(_: SerializationFailure) -> Self {
+        Self::Conflict { kind: ConflictKind::Dependencies, detail: None }
+    }
+}
+
 impl From<Error> for DataFusionError {
     fn from(error: Error) -> Self {
         match error {
@@ -561,6 +620,7 @@ impl Fault {
             Self::Type => "42804",
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",
+            Self::Grouping => "42803",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",
@@ -574,6 +634,10 @@ impl Fault {
             Self::NoTransaction => "25P01",
             Self::ReadOnlyTransaction => "25006",
             Self::Savepoint => "3B001",
+            Self::UnknownConstraint => "42704",
+            Self::Range => "22003",
+            Self::SequenceLimit => "2200H",
+            Self::GeneratedAlways => "428C9",
             Self::ConflictTarget => "42P10",
             Self::Cardinality => "21000",
         }
@@ -583,23 +647,25 @@ impl Fault {
 impl NameKind {
     fn sqlstate_unknown(self) -> &'static str {
         match self {
-            Self::Table => "42P01",
+            Self::Table | Self::Sequence => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
             Self::Index | Self::Constraint | Self::Type | Self::Setting | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
             Self::Parameter => "42P02",
+            Self::Cursor => "34000",
         }
     }
 
     fn sqlstate_taken(self) -> &'static str {
         match self {
-            Self::Table | Self::Index => "42P07",
+            Self::Table | Self::Index | Self::Sequence => "42P07",
             Self::Column => "42701",
             Self::Schema => "42P06",
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
+            Self::Cursor => "42P03",
             Self::Constraint | Self::Type | Self::Setting | Self::Device | Self::Parameter => {
                 "42710"
             }
@@ -729,6 +795,7 @@ impl fmt::Display for NameKind {
             Self::Table => "table",
             Self::Index => "index",
             Self::Constraint => "constraint",
+            Self::Sequence => "sequence",
             Self::Column => "column",
             Self::Schema => "schema",
             Self::Type => "type",
@@ -737,6 +804,7 @@ impl fmt::Display for NameKind {
             Self::Device => "device",
             Self::PreparedStatement => "prepared statement",
             Self::Parameter => "parameter",
+            Self::Cursor => "cursor",
         })
     }
 }

@@ -17,6 +17,7 @@
 //! Invariant: an entry is in at most one place, memtable or one run. Source: rule 16.
 
 mod heap_rows;
+mod rows_by_vid;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -34,6 +35,7 @@ use crate::catalog::index_definition::IndexDefinition;
 use crate::error::{Error, Fault, Result};
 
 pub(crate) use heap_rows::{heap_rows, long_values};
+pub(crate) use rows_by_vid::rows_by_vid;
 
 /// Pages of hot segments that are read at once when the memtable is made again.
 const REBUILD_PAGE_COUNT: usize = 64;
@@ -371,6 +373,32 @@ impl TabletIndex {
         Ok(None)
     }
 
+    /// For each of `keys`, search keys of a unique index, the row that `tablet` has.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub(crate) async fn get_many(
+        &self,
+        tablet: &TabletState,
+        pages: &dyn PageSource,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<u64>>> {
+        let is_there = |vid: &u64| tablet.version_map.lookup(*vid).is_some();
+        let mut found: Vec<Option<u64>> = {
+            let memtable = read(self.memtable(tablet, pages).await?);
+            keys.iter().map(|key| memtable.rows_of(key).find(is_there)).collect()
+        };
+        for run in self.runs.iter().rev() {
+            if found.iter().all(Option::is_some) {
+                break;
+            }
+            for (known, in_run) in found.iter_mut().zip(run.get_many(pages, keys).await?) {
+                *known = known.or(in_run.filter(is_there));
+            }
+        }
+        Ok(found)
+    }
+
     /// Everything in the index whose key may lie in `first..=last`, as sources of a merge.
     ///
     /// # Errors
@@ -423,7 +451,8 @@ impl TabletIndex {
         Ok(read(self.memtable(tablet, pages).await?).byte_size())
     }
 
-    /// The same index with `keys` in a memtable of its own, which no other state sees.
+    /// The same index with `keys` in a memtable of its own, which no other state sees: their rows are the next ones of `tablet`. What
+    /// others have committed since may have the same VIDs, and is left out.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -433,7 +462,7 @@ impl TabletIndex {
         pages: &dyn PageSource,
         keys: Vec<(Vec<u8>, u64)>,
     ) -> Result<Self> {
-        let mut memtable = self.memtable_copy(tablet, pages).await?;
+        let mut memtable = read(self.memtable(tablet, pages).await?).before(tablet.next_vid);
         for (key, vid) in keys {
             memtable.put(&key, vid);
         }

@@ -16,10 +16,14 @@
 //! 10. [`query_log`]: the last queries, with what was predicted of them and what they cost.
 //! 11. [`value`] and [`copy`]: values to and from text, COPY's files.
 //! 12. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
+//! 13. [`backup`]: all of one commit in a folder of its own, and a database made of that again. `archive`: copies of the log,
+//!     which bring it forward. `versions`: older states, for `as_of`.
 //!
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
 //! whoever builds a program hands one in ([`OpenOptions::embedded`]).
 
+pub(crate) mod archive;
+pub mod backup;
 pub mod buffer_pool;
 pub mod catalog;
 pub mod check;
@@ -37,6 +41,7 @@ pub mod inspect;
 pub(crate) mod log;
 pub mod point_path;
 pub mod query_log;
+mod sequences;
 pub mod session;
 pub mod settings;
 pub mod statement;
@@ -44,6 +49,7 @@ pub mod statistics;
 pub mod storage_error;
 pub mod suggest;
 pub mod value;
+pub(crate) mod versions;
 pub mod write;
 
 pub use catalog::{

@@ -24,10 +24,12 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use cleave_fragment::command::slot::{SlotDecoder, encode_batch};
+use cleave_media::{Clock, SystemClock};
 use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Record, Wal};
 use prost::Message;
 
 use crate::catalog::commit::Transaction;
+use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::database::Database;
 use crate::delta::Live;
@@ -88,6 +90,42 @@ pub(crate) struct Committed {
     /// By table.
     #[prost(message, repeated, tag = "1")]
     tables: Vec<CommittedTable>,
+    /// Sequences, which belong to no transaction.
+    #[prost(message, repeated, tag = "20")]
+    sequences: Vec<CommittedSequence>,
+    /// Its number.
+    #[prost(uint64, tag = "2")]
+    pub(crate) commit: u64,
+    /// When it was made, in microseconds since 1970.
+    #[prost(int64, tag = "3")]
+    pub(crate) time_us: i64,
+    /// The last commit before it that is in no log.
+    #[prost(uint64, tag = "4")]
+    pub(crate) unlogged: u64,
+    /// What it changed is not here.
+    #[prost(bool, tag = "5")]
+    pub(crate) is_missing: bool,
+}
+
+/// How far a sequence has gone.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct CommittedSequence {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub(crate) id: u32,
+    /// The last number that may have been given.
+    #[prost(sint64, tag = "2")]
+    pub(crate) last: i64,
+    /// Whether it may; if not, it is the next.
+    #[prost(bool, tag = "3")]
+    pub(crate) is_called: bool,
+}
+
+/// The payload of a record that says how far a sequence has gone.
+pub(crate) fn of_sequence(id: u32, last: i64, is_called: bool) -> Vec<u8> {
+    let sequence = CommittedSequence { id, last, is_called };
+    let time_us = SystemClock.wall();
+    Committed { sequences: vec![sequence], time_us, ..Committed::default() }.encode_to_vec()
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -140,11 +178,29 @@ impl Committed {
             let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
             tables.push(CommittedTable { table_id, schema_version, tablets });
         }
-        Ok(Self { tables })
+        Ok(Self {
+            tables,
+            sequences: Vec::new(),
+            commit: live.state.commit + live.number + 1,
+            time_us: SystemClock.wall(),
+            unlogged: live.state.upkeep.unlogged_commit,
+            is_missing: false,
+        })
+    }
+
+    /// Whether it says no more than how far sequences have gone, which is no commit's.
+    pub(crate) fn is_of_sequences(&self) -> bool {
+        self.tables.is_empty() && !self.sequences.is_empty()
+    }
+
+    /// Says of the last commit that is in no log that it is not.
+    pub(crate) fn missing(upkeep: &Upkeep) -> Self {
+        let (commit, time_us) = (upkeep.unlogged_commit, upkeep.unlogged_at_us);
+        Self { commit, time_us, unlogged: commit, is_missing: true, ..Self::default() }
     }
 
     /// The changes that it says, to what is committed.
-    fn changes(self, live: &Live) -> Result<Vec<TableChange>, String> {
+    pub(crate) fn changes(self, live: &Live) -> Result<Vec<TableChange>, String> {
         let mut changes = Vec::with_capacity(self.tables.len());
         for logged in self.tables {
             let id = logged.table_id;
@@ -216,18 +272,37 @@ pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> 
         };
         let committed = Committed::decode(payload.as_slice());
         let committed = committed.map_err(|error| damaged(error.to_string()))?;
-        if database.live().delta.is_full() {
-            drop(Transaction::begin(database).await?);
-        }
-        let live = database.live();
-        let changes = committed.changes(&live).map_err(damaged)?;
-        let changes: Vec<&TableChange> = changes.iter().collect();
-        let number = live.number + 1;
-        live.delta.put(live.delta.prepare(&live.state, &changes)?, number);
-        database.publish_small(number, 0);
+        redo(database, committed, damaged).await?;
         count += 1;
     }
     Ok((Wal::resume(reader, LogOptions::default())?, count))
+}
+
+/// Makes a small commit again, in the delta.
+///
+/// # Errors
+/// What `damaged` makes of a record that does not fit; those of the device.
+pub(crate) async fn redo(
+    database: &Arc<Database>,
+    committed: Committed,
+    damaged: impl FnOnce(String) -> StorageError,
+) -> Result<()> {
+    for sequence in &committed.sequences {
+        database.sequences().recovered(&database.catalog(), sequence);
+    }
+    if committed.tables.is_empty() {
+        return Ok(());
+    }
+    if database.live().delta.is_full() {
+        drop(Transaction::begin(database).await?);
+    }
+    let live = database.live();
+    let changes = committed.changes(&live).map_err(damaged)?;
+    let changes: Vec<&TableChange> = changes.iter().collect();
+    let number = live.number + 1;
+    live.delta.put(live.delta.prepare(&live.state, &changes)?, number);
+    database.publish_small(number, 0);
+    Ok(())
 }
 
 fn gaps(vids: &BTreeSet<u64>) -> Vec<u64> {

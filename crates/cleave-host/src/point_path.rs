@@ -31,6 +31,7 @@ use cleave_store::{
     ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace,
     decode_batch, decode_rows, overflow_pages,
 };
+use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::future::try_join_all;
@@ -184,6 +185,18 @@ impl PointQuery {
     pub fn detect(query: &ast::Query, state: &CatalogState) -> Option<Self> {
         let (template, constants) = constant_template(query, state)?;
         Arc::new(template).bind(&constants)
+    }
+
+    /// The key that it asks for, found or not: the entries of its index that begin with it.
+    pub(crate) fn span(&self) -> KeySpan {
+        let KeyRange { from, below } = KeyRange::of_prefix(self.prefix.clone());
+        KeySpan { space: self.template.index.id, from, below }
+    }
+
+    /// The index and the search key, where no two rows have that.
+    pub(crate) fn only_key(&self) -> Option<(u32, &[u8])> {
+        let is_only = self.template.index.unique && self.template.is_search_key();
+        is_only.then(|| (self.template.index.id, self.prefix.as_slice()))
     }
 
     /// What EXPLAIN says.

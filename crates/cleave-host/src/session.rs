@@ -2,8 +2,9 @@
 //!
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
-//!    to [`insert`] and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]. [`prepared`] keeps those that are to come again with other values, [`started`] gives rows as they come.
+//!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
+//!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
+//!    other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what it
 //!    defines, that of [`definitions`].
 //!
@@ -11,30 +12,42 @@
 //! behind, one that has is there.
 
 mod alter;
+mod alter_rules;
 mod block;
 mod checked;
 mod copy;
+mod cursors;
 mod define;
 mod definitions;
 mod held;
+mod identity;
 mod indexes;
 mod insert;
+mod locking;
 mod modify;
 mod modify_row;
 mod prepared;
+mod rules;
+mod sequences;
+mod serializable;
 mod started;
 mod statistics;
+mod system;
+mod upsert;
 mod views;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use cleave_fragment::waiting;
 use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
-use cleave_txn::LockMode;
+use cleave_txn::Tracked;
+use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
 
 use block::Block;
@@ -44,20 +57,23 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::catalog::CatalogState;
-use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::delta::Live;
+use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
+use crate::statement::moment::Moment;
 use crate::statement::select::{Asked, ReadView, Target};
 use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
 };
 use crate::write::load;
+use cursors::Cursors;
 use definitions::Defined;
 use held::Held;
+use modify_row::RowChanges;
 use prepared::PreparedStatements;
 
 /// One client's session. See the module's description.
@@ -67,13 +83,21 @@ pub struct Session {
     /// Those of a statement with hints, while it runs, or until the next one if it was given up.
     hinted: Option<Settings>,
     point_queries: PointQueries,
+    row_changes: RowChanges,
     prepared: PreparedStatements,
+    cursors: Cursors,
+    /// What computes the rows of cursors; None: whoever fetches them.
+    runtime: Option<tokio::runtime::Handle>,
     /// From BEGIN on.
     block: Option<Block>,
     /// Tables that it alone has.
     temporary: Defined,
     /// Outside of a block: what the statement that runs has locked.
     statement_locks: Option<Held>,
+    /// The same, at level SERIALIZABLE: where it notes what it reads and writes.
+    statement_tracked: Option<Arc<Tracked>>,
+    /// From when the statement that writes has locked its table: what it gives back to lock all of it.
+    table_mark: Option<LockMark>,
     /// The end of the log of all that its statements have seen.
     seen_log: u64,
     /// In a lock so that the futures of statements may move between threads; never locked.
@@ -111,10 +135,15 @@ impl Session {
             settings: Settings::default(),
             hinted: None,
             point_queries: PointQueries::default(),
+            row_changes: RowChanges::default(),
             prepared: PreparedStatements::default(),
+            cursors: Cursors::default(),
+            runtime: None,
             block: None,
             temporary: Defined::default(),
             statement_locks: None,
+            statement_tracked: None,
+            table_mark: None,
             seen_log: 0,
             client: Mutex::default(),
         }
@@ -151,6 +180,17 @@ impl Session {
     /// The settings of the statement that runs.
     fn in_force(&self) -> &Settings {
         self.hinted.as_ref().unwrap_or(&self.settings)
+    }
+
+    /// The moment of a statement that begins now.
+    fn moment(&self) -> Moment {
+        self.moment_on(self.names())
+    }
+
+    /// As [`Session::moment`], where sequences are those of `state`.
+    fn moment_on(&self, state: Arc<CatalogState>) -> Moment {
+        let values = &self.settings.client.sequences;
+        Moment::new(SystemClock.wall(), &self.database, state, values)
     }
 
     /// The settings of a statement that begins now.
@@ -200,18 +240,29 @@ impl Session {
             return Err(Error::unsupported("a bulk load into a temporary table"));
         }
         self.begin_statement()?;
-        self.lock_table(&schema, LockMode::RowExclusive).await?;
         let settings = self.shared_settings();
-        let loaded =
-            load::load(&self.database, &settings, table, batches, progress, now_us()).await;
+        let moment = self.moment();
+        self.lock_for_writing(table).await?;
+        self.prepare_load(schema.table_id).await?;
+        let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
+        if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
+            self.database.give_up_versions();
+        }
+        self.end_load(&loaded);
         self.statement_locks = None;
-        loaded
+        self.end_tracked(loaded)
     }
 
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        if self.in_force().index_scan == When::Never {
+        let settings = self.in_force();
+        // At level SERIALIZABLE it is noted what is read.
+        if settings.index_scan == When::Never
+            || !settings.as_of.is_empty()
+            || self.is_serializable_alone()
+            || self.database.readers_held_back()
+        {
             return None;
         }
         let mut live = self.database.live();
@@ -236,7 +287,9 @@ impl Session {
         }
         self.hinted = self.under(&hints)?;
         parsed.hints = hints;
-        let outcome = self.run_statement(parsed).await;
+        // Whether a commit is there must not be left open.
+        let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
+        let outcome = within(limit_ms, Box::pin(self.run_statement(parsed))).await;
         let outcome = self.end_statement(outcome).await;
         self.hinted = None;
         outcome
@@ -249,6 +302,8 @@ impl Session {
     fn begin_statement(&mut self) -> Result<()> {
         self.check_not_failed()?;
         self.statement_locks = None;
+        self.statement_tracked = None;
+        self.table_mark = None;
         Ok(())
     }
 
@@ -259,9 +314,14 @@ impl Session {
             Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
             Err(error) => Err(error),
         };
+        let outcome = self.end_tracked(outcome);
         self.statement_locks = None;
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
             self.note_failure();
+            if error.sqlstate() == DISK_FULL {
+                // The past is the first to go.
+                self.database.give_up_versions();
+            }
         }
         outcome
     }
@@ -285,15 +345,23 @@ impl Session {
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Define(define) => Box::pin(self.define(*define)).await,
+            Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
             Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
-            Statement::Modify(modify) => {
-                Box::pin(self.modify(&modify, &Parameters::default())).await
-            }
+            Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
+                Some(outcome) => Ok(outcome),
+                None => Box::pin(self.modify(&modify, &Parameters::default())).await,
+            },
             Statement::Copy(copy) => self.copy(*copy).await,
             Statement::Query(query) => {
                 self.set_configs(&query, &Parameters::default())?;
                 self.start_query(&query, &parsed.text).await?.collect().await
             }
+            Statement::Locking(locking) => {
+                let none = Parameters::default();
+                let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
+                Box::pin(self.run_locking(&locking, &none, point)).await
+            }
+            Statement::LockTable(lock) => self.run_lock_table(&lock).await,
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
             Statement::Execute(execute) => {
                 Box::pin(self.execute_parsed(&execute)).await?.collect().await
@@ -308,6 +376,9 @@ impl Session {
             Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()),
             Statement::Analyze(analyze) => self.analyze(analyze).await,
             Statement::Set { name, value } => {
+                if name.eq_ignore_ascii_case("transaction_isolation") {
+                    return self.set_isolation(value.as_deref());
+                }
                 let Some(value) = value else {
                     self.settings.reset(&name)?;
                     return Ok(Outcome::done("RESET"));
@@ -320,22 +391,27 @@ impl Session {
                 Ok(Outcome::done("RESET"))
             }
             Statement::DiscardAll => {
-                self.check_outside_block("DISCARD ALL")?;
-                self.temporary = Defined::default();
+                self.discard_temporary()?;
                 self.settings.reset_all();
                 self.deallocate(None)?;
+                self.cursors.clear();
                 Ok(Outcome::done("DISCARD ALL"))
             }
+            Statement::Declare(declare) => {
+                let none = Parameters::default();
+                Box::pin(self.declare(&declare, &none, &parsed.text)).await
+            }
+            Statement::Fetch(fetch) => self.fetch(&fetch).await?.collect().await,
+            Statement::CloseCursor { name } => self.close_cursor(name.as_deref()),
+            Statement::Vacuum { analyzes, analyze } => self.vacuum(analyzes, analyze).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
+            Statement::SetCharacteristics(modes) => Ok(self.set_characteristics(modes)),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
-            Statement::Checkpoint => {
-                self.check_outside_block("CHECKPOINT")?;
-                Transaction::begin(&self.database).await?.commit().await?;
-                Ok(Outcome::done("CHECKPOINT"))
-            }
+            Statement::Checkpoint => self.checkpoint().await,
+            Statement::System(statement) => Box::pin(self.run_system(statement)).await,
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),
@@ -375,6 +451,7 @@ impl Session {
     }
 
     async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
+        self.note_look_up(query)?;
         let sight = Sight { live, own: self.own_changes(query.table_id()) };
         let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
@@ -398,6 +475,7 @@ impl Session {
         let view = self.view().await?;
         let point = match &statement {
             Statement::Query(query) => PointQuery::detect(query, &view.state),
+            Statement::Locking(locking) => PointQuery::detect(&locking.query, &view.state),
             _ => None,
         };
         let asked = (statement, &Parameters::default(), &view);
@@ -436,6 +514,11 @@ impl Session {
                 target = Some(Target { table: modify.table.clone(), tablet: 0 });
                 modify.query(&table.schema)?
             }
+            Statement::Locking(locking) if analyze => {
+                let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
+                return Err(Error::unsupported(what));
+            }
+            Statement::Locking(locking) => locking.query,
             _ => return Err(Error::unsupported("EXPLAIN of this statement")),
         };
         // FRAGMENT asks for what a plan would send.
@@ -446,7 +529,7 @@ impl Session {
                 return Ok(explained);
             }
         }
-        let view = ReadView { state: Arc::clone(&view.state), target };
+        let view = ReadView { target, ..view.clone() };
         let asked = Asked { query: &query, parameters, view: Some(&view) };
         let explained = select::explain(&self.database, self.in_force(), asked, analyze, format);
         let (schema, batches) = Box::pin(explained).await?;
@@ -468,6 +551,7 @@ impl Session {
         if analyze {
             let stopwatch = Stopwatch::start();
             // Own changes are in the state.
+            self.note_look_up(point)?;
             let sight = Sight { live: Live::settled(Arc::clone(state)), own: None };
             let stack = self.in_force().stack;
             let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
@@ -480,7 +564,11 @@ impl Session {
     }
 
     fn show(&self, name: &str) -> Result<Outcome> {
-        text_rows(&name.to_lowercase(), vec![self.in_force().show(name)?])
+        let value = match self.show_system(name) {
+            Some(value) => value,
+            None => self.in_force().show(name)?,
+        };
+        text_rows(&name.to_lowercase(), vec![value])
     }
 
     fn show_all(&self) -> Result<Outcome> {
@@ -527,14 +615,19 @@ impl fmt::Debug for Session {
     }
 }
 
+/// What `statement` gives within its time; 0: it has any.
+async fn within<T>(limit_ms: u32, statement: impl Future<Output = Result<T>>) -> Result<T> {
+    if limit_ms == 0 {
+        return statement.await;
+    }
+    let limit = Duration::from_millis(u64::from(limit_ms));
+    let outcome = waiting::timeout(limit, statement).await;
+    outcome.unwrap_or(Err(Error::StatementTimeout))
+}
+
 fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {
     let schema = Arc::new(Schema::new(vec![Field::new(column, DataType::Utf8, false)]));
     let batch =
         RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     Ok(Outcome::Rows { schema, batches: vec![batch] })
-}
-
-/// The statement's time in microseconds since 1970.
-fn now_us() -> i64 {
-    SystemClock.wall()
 }

@@ -17,6 +17,8 @@ pub use cleave_plan::split::{Split, When};
 
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
+use crate::sequences::SequenceValues;
+use crate::value::parse;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -51,6 +53,8 @@ pub enum Isolation {
     ReadCommitted,
     /// All statements what was committed before the first of them began.
     RepeatableRead,
+    /// The same, and those that commit do so as if one had run after the other.
+    Serializable,
 }
 
 /// In which order inner joins are made.
@@ -101,6 +105,8 @@ pub struct Settings {
     pub default_tablets: u32,
     /// `default_transaction_isolation`: what a transaction sees where BEGIN does not say.
     pub default_transaction_isolation: Isolation,
+    /// `transaction_isolation`: what the present transaction sees; None: as above.
+    pub(crate) transaction_isolation: Option<Isolation>,
     /// `default_transaction_read_only`: whether a transaction may only read where BEGIN does not say.
     pub default_transaction_read_only: bool,
     /// `dense_aggregates`: aggregates may work on what pages store.
@@ -121,8 +127,10 @@ pub struct Settings {
     pub use_statistics: bool,
     /// `application_name`: how the client calls itself.
     pub application_name: String,
-    /// `statement_timeout`: milliseconds after which a server ends a statement; 0: never.
+    /// `statement_timeout`: milliseconds after which a statement is ended; 0: never.
     pub statement_timeout_ms: u32,
+    /// `as_of`: queries read the database as it was then; empty: as it is.
+    pub as_of: String,
     /// Whose session it is.
     pub client: Client,
 }
@@ -136,11 +144,18 @@ pub struct Client {
     pub database: String,
     /// The connection's number; 0: it is in this process.
     pub backend: i32,
+    /// What it has taken of sequences.
+    pub sequences: SequenceValues,
 }
 
 impl Default for Client {
     fn default() -> Self {
-        Self { user: "cleave".to_owned(), database: "cleave".to_owned(), backend: 0 }
+        Self {
+            user: "cleave".to_owned(),
+            database: "cleave".to_owned(),
+            backend: 0,
+            sequences: SequenceValues::default(),
+        }
     }
 }
 
@@ -180,6 +195,8 @@ pub enum Values {
     BytesOrAuto(u64, u64),
     /// Any text of at most 63 bytes.
     Text,
+    /// A `timestamp with time zone`, or nothing.
+    Time,
     /// The name of a split.
     Split,
     /// `auto`, `written`, or names of tables.
@@ -212,6 +229,17 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| {
             if let Value::Text(text) = value {
                 settings.application_name = text;
+            }
+        },
+    },
+    Setting {
+        name: "as_of",
+        description: "A time: queries read the database as it was then, as far as version_retention keeps it",
+        values: Values::Time,
+        get: |settings| settings.as_of.clone(),
+        set: |settings, value| {
+            if let Value::Text(text) = value {
+                settings.as_of = text;
             }
         },
     },
@@ -268,15 +296,11 @@ pub const LIST: &[Setting] = &[
     Setting {
         name: "default_transaction_isolation",
         description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed (what \
-                      was committed before each statement) or repeatable read (before its first statement)",
-        values: Values::Words(&["read committed", "repeatable read"]),
+                      was committed before each statement; also read uncommitted), repeatable read (before its first \
+                      statement) or serializable (that, as if one transaction ran after the other)",
+        values: ISOLATIONS,
         get: |settings| settings.default_transaction_isolation.to_string(),
-        set: |settings, value| {
-            settings.default_transaction_isolation = match value {
-                Value::Word(1) => Isolation::RepeatableRead,
-                _ => Isolation::ReadCommitted,
-            }
-        },
+        set: |settings, value| settings.default_transaction_isolation = value.isolation(),
     },
     Setting {
         name: "default_transaction_read_only",
@@ -467,7 +491,7 @@ pub const LIST: &[Setting] = &[
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     Setting {
         name: "statement_timeout",
-        description: "Milliseconds after which the server ends a statement; 0: never",
+        description: "Milliseconds after which a statement is ended; 0: never",
         values: Values::Number(0, 2_147_483_647),
         get: |settings| settings.statement_timeout_ms.to_string(),
         set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
@@ -488,7 +512,18 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.threads = value.number_u32(),
     },
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
-    fixed("transaction_isolation", "What a transaction sees of others", "read committed"),
+    Setting {
+        name: "transaction_isolation",
+        description: "What the present transaction sees of others, as SET TRANSACTION says it: read committed, repeatable \
+                      read or serializable",
+        values: ISOLATIONS,
+        get: |settings| {
+            let isolation = settings.transaction_isolation;
+            isolation.unwrap_or(settings.default_transaction_isolation).to_string()
+        },
+        // The session does, where there is a transaction.
+        set: |_, _| {},
+    },
     Setting {
         name: "use_statistics",
         description: "Whether plans are made with what ANALYZE found: on, or off to compare",
@@ -528,6 +563,7 @@ impl Default for Settings {
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             default_transaction_isolation: Isolation::ReadCommitted,
+            transaction_isolation: None,
             default_transaction_read_only: false,
             dense_aggregates: true,
             index_scan: When::WherePays,
@@ -539,6 +575,7 @@ impl Default for Settings {
             use_statistics: true,
             application_name: String::new(),
             statement_timeout_ms: 0,
+            as_of: String::new(),
             client: Client::default(),
         }
     }
@@ -576,7 +613,8 @@ impl Settings {
     /// Puts every setting back to its default.
     pub fn reset_all(&mut self) {
         let client = std::mem::take(&mut self.client);
-        *self = Self { client, ..Self::default() };
+        let transaction_isolation = self.transaction_isolation;
+        *self = Self { client, transaction_isolation, ..Self::default() };
     }
 
     /// The value of one setting, as SET would take it.
@@ -585,6 +623,16 @@ impl Settings {
     /// [`Error::UnknownName`] with the nearest name.
     pub fn show(&self, name: &str) -> Result<String> {
         find(name).map(|setting| setting.value(self))
+    }
+
+    /// The level that `text` names.
+    ///
+    /// # Errors
+    /// [`Error::SettingValue`].
+    pub(crate) fn isolation_of(text: &str) -> Result<Isolation> {
+        let mut settings = Self::default();
+        settings.set("default_transaction_isolation", text)?;
+        Ok(settings.default_transaction_isolation)
     }
 
     /// Every setting with its value, by name.
@@ -646,6 +694,8 @@ impl Values {
             Self::BytesOrAuto(min, max) => Self::Bytes(*min, *max).check(text),
             Self::Text => (text.len() <= 63 && !text.contains(char::is_control))
                 .then(|| Value::Text(text.to_owned())),
+            Self::Time => (text.is_empty() || parse::timestamp_tz(text).is_ok())
+                .then(|| Value::Text(text.to_owned())),
             Self::Split => text.to_ascii_lowercase().parse().ok().map(Value::Split),
             Self::JoinOrder => join_order::parse(text).map(Value::JoinOrder),
             Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
@@ -688,6 +738,7 @@ impl fmt::Display for Values {
                 write!(formatter, "{}, or auto", Self::Bytes(*min, *max))
             }
             Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
+            Self::Time => formatter.write_str("allowed is a time, as in '2026-11-21 20:00:00+00', or nothing"),
             Self::Split => write!(
                 formatter,
                 "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"
@@ -700,6 +751,10 @@ impl fmt::Display for Values {
         }
     }
 }
+
+/// The words of an [`Isolation`]. Nobody reads what is not committed, here as in PostgreSQL.
+const ISOLATIONS: Values =
+    Values::Words(&["read committed", "repeatable read", "serializable", "read uncommitted"]);
 
 /// The words of a [`When`].
 const WHEN: Values = Values::Words(&["on", "off", "always"]);
@@ -722,6 +777,14 @@ impl Value {
     }
 
     /// Of [`WHEN`].
+    fn isolation(&self) -> Isolation {
+        match self {
+            Self::Word(1) => Isolation::RepeatableRead,
+            Self::Word(2) => Isolation::Serializable,
+            _ => Isolation::ReadCommitted,
+        }
+    }
+
     fn when(&self) -> When {
         match self {
             Self::Word(1) => When::Never,
@@ -741,6 +804,7 @@ impl fmt::Display for Isolation {
         formatter.write_str(match self {
             Self::ReadCommitted => "read committed",
             Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
         })
     }
 }

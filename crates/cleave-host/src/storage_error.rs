@@ -76,6 +76,28 @@ pub enum StorageError {
         /// What else to do.
         remedy: Remedy,
     },
+    /// A folder that a backup or a restore cannot write to: name another.
+    #[error("nothing can be written to \"{}\": {reason}", path.display())]
+    BackupPlace {
+        /// The folder.
+        path: PathBuf,
+        /// What is there.
+        reason: String,
+    },
+    /// A backup that is not what was written: use another one.
+    #[error("\"{}\" is no whole backup: {reason}; use another backup", path.display())]
+    DamagedBackup {
+        /// Its folder.
+        path: PathBuf,
+        /// What does not hold.
+        reason: String,
+    },
+    /// A moment that a backup and the archived log do not lead to: see what it names.
+    #[error("the database cannot be restored to that moment: {reason}")]
+    PointInTime {
+        /// What stands in the way, and what to do.
+        reason: String,
+    },
     /// The log of commits cannot be read or written: see what it names.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -295,6 +317,8 @@ impl StorageError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::NotADatabase { .. } => "3D000",
+            Self::BackupPlace { .. } => "58P02",
+            Self::PointInTime { .. } => "55000",
             Self::InUse { .. }
             | Self::Superseded { .. }
             | Self::Copied { .. }
@@ -306,6 +330,7 @@ impl StorageError {
             Self::Token { .. } => "28000",
             Self::NewerFormat { .. }
             | Self::Damaged { .. }
+            | Self::DamagedBackup { .. }
             | Self::Log(LogError::Damaged { .. } | LogError::Missing { .. })
             | Self::DamagedTable { .. }
             | Self::DamagedIndex { .. }

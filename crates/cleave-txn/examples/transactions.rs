@@ -1,4 +1,4 @@
-//! What the parts of a transaction cost: locks, numbers, the log.
+//! What the parts of a transaction cost: locks, the log.
 //!
 //! `cargo run --release --package cleave-txn --example transactions [FOLDER]`; the log lies in FOLDER, which should be
 //! on the media that is meant, and is removed again.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cleave_media::Stopwatch;
 use cleave_txn::{
-    LockKey, LockMode, LockOwner, Locks, LogOptions, Lsn, Record, TransactionId, Transactions, Wal,
+    LockKey, LockMode, LockOwner, Locks, LogOptions, Lsn, Record, TransactionId, Wal,
 };
 
 const ROUNDS: u64 = 1_000_000;
@@ -19,7 +19,6 @@ fn main() {
     let folder = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = folder.join(format!("cleave-log-{}", std::process::id()));
     locks();
-    snapshots();
     bare(&folder);
     for threads in [1, 2, 4, 8, 16, 32] {
         commits(&folder, threads);
@@ -55,22 +54,6 @@ fn locks() {
         locks.release_to(&owner, mark);
     }
     each("lock and unlock", ROUNDS, watch.elapsed());
-}
-
-fn snapshots() {
-    let transactions = Transactions::new(cleave_txn::CommitNumber(1), TransactionId(1));
-    let watch = Stopwatch::start();
-    for _ in 0..ROUNDS {
-        drop(transactions.snapshot(TransactionId::NONE));
-    }
-    each("a snapshot, and its end", ROUNDS, watch.elapsed());
-    let watch = Stopwatch::start();
-    for place in 0..ROUNDS {
-        let transaction = transactions.begin();
-        transactions.pre_commit::<()>(transaction, |_| Ok(Lsn(place))).unwrap();
-        transactions.harden(Lsn(place));
-    }
-    each("begin, number, harden", ROUNDS, watch.elapsed());
 }
 
 /// What the media takes for a write and a sync alone.

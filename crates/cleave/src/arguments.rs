@@ -9,9 +9,11 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchOptions;
 use crate::commands::advise::AdviseOptions;
+use crate::commands::backup::{BackupOptions, RestoreOptions};
 use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
 use crate::commands::generate::GenerateOptions;
+use crate::commands::import::ImportOptions;
 use crate::commands::inspect::InspectCommand;
 use crate::commands::load::LoadOptions;
 use crate::commands::user::UserOptions;
@@ -82,10 +84,16 @@ pub(crate) enum Command {
     User(UserOptions),
     /// `cleave generate`.
     Generate(GenerateOptions),
+    /// `cleave import`.
+    Import(ImportOptions),
     /// `cleave load`.
     Load(LoadOptions),
     /// `cleave advise`.
     Advise(AdviseOptions),
+    /// `cleave backup`.
+    Backup(BackupOptions),
+    /// `cleave restore`.
+    Restore(RestoreOptions),
     /// `cleave check`.
     Check(CheckCommand),
     /// `cleave inspect`.
@@ -116,8 +124,11 @@ pub(crate) fn parse(
         Subcommands::Bench(options) => Command::Bench(options),
         Subcommands::User(options) => Command::User(options),
         Subcommands::Generate(options) => Command::Generate(options),
+        Subcommands::Import(options) => Command::Import(options),
         Subcommands::Load(options) => Command::Load(options),
         Subcommands::Advise(options) => Command::Advise(options),
+        Subcommands::Backup(options) => Command::Backup(options),
+        Subcommands::Restore(options) => Command::Restore(options),
         Subcommands::Check(options) => Command::Check(options),
         Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
@@ -155,10 +166,16 @@ enum Subcommands {
     User(UserOptions),
     /// Compute the IMDb-like or the TPC-H database, into files or into a database
     Generate(GenerateOptions),
+    /// Take the tables, rows and indexes of a dump of PostgreSQL
+    Import(ImportOptions),
     /// Load CSV or Parquet files into a table
     Load(LoadOptions),
     /// Say what splitting would save a list of queries
     Advise(AdviseOptions),
+    /// Copy a database, as it is at one moment, into a folder
+    Backup(BackupOptions),
+    /// Make a database of a backup
+    Restore(RestoreOptions),
     /// Verify every page, map and index entry of a database
     Check(CheckCommand),
     /// Print a page, a segment, a map, a fragment or the catalog

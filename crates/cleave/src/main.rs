@@ -5,8 +5,8 @@
 //!
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database: the only place where host and device meet.
-//! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `advise`, `check`, `inspect`,
-//!    `device` and `user`; [`demo`] is `cleave demo`, [`bench`] `cleave bench`.
+//! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `import`, `advise`, `backup`,
+//!    `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`bench`] `cleave bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`failure`] is why a command ended early.
 
@@ -105,8 +105,11 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Bench(options) => bench::run(&options, &place).await,
         Command::User(options) => commands::user::run(&options, &place),
         Command::Generate(options) => commands::generate::run(&options, &place).await,
+        Command::Import(options) => commands::import::run(&options, &place).await,
         Command::Load(options) => commands::load::run(&options, &place).await,
         Command::Advise(options) => commands::advise::run(&options, &place).await,
+        Command::Backup(options) => commands::backup::run(&options, &place).await,
+        Command::Restore(options) => commands::backup::restore(&options, &place).await,
         Command::Check(options) => commands::check::run(&options, &place).await,
         Command::Inspect(options) => commands::inspect::run(&options, &place).await,
         Command::Device(options) => commands::device::run(&options, &place).await,

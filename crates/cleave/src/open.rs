@@ -68,7 +68,8 @@ pub(crate) async fn open_directory(
     Database::open(directory, open_options(create, memory)).await.map_err(Failure::Open)
 }
 
-fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions {
+/// How databases are opened.
+pub(crate) fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions {
     let mut options = OpenOptions::new(embedded_device()).create(create == Create::IfAbsent);
     if let Some(bytes) = memory.buffer_pool {
         options = options.buffer_pool_bytes(bytes);

@@ -161,7 +161,8 @@ impl Server {
     fn session(&self, user: &str, backend: i32) -> Result<Session, Complaint> {
         let mut session = self.database.session();
         let (user, database) = (user.to_owned(), self.database_name.clone());
-        session.set_client(Client { user, database, backend });
+        session.set_client(Client { user, database, backend, ..Client::default() });
+        session.compute_on(self.runtime.clone());
         for (name, value) in &self.settings {
             session.set(name, value).map_err(|error| Complaint::of(&error, ""))?;
         }

@@ -15,23 +15,28 @@
 //! runs to its end on a thread of its own, whether or not anyone still waits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use cleave_fragment::waiting;
-use cleave_media::Extent;
+use cleave_media::{Clock, Extent, SystemClock};
 use cleave_store::{SegmentDirectory, SegmentId};
-use cleave_txn::Lsn;
+use cleave_txn::{Lsn, Wal};
 use tokio::sync::OwnedMutexGuard;
 
 use super::root::{self, ReplaceError};
 use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
+use crate::archive::{self, Logged};
 use crate::database::Database;
-use crate::device::{Claim, Device};
+use crate::device::{Claim, DISK_FULL, Device};
 use crate::error::Result;
 use crate::index::PendingKeys;
 use crate::settings::Settings;
 use crate::storage_error::StorageError;
 use crate::write::insert;
+
+/// Roots for which space is put aside beside the log: the new one, and the files of a segment or two.
+const RESERVED_ROOTS: u64 = 2;
 
 /// A statement that writes, until it commits.
 pub(crate) struct Transaction {
@@ -45,6 +50,10 @@ pub(crate) struct Transaction {
     pub(crate) devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub(crate) keys: Vec<PendingKeys>,
+    /// What the log says of its changes, where it replaces the root.
+    pub(crate) logged: Logged,
+    /// It gives space back, so that it may use what was put aside for a full disk.
+    pub(crate) makes_room: bool,
     /// Space of tables that a block has defined, which its commit names in part.
     kept: Vec<(Arc<Claim>, Vec<Extent>)>,
     kind: Kind,
@@ -91,6 +100,8 @@ impl Transaction {
         database.reclaim();
         let mut transaction = Self::on(database, live.state, Kind::Published { turn });
         transaction.next.log_end = live.log_end;
+        // The last of them has this number in the log.
+        transaction.next.commit = transaction.base.commit + live.number;
         let settings = Arc::new(Settings::default());
         for table in live.delta.contents()? {
             transaction = insert::settle(transaction, &settings, table).await?;
@@ -135,6 +146,8 @@ impl Transaction {
             claims: BTreeMap::new(),
             devices: Vec::new(),
             keys: Vec::new(),
+            logged: Logged::default(),
+            makes_room: false,
             kept: Vec::new(),
             kind,
         }
@@ -241,12 +254,19 @@ impl Transaction {
     }
 
     /// Removes a table, be it damaged; false if there is none.
+    /// The sequences of its columns go with it.
     pub(crate) fn drop_table(&mut self, name: &str) -> bool {
-        self.next.tables.remove(name).is_some() || self.next.damaged.remove(name).is_some()
+        let sound = self.next.tables.remove(name).map(|table| table.schema.table_id);
+        let damaged = || self.next.damaged.remove(name).map(|table| table.schema.table_id);
+        let Some(dropped) = sound.or_else(damaged) else { return false };
+        self.next
+            .sequences
+            .retain(|_, sequence| sequence.owner.is_none_or(|owner| owner.table != dropped));
+        true
     }
 
     /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
-    fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
+    pub(crate) fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
         self.claims.values().for_each(|claim| claim.commit());
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
@@ -259,11 +279,22 @@ impl Transaction {
                 device.retire(state.generation, extents);
             }
         }
+        self.database.keep_version(&state);
         self.database.note_logged();
         match self.kind {
             Kind::Published { turn } => Some(turn),
             Kind::Private | Kind::Kept => None,
         }
+    }
+
+    /// Commits a transaction that changes neither rows nor tables: a checkpoint of what was logged.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub(crate) async fn checkpoint(mut self) -> Result<Arc<CatalogState>> {
+        self.logged = Logged::Unchanged;
+        self.makes_room = true;
+        self.commit().await
     }
 
     /// Commits. See the module's description.
@@ -283,10 +314,14 @@ impl Transaction {
             return Err(error);
         }
         if let Some(log) = database.log() {
-            // Nobody appends meanwhile. A root must not name a place that the log does not reach after a crash.
-            database.harden(log.end().0).await?;
-            self.next.log_position = log.resume_from().0;
+            // Only sequences append meanwhile, and what they have given is asked for after this. A root must not name a place
+            // that the log does not reach after a crash.
+            let position = log.resume_from().0;
+            database.harden(position.max(log.end().0)).await?;
+            self.next.log_position = position;
+            self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
+        self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.
@@ -310,7 +345,7 @@ impl Transaction {
         let _stop = StopIfDying(Arc::clone(&self.database));
         let directory = self.database.directory().to_owned();
         let written = self.write_segments()?;
-        if let Err(error) = root::replace(&directory, &self.next) {
+        if let Err(error) = self.replace_root(&directory) {
             return Err(match error {
                 ReplaceError::Unchanged(error) => {
                     written.iter().for_each(|segment| root::remove_segment(&directory, *segment));
@@ -344,11 +379,16 @@ impl Transaction {
         let retired = retired(&self.base, &self.next);
         let state = Arc::new(self.next);
         self.database.note_rewritten();
+        self.database.versions.note_commit();
         self.database.publish(Arc::clone(&state));
+        self.database.keep_version(&state);
         self.database.note_durable(&state);
         if let Some(log) = self.database.log() {
-            // What cannot be removed now is removed after the next checkpoint.
-            drop(log.truncate_before(Lsn(state.log_position)));
+            archive::note(log, &state, &self.logged);
+            // What cannot be archived or removed now is after the next checkpoint.
+            self.database.archive.note(&log.truncate_before(Lsn(state.log_position)));
+            // Best effort: it is made again once there is room.
+            drop(log.restore_reserve(RESERVED_ROOTS * root::byte_count(&directory)));
         }
         self.database.disown(&state);
         for device in self.database.devices() {
@@ -362,6 +402,20 @@ impl Transaction {
         gone.iter().for_each(|segment| root::remove_segment(&directory, *segment));
         self.database.statistics().retain(&state);
         Ok(state)
+    }
+
+    /// Replaces the root; where the disk is full, and the statement gives space back, in the space that was put aside.
+    fn replace_root(&self, directory: &Path) -> Result<(), ReplaceError> {
+        match root::replace(directory, &self.next) {
+            Err(ReplaceError::Unchanged(error))
+                if self.makes_room
+                    && error.sqlstate() == DISK_FULL
+                    && self.database.log().is_some_and(Wal::release_reserve) =>
+            {
+                root::replace(directory, &self.next)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Writes the directories of segments that this statement sealed.
@@ -413,7 +467,7 @@ impl Drop for StopIfDying {
 }
 
 /// Every segment that `state` names.
-fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+pub(crate) fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
     state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| tablet.segments())
 }
 

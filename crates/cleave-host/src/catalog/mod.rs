@@ -24,6 +24,9 @@ pub mod index_definition;
 pub mod proto;
 pub(crate) mod reserved_ids;
 pub mod root;
+pub mod rules;
+pub mod sequence;
+pub mod upkeep;
 pub mod view;
 
 use std::collections::BTreeMap;
@@ -42,6 +45,9 @@ use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
 use index_definition::IndexDefinition;
 use root::SegmentFile;
+use rules::TableRules;
+use sequence::Sequence;
+use upkeep::Upkeep;
 use view::ViewState;
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
@@ -164,8 +170,12 @@ pub struct CatalogState {
     pub(crate) damaged: BTreeMap<String, Arc<DamagedTable>>,
     /// Views by name.
     pub(crate) views: BTreeMap<String, Arc<ViewState>>,
+    /// Sequences by name.
+    pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
+    /// Settings of the database as a whole.
+    pub(crate) upkeep: Upkeep,
     /// Of a state that one transaction alone sees: what holds its pages.
     pub(crate) keep: Option<Arc<Keep>>,
 }
@@ -266,9 +276,12 @@ impl CatalogState {
         self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
     }
 
-    /// Whether a table, a view or an index has this name, be it damaged.
+    /// Whether a table, a view, an index or a sequence has this name, be it damaged.
     pub fn is_name_taken(&self, name: &str) -> bool {
-        self.has_table_named(name) || self.views.contains_key(name) || self.has_index_named(name)
+        self.has_table_named(name)
+            || self.views.contains_key(name)
+            || self.has_index_named(name)
+            || self.sequences.contains_key(name)
     }
 
     /// Whether a table has this name, be it damaged.
@@ -378,6 +391,8 @@ pub struct TableState {
     /// Indexes that cannot be used, ascending by id; none of them is among the others. No row can be added while there
     /// is one, since it would not have its entry.
     pub damaged: Vec<Arc<DamagedIndex>>,
+    /// What else is asked of its rows.
+    pub rules: Arc<TableRules>,
 }
 
 impl TableState {

@@ -37,9 +37,87 @@ pub struct Root {
     /// Where the log is read from at an opening; 0: there is none yet.
     #[prost(uint64, tag = "10")]
     pub log_position: u64,
+    /// Sequences. Since format 6.
+    #[prost(message, repeated, tag = "20")]
+    pub sequences: Vec<Sequence>,
     /// Views.
     #[prost(message, repeated, tag = "30")]
     pub views: Vec<View>,
+    /// Settings of the database as a whole; absent: all as it comes.
+    #[prost(message, optional, tag = "40")]
+    pub upkeep: Option<Upkeep>,
+}
+
+/// A sequence.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Sequence {
+    /// Number, of those that tables have.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Bits of its numbers: 16, 32 or 64.
+    #[prost(uint32, tag = "3")]
+    pub bits: u32,
+    /// What is added each time.
+    #[prost(sint64, tag = "4")]
+    pub increment: i64,
+    /// Least number.
+    #[prost(sint64, tag = "5")]
+    pub min: i64,
+    /// Greatest number.
+    #[prost(sint64, tag = "6")]
+    pub max: i64,
+    /// Where it begins.
+    #[prost(sint64, tag = "7")]
+    pub start: i64,
+    /// CACHE.
+    #[prost(sint64, tag = "8")]
+    pub cache: i64,
+    /// CYCLE.
+    #[prost(bool, tag = "9")]
+    pub cycle: bool,
+    /// The column that it goes with.
+    #[prost(message, optional, tag = "10")]
+    pub owner: Option<SequenceOwner>,
+    /// The last number.
+    #[prost(sint64, tag = "11")]
+    pub last: i64,
+    /// Whether that was given; if not, it is the next.
+    #[prost(bool, tag = "12")]
+    pub is_called: bool,
+}
+
+/// The column that a sequence goes with.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct SequenceOwner {
+    /// Id of the table.
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    /// Id of the column.
+    #[prost(uint32, tag = "2")]
+    pub column: u32,
+    /// It is the column's identity.
+    #[prost(bool, tag = "3")]
+    pub is_identity: bool,
+}
+
+/// What a database does with what it no longer needs.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Upkeep {
+    /// Where the log is archived.
+    #[prost(string, optional, tag = "1")]
+    pub archive_directory: Option<String>,
+    /// The last commit that is in no log.
+    #[prost(uint64, tag = "2")]
+    pub unlogged_commit: u64,
+    /// When it was made.
+    #[prost(int64, tag = "3")]
+    pub unlogged_at_us: i64,
+    /// Seconds for which older states are kept.
+    #[prost(uint32, tag = "4")]
+    pub version_retention_s: u32,
 }
 
 /// One view.
@@ -125,6 +203,37 @@ pub struct Table {
     /// Ids of the columns whose hash decides in which tablet a row lies; none: load order.
     #[prost(uint32, repeated, tag = "11")]
     pub hash_columns: Vec<u32>,
+    /// What is asked of its rows; None: nothing. Since format 6.
+    #[prost(message, optional, tag = "20")]
+    pub rules: Option<TableRules>,
+}
+
+/// What is asked of a table's rows beside keys.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TableRules {
+    /// CHECK.
+    #[prost(message, repeated, tag = "1")]
+    pub checks: Vec<Check>,
+    /// Ids of the columns that are GENERATED ALWAYS AS IDENTITY.
+    #[prost(uint32, repeated, tag = "2")]
+    pub always: Vec<u32>,
+}
+
+/// CHECK.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Check {
+    /// Number among the table's rules.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// SQL text of the expression.
+    #[prost(string, tag = "3")]
+    pub expression: String,
+    /// Ids of the columns that it names.
+    #[prost(uint32, repeated, tag = "4")]
+    pub columns: Vec<u32>,
 }
 
 /// What an index is.

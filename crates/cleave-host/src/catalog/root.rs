@@ -31,6 +31,9 @@ use prost::Message;
 use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
+use super::rules::TableRules;
+use super::sequence::Sequence;
+use super::upkeep::Upkeep;
 use super::view::ViewState;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
@@ -165,6 +168,11 @@ pub enum ReplaceError {
     Unknown(Error),
 }
 
+/// Bytes of the root in `directory`.
+pub(crate) fn byte_count(directory: &Path) -> u64 {
+    fs::metadata(directory.join(ROOT)).map_or(0, |metadata| metadata.len())
+}
+
 /// Makes `directory`, and above it what is missing, so that a loss of power leaves it where it is.
 ///
 /// # Errors
@@ -268,6 +276,11 @@ pub fn is_blank(directory: &Path) -> Result<bool> {
 }
 
 fn encode(state: &CatalogState) -> Vec<u8> {
+    message(state).encode_to_vec()
+}
+
+/// What a root says of `state`: the directories of segments that have no file are in it.
+pub(crate) fn message(state: &CatalogState) -> proto::Root {
     let tables = state.tables.values().map(|table| encode_table(table, state));
     let damaged = state.damaged.values().map(|table| table.message.clone());
     let tables = tables.chain(damaged).collect();
@@ -282,9 +295,10 @@ fn encode(state: &CatalogState) -> Vec<u8> {
         next_device: state.next_device,
         devices: state.devices.values().map(encode_device).collect(),
         tables,
+        sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
+        upkeep: state.upkeep.encode(),
         views: state.views().map(|view| view.encode()).collect(),
     }
-    .encode_to_vec()
 }
 
 fn encode_device(device: &DeviceEntry) -> proto::Device {
@@ -359,6 +373,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
             Division::LoadOrder => Vec::new(),
             Division::Hash(ids) => ids.clone(),
         },
+        rules: table.rules.encode(),
     }
 }
 
@@ -429,6 +444,11 @@ impl Decoder<'_> {
                 Err(error) => self.faults.push(TableFault { table: name, error }),
             }
         }
+        let mut sequences = BTreeMap::new();
+        for sequence in root.sequences {
+            let sequence = Sequence::decode(sequence).map_err(|reason| self.damaged(&reason))?;
+            sequences.insert(sequence.name.clone(), Arc::new(sequence));
+        }
         let mut views = BTreeMap::new();
         for view in root.views {
             let view = ViewState::decode(view).map_err(|reason| self.damaged(&reason))?;
@@ -447,7 +467,9 @@ impl Decoder<'_> {
             devices,
             tables,
             damaged,
+            sequences,
             files: std::mem::take(&mut self.files),
+            upkeep: Upkeep::decode(root.upkeep),
             views,
             keep: None,
         })
@@ -488,6 +510,7 @@ impl Decoder<'_> {
         let schema = TableSchema::decode(&table.schema)
             .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
         let schema = Arc::new(schema);
+        let rules = Arc::new(TableRules::decode(table.rules.as_ref()));
         let shapes = self.shapes(&table.indexes, &schema)?;
         let division = match table.hash_columns.as_slice() {
             [] => Division::LoadOrder,
@@ -531,7 +554,7 @@ impl Decoder<'_> {
         let indexes = shapes.iter().map(|shape| &shape.definition).filter(is_sound);
         let indexes = indexes.map(Arc::clone).collect();
         let damaged = damaged.into_iter().map(Arc::new).collect();
-        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged }))
+        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged, rules }))
     }
 
     /// A tablet whose heap can be read, without its parts of indexes that are damaged, which get them.

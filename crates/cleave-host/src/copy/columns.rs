@@ -13,6 +13,7 @@ use cleave_store::{Column, TableSchema};
 
 use crate::error::{Error, Fault, Result};
 use crate::statement::defaults::default_array;
+use crate::statement::moment::Moment;
 
 /// The way from a file's columns to a table's.
 #[derive(Debug, Clone)]
@@ -22,16 +23,16 @@ pub struct InputColumns {
     columns: Vec<Column>,
     /// For each column of the file, its place in the table.
     given: Vec<usize>,
-    now_us: i64,
+    moment: Moment,
 }
 
 impl InputColumns {
-    /// `listed` are the file's columns; empty: all of the table's. `now_us` is the statement's time in
-    /// microseconds since 1970-01-01T00:00:00Z, for defaults.
+    /// `listed` are the file's columns; empty: all of the table's. `moment` is the statement's,
+    /// for defaults.
     ///
     /// # Errors
     /// [`Error::UnknownName`] with a suggestion, [`Error::Invalid`] for a column listed twice.
-    pub fn new(table: &TableSchema, listed: &[String], now_us: i64) -> Result<Self> {
+    pub fn new(table: &TableSchema, listed: &[String], moment: impl Into<Moment>) -> Result<Self> {
         let mut given = Vec::with_capacity(table.columns.len());
         for name in listed {
             let index = table.column_index(name).ok_or_else(|| {
@@ -55,7 +56,7 @@ impl InputColumns {
             schema: table.arrow(),
             columns: table.columns.clone(),
             given,
-            now_us,
+            moment: moment.into(),
         })
     }
 
@@ -90,7 +91,7 @@ impl InputColumns {
         for (column, values) in self.columns.iter().zip(columns) {
             let values = match values {
                 Some(values) => values,
-                None => default_array(column, row_count, self.now_us)?,
+                None => default_array(column, row_count, &self.moment)?,
             };
             if column.not_null && values.null_count() > 0 {
                 return Err(Error::NotNull {

@@ -9,10 +9,12 @@
 //! 1. [`options`] says how a file is written; [`columns`] which of its columns fill which of the table's.
 //! 2. [`record_splitter`] cuts a stream into chunks of whole records: the only part that must run in order.
 //! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them.
-//! 4. [`parquet`] reads and writes Parquet, [`csv_writer`] CSV and PostgreSQL's text format.
+//! 4. [`binary`] reads and writes PostgreSQL's binary format.
+//! 5. [`parquet`] reads and writes Parquet, [`csv_writer`] CSV and PostgreSQL's text format.
 //!
 //! Everything here is sync: bytes come from a `Read` and go to a `Write`.
 
+pub mod binary;
 pub mod columns;
 pub mod csv_reader;
 pub mod csv_writer;
@@ -20,6 +22,7 @@ pub mod options;
 pub mod parquet;
 pub mod record_splitter;
 
+pub use binary::{BinaryCopyWriter, BinaryReader};
 pub use columns::InputColumns;
 pub use csv_reader::{ChunkParser, CsvReader};
 pub use csv_writer::CsvWriter;

@@ -15,6 +15,8 @@ pub enum CopyFormat {
     Csv(CsvOptions),
     /// PostgreSQL's own text format: tabs, `\N`, backslash escapes.
     Text(CsvOptions),
+    /// PostgreSQL's binary format.
+    Binary,
     /// Apache Parquet.
     Parquet(ParquetCompression),
 }

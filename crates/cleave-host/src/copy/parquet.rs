@@ -41,6 +41,7 @@ use parquet::file::properties::WriterProperties;
 use crate::copy::columns::InputColumns;
 use crate::copy::options::ParquetCompression;
 use crate::error::{Error, Result};
+use crate::statement::moment::Moment;
 use crate::suggest::nearest;
 use crate::value::build::fit;
 use crate::value::error::Bad;
@@ -88,7 +89,12 @@ impl ParquetReader {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::InputSchema`] for a file that is no Parquet or does not fit the table.
-    pub fn open(path: &Path, table: &TableSchema, listed: &[String], now_us: i64) -> Result<Self> {
+    pub fn open(
+        path: &Path,
+        table: &TableSchema,
+        listed: &[String],
+        moment: impl Into<Moment>,
+    ) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
         // The Arrow schema that writers of Arrow embed says nothing that Cleave needs, and Arrow's reader of
         // it panics where it is damaged.
@@ -120,7 +126,7 @@ impl ParquetReader {
                 .collect::<Result<_>>()?,
             listed => listed.to_vec(),
         };
-        let columns = InputColumns::new(table, &listed, now_us)?;
+        let columns = InputColumns::new(table, &listed, moment)?;
         let mut roots = Vec::with_capacity(listed.len());
         for column in columns.given() {
             let (index, _) = find(names(), &column.name).ok_or_else(|| {

@@ -52,6 +52,7 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         tablets: vec![Arc::new(tablet)],
         division,
         damaged: Vec::new(),
+        rules: Arc::default(),
     })
 }
 
@@ -79,7 +80,9 @@ fn state() -> CatalogState {
         devices: BTreeMap::new(),
         tables,
         damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         files: BTreeMap::new(),
+        upkeep: Default::default(),
         views: BTreeMap::new(),
         keep: None,
     }

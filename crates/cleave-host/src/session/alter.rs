@@ -4,7 +4,7 @@
 //!    rows go to pages of the new version. Pages of older ones stay: a column that they do not have is NULL there, and one that
 //!    the table does not have any more is not asked for.
 //! 2. A column with a default, and another type, write the rows anew ([`Session::rewrite`]).
-//! 3. Keys build their index within the statement's transaction.
+//! 3. Keys build their index within the statement's transaction; [checks](super::alter_rules) are asked of the rows that are there.
 //!
 //! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added columns
 //! have the version that added them in their upper bits.
@@ -18,14 +18,16 @@ use futures::stream::{self, BoxStream};
 use super::define::emptied;
 use super::definitions::Definition;
 use super::views::check_no_views;
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session, alter_rules, sequences};
 use crate::catalog::division::Division;
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
+use crate::catalog::rules::TableRules;
 use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::IndexShape;
 use crate::statement::Parameters;
 use crate::statement::alter::{Action, AlterTable, Key};
+use crate::statement::ddl::GivenSequence;
 use crate::statement::defaults::check_default;
 use crate::statement::select::{self, Asked, ReadView};
 use crate::storage_error::StorageError;
@@ -104,14 +106,21 @@ impl Session {
         let mut schema = TableSchema::clone(&table.schema);
         let all = || table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
         match action {
-            Action::AddColumn { if_not_exists, column, keys } => {
+            Action::AddColumn { if_not_exists, column, keys, checks, sequence } => {
                 if schema.column(&column.name).is_some() {
                     if if_not_exists {
                         return Ok(definition);
                     }
                     return Err(column_taken(&schema, &column.name));
                 }
-                return self.add_column(definition, table, column, keys).await;
+                let name = schema.name.clone();
+                let added = self.add_column(definition, table, (column, sequence), keys).await?;
+                definition = added;
+                for check in checks {
+                    let table = definition.transaction.next.find_writable_table(&name)?;
+                    let table = TableState::clone(table);
+                    definition = Box::pin(self.add_check(definition, table, check)).await?;
+                }
             }
             Action::DropColumn { if_exists, column } => {
                 if if_exists && schema.column(&column).is_none() {
@@ -119,25 +128,38 @@ impl Session {
                 }
                 let id = find_column(&schema, &column)?.id;
                 let changed = without_column(&table, schema, id)?;
+                let table_id = changed.schema.table_id;
                 definition.transaction.put_table(changed);
+                sequences::drop_owned(&mut definition.transaction.next, table_id, id)?;
             }
             Action::RenameColumn { from, to } => {
                 if schema.column(&to).is_some() {
                     return Err(column_taken(&schema, &to));
                 }
-                change_column(&mut schema, &from)?.name = to;
-                definition.transaction.put_table(reshaped(&table, schema, all())?);
+                change_column(&mut schema, &from)?.name.clone_from(&to);
+                let mut changed = reshaped(&table, schema, all())?;
+                alter_rules::rename_column(&mut changed, Some((&from, &to)))?;
+                definition.transaction.put_table(changed);
             }
             Action::RenameTable { to } => {
                 let state = &definition.transaction.next;
                 if state.is_name_taken(&to) {
                     return Err(super::indexes::name_taken(state, &to));
                 }
-                definition.transaction.drop_table(&schema.name);
+                definition.transaction.next.tables.remove(&schema.name);
                 schema.name = to;
-                definition.transaction.put_table(reshaped(&table, schema, all())?);
+                let mut changed = reshaped(&table, schema, all())?;
+                alter_rules::rename_column(&mut changed, None)?;
+                definition.transaction.put_table(changed);
             }
             Action::RenameConstraint { from, to } => {
+                if let Some(changed) = alter_rules::renamed(&table, &from, &to)? {
+                    definition.transaction.put_table(changed);
+                    return Ok(definition);
+                }
+                if table.rules.is_name_taken(&to) {
+                    return Err(Error::NameTaken { kind: NameKind::Constraint, name: to });
+                }
                 let is_known = table.indexes.iter().any(|i| i.constraint && i.name == from);
                 if !is_known {
                     return Err(unknown_constraint(&table, &from));
@@ -147,14 +169,21 @@ impl Session {
             }
             Action::SetDefault { column, default } => {
                 let column = change_column(&mut schema, &column)?;
+                let state = &definition.transaction.next;
+                alter_rules::check_no_identity(state, table.schema.table_id, column)?;
                 column.default = default;
                 check_default(column)?;
+                sequences::check_sequence(state, column)?;
                 definition.transaction.put_table(reshaped(&table, schema, all())?);
             }
             Action::SetNotNull { column, not_null } => {
                 let changed = change_column(&mut schema, &column)?;
                 let id = changed.id;
                 changed.not_null = not_null;
+                if !not_null {
+                    let (state, table_id) = (&definition.transaction.next, table.schema.table_id);
+                    alter_rules::check_no_identity(state, table_id, changed)?;
+                }
                 if not_null {
                     self.check_not_null(&definition, &table, &column).await?;
                 } else if schema.primary_key.contains(&id) {
@@ -181,12 +210,18 @@ impl Session {
                 });
                 let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
                 let changed = reshaped(&table, schema, all())?;
+                self.check_rules(&changed).await?;
                 return self.rewrite(definition, &table, changed, &query).await;
             }
             Action::AddKey { key, columns } => {
                 return self.add_key(definition, table, key, &columns).await;
             }
+            Action::AddCheck(check) => return self.add_check(definition, table, check).await,
             Action::DropConstraint { if_exists, name } => {
+                if let Some(changed) = alter_rules::without(&table, &name)? {
+                    definition.transaction.put_table(changed);
+                    return Ok(definition);
+                }
                 let found = table.indexes.iter().find(|i| i.constraint && i.name == name);
                 let Some(found) = found else {
                     return match if_exists {
@@ -209,7 +244,7 @@ impl Session {
         &self,
         mut definition: Definition,
         table: TableState,
-        column: Column,
+        (column, sequence): (Column, Option<GivenSequence>),
         keys: Vec<Key>,
     ) -> Result<Definition> {
         let mut schema = TableSchema::clone(&table.schema);
@@ -217,10 +252,21 @@ impl Session {
         let exhausted = || Error::from(StorageError::Exhausted { what: "columns of a table" });
         let id = version.checked_mul(1 << VERSION_SHIFT).ok_or_else(exhausted)?;
         let names = [column.name.clone()];
+        let mut column = Column { id, ..column };
+        sequences::check_sequence(&definition.transaction.next, &column)?;
+        if let Some(given) = &sequence {
+            let of = (schema.name.as_str(), schema.table_id);
+            let made = sequences::of_column(&mut definition.transaction, of, &mut column, given)?;
+            let on_commit = self.defined().on_commit(schema.table_id);
+            definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
+        }
         let (not_null, has_default) = (column.not_null, column.default.is_some());
-        schema.columns.push(Column { id, ..column });
+        schema.columns.push(column);
         let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
-        let changed = reshaped(&table, schema, indexes)?;
+        let mut changed = reshaped(&table, schema, indexes)?;
+        if sequence.is_some_and(|given| given.is_always) {
+            Arc::make_mut(&mut changed.rules).always.push(id);
+        }
         if has_default && table.row_count() > 0 {
             let values = table.schema.columns.iter().map(|known| quoted(&known.name));
             let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
@@ -272,6 +318,9 @@ impl Session {
             Some(name) if state.is_name_taken(&name) => {
                 return Err(Error::NameTaken { kind: NameKind::Index, name });
             }
+            Some(name) if table.rules.is_name_taken(&name) => {
+                return Err(Error::NameTaken { kind: NameKind::Constraint, name });
+            }
             Some(name) => name,
             None => {
                 let names: Vec<&str> = match key.is_primary {
@@ -279,7 +328,9 @@ impl Session {
                     false => columns.iter().map(String::as_str).collect(),
                 };
                 let suffix = if key.is_primary { "pkey" } else { "key" };
-                chosen_name(&schema.name, &names, suffix, |name| state.is_name_taken(name))
+                chosen_name(&schema.name, &names, suffix, |name| {
+                    state.is_name_taken(name) || table.rules.is_name_taken(name)
+                })
             }
         };
         let last = table.indexes.iter().map(|index| index.id).max().unwrap_or(PRIMARY_KEY);
@@ -319,7 +370,7 @@ impl Session {
     }
 
     /// The rows that `select` gives of the table `name`, as it is in the definition's state.
-    async fn rows_of(
+    pub(super) async fn rows_of(
         &self,
         definition: &Definition,
         name: &str,
@@ -329,7 +380,7 @@ impl Session {
         let state = Arc::new(CatalogState::clone(&definition.transaction.next));
         let query = select::parsed(format!("{select} FROM {} {rest}", quoted(name)))?;
         let parameters = Parameters::default();
-        let view = ReadView { state, target: None };
+        let view = ReadView { state, target: None, reads: None };
         let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
         let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
         let rows = stream::try_unfold(running, |mut running| async move {
@@ -347,12 +398,13 @@ impl Session {
         select: &str,
     ) -> Result<Definition> {
         let rows = self.rows_of(&definition, &table.schema.name, select, "").await?;
-        let (schema, now) = (Arc::clone(&changed.schema), now_us());
+        let schema = Arc::clone(&changed.schema);
+        let moment = self.moment_on(Arc::new(CatalogState::clone(&definition.transaction.next)));
         definition.transaction.put_table(emptied(&changed));
         let fitted = Arc::clone(&schema);
         let rows = rows.map(move |batch| {
             let batch = batch?;
-            Conform::by_name(&fitted, &batch.schema(), now)?.rows(&batch)
+            Conform::by_name(&fitted, &batch.schema(), moment.clone())?.rows(&batch)
         });
         let (definition, _) =
             definition.load(&self.shared_settings(), &schema, Vec::new(), rows.boxed()).await?;
@@ -361,7 +413,7 @@ impl Session {
 }
 
 /// `table` with another schema, of a version of its own, and those of its indexes that `indexes` has, as they are there.
-fn reshaped(
+pub(super) fn reshaped(
     table: &TableState,
     mut schema: TableSchema,
     indexes: Vec<IndexDefinition>,
@@ -386,7 +438,9 @@ fn reshaped(
     };
     let tablets = table.tablets.iter().map(tablet).collect();
     let indexes = shapes.iter().map(|shape| Arc::clone(&shape.definition)).collect();
-    Ok(TableState { schema, indexes, tablets, ..TableState::clone(table) })
+    // What the rules were compiled to is over the columns that there were.
+    let rules = Arc::new(TableRules::clone(&table.rules));
+    Ok(TableState { schema, indexes, tablets, rules, ..TableState::clone(table) })
 }
 
 /// `table` without the column `id`, and without the indexes that have it.
@@ -406,7 +460,11 @@ fn without_column(table: &TableState, mut schema: TableSchema, id: u32) -> Resul
     }
     let has = |index: &&Arc<IndexDefinition>| index.columns.iter().all(|key| key.column != id);
     let kept = table.indexes.iter().filter(has).map(|index| IndexDefinition::clone(index));
-    reshaped(table, schema, kept.collect())
+    let mut changed = reshaped(table, schema, kept.collect())?;
+    let rules = Arc::make_mut(&mut changed.rules);
+    rules.checks.retain(|check| !check.columns.contains(&id));
+    rules.always.retain(|column| *column != id);
+    Ok(changed)
 }
 
 /// `table`, one of whose indexes has another name.
@@ -447,8 +505,10 @@ fn column_taken(schema: &TableSchema, column: &str) -> Error {
 }
 
 fn unknown_constraint(table: &TableState, name: &str) -> Error {
-    let names = table.indexes.iter().filter(|index| index.constraint);
-    Error::unknown(NameKind::Constraint, name, names.map(|index| index.name.as_str()))
+    let keys = table.indexes.iter().filter(|index| index.constraint);
+    let checks = table.rules.checks.iter().map(|check| check.name.as_str());
+    let names = keys.map(|index| index.name.as_str()).chain(checks);
+    Error::unknown(NameKind::Constraint, name, names)
 }
 
 fn contains_null(table: &str, column: &str) -> Error {
@@ -459,6 +519,6 @@ fn invalid(message: String, fault: Fault) -> Error {
     Error::Invalid { message, fault, position: None }
 }
 
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,8 +1,8 @@
 //! Transactions of a session: blocks from BEGIN to COMMIT, and statements outside of one, which commit by themselves.
 //!
 //! ```text
-//!  committed state ──┬── READ COMMITTED: the newest, for each statement ──┐
-//!                    └── REPEATABLE READ: that of the first statement ────┴─▶ + own changes ─▶ view
+//!  committed state ──┬── READ COMMITTED: the newest, for each statement ──────────────┐
+//!                    └── REPEATABLE READ, SERIALIZABLE: that of the first statement ──┴─▶ + own changes ─▶ view
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
@@ -11,7 +11,8 @@
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check) whether
 //!    the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits the change then, in
 //!    one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
-//!    its locks kept, and REPEATABLE READ fails: the first who changes a row wins.
+//!    its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE notes what is read and written
+//!    ([`super::serializable`]).
 //!    What defines tables is [`super::definitions`]' matter, and changes of tables that the block has defined itself.
 //! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
 //!    [delta](crate::delta); ROLLBACK forgets it; a savepoint is a copy of it.
@@ -24,22 +25,24 @@ use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::{concat_batches, filter_record_batch};
-use cleave_txn::Record;
 use cleave_txn::locks::LockMark;
+use cleave_txn::{Record, Tracked};
 use prost::Message;
 
 use super::checked::{check, check_ended};
 use super::definitions::Defined;
 use super::held::Held;
 use super::{Outcome, Session};
+use crate::archive;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
-use crate::settings::Isolation;
+use crate::settings::{Isolation, Settings};
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
+use crate::write::checks::check_rows;
 use crate::write::insert::{TableChange, apply};
 
 /// What a block has changed, by table.
@@ -71,11 +74,17 @@ pub(super) enum Taken {
 /// A block, from BEGIN on.
 #[derive(Debug)]
 pub(super) struct Block {
+    /// Whether nobody has begun it: it is that of the statements of one message, and ends with them.
+    implicit: bool,
     isolation: Isolation,
     read_only: bool,
     failed: bool,
-    /// Of REPEATABLE READ, from its first statement on.
+    /// A statement has read something.
+    has_read: bool,
+    /// Of REPEATABLE READ and SERIALIZABLE, from its first statement on.
     snapshot: Option<Arc<CatalogState>>,
+    /// Of SERIALIZABLE, as long.
+    tracked: Option<Arc<Tracked>>,
     /// Of tables that it has not defined.
     pub(super) changes: Changes,
     pub(super) defined: Defined,
@@ -113,22 +122,56 @@ impl Session {
     pub fn transaction_status(&self) -> TransactionStatus {
         match &self.block {
             None => TransactionStatus::Idle,
+            Some(block) if block.implicit => TransactionStatus::Idle,
             Some(block) if block.failed => TransactionStatus::Failed,
             Some(_) => TransactionStatus::Open,
         }
     }
 
+    /// Makes one transaction of the statements up to [`Session::end_implicit`], as a server does of those that come together:
+    /// the first that fails undoes those before it. BEGIN among them makes a block of it, and what needs a block is still
+    /// refused. Nothing in a block.
+    pub fn begin_implicit(&mut self) {
+        if self.block.is_none() {
+            let settings = &self.settings;
+            let (isolation, read_only) =
+                (settings.default_transaction_isolation, settings.default_transaction_read_only);
+            let (locks, defined) = (Held::new(&self.database), self.temporary.clone());
+            let block = Block::new(isolation, read_only, locks, defined);
+            self.block = Some(Block { implicit: true, ..block });
+        }
+    }
+
+    /// Commits what [`Session::begin_implicit`] began, where it has not ended and is no block by now.
+    ///
+    /// # Errors
+    /// Those of COMMIT: nothing of it was done then.
+    pub async fn end_implicit(&mut self) -> Result<()> {
+        if self.block.as_ref().is_some_and(|block| block.implicit) {
+            let committed = Box::pin(self.commit()).await;
+            self.end_statement(committed).await?;
+        }
+        Ok(())
+    }
+
     /// Runs BEGIN.
     pub(super) fn begin(&mut self, modes: Modes) -> Result<Outcome> {
-        // Which PostgreSQL warns of, and goes on.
-        if self.block.is_some() {
-            return Ok(Outcome::done("BEGIN"));
+        match &mut self.block {
+            Some(block) if block.implicit => {
+                block.implicit = false;
+                self.set_transaction(modes)?;
+            }
+            // Which PostgreSQL warns of, and goes on.
+            Some(_) => {}
+            None => {
+                let settings = &self.settings;
+                let isolation = modes.isolation.unwrap_or(settings.default_transaction_isolation);
+                let read_only = modes.read_only.unwrap_or(settings.default_transaction_read_only);
+                let (locks, defined) = (Held::new(&self.database), self.temporary.clone());
+                self.block = Some(Block::new(isolation, read_only, locks, defined));
+                self.settings.transaction_isolation = Some(isolation);
+            }
         }
-        let isolation = modes.isolation.unwrap_or(self.settings.default_transaction_isolation);
-        let read_only = modes.read_only.unwrap_or(self.settings.default_transaction_read_only);
-        let locks = Held::new(&self.database);
-        let defined = self.temporary.clone();
-        self.block = Some(Block::new(isolation, read_only, locks, defined));
         Ok(Outcome::done("BEGIN"))
     }
 
@@ -138,26 +181,70 @@ impl Session {
             return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
         };
         if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
-            if block.snapshot.is_some() || !block.changes.is_empty() {
+            if block.has_read {
                 return Err(state(
                     Fault::ActiveTransaction,
                     "SET TRANSACTION ISOLATION LEVEL must come before any query",
                 ));
             }
             block.isolation = isolation;
+            self.settings.transaction_isolation = Some(isolation);
+        }
+        if block.read_only && block.has_read && modes.read_only == Some(false) {
+            return Err(state(
+                Fault::ActiveTransaction,
+                "transaction read-write mode must be set before any query",
+            ));
         }
         block.read_only = modes.read_only.unwrap_or(block.read_only);
         Ok(Outcome::done("SET"))
+    }
+
+    /// Runs SET SESSION CHARACTERISTICS AS TRANSACTION.
+    pub(super) fn set_characteristics(&mut self, modes: Modes) -> Outcome {
+        let settings = &mut self.settings;
+        let known = settings.default_transaction_isolation;
+        settings.default_transaction_isolation = modes.isolation.unwrap_or(known);
+        let known = settings.default_transaction_read_only;
+        settings.default_transaction_read_only = modes.read_only.unwrap_or(known);
+        Outcome::done("SET")
+    }
+
+    /// Runs `SET transaction_isolation`, which outside of a block lasts for the statement itself.
+    pub(super) fn set_isolation(&mut self, value: Option<&str>) -> Result<Outcome> {
+        let Some(value) = value else {
+            return Err(state(
+                Fault::Statement,
+                "parameter \"transaction_isolation\" cannot be reset",
+            ));
+        };
+        let isolation = Settings::isolation_of(value)?;
+        match self.block {
+            Some(_) => self.set_transaction(Modes { isolation: Some(isolation), read_only: None }),
+            None => Ok(Outcome::done("SET")),
+        }
+    }
+
+    /// The transaction as SERIALIZABLE knows it, from its first statement on.
+    pub(super) fn tracked(&self) -> Option<&Arc<Tracked>> {
+        match &self.block {
+            Some(block) => block.tracked.as_ref(),
+            None => self.statement_tracked.as_ref(),
+        }
     }
 
     /// Runs COMMIT: of a block that has failed, ROLLBACK.
     pub(super) async fn commit(&mut self) -> Result<Outcome> {
         // Without one PostgreSQL warns, and goes on.
         let Some(block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
+        self.settings.transaction_isolation = None;
         if block.failed {
+            self.cursors.end_transaction(false);
             return Ok(Outcome::done("ROLLBACK"));
         }
-        self.commit_block(block).await?;
+        let committed = Box::pin(self.commit_block(block)).await;
+        self.cursors.end_transaction(committed.is_ok());
+        committed?;
         Ok(Outcome::done("COMMIT"))
     }
 
@@ -165,10 +252,16 @@ impl Session {
     pub(super) async fn commit_block(&mut self, mut block: Block) -> Result<()> {
         let permanent = block.defined.permanent();
         let changes: Vec<&TableChange> = block.changes.values().collect();
+        // Of a statement outside of a block, what that has.
+        let tracked = block.tracked.clone().or_else(|| self.statement_tracked.clone());
+        let tracked = tracked.as_deref();
         let log_end = match (changes.is_empty(), permanent.is_empty()) {
-            (true, true) => 0,
-            (false, true) => self.commit_changes(&changes, block.checked).await?,
-            (_, false) => self.commit_pages(&changes, &permanent).await?,
+            (true, true) => {
+                block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
+                0
+            }
+            (false, true) => self.commit_changes(&changes, block.checked, tracked).await?,
+            (_, false) => self.commit_pages(&changes, &permanent, tracked).await?,
         };
         drop((changes, permanent));
         self.temporary = std::mem::take(&mut block.defined).into_temporary();
@@ -182,6 +275,8 @@ impl Session {
     /// Runs ROLLBACK.
     pub(super) fn rollback(&mut self) -> Outcome {
         self.block = None;
+        self.settings.transaction_isolation = None;
+        self.cursors.end_transaction(false);
         Outcome::done("ROLLBACK")
     }
 
@@ -206,6 +301,7 @@ impl Session {
         }
         block.own = None;
         block.failed = false;
+        self.cursors.undo_to(place);
         Ok(Outcome::done("ROLLBACK"))
     }
 
@@ -214,7 +310,13 @@ impl Session {
         let block = self.open_block("RELEASE SAVEPOINT")?;
         let place = block.savepoint(name)?;
         block.savepoints.truncate(place);
+        self.cursors.release(place);
         Ok(Outcome::done("RELEASE"))
+    }
+
+    /// How many savepoints the block has; None: there is no block.
+    pub(super) fn savepoint_count(&self) -> Option<usize> {
+        self.block.as_ref().map(|block| block.savepoints.len())
     }
 
     fn open_block(&mut self, what: &str) -> Result<&mut Block> {
@@ -222,7 +324,7 @@ impl Session {
             let message = format!("{what} can only be used in transaction blocks");
             Error::Invalid { message, fault: Fault::NoTransaction, position: None }
         };
-        self.block.as_mut().ok_or_else(missing)
+        self.block.as_mut().filter(|block| !block.implicit).ok_or_else(missing)
     }
 
     /// Refuses a statement in a block that has failed.
@@ -240,13 +342,19 @@ impl Session {
     /// block has failed.
     pub fn fail_block(&mut self) {
         self.statement_locks = None;
+        self.statement_tracked = None;
         self.note_failure();
     }
 
-    /// Notes that a statement of a block has failed.
+    /// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
     pub(super) fn note_failure(&mut self) {
-        if let Some(block) = &mut self.block {
-            block.failed = true;
+        match &mut self.block {
+            Some(block) if block.implicit => {
+                self.block = None;
+                self.cursors.end_transaction(false);
+            }
+            Some(block) => block.failed = true,
+            None => {}
         }
     }
 
@@ -256,6 +364,10 @@ impl Session {
             Some(block) => block.read_only,
             None => self.settings.default_transaction_read_only,
         };
+        if !self.in_force().as_of.is_empty() {
+            let message = format!("{what} cannot run while as_of is set: it reads the past");
+            return Err(state(Fault::ReadOnlyTransaction, &message));
+        }
         if !read_only {
             return Ok(());
         }
@@ -263,30 +375,100 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
-    /// Refuses a statement that commits by itself.
+    /// Whether a statement that runs now may commit by itself: nothing was done before it that would have to wait for its end.
+    pub(super) fn is_alone(&self) -> bool {
+        let has_done = |block: &Block| {
+            !block.implicit || !block.changes.is_empty() || !block.defined.permanent().is_empty()
+        };
+        !self.block.as_ref().is_some_and(has_done)
+    }
+
+    /// Forgets what is temporary, as DISCARD ALL does.
+    pub(super) fn discard_temporary(&mut self) -> Result<()> {
+        if !self.is_alone() {
+            let message = "DISCARD ALL cannot run inside a transaction block";
+            return Err(state(Fault::ActiveTransaction, message));
+        }
+        self.temporary = Defined::default();
+        if let Some(block) = &mut self.block {
+            (block.defined, block.own) = (Defined::default(), None);
+        }
+        Ok(())
+    }
+
+    /// Refuses a statement that commits by itself. Before anything was changed, it may be one of several that came together.
     pub(super) fn check_outside_block(&self, what: &str) -> Result<()> {
-        if self.block.is_none() {
+        if self.is_alone() {
             return self.check_may_write(what);
         }
         let message = format!("{what} cannot run inside a transaction block");
         Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
     }
 
+    /// The state that all statements of the block read; None: each has its own.
+    pub(super) async fn block_snapshot(&mut self) -> Result<Option<Arc<CatalogState>>> {
+        let database = Arc::clone(&self.database);
+        let Some(block) = &mut self.block else { return Ok(None) };
+        block.has_read = true;
+        if block.isolation == Isolation::ReadCommitted {
+            return Ok(None);
+        }
+        if let Some(state) = &block.snapshot {
+            return Ok(Some(Arc::clone(state)));
+        }
+        // Before the state is taken: what others commit from now on is kept for it.
+        let is_tracked = block.isolation == Isolation::Serializable;
+        let tracked = is_tracked.then(|| Arc::new(database.dependencies().begin(block.read_only)));
+        let state = database.settled().await?;
+        if let Some(tracked) = &tracked {
+            tracked.has_snapshot();
+        }
+        block.tracked = tracked;
+        block.snapshot = Some(Arc::clone(&state));
+        Ok(Some(state))
+    }
+
     /// What a look-up by key that begins now reads, without the own changes.
     pub(super) async fn live(&mut self) -> Result<Live> {
-        let mut live = match &mut self.block {
-            Some(Block { isolation: Isolation::RepeatableRead, snapshot, .. }) => {
-                let state = match snapshot {
-                    Some(state) => state,
-                    None => snapshot.insert(self.database.settled().await?),
-                };
-                Live::settled(Arc::clone(state))
+        if let Some(state) = self.past().await? {
+            return Ok(Live::settled(state));
+        }
+        let mut live = match self.block_snapshot().await? {
+            Some(state) => Live::settled(state),
+            None => {
+                self.track_alone();
+                let live = self.database.live();
+                self.has_snapshot_alone();
+                live
             }
-            _ => self.database.live(),
         };
         live.state = self.defined().over(&self.database, live.state);
         self.seen_log = self.seen_log.max(live.log_end);
         Ok(live)
+    }
+
+    /// Takes the snapshot of a block that has one, if its first statement reads nothing.
+    pub(super) async fn fix_snapshot(&mut self) -> Result<()> {
+        self.block_snapshot().await.map(drop)
+    }
+
+    /// What held at the time that `as_of` says, if it says any.
+    async fn past(&mut self) -> Result<Option<Arc<CatalogState>>> {
+        let as_of = &self.in_force().as_of;
+        if as_of.is_empty() {
+            return Ok(None);
+        }
+        let has_changed =
+            |block: &Block| !block.changes.is_empty() || !block.defined.permanent().is_empty();
+        if self.block.as_ref().is_some_and(has_changed) {
+            return Err(state(
+                Fault::ActiveTransaction,
+                "as_of cannot be used in a transaction that has changed rows",
+            ));
+        }
+        let state = self.database.state_as_of(as_of).await?;
+        self.seen_log = self.seen_log.max(state.log_end);
+        Ok(Some(self.defined().over(&self.database, state)))
     }
 
     /// What the block has changed in a table.
@@ -296,28 +478,32 @@ impl Session {
 
     /// What a statement that begins now reads.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
+        if let Some(state) = self.past().await? {
+            return Ok(ReadView { state, target: None, reads: None });
+        }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
-        let Some(block) = &mut self.block else {
-            let state = database.settled().await?;
-            self.seen_log = self.seen_log.max(state.log_end);
-            let state = self.temporary.over(&database, state);
-            return Ok(ReadView { state, target: None });
+        let base = match self.block_snapshot().await? {
+            Some(state) => state,
+            None => {
+                self.track_alone();
+                let state = database.settled().await?;
+                self.has_snapshot_alone();
+                state
+            }
         };
-        let base = match (block.isolation, &block.snapshot) {
-            (Isolation::RepeatableRead, Some(state)) => Arc::clone(state),
-            _ => database.settled().await?,
-        };
-        if block.isolation == Isolation::RepeatableRead {
-            block.snapshot = Some(Arc::clone(&base));
-        }
+        let reads = self.tracked().map(Arc::clone);
         self.seen_log = self.seen_log.max(base.log_end);
+        let Some(block) = self.block.as_mut() else {
+            let state = self.temporary.over(&database, base);
+            return Ok(ReadView { state, target: None, reads });
+        };
         if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
-            return Ok(ReadView { state: Arc::clone(&own.state), target: None });
+            return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads });
         }
         let over = block.defined.over(&database, Arc::clone(&base));
         if block.changes.is_empty() {
-            return Ok(ReadView { state: over, target: None });
+            return Ok(ReadView { state: over, target: None, reads });
         }
         let mut transaction = Transaction::private(&database, Arc::clone(&over))?;
         for change in block.changes.values() {
@@ -325,7 +511,7 @@ impl Session {
         }
         let state = transaction.into_private();
         block.own = Some(Own { base, over, state: Arc::clone(&state) });
-        Ok(ReadView { state, target: None })
+        Ok(ReadView { state, target: None, reads })
     }
 
     /// Takes what a statement that has read `view` makes of `table`, as it was there.
@@ -335,11 +521,7 @@ impl Session {
         table: &TableState,
         mut change: TableChange,
     ) -> Result<Taken> {
-        let base = match self.block.as_ref().and_then(|block| block.own.as_ref()) {
-            Some(own) => &own.over,
-            None => &view.state,
-        };
-        let base = base.find_writable_table(&table.schema.name)?;
+        let base = self.committed(view).find_writable_table(&table.schema.name)?;
         let mut own_ended = OwnRows::new();
         for (place, vids) in &mut change.ended {
             let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
@@ -362,19 +544,20 @@ impl Session {
         if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
             return Ok(Taken::Done);
         }
+        self.track_writes().await?;
         if self.owns(change.schema.table_id) {
-            return self.change_own(&change).await.map(|()| Taken::Done);
+            let state = self.names();
+            let table = state.find_writable_table(&change.schema.name)?;
+            check_rows(&self.database, table, change.rows.values()).await?;
+            return Box::pin(self.change_own(&change)).await.map(|()| Taken::Done);
         }
         let database = Arc::clone(&self.database);
-        let timeout_ms = self.in_force().lock_timeout_ms;
         let state = database.catalog();
         let table = state.find_writable_table(&change.schema.name)?;
-        // Of a statement outside of a block they are kept until it ends, also where it is run again.
-        let locks = match &self.block {
-            Some(block) => &block.locks,
-            None => &*self.statement_locks.get_or_insert_with(|| Held::new(&database)),
-        };
-        locks.lock_change(table, &change, timeout_ms).await?;
+        check_rows(&database, table, change.rows.values()).await?;
+        self.lock_keys(table, &change).await?;
+        self.note_writes(&change).await?;
+        let tracked = self.statement_tracked.clone();
         let Some(block) = &mut self.block else {
             let committed = async {
                 // What is not small is checked where it is written.
@@ -382,7 +565,7 @@ impl Session {
                     true => check(&database, &change, &change).await?,
                     false => 0,
                 };
-                self.commit_changes(&[&change], checked).await
+                self.commit_changes(&[&change], checked, tracked.as_deref()).await
             };
             return match committed.await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
@@ -412,6 +595,56 @@ impl Session {
         Ok(Taken::Done)
     }
 
+    /// Locks the table and the unique keys of the rows of `change`.
+    pub(super) async fn lock_keys(
+        &mut self,
+        base: &TableState,
+        change: &TableChange,
+    ) -> Result<()> {
+        let timeout_ms = self.in_force().lock_timeout_ms;
+        // Two that hold it in a mode that many may have would wait for each other for ever.
+        if let Some(mark) = self.table_mark.take_if(|_| Held::takes_table(change)) {
+            self.locks().release_to(mark);
+        }
+        self.locks().lock_change(base, change, timeout_ms).await
+    }
+
+    /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run again.
+    pub(super) fn locks(&mut self) -> &Held {
+        match &self.block {
+            Some(block) => &block.locks,
+            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        }
+    }
+
+    /// As [`Session::locks`].
+    pub(super) fn locks_mut(&mut self) -> &mut Held {
+        match &mut self.block {
+            Some(block) => &mut block.locks,
+            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+        }
+    }
+
+    /// The state that `view` is based on: what was committed, with what the session has defined.
+    pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
+        match self.block.as_ref().and_then(|block| block.own.as_ref()) {
+            Some(own) => &own.over,
+            None => &view.state,
+        }
+    }
+
+    /// Whether all statements of the block read the state of its first one.
+    pub(super) fn reads_snapshot(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.isolation != Isolation::ReadCommitted)
+    }
+
+    /// Whether the block has ended the row `vid` in the tablet at `place` of a table.
+    pub(super) fn has_ended(&self, table_id: u32, place: usize, vid: u64) -> bool {
+        let changes = self.block.as_ref().and_then(|block| block.changes.get(&table_id));
+        let ended = changes.and_then(|change| change.ended.get(&place));
+        ended.is_some_and(|ended| ended.contains(&vid))
+    }
+
     /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
     fn note_committed(&mut self, log_end: u64) {
         self.statement_locks = None;
@@ -420,7 +653,12 @@ impl Session {
 
     /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log that is to
     /// be durable before anyone is told.
-    async fn commit_changes(&self, changes: &[&TableChange], checked: u64) -> Result<u64> {
+    async fn commit_changes(
+        &self,
+        changes: &[&TableChange],
+        checked: u64,
+        tracked: Option<&Tracked>,
+    ) -> Result<u64> {
         let database = &self.database;
         let mut turn = database.writer_turn().await;
         database.check_running()?;
@@ -430,9 +668,10 @@ impl Session {
         });
         let Some(log) = log else {
             drop(turn);
-            return self.commit_pages(changes, &Defined::default()).await;
+            return self.commit_pages(changes, &Defined::default(), tracked).await;
         };
-        if database.live().delta.is_full() {
+        // What held at a tick is to be a state of its own.
+        if database.live().delta.is_full() || database.versions.has_passed_tick(&state) {
             turn = match Box::pin(Transaction::settle(database, turn)).await? {
                 Some(turn) => turn,
                 None => database.writer_turn().await,
@@ -447,29 +686,57 @@ impl Session {
         for change in changes {
             check_ended(&live, change)?;
         }
+        live.delta.check_room(database, changes).await?;
         let prepared = live.delta.prepare(&live.state, changes)?;
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();
+        if let Some(tracked) = tracked {
+            tracked.prepare(true)?;
+        }
         // Where there is no space for the record nothing happened.
-        let appended = log.append(Record::Commit { transaction, payload: &committed })?;
+        let record = Record::Commit { transaction, payload: committed.as_slice() };
+        let is_growing = changes.iter().any(|change| !change.rows.is_empty());
+        let appended = match is_growing {
+            true => log.append(record)?,
+            false => log.append_urgent(record)?,
+        };
         let number = live.number + 1;
         live.delta.put(prepared, number);
         database.publish_small(number, appended.end.0);
+        if let Some(tracked) = tracked {
+            tracked.ended();
+        }
         drop(turn);
         Ok(appended.end.0)
     }
 
     /// Commits `changes`, and what is `defined`, with a new root.
-    async fn commit_pages(&self, changes: &[&TableChange], defined: &Defined) -> Result<u64> {
+    async fn commit_pages(
+        &self,
+        changes: &[&TableChange],
+        defined: &Defined,
+        tracked: Option<&Tracked>,
+    ) -> Result<u64> {
         let settings = self.shared_settings();
         let mut transaction = Transaction::begin(&self.database).await?;
-        if !defined.is_empty() {
+        transaction.makes_room = changes.iter().all(|change| change.rows.is_empty());
+        if defined.is_empty() {
+            transaction.logged = archive::copy(&self.database.live(), changes)?;
+        } else {
+            transaction.makes_room &= defined.makes_room(&transaction.next);
             defined.install(&mut transaction)?;
         }
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }
-        Ok(transaction.commit().await?.log_end)
+        if let Some(tracked) = tracked {
+            tracked.prepare(true)?;
+        }
+        let state = transaction.commit().await?;
+        if let Some(tracked) = tracked {
+            tracked.ended();
+        }
+        Ok(state.log_end)
     }
 }
 
@@ -481,10 +748,13 @@ impl Block {
         defined: Defined,
     ) -> Self {
         Self {
+            implicit: false,
             isolation,
             read_only,
             failed: false,
+            has_read: false,
             snapshot: None,
+            tracked: None,
             changes: Changes::new(),
             defined,
             savepoints: Vec::new(),
@@ -492,6 +762,11 @@ impl Block {
             checked: u64::MAX,
             own: None,
         }
+    }
+
+    /// Whether what it reads and writes is noted.
+    pub(super) fn is_serializable(&self) -> bool {
+        self.isolation == Isolation::Serializable
     }
 
     /// The place of the latest savepoint of this name.

@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -22,10 +22,10 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session};
 use crate::copy::{
-    ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns, ParquetReader, ParquetWriter,
-    RecordSplitter,
+    BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
+    ParquetReader, ParquetWriter, RecordSplitter,
 };
 use crate::engine;
 use crate::error::{Error, Result};
@@ -73,19 +73,24 @@ impl Session {
         format: CopyFormat,
     ) -> Result<u64> {
         self.check_may_write("COPY FROM")?;
-        let state = self.names();
-        let schema = Arc::clone(&state.find_writable_table(table)?.schema);
-        drop(state);
+        let schema = self.lock_for_writing(table).await?;
+        let moment = self.moment();
         let batches = match (format, end) {
             (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
                 let (input, name) = self.open_input(end)?;
-                let input_columns = InputColumns::new(&schema, columns, now_us())?;
+                let input_columns = InputColumns::new(&schema, columns, moment.later())?;
                 self.records(input, &name, input_columns, options)?
             }
+            (CopyFormat::Binary, end) => {
+                let (input, name) = self.open_input(end)?;
+                let input_columns = InputColumns::new(&schema, columns, moment.later())?;
+                let reader = BinaryReader::new(BufReader::new(input), &name, input_columns);
+                produced(move || Ok(reader), BinaryReader::next_batch)
+            }
             (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
-                let (columns, now_us) = (columns.to_vec(), now_us());
+                let (columns, later) = (columns.to_vec(), moment.later());
                 let schema: Arc<TableSchema> = Arc::clone(&schema);
-                let open = move || ParquetReader::open(&path, &schema, &columns, now_us);
+                let open = move || ParquetReader::open(&path, &schema, &columns, later);
                 produced(open, ParquetReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::Client) => {
@@ -96,6 +101,9 @@ impl Session {
                 });
             }
         };
+        // Chunks are read side by side; numbers go by the file's order.
+        let (table, columns) = (Arc::clone(&schema), columns.to_vec());
+        let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
         Box::pin(self.put_rows(&schema, batches)).await
     }
 
@@ -258,6 +266,15 @@ fn write_rows(
     match format {
         CopyFormat::Csv(options) | CopyFormat::Text(options) => {
             let mut writer = CsvWriter::new(output, name, schema, options)?;
+            while let Some(batch) = batches.blocking_recv() {
+                writer.write(&batch)?;
+            }
+            let row_count = writer.rows_written();
+            writer.finish()?;
+            Ok(row_count)
+        }
+        CopyFormat::Binary => {
+            let mut writer = BinaryCopyWriter::new(output, name);
             while let Some(batch) = batches.blocking_recv() {
                 writer.write(&batch)?;
             }

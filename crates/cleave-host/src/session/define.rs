@@ -9,7 +9,7 @@ use cleave_store::{Column, TableSchema, VersionMap};
 use futures::StreamExt;
 use futures::stream;
 
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session};
 use crate::catalog::{TableState, TabletState};
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
@@ -53,17 +53,19 @@ impl Session {
             schema,
             primary_key_name: None,
             unique: Vec::new(),
+            checks: Vec::new(),
+            sequences: Vec::new(),
             temporary: create.temporary,
         };
         let Some((definition, schema)) = self.new_table(create).await? else {
             return Ok(Outcome::done("CREATE TABLE AS"));
         };
-        let (fitted, now) = (Arc::clone(&schema), now_us());
+        let (fitted, now_us) = (Arc::clone(&schema), self.moment().now_us);
         let rows = stream::try_unfold(running, move |mut running| {
             let fitted = Arc::clone(&fitted);
             async move {
                 let Some(batch) = running.next().await? else { return Ok(None) };
-                let rows = Conform::by_name(&fitted, &batch.schema(), now)?.rows(&batch)?;
+                let rows = Conform::by_name(&fitted, &batch.schema(), now_us)?.rows(&batch)?;
                 Ok(Some((rows, running)))
             }
         });
@@ -76,10 +78,13 @@ impl Session {
 
     async fn truncate(&mut self, truncate: &Truncate) -> Result<Outcome> {
         let mut definition = self.begin_definition("TRUNCATE", &truncate.tables, &[]).await?;
-        let transaction = &mut definition.transaction;
         for name in &truncate.tables {
-            let emptied = emptied(transaction.next.find_writable_table(name)?);
-            transaction.put_table(emptied);
+            let emptied = emptied(definition.transaction.next.find_writable_table(name)?);
+            let table_id = emptied.schema.table_id;
+            definition.transaction.put_table(emptied);
+            if truncate.restart_identity {
+                self.restart_sequences_of(&mut definition, table_id)?;
+            }
         }
         self.end_definition(definition).await?;
         Ok(Outcome::done("TRUNCATE TABLE"))

@@ -1,4 +1,4 @@
-//! What transactions define: tables and indexes that one session alone sees until its block commits.
+//! What transactions define: tables, views, sequences and indexes that one session alone sees until its block commits.
 //!
 //! ```text
 //!  newest state ──▶ Defined::over ──▶ what the session sees ──▶ kept Transaction: a statement ──▶ Defined::note
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use cleave_media::Extent;
 use cleave_store::TableSchema;
-use cleave_txn::LockMode;
+use cleave_txn::{LockMode, Written};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
@@ -34,6 +34,7 @@ use super::block::Block;
 use super::define::emptied;
 use super::held::Held;
 use crate::catalog::commit::Transaction;
+use crate::catalog::sequence::Sequence;
 use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
 use crate::database::Database;
@@ -51,6 +52,8 @@ pub(super) struct Defined {
     tables: BTreeMap<u32, Option<Arc<TableState>>>,
     /// Views, in the same way.
     views: BTreeMap<u32, Option<Arc<ViewState>>>,
+    /// Sequences, too; the numbers that they give belong to no transaction.
+    sequences: BTreeMap<u32, Option<Arc<Sequence>>>,
     /// Those that the session alone has, also after its block, and what becomes of them then.
     temporary: BTreeMap<u32, OnCommit>,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
@@ -61,17 +64,33 @@ pub(super) struct Defined {
 impl Defined {
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.tables.is_empty() && self.views.is_empty()
+        self.tables.is_empty() && self.views.is_empty() && self.sequences.is_empty()
     }
 
-    /// Whether the table `table_id` is one of them.
-    pub(super) fn has(&self, table_id: u32) -> bool {
-        self.tables.contains_key(&table_id) || self.views.contains_key(&table_id)
+    /// Whether the table, view or sequence `id` is one of them.
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.tables.contains_key(&id)
+            || self.views.contains_key(&id)
+            || self.sequences.contains_key(&id)
     }
 
     /// Whether the table or view `id` is temporary.
     pub(super) fn is_temporary(&self, id: u32) -> bool {
         self.temporary.contains_key(&id)
+    }
+
+    /// What becomes of the table or sequence `id` at the end of a transaction, if it is temporary.
+    pub(super) fn on_commit(&self, id: u32) -> Option<OnCommit> {
+        self.temporary.get(&id).copied()
+    }
+
+    /// Whether it only gives space back that `committed` takes: nothing is written, and something is gone.
+    pub(super) fn makes_room(&self, committed: &CatalogState) -> bool {
+        let is_there = |id: &u32| committed.tables().any(|table| table.schema.table_id == *id);
+        let is_damaged =
+            |id: &u32| committed.damaged_tables().any(|table| table.schema.table_id == *id);
+        self.claims.values().all(|claim| claim.block_count() == 0)
+            && self.tables.keys().any(|id| is_there(id) || is_damaged(id))
     }
 
     /// What a session sees that has defined this, where `base` is what was committed.
@@ -94,6 +113,7 @@ impl Defined {
         state.tables.retain(|_, table| !self.has(table.schema.table_id));
         state.damaged.retain(|_, table| !self.has(table.schema.table_id));
         state.views.retain(|_, view| !self.has(view.schema.table_id));
+        state.sequences.retain(|_, sequence| !self.has(sequence.id));
         let is_temporary =
             |table: &&Arc<TableState>| self.temporary.contains_key(&table.schema.table_id);
         // One of the session's own hides what has its name.
@@ -107,23 +127,30 @@ impl Defined {
             state.tables.remove(&view.schema.name);
             state.views.insert(view.schema.name.clone(), Arc::clone(view));
         }
+        for sequence in self.sequences.values().flatten() {
+            state.sequences.insert(sequence.name.clone(), Arc::clone(sequence));
+        }
     }
 
-    /// Whether a temporary table or view has this name.
+    /// Whether a temporary table, view or sequence has this name.
     pub(super) fn has_temporary(&self, name: &str) -> bool {
         let mut tables = self.tables.iter().filter(|(id, _)| self.temporary.contains_key(id));
         let mut views = self.views.iter().filter(|(id, _)| self.temporary.contains_key(id));
+        let mut sequences = self.sequences.iter().filter(|(id, _)| self.temporary.contains_key(id));
         tables.any(|(_, table)| table.as_ref().is_some_and(|table| table.schema.name == name))
             || views.any(|(_, view)| view.as_ref().is_some_and(|view| view.schema.name == name))
+            || sequences.any(|(_, known)| known.as_ref().is_some_and(|known| known.name == name))
     }
 
     /// What others see when the block commits.
     pub(super) fn permanent(&self) -> Self {
         let tables = self.tables.iter().filter(|(id, _)| !self.temporary.contains_key(id));
         let views = self.views.iter().filter(|(id, _)| !self.temporary.contains_key(id));
+        let sequences = self.sequences.iter().filter(|(id, _)| !self.temporary.contains_key(id));
         Self {
             tables: tables.map(|(id, table)| (*id, table.clone())).collect(),
             views: views.map(|(id, view)| (*id, view.clone())).collect(),
+            sequences: sequences.map(|(id, known)| (*id, known.clone())).collect(),
             temporary: BTreeMap::new(),
             claims: self.claims.clone(),
             commit: self.commit,
@@ -136,6 +163,12 @@ impl Defined {
         for (id, on_commit) in self.temporary {
             if let Some(Some(view)) = self.views.get(&id) {
                 kept.views.insert(id, Some(Arc::clone(view)));
+                kept.temporary.insert(id, on_commit);
+            }
+            if let Some(Some(sequence)) = self.sequences.get(&id)
+                && on_commit != OnCommit::Drop
+            {
+                kept.sequences.insert(id, Some(Arc::clone(sequence)));
                 kept.temporary.insert(id, on_commit);
             }
             let Some(table) = self.tables.get(&id).and_then(Option::as_ref) else { continue };
@@ -217,6 +250,18 @@ impl Defined {
                 self.views.insert(id, Some(Arc::clone(view)));
             }
         }
+        let by_id = |state: &CatalogState| -> BTreeMap<u32, Arc<Sequence>> {
+            let sequences = state.sequences.values();
+            sequences.map(|sequence| (sequence.id, Arc::clone(sequence))).collect()
+        };
+        let (known, now) = (by_id(before), by_id(after));
+        let gone = known.keys().filter(|id| !now.contains_key(*id));
+        self.sequences.extend(gone.map(|id| (*id, None)));
+        let is_new = |id: &u32, sequence: &Arc<Sequence>| {
+            known.get(id).is_none_or(|known| !Arc::ptr_eq(known, sequence))
+        };
+        let new = now.into_iter().filter(|(id, sequence)| is_new(id, sequence));
+        self.sequences.extend(new.map(|(id, sequence)| (id, Some(sequence))));
     }
 
     /// Makes it part of what `transaction` commits.
@@ -229,6 +274,7 @@ impl Defined {
         let others = Self {
             tables: self.tables.keys().map(|id| (*id, None)).collect(),
             views: self.views.keys().map(|id| (*id, None)).collect(),
+            sequences: self.sequences.keys().map(|id| (*id, None)).collect(),
             ..Self::default()
         };
         others.put_into(next);
@@ -249,6 +295,13 @@ impl Defined {
                 return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
             }
             next.views.insert(name.clone(), Arc::clone(view));
+        }
+        for sequence in self.sequences.values().flatten() {
+            let name = &sequence.name;
+            if next.is_name_taken(name) {
+                return Err(Error::NameTaken { kind: NameKind::Sequence, name: name.clone() });
+            }
+            next.sequences.insert(name.clone(), Arc::clone(sequence));
         }
         next.next_table = next.next_table.max(table);
         next.next_segment = next.next_segment.max(segment);
@@ -353,6 +406,9 @@ impl Session {
         names: &[&str],
     ) -> Result<Definition> {
         self.check_may_write(what)?;
+        if !tables.is_empty() {
+            self.track_writes().await?;
+        }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
         let timeout = settings.lock_timeout_ms;
@@ -376,6 +432,11 @@ impl Session {
                     block.locks.lock_table(id, LockMode::AccessExclusive, timeout).await?;
                 }
                 locked.push(id);
+            }
+        }
+        if let Some(tracked) = self.tracked() {
+            for id in locked.iter().filter(|id| !block.defined.has(**id)) {
+                tracked.writes(u64::from(*id), &Written::All)?;
             }
         }
         // With all rows of what was locked.
@@ -440,24 +501,13 @@ impl Session {
         self.end_definition(definition).await?;
         Ok(count)
     }
-
-    /// Locks the table that `schema` describes, outside of a block for the statement that runs.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`].
-    pub(super) async fn lock_table(&mut self, schema: &TableSchema, mode: LockMode) -> Result<()> {
-        let timeout = self.in_force().lock_timeout_ms;
-        let locks = match &self.block {
-            Some(block) => &block.locks,
-            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
-        };
-        locks.lock_table(schema.table_id, mode, timeout).await
-    }
 }
 
-/// The id of the table `name`, be it damaged.
+/// The id of the table, view or sequence `name`, be it damaged.
 fn id_of(state: &CatalogState, name: &str) -> Option<u32> {
     let damaged = || state.damaged.get(name).map(|table| table.schema.table_id);
     let view = || state.view(name).map(|view| view.schema.table_id);
-    state.table(name).map(|table| table.schema.table_id).or_else(view).or_else(damaged)
+    let sequence = || state.sequences.get(name).map(|sequence| sequence.id);
+    let table = state.table(name).map(|table| table.schema.table_id);
+    table.or_else(view).or_else(damaged).or_else(sequence)
 }

@@ -5,9 +5,11 @@
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
 //!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table │ on its name where it is a new one
 //!  CREATE INDEX by itself   SHARE UPDATE EXCLUSIVE on the table: writers of rows beside it
+//!  SELECT … FOR UPDATE      ROW SHARE on the table │ in the mode that is written: on each unique key of a row, on the row
 //! ```
 //!
-//! Readers lock nothing: they hold a state. Keys are locked first, and rows in the order of their VIDs, so that two statements
+//! Readers lock nothing: they hold a state. Only while someone may hold a table in `ACCESS EXCLUSIVE`, which a counter tells, they
+//! lock theirs, and so wait. Keys are locked first, and rows in the order of their VIDs, so that two statements
 //! over the same rows do not wait for each other: a row that was updated is another one by then, and has its key still. Other
 //! rings of waits are found, and end one of them.
 //!
@@ -16,6 +18,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cleave_fragment::waiting;
@@ -25,10 +28,11 @@ use cleave_txn::{LockKey, LockMode, LockOwner, Locks, Requested};
 use crate::catalog::TableState;
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::index::TabletIndex;
 use crate::write::insert::TableChange;
 
 /// Rows and keys of a statement up to which each is locked; beyond, the table is.
-const LOCKED_ROWS_MAX: usize = 10_000;
+pub(super) const LOCKED_ROWS_MAX: usize = 10_000;
 
 /// Stands for the index of names: no index has this number.
 const NAMES: u64 = u64::MAX;
@@ -38,12 +42,33 @@ const NAMES: u64 = u64::MAX;
 pub(super) struct Held {
     locks: Arc<Locks>,
     owner: Arc<LockOwner>,
+    counter: Arc<AtomicUsize>,
+    readers_held_back: Option<ReadersHeldBack>,
+}
+
+/// One of those for whom readers may have to wait, as long as it is there.
+#[derive(Debug)]
+struct ReadersHeldBack(Arc<AtomicUsize>);
+
+impl ReadersHeldBack {
+    fn new(counter: &Arc<AtomicUsize>) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(counter))
+    }
+}
+
+impl Drop for ReadersHeldBack {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Held {
     /// None yet.
     pub(super) fn new(database: &Database) -> Self {
-        Self { locks: Arc::clone(database.locks()), owner: database.lock_owner() }
+        let (locks, owner) = (Arc::clone(database.locks()), database.lock_owner());
+        let counter = Arc::clone(database.holding_readers_back());
+        Self { locks, owner, counter, readers_held_back: None }
     }
 
     /// This moment, for a savepoint.
@@ -56,6 +81,19 @@ impl Held {
         self.locks.release_to(&self.owner, mark);
     }
 
+    /// Whether the table is locked for `change`, and not its rows.
+    pub(super) fn takes_table(change: &TableChange) -> bool {
+        let ended = change.ended.values().map(std::collections::BTreeSet::len).sum::<usize>();
+        ended.max(change.row_count()) > LOCKED_ROWS_MAX
+    }
+
+    /// Says, until this transaction ends, that readers may have to wait for it.
+    pub(super) fn hold_readers_back(&mut self) {
+        if self.readers_held_back.is_none() {
+            self.readers_held_back = Some(ReadersHeldBack::new(&self.counter));
+        }
+    }
+
     /// Locks what `change` is about: the committed rows that end, and the keys that begin.
     ///
     /// # Errors
@@ -66,37 +104,32 @@ impl Held {
         change: &TableChange,
         timeout_ms: u64,
     ) -> Result<()> {
-        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
-        let table_id = u64::from(table.schema.table_id);
-        let row_count = change.ended.values().map(std::collections::BTreeSet::len).sum::<usize>();
-        let is_large = row_count.max(change.row_count()) > LOCKED_ROWS_MAX;
+        let is_large = Self::takes_table(change);
         let mode = if is_large { LockMode::Exclusive } else { LockMode::RowExclusive };
-        self.lock(LockKey::table(table_id), mode, timeout).await?;
+        self.lock(table_key(table), mode, timeout_ms).await?;
         if is_large {
             return Ok(());
         }
         let indexes = table.tablets.first().map(|tablet| tablet.indexes.as_slice());
         let indexes = indexes.unwrap_or_default().iter();
         for index in indexes.filter(|index| index.definition().unique) {
-            let (shape, id) = (index.shape(), u64::from(index.definition().id));
-            let mut hashes = Vec::new();
+            let shape = index.shape();
+            let mut wanted = Vec::new();
             for rows in change.rows.values() {
                 let keys = shape.entries(&shape.key_rows(rows)?, 0)?;
                 // Rows with a NULL are equal to none.
                 let keys = keys.iter().flatten().filter(|key| !shape.key.has_null(key));
-                hashes.extend(keys.map(hash));
+                wanted.extend(keys.map(|key| unique_key(table, index, key)));
             }
-            hashes.sort_unstable();
-            hashes.dedup();
-            for hash in hashes {
-                let key = LockKey::key((table_id << 32) | id, hash);
-                self.lock(key, LockMode::ForUpdate, timeout).await?;
+            wanted.sort_unstable();
+            wanted.dedup();
+            for key in wanted {
+                self.lock(key, LockMode::ForUpdate, timeout_ms).await?;
             }
         }
         for (place, vids) in &change.ended {
-            let object = (table_id << 32) | *place as u64;
             for vid in vids {
-                self.lock(LockKey::row(object, *vid), LockMode::ForUpdate, timeout).await?;
+                self.lock(row_key(table, *place, *vid), LockMode::ForUpdate, timeout_ms).await?;
             }
         }
         Ok(())
@@ -112,8 +145,7 @@ impl Held {
         mode: LockMode,
         timeout_ms: u64,
     ) -> Result<()> {
-        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
-        self.lock(LockKey::table(u64::from(table_id)), mode, timeout).await
+        self.lock(LockKey::table(u64::from(table_id)), mode, timeout_ms).await
     }
 
     /// Locks a name that shall be that of a table or another object.
@@ -121,12 +153,24 @@ impl Held {
     /// # Errors
     /// As [`Held::lock_change`].
     pub(super) async fn lock_name(&self, name: &str, timeout_ms: u64) -> Result<()> {
-        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
         let key = LockKey::key(NAMES, hash(name.as_bytes()));
-        self.lock(key, LockMode::ForUpdate, timeout).await
+        self.lock(key, LockMode::ForUpdate, timeout_ms).await
     }
 
-    async fn lock(&self, key: LockKey, mode: LockMode, timeout: Option<Duration>) -> Result<()> {
+    /// Locks `key` if that is possible at once.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], where the transaction holds too many locks.
+    pub(super) fn try_lock(&self, key: LockKey, mode: LockMode) -> Result<bool> {
+        self.locks.try_lock(&self.owner, key, mode).map_err(|error| Error::lock(&error))
+    }
+
+    /// Locks `key`.
+    ///
+    /// # Errors
+    /// As [`Held::lock_change`].
+    pub(super) async fn lock(&self, key: LockKey, mode: LockMode, timeout_ms: u64) -> Result<()> {
+        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
         let requested = self.locks.request(&self.owner, key, mode);
         let wait = match requested.map_err(|error| Error::lock(&error))? {
             Requested::Granted => return Ok(()),
@@ -143,14 +187,30 @@ impl Held {
     }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.locks.release_all(&self.owner);
-    }
+/// What the lock table calls `table`.
+pub(super) fn table_key(table: &TableState) -> LockKey {
+    LockKey::table(u64::from(table.schema.table_id))
+}
+
+/// What it calls a row.
+pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
+    LockKey::row((u64::from(table.schema.table_id) << 32) | place as u64, vid)
+}
+
+/// What it calls a key of a unique index of `table`.
+pub(super) fn unique_key(table: &TableState, index: &TabletIndex, key: &[u8]) -> LockKey {
+    let (table, index) = (u64::from(table.schema.table_id), u64::from(index.definition().id));
+    LockKey::key((table << 32) | index, hash(key))
 }
 
 fn hash(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish()
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.locks.release_all(&self.owner);
+    }
 }

@@ -8,7 +8,7 @@ use cleave_store::{TableSchema, TabletId, VersionMap};
 use cleave_txn::LockMode;
 
 use super::definitions::Definition;
-use super::{Outcome, Session, TransactionStatus};
+use super::{Outcome, Session, rules, sequences};
 use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
@@ -31,7 +31,7 @@ impl Session {
     /// A definition of a table without rows, and its schema; None: it is there, and that is no error.
     pub(super) async fn new_table(
         &mut self,
-        create: CreateTable,
+        mut create: CreateTable,
     ) -> Result<Option<(Definition, Arc<TableSchema>)>> {
         let name = &create.schema.name;
         let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
@@ -50,12 +50,17 @@ impl Session {
         let tablets = self.tablets(&create)?;
         let division = division(&create, tablets.len());
         let table_id = transaction.table_id()?;
+        sequences::of_columns(transaction, &mut create, table_id)?;
         let indexes = constraint_indexes(&transaction.next, &create)?;
+        let rules = Arc::new(rules::defined(&self.database, &create, &indexes).await?);
         let schema = TableSchema { table_id, ..create.schema };
         let table = empty_table(schema, indexes, &tablets, division)?;
         let schema = Arc::clone(&table.schema);
-        transaction.put_table(table);
-        definition.temporary.extend(create.temporary.map(|on_commit| (table_id, on_commit)));
+        transaction.put_table(TableState { rules, ..table });
+        if let Some(on_commit) = create.temporary {
+            let own = sequences::owned_by(&transaction.next, table_id).map(|sequence| sequence.id);
+            definition.temporary.extend(own.chain([table_id]).map(|id| (id, on_commit)));
+        }
         Ok(Some((definition, schema)))
     }
 
@@ -96,11 +101,11 @@ impl Session {
         let define = |transaction: &Transaction, table: &TableState| {
             define(&transaction.next, table, &create)
         };
-        let schema = Arc::clone(&self.names().find_table(&create.table)?.schema);
-        let is_own = self.owns(schema.table_id);
-        if self.transaction_status() == TransactionStatus::Idle && !is_own {
+        let state = self.names();
+        let table = state.find_table(&create.table)?;
+        if self.is_alone() && !self.owns(table.schema.table_id) {
             self.check_may_write("CREATE INDEX")?;
-            self.lock_table(&schema, LockMode::ShareUpdateExclusive).await?;
+            self.lock_table(table, LockMode::ShareUpdateExclusive, false).await?;
             build_index(&self.database, &settings, &create.table, define).await?;
             return Ok(Outcome::done("CREATE INDEX"));
         }
@@ -196,9 +201,13 @@ pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
     }
 }
 
-/// The error of a name that a table or an index has.
+/// The error of a name that something has.
 pub(super) fn name_taken(state: &CatalogState, name: &str) -> Error {
-    let kind = if state.has_index_named(name) { NameKind::Index } else { NameKind::Table };
+    let kind = match (state.has_index_named(name), state.sequences.contains_key(name)) {
+        (true, _) => NameKind::Index,
+        (_, true) => NameKind::Sequence,
+        _ => NameKind::Table,
+    };
     Error::NameTaken { kind, name: name.to_owned() }
 }
 
@@ -298,5 +307,6 @@ fn empty_table(
             indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
         }));
     }
-    Ok(TableState { schema, indexes, tablets, division, damaged: Vec::new() })
+    let (damaged, rules) = (Vec::new(), Arc::default());
+    Ok(TableState { schema, indexes, tablets, division, damaged, rules })
 }

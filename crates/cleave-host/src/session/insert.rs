@@ -11,20 +11,19 @@ use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
 use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
+    ArrayRef, AsArray, BooleanArray, NullArray, RecordBatch, RecordBatchOptions,
+    TimestampMicrosecondArray,
 };
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
-use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::block::{OwnRows, Taken, TransactionStatus};
-use super::{Outcome, Session, now_us};
+use super::block::{OwnRows, Taken};
+use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
-use crate::statement::defaults::default_array;
 use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
@@ -43,8 +42,7 @@ pub(super) fn returning_query(insert: &Insert) -> Result<Option<Box<ast::Query>>
     if insert.returning.is_empty() {
         return Ok(None);
     }
-    let name = ast::Ident::with_quote('"', insert.table.as_str());
-    let query = over_target(&name, insert.returning.clone(), Vec::new(), None)?;
+    let query = over_target(&insert.target_name(), insert.returning.clone(), Vec::new(), None)?;
     refuse_in_query(&query)?;
     Ok(Some(query))
 }
@@ -57,9 +55,22 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write("INSERT")?;
-        let schema = self.insert_target(insert)?;
         let returning = returning_query(insert)?;
+        let locked = self.lock_for_writing(&insert.table).await;
+        locked.map_err(|error| error.at(insert.position))?;
+        let schema = self.insert_target(insert)?;
+        if let Some(query) = &insert.source {
+            self.wait_for_tables(query).await?;
+        }
+        self.fix_snapshot().await?;
         let rows = self.insert_source(&schema, insert, parameters).await?;
+        if let Some(on_conflict) = &insert.on_conflict {
+            let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
+            let clause = (on_conflict, &insert.target_name());
+            let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
+            let returned = returning.map(|returning| (returning, &rows));
+            return self.outcome("INSERT 0", rows.num_rows(), returned, parameters).await;
+        }
         let Some(returning) = returning else {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
             return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
@@ -77,17 +88,19 @@ impl Session {
         schema: &Arc<TableSchema>,
         rows: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
-        let few = match (insert::gather(rows).await?, self.transaction_status()) {
-            (Gathered::Few(rows), _) => rows,
-            (Gathered::Many(first, rest), _) if self.owns(schema.table_id) => {
+        let few = match insert::gather(rows).await? {
+            Gathered::Few(rows) => rows,
+            Gathered::Many(first, rest) if self.owns(schema.table_id) => {
                 return self.load_own(schema, first, rest).await;
             }
-            (Gathered::Many(first, rest), TransactionStatus::Idle) => {
-                self.lock_table(schema, LockMode::RowExclusive).await?;
+            Gathered::Many(first, rest) if self.is_alone() => {
                 let settings = self.shared_settings();
-                return insert::load(&self.database, &settings, schema, first, rest).await;
+                self.prepare_load(schema.table_id).await?;
+                let loaded = insert::load(&self.database, &settings, schema, first, rest).await;
+                self.end_load(&loaded);
+                return loaded;
             }
-            (Gathered::Many(mut first, rest), _) => {
+            Gathered::Many(mut first, rest) => {
                 first.extend(rest.try_collect::<Vec<_>>().await?);
                 first
             }
@@ -122,18 +135,20 @@ impl Session {
         mut types: Vec<Option<ColumnType>>,
     ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
         let schema = self.insert_target(insert)?;
-        let Some(query) = &insert.source else { return Ok((Vec::new(), vec![schema])) };
         let listed = |place: usize| match insert.columns.as_slice() {
             [] => schema.columns.get(place),
             names => schema.columns.get(schema.column_index(names.get(place)?)?),
         };
-        for (place, cell) in filling(&query.body) {
+        let source = insert.source.as_ref();
+        for (place, cell) in source.map(|query| filling(&query.body)).unwrap_or_default() {
             let Some(parameter) = place_of(cell)? else { continue };
             if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place))
             {
                 *unknown = Some(parameter_type(column.column_type));
             }
         }
+        self.describe_update(insert, &schema, &mut types).await?;
+        let Some(query) = source else { return Ok((all_known(&types)?, vec![schema])) };
         if let Some(rows) = constant_rows(query) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
             Conform::by_position(&schema, &insert.columns, count, 0)?;
@@ -141,7 +156,7 @@ impl Session {
         }
         let mut query = query.clone();
         let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
-        let view = ReadView { state: self.names(), target: None };
+        let view = ReadView { state: self.names(), target: None, reads: None };
         let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
@@ -158,16 +173,22 @@ impl Session {
         insert: &Insert,
         parameters: &Parameters,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let now_us = now_us();
+        let moment = self.moment();
+        let state = self.names();
+        let table = state.find_writable_table(&insert.table)?;
         let Some(query) = &insert.source else {
-            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), now_us)?);
+            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), moment)?);
             return Ok(stream::iter([rows]).boxed());
         };
         if let Some(rows) = constant_rows(query).filter(|rows| are_read(schema, insert, rows)) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-            let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
-            let rows = values_batch(schema, &conform, (&rows, parameters), now_us)?;
-            return Ok(stream::iter([conform.rows(&rows)]).boxed());
+            let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
+            let is_default =
+                |place: usize| rows.iter().all(|row| row.get(place) == Some(&Constant::Default));
+            identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
+            let (rows, defaults) = values_batch(schema, &conform, (&rows, parameters))?;
+            let rows = conform.rows_with_defaults(&rows, &defaults);
+            return Ok(stream::iter([rows]).boxed());
         }
         let mut query = query.clone();
         let defaults = Defaults::take(&mut query)?;
@@ -177,7 +198,10 @@ impl Session {
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
-        let conform = Conform::by_position(schema, &insert.columns, count, now_us)?;
+        let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
+        let is_default =
+            |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
+        identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
         let source = (running, conform, defaults);
         let rows = stream::try_unfold(source, |(mut running, conform, defaults)| async move {
             let Some(batch) = running.next().await? else { return Ok(None) };
@@ -252,6 +276,11 @@ impl Defaults {
             row.content.push(ast::Expr::value(ast::Value::Number(number.to_string(), false)));
         }
         Ok(Some(Self(columns)))
+    }
+
+    /// Whether all rows have the default of the column at `place`.
+    fn are_all(&self, place: usize) -> bool {
+        self.0.get(place).is_some_and(|column| column.iter().all(|is_default| *is_default))
     }
 
     /// For each column, which of a batch's rows get their default; None: none of them.
@@ -361,38 +390,52 @@ fn is_now(function: &ast::Function) -> bool {
     text.eq_ignore_ascii_case("now()") || text.eq_ignore_ascii_case("current_timestamp")
 }
 
-/// Constants as columns of the types of the columns that they fill.
+/// For each column of an input, which of its rows get the default.
+type DefaultRows = Vec<Option<BooleanArray>>;
+
+/// Constants as columns of the types of the columns that they fill, and where DEFAULT stands among them.
 fn values_batch(
     schema: &TableSchema,
     conform: &Conform,
     (rows, parameters): (&[Vec<Constant<'_>>], &Parameters),
-    now_us: i64,
-) -> Result<RecordBatch> {
+) -> Result<(RecordBatch, DefaultRows)> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    if rows.iter().any(|row| row.len() != count) {
+        return Err(Error::Invalid {
+            message: "VALUES lists must all be the same length".to_owned(),
+            fault: Fault::Statement,
+            position: None,
+        });
+    }
     let targets = conform.targets();
-    let mut fields = Vec::with_capacity(targets.len());
-    let mut columns = Vec::with_capacity(targets.len());
-    for (place, column) in targets.into_iter().enumerate() {
+    let mut fields = Vec::with_capacity(count);
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(count);
+    let mut defaults = Vec::with_capacity(count);
+    for place in 0..count {
+        let Some((_, column)) = targets.iter().find(|(known, _)| *known == place) else {
+            // It is overridden.
+            fields.push(Field::new(format!("{place}"), DataType::Null, true));
+            columns.push(Arc::new(NullArray::new(rows.len())));
+            defaults.push(None);
+            continue;
+        };
         let mut builder = ColumnBuilder::new(&column.column_type, rows.len());
         for row in rows {
-            match row.get(place) {
-                None => {
-                    return Err(Error::Invalid {
-                        message: "VALUES lists must all be the same length".to_owned(),
-                        fault: Fault::Statement,
-                        position: None,
-                    });
-                }
-                Some(value) => append(schema, &mut builder, column, (value, parameters), now_us)?,
-            }
+            let value = row.get(place).unwrap_or(&Constant::Null);
+            append(schema, &mut builder, column, (value, parameters), conform.moment().now_us)?;
         }
+        let is_default = rows.iter().map(|row| row.get(place) == Some(&Constant::Default));
+        let is_default: BooleanArray = is_default.map(Some).collect();
+        defaults.push((is_default.true_count() > 0).then_some(is_default));
         fields.push(Field::new(&column.name, column.column_type.arrow(), true));
         columns.push(builder.finish());
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    let schema = Arc::new(Schema::new(fields));
+    Ok((RecordBatch::try_new_with_options(schema, columns, &options)?, defaults))
 }
 
-fn append(
+pub(super) fn append(
     schema: &TableSchema,
     builder: &mut ColumnBuilder,
     column: &Column,
@@ -442,15 +485,10 @@ fn append(
                 None => append(schema, builder, column, (&Constant::Null, parameters), now_us),
             }
         }
+        // Its default comes in its place.
         Constant::Default => {
-            let value = default_array(column, 1, now_us)?;
-            match value_text(&value, 0)? {
-                Some(text) => builder.append_text(&text).map_err(bad),
-                None => {
-                    builder.append_null();
-                    Ok(())
-                }
-            }
+            builder.append_null();
+            Ok(())
         }
     }
 }

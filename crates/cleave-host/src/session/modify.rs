@@ -17,11 +17,12 @@ use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
-use super::{Outcome, Session, now_us};
+use super::identity;
+use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
 use crate::statement::Parameters;
-use crate::statement::modify::{Action, Modify};
+use crate::statement::modify::{Action, Assignment, Modify};
 use crate::statement::parameters::{parameter_type, place_of};
 use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe};
 use crate::write::conform::Conform;
@@ -43,6 +44,12 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write(modify.name())?;
+        let schema = self.lock_for_writing(&modify.table).await;
+        let schema = schema.map_err(|error| error.at(modify.position))?;
+        if self.database.readers_held_back() {
+            let query = modify.query(&schema)?;
+            self.wait_for_tables(&query).await?;
+        }
         loop {
             let view = self.view().await?;
             let table = view.state.find_writable_table(&modify.table);
@@ -68,19 +75,10 @@ impl Session {
         let state = self.names();
         let table = state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
-        if let Action::Update(assignments) = &modify.action {
-            for assignment in assignments {
-                let Some(value) = &assignment.value else { continue };
-                let Some(parameter) = place_of(value)? else { continue };
-                let column = table.schema.column(&assignment.column);
-                if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), column) {
-                    *unknown = Some(parameter_type(column.column_type));
-                }
-            }
-        }
+        assigned_types(modify.assignments(), &table.schema, &mut types)?;
         let query = modify.query(&table.schema)?;
         let target = Some(Target { table: modify.table.clone(), tablet: 0 });
-        let view = ReadView { state, target };
+        let view = ReadView { state, target, reads: None };
         let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
         let described = Box::pin(described).await?;
         let types: Vec<_> = described.types.into_iter().map(Some).collect();
@@ -96,20 +94,21 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Made> {
         let schema = &table.schema;
+        identity::check_update(table, modify.assignments())?;
         let query = modify.query(schema)?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
         let mut change = TableChange::new(Arc::clone(schema));
         let mut all = Vec::new();
         for place in 0..table.tablets.len() {
             let target = Some(Target { table: modify.table.clone(), tablet: place });
-            let view = ReadView { state: Arc::clone(&view.state), target };
+            let view = ReadView { target, ..view.clone() };
             let asked = Asked { query: &query, parameters, view: Some(&view) };
             let mut running =
                 Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
             let mut ended = BTreeSet::new();
             while let Some(batch) = running.next().await? {
                 let batch = first_of_each(&batch, &mut ended)?;
-                let defaults = defaults(modify, schema, batch.num_rows());
+                let defaults = defaults(modify.assignments(), schema, batch.num_rows());
                 all.push(conform.rows_with_defaults(&batch, &defaults)?);
             }
             if !ended.is_empty() {
@@ -158,13 +157,34 @@ fn first_of_each(batch: &RecordBatch, seen: &mut BTreeSet<u64>) -> Result<Record
 }
 
 /// For each column of the table, whether SET says DEFAULT.
-fn defaults(modify: &Modify, schema: &TableSchema, row_count: usize) -> Vec<Option<BooleanArray>> {
+pub(super) fn defaults(
+    assignments: &[Assignment],
+    schema: &TableSchema,
+    row_count: usize,
+) -> Vec<Option<BooleanArray>> {
     let mut defaults = vec![None; schema.columns.len()];
-    for column in modify.defaulted() {
-        let place = schema.column_index(column);
+    for assignment in assignments.iter().filter(|assignment| assignment.value.is_none()) {
+        let place = schema.column_index(&assignment.column);
         if let Some(default) = place.and_then(|place| defaults.get_mut(place)) {
             *default = Some(BooleanArray::from(vec![true; row_count]));
         }
     }
     defaults
+}
+
+/// Notes in `types` those of parameters that are assigned to columns.
+pub(super) fn assigned_types(
+    assignments: &[Assignment],
+    schema: &TableSchema,
+    types: &mut [Option<ColumnType>],
+) -> Result<()> {
+    for assignment in assignments {
+        let Some(value) = &assignment.value else { continue };
+        let Some(parameter) = place_of(value)? else { continue };
+        let column = schema.column(&assignment.column);
+        if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), column) {
+            *unknown = Some(parameter_type(column.column_type));
+        }
+    }
+    Ok(())
 }

@@ -6,25 +6,29 @@
 //! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
 //!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
 //!
+//! A statement without parameters is one with them, where its constants are: [`Session::modify_plain`].
+//!
 //! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and rewritten by the
 //! same rules ([`compile`]), a parameter being a column of its type.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::DataType;
 use cleave_store::ColumnType;
+use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::block::{OwnRows, Taken};
-use super::{Outcome, Session, now_us};
+use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Result};
 use crate::point_path::{self, Found, FoundPlace, PreparedPoint, Sight};
 use crate::settings::When;
-use crate::statement::Parameters;
 use crate::statement::modify::{Action, Assignment, Modify};
 use crate::statement::select::{Compiled, compile, is_plain_value};
+use crate::statement::{Parameter, Parameters};
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
@@ -54,7 +58,7 @@ impl RowChange {
         let name = modify.target_name();
         let condition = (modify.selection.as_ref()?, crate::statement::names::fold(&name));
         let point = PreparedPoint::of_rows(table, (condition.0, &condition.1), types)?;
-        let assignments = assignments(modify);
+        let assignments = modify.assignments();
         if !assignments.iter().all(|set| set.value.as_ref().is_none_or(is_plain_value)) {
             return None;
         }
@@ -64,7 +68,143 @@ impl RowChange {
     }
 }
 
+/// The statements without parameters that a session has seen, with parameters where they have constants.
+#[derive(Debug, Default)]
+pub(super) struct RowChanges {
+    seen: Vec<(Modify, Arc<RowChange>)>,
+}
+
+/// Most statements that are remembered.
+const SEEN_MAX: usize = 64;
+
+/// A statement with parameters in the places of constants, and their values.
+struct Lifted {
+    modify: Modify,
+    values: Vec<Parameter>,
+}
+
+impl Lifted {
+    /// `None`: it has parameters already, or one of its constants is none of its type's.
+    fn of(modify: &Modify) -> Option<Self> {
+        if has_parameters(modify) {
+            return None;
+        }
+        let mut lifted = Self { modify: modify.clone(), values: Vec::new() };
+        lifted.modify.position = None;
+        let mut values = Vec::new();
+        let mut lift = Lift { values: &mut values };
+        if let Action::Update(assignments) = &mut lifted.modify.action {
+            for set in assignments {
+                set.position = None;
+                let Some(value) = &mut set.value else { continue };
+                // A string that is a value by itself; of one beside an operator the type follows from what stands there.
+                if lift.string(value).is_continue() {
+                    let _ended = VisitMut::visit(value, &mut lift);
+                }
+            }
+        }
+        if let Some(condition) = &mut lifted.modify.selection {
+            let _ended = VisitMut::visit(condition, &mut lift);
+        }
+        let read = values.iter().map(|(own, text)| Parameter::read(*own, Some(text)));
+        lifted.values = read.collect::<Result<_, _>>().ok()?;
+        Some(lifted)
+    }
+}
+
+/// Whether there are parameters, which are none of this way's.
+fn has_parameters(modify: &Modify) -> bool {
+    struct Parameters;
+    impl ast::Visitor for Parameters {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+            match expression {
+                ast::Expr::Value(value) if matches!(value.value, ast::Value::Placeholder(_)) => {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let values = modify.assignments().iter().filter_map(|set| set.value.as_ref());
+    let mut values = values.chain(&modify.selection);
+    values.any(|value| value.visit(&mut Parameters).is_break())
+        || modify.returning.visit(&mut Parameters).is_break()
+}
+
+/// Puts parameters in the places of whole numbers.
+struct Lift<'a> {
+    values: &'a mut Vec<(ColumnType, String)>,
+}
+
+impl Lift<'_> {
+    fn put(&mut self, expression: &mut ast::Expr, own: ColumnType, text: String) {
+        self.values.push((own, text));
+        let name = format!("${}", self.values.len());
+        *expression = ast::Expr::value(ast::Value::Placeholder(name));
+    }
+
+    /// Breaks where `expression` was a string.
+    fn string(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
+        let ast::Expr::Value(value) = expression else { return ControlFlow::Continue(()) };
+        let ast::Value::SingleQuotedString(text) = &value.value else {
+            return ControlFlow::Continue(());
+        };
+        let text = text.clone();
+        self.put(expression, ColumnType::Text, text);
+        ControlFlow::Break(())
+    }
+}
+
+impl ast::VisitorMut for Lift<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
+        if let ast::Expr::Value(value) = expression
+            && let ast::Value::Number(text, false) = &value.value
+            && text.len() <= 18
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            let text = text.clone();
+            self.put(expression, ColumnType::BigInt, text);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 impl Session {
+    /// Runs an UPDATE or DELETE without parameters, if it changes one row by its key; None: it needs a plan.
+    pub(super) async fn modify_plain(&mut self, modify: &Modify) -> Result<Option<Outcome>> {
+        let Some(Lifted { modify: lifted, values }) = Lifted::of(modify) else { return Ok(None) };
+        let state = self.names();
+        let seen = &mut self.row_changes.seen;
+        let known = seen.iter().position(|(known, _)| *known == lifted);
+        let known = match known.and_then(|place| Some((place, seen.get(place)?))) {
+            Some((_, (_, row))) if row.point.holds(&state) => Some(Arc::clone(row)),
+            Some((place, _)) => {
+                seen.swap_remove(place);
+                None
+            }
+            None => None,
+        };
+        let row = match known {
+            Some(row) => row,
+            None => {
+                let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
+                let Some(row) = RowChange::of(&lifted, &types, &state) else { return Ok(None) };
+                if seen.len() >= SEEN_MAX {
+                    seen.clear();
+                }
+                seen.push((lifted.clone(), Arc::clone(&row)));
+                row
+            }
+        };
+        drop(state);
+        let parameters = Parameters::new(values);
+        Box::pin(self.modify_row(&lifted, &row, &parameters)).await
+    }
+
     /// Runs an UPDATE or DELETE that is `row`; None: it needs a plan with these values.
     pub(super) async fn modify_row(
         &mut self,
@@ -76,6 +216,7 @@ impl Session {
         if self.in_force().index_scan == When::Never {
             return Ok(None);
         }
+        self.lock_for_writing(&modify.table).await?;
         loop {
             let live = self.live().await?;
             if !row.point.holds(&live.state) {
@@ -84,7 +225,9 @@ impl Session {
             let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row()) else {
                 return Ok(None);
             };
+            self.note_look_up(&query)?;
             let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
+            identity::check_update(&table, modify.assignments())?;
             let sight = Sight { live, own: self.own_changes(query.table_id()) };
             let stack = self.in_force().stack;
             let found = point_path::find(&self.database, &sight, &query, stack).await?;
@@ -138,7 +281,7 @@ impl Session {
         let compiled = match known {
             Some(compiled) => compiled,
             None => {
-                let values = assignments(modify).iter().filter_map(|set| set.value.clone());
+                let values = modify.assignments().iter().filter_map(|set| set.value.clone());
                 let (arrow, name) = (schema.arrow(), modify.target_name());
                 let made = compile(
                     (&self.database, self.in_force()),
@@ -157,7 +300,7 @@ impl Session {
         };
         let mut values = compiled.values(&before, &arrays)?.into_iter();
         let mut defaults: Vec<Option<BooleanArray>> = vec![None; columns.len()];
-        for (set, place) in assignments(modify).iter().zip(&row.places) {
+        for (set, place) in modify.assignments().iter().zip(&row.places) {
             match (&set.value, columns.get_mut(*place), defaults.get_mut(*place)) {
                 (Some(_), Some(column), _) => {
                     if let Some(value) = values.next() {
@@ -174,7 +317,7 @@ impl Session {
         });
         let fields = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
         let batch = RecordBatch::try_new(Arc::new(fields), columns)?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), now_us())?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
         conform.rows_with_defaults(&batch, &defaults)
     }
 }
@@ -200,11 +343,4 @@ fn row_change(
         change.rows = route(table, made.clone())?;
     }
     Ok((change, own_ended))
-}
-
-fn assignments(modify: &Modify) -> &[Assignment] {
-    match &modify.action {
-        Action::Update(assignments) => assignments,
-        Action::Delete => &[],
-    }
 }

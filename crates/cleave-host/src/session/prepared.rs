@@ -14,7 +14,7 @@
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
 use super::modify_row::RowChange;
-use super::{Outcome, Session, Started};
+use super::{Outcome, Session, Started, within};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
@@ -42,8 +42,10 @@ use crate::write::conform::converted;
 /// What is known of a prepared statement before it has values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Described {
-    /// Types of its parameters, `$1` first.
+    /// Types of its parameters, `$1` first; of a list, that of its items.
     pub parameters: Vec<ColumnType>,
+    /// Those that are lists, from 0.
+    pub lists: BTreeSet<usize>,
     /// Columns of its rows; `None`: it gives none.
     pub columns: Option<SchemaRef>,
 }
@@ -57,7 +59,7 @@ pub(super) struct PreparedStatements {
 /// A statement that waits for values.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedStatement {
-    /// What it was before it was described: a query, INSERT, UPDATE or DELETE.
+    /// What it was before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
     source: Source,
     described: Described,
     /// The tables that it names, as they were then.
@@ -187,7 +189,13 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the statement gives.
     pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
-        self.start_prepared(name, values).await?.collect().await
+        let limit_ms = self.settings.statement_timeout_ms;
+        let run = async { self.start_prepared(name, values).await?.collect().await };
+        let outcome = within(limit_ms, Box::pin(run)).await;
+        if matches!(outcome, Err(Error::StatementTimeout)) {
+            self.fail_block();
+        }
+        outcome
     }
 
     /// As [`Session::execute`], and gives rows as they come.
@@ -198,7 +206,8 @@ impl Session {
         let hints = self.prepared.find(name)?.source.hints.clone();
         self.hinted = self.under(&hints)?;
         self.begin_statement()?;
-        let started = self.start_texts(name, values).await;
+        let limit_ms = self.in_force().statement_timeout_ms;
+        let started = within(limit_ms, Box::pin(self.start_texts(name, values))).await;
         let started = self.end_statement(started).await;
         self.hinted = None;
         started
@@ -247,8 +256,12 @@ impl Session {
         let prepared = self.prepared_now(name).await?;
         let types = &prepared.described.parameters;
         check_count(name, types.len(), values.len())?;
+        let lists = &prepared.described.lists;
         let read = types.iter().zip(values).zip(1..).map(|((column_type, text), number)| {
-            let value = Parameter::read(*column_type, *text);
+            let value = match lists.contains(&(number - 1)) {
+                true => Parameter::read_list(*column_type, *text),
+                false => Parameter::read(*column_type, *text),
+            };
             value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
         });
         let values = Parameters::new(read.collect::<Result<_>>()?);
@@ -292,6 +305,8 @@ impl Session {
         let made;
         let query = match &source.statement {
             Statement::Query(query) => Some(query),
+            Statement::Locking(locking) => Some(&locking.query),
+            Statement::Declare(declare) => Some(&declare.query),
             Statement::Insert(insert) => insert.source.as_ref(),
             Statement::Modify(modify) => {
                 let state = self.names();
@@ -301,14 +316,18 @@ impl Session {
             }
             _ => None,
         };
-        let count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        let mut count = query.map_or(Ok(0), |query| parameters::count(query))?;
+        if let Statement::Insert(insert) = &source.statement {
+            count = count.max(self.update_parameters(insert)?);
+        }
+        let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
         let mut types = source.declared.clone();
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
-            let described = Described { parameters, columns };
+            let described = Described { parameters, lists, columns };
             return Ok(PreparedStatement { source, described, tables, point: None, row: None });
         }
         if let Statement::Modify(modify) = &source.statement {
@@ -318,19 +337,23 @@ impl Session {
                 _ => Some(modify.returning_query()?),
             };
             let columns = self.returned(&modify.table, returning, &parameters).await?;
-            let row = RowChange::of(modify, &parameters, &self.database.catalog());
-            let described = Described { parameters, columns };
+            let row = RowChange::of(modify, &parameters, &self.names());
+            let described = Described { parameters, lists, columns };
             return Ok(PreparedStatement { source, described, tables, point: None, row });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
         };
-        let view = ReadView { state: self.names(), target: None };
+        let view = ReadView { state: self.names(), target: None, reads: None };
         let described =
             select::describe(&self.database, self.in_force(), Some(&view), query, types);
         let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &view.state);
-        let described = Described { parameters: types, columns: Some(schema) };
+        let (columns, point) = match &source.statement {
+            Statement::Declare(_) => (None, None),
+            _ => (Some(schema), point),
+        };
+        let described = Described { parameters: types, lists, columns };
         Ok(PreparedStatement { source, described, tables, point, row: None })
     }
 
@@ -374,8 +397,17 @@ impl Session {
                 }
                 return Box::pin(self.modify(modify, values)).await.map(Started::from);
             }
+            Statement::Locking(locking) => {
+                let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
+                return Box::pin(self.run_locking(locking, values, point)).await.map(Started::from);
+            }
+            Statement::Declare(declare) => {
+                let text = prepared.source.text.with(values);
+                return Box::pin(self.declare(declare, values, &text)).await.map(Started::from);
+            }
             _ => return Err(Error::unsupported("EXECUTE of this statement")),
         };
+        self.wait_for_tables(query).await?;
         if prepared.point.is_some() && self.in_force().index_scan != When::Never {
             let live = self.live().await?;
             if let Some(point) = prepared.point_query(values, &live.state)
@@ -399,7 +431,13 @@ impl Session {
         check_count(name, types.len(), values.len())?;
         let mut read = Vec::with_capacity(types.len());
         for (place, (column_type, value)) in types.iter().zip(values).enumerate() {
+            let is_list = prepared.described.lists.contains(&place);
             let value = match constant(value).filter(|value| *value != Constant::Now) {
+                Some(Constant::Literal(_, text)) if is_list => {
+                    let list = Parameter::read_list(*column_type, Some(&text));
+                    let number = place + 1;
+                    list.map_err(|source| Error::Parameter { number, source: Box::new(source) })?
+                }
                 Some(constant) => constant_value(place + 1, *column_type, &constant)?,
                 None => self.computed_value(place + 1, *column_type, value).await?,
             };

@@ -12,15 +12,17 @@
 //! [`Session::columns`] tells the columns of a statement's rows before it runs, as a server must.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::{Outcome, Session};
+use super::cursors::CursorRows;
+use super::{Outcome, Session, within};
 use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
@@ -53,6 +55,11 @@ enum Source {
         /// Stops the query when it is dropped.
         _task: JoinSet<()>,
     },
+    Cursor {
+        cursor: Arc<Mutex<CursorRows>>,
+        /// Rows that are still wanted; None: all.
+        left: Option<u64>,
+    },
 }
 
 /// Batches that a query which runs elsewhere makes ahead.
@@ -71,10 +78,17 @@ impl Session {
                 self.set_configs(&query, &Parameters::default())?;
                 let hints = std::mem::take(&mut parsed.hints);
                 self.hinted = self.under(&hints)?;
-                let started = Box::pin(self.start_query(&query, &parsed.text)).await;
+                let limit_ms = self.in_force().statement_timeout_ms;
+                let started = self.start_query(&query, &parsed.text);
+                let started = within(limit_ms, Box::pin(started)).await;
                 let started = self.end_statement(started).await;
                 self.hinted = None;
                 started
+            }
+            Statement::Fetch(fetch) => {
+                self.begin_statement()?;
+                let started = Box::pin(self.fetch(&fetch)).await;
+                self.end_statement(started).await
             }
             _ => Box::pin(self.run_hinted(parsed)).await.map(Started::from),
         };
@@ -97,7 +111,14 @@ impl Session {
     pub async fn columns(&mut self, parsed: &ParsedStatement) -> Result<Option<SchemaRef>> {
         let statement = match &parsed.statement {
             Statement::Query(query) => {
-                let view = ReadView { state: self.names(), target: None };
+                let view = ReadView { state: self.names(), target: None, reads: None };
+                let described =
+                    describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
+                return Box::pin(described).await.map(|described| Some(described.schema));
+            }
+            Statement::Locking(locking) => {
+                let query = &locking.query;
+                let view = ReadView { state: self.names(), target: None, reads: None };
                 let described =
                     describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
@@ -116,7 +137,7 @@ impl Session {
             | Statement::ShowAll
             | Statement::ShowTables
             | Statement::ShowStatistics { .. } => parsed.statement.clone(),
-            _ => return Ok(None),
+            other => return self.fetched_columns(other),
         };
         let shown = ParsedStatement { statement, ..parsed.clone() };
         Ok(match self.start(shown).await? {
@@ -135,6 +156,7 @@ impl Session {
 
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
+        self.wait_for_tables(query).await?;
         if self.in_force().index_scan != When::Never {
             let live = self.live().await?;
             if let Some(point) = self.point_queries.detect(query, text, &live.state)
@@ -152,7 +174,8 @@ impl Session {
     pub(super) async fn started(&self, asked: Asked<'_>, text: &str) -> Result<Started> {
         let running = Box::pin(run_logged(&self.database, self.in_force(), asked, text)).await?;
         let schema = running.schema();
-        Ok(Started::Rows(ResultRows { schema, source: Source::Running(Box::new(running)) }))
+        let source = Source::Running(Box::new(running));
+        Ok(Started::Rows(ResultRows { schema, source }))
     }
 }
 
@@ -230,6 +253,15 @@ impl ResultRows {
         SchemaRef::clone(&self.schema)
     }
 
+    /// Up to `left` rows of a cursor; None: all that it has not given.
+    pub(super) fn of_cursor(
+        schema: SchemaRef,
+        cursor: Arc<Mutex<CursorRows>>,
+        left: Option<u64>,
+    ) -> Self {
+        Self { schema, source: Source::Cursor { cursor, left } }
+    }
+
     /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait. What is
     /// computed already stays here.
     #[must_use]
@@ -248,7 +280,8 @@ impl ResultRows {
             },
             runtime,
         );
-        Self { source: Source::Elsewhere { batches, _task: task }, ..self }
+        let source = Source::Elsewhere { batches, _task: task };
+        Self { schema: self.schema, source }
     }
 
     /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.
@@ -260,6 +293,7 @@ impl ResultRows {
             Source::Made(batches) => Ok(batches.pop_front()),
             Source::Running(running) => running.next().await,
             Source::Elsewhere { batches, .. } => batches.recv().await.transpose(),
+            Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,
         }
     }
 }

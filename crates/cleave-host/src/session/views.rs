@@ -41,7 +41,7 @@ impl Session {
         if is_taken && !(create.or_replace && before.is_some()) {
             return Err(super::indexes::name_taken(&state, &name));
         }
-        let view = ReadView { state: Arc::clone(&state), target: None };
+        let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
         let described = select::describe(
             &self.database,
             self.in_force(),

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Position, Result};
-use crate::statement::ddl::{column_type, create_table};
+use crate::statement::ddl::{GivenCheck, GivenSequence, column_type, create_table, rules};
 use crate::statement::names::{fold, position_of, table_name};
 
 /// ALTER TABLE.
@@ -35,8 +35,12 @@ pub enum Action {
         if_not_exists: bool,
         /// The column; its id is yet to be given.
         column: Column,
-        /// Its constraints.
+        /// Its keys.
         keys: Vec<Key>,
+        /// Its checks, of which it is not known yet which columns they name.
+        checks: Vec<GivenCheck>,
+        /// Where it is SERIAL or an identity.
+        sequence: Option<GivenSequence>,
     },
     /// DROP COLUMN.
     DropColumn {
@@ -94,6 +98,8 @@ pub enum Action {
         /// Its columns.
         columns: Vec<String>,
     },
+    /// ADD CHECK; it is not known yet which columns it names.
+    AddCheck(GivenCheck),
     /// DROP CONSTRAINT.
     DropConstraint {
         /// A constraint that does not exist is no error.
@@ -137,8 +143,7 @@ fn read_actions(operation: ast::AlterTableOperation, actions: &mut Vec<Action>) 
     let unsupported = |text: String| Err(Error::unsupported(format!("ALTER TABLE ... {text}")));
     actions.push(match operation {
         Ast::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
-            let (column, keys) = added_column(&column_def)?;
-            Action::AddColumn { if_not_exists, column, keys }
+            added_column(&column_def, if_not_exists)?
         }
         Ast::DropColumn { column_names, if_exists, drop_behavior, .. } => {
             if drop_behavior == Some(ast::DropBehavior::Cascade) {
@@ -192,8 +197,8 @@ fn altered_column(column: String, operation: ast::AlterColumnOperation) -> Resul
     })
 }
 
-/// A column to be added, with its keys: as CREATE TABLE has it.
-fn added_column(definition: &ast::ColumnDef) -> Result<(Column, Vec<Key>)> {
+/// A column to be added, with its constraints: as CREATE TABLE has it.
+fn added_column(definition: &ast::ColumnDef, if_not_exists: bool) -> Result<Action> {
     use ast::ColumnOption as Option;
     let is_known = |definition: &&ast::ColumnOptionDef| {
         !matches!(
@@ -203,6 +208,8 @@ fn added_column(definition: &ast::ColumnDef) -> Result<(Column, Vec<Key>)> {
                 | Option::Default(_)
                 | Option::PrimaryKey(_)
                 | Option::Unique(_)
+                | Option::Check(_)
+                | Option::Generated { .. }
                 | Option::Collation(_)
         )
     };
@@ -224,8 +231,9 @@ fn added_column(definition: &ast::ColumnDef) -> Result<(Column, Vec<Key>)> {
         keys.push(Key { is_primary: true, name: create.primary_key_name });
     }
     keys.extend(create.unique.into_iter().map(|(name, _)| Key { is_primary: false, name }));
+    let (checks, sequence) = (create.checks, create.sequences.into_iter().next());
     match create.schema.columns.into_iter().next() {
-        Some(column) => Ok((column, keys)),
+        Some(column) => Ok(Action::AddColumn { if_not_exists, column, keys, checks, sequence }),
         None => Err(Error::unsupported("ALTER TABLE ... ADD COLUMN of nothing")),
     }
 }
@@ -236,6 +244,10 @@ fn added_key(constraint: &ast::TableConstraint) -> Result<Action> {
         let what = text.split('(').next().unwrap_or_default().trim().to_owned();
         Error::unsupported(format!("ALTER TABLE ... ADD {what}"))
     };
+    if let ast::TableConstraint::Check(check) = constraint {
+        let written = rules::check(check.name.as_ref().map(fold), check, None)?;
+        return Ok(Action::AddCheck(rules::unbound(written)));
+    }
     let (is_primary, name, columns, is_plain) = match constraint {
         ast::TableConstraint::PrimaryKey(key) => {
             let is_plain = key.characteristics.is_none()

@@ -460,7 +460,7 @@ fn array_of(function: &ast::Function) -> Option<Expr> {
 /// What a subquery that is a value becomes; None: it stays, perhaps as the greatest of its rows.
 fn value_of(query: &mut Box<ast::Query>) -> Option<Expr> {
     let select = plain_select(query)?;
-    if reads_nothing(select) {
+    if reads_nothing(select) || makes_json(select) {
         return Some(nothing(select));
     }
     if let Some(default) = default_of(select) {
@@ -542,6 +542,14 @@ fn reads_catalog(select: &ast::Select) -> bool {
     };
     select.from.iter().any(|from| {
         is_catalog(&from.relation) || from.joins.iter().any(|join| is_catalog(&join.relation))
+    })
+}
+
+/// Whether a SELECT makes JSON, which the engine cannot: clients ask so for the options of an identity column.
+fn makes_json(select: &ast::Select) -> bool {
+    select.projection.iter().any(|item| {
+        matches!(item, SelectItem::UnnamedExpr(Expr::Function(function))
+            if function.name.to_string().eq_ignore_ascii_case("json_build_object"))
     })
 }
 

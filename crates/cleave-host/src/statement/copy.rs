@@ -4,8 +4,8 @@
 //! `COPY t FROM 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`), and else
 //! PostgreSQL's text format holds, as there.
 //!
-//! Deliberately absent: PROGRAM (it would run a command of the host), BINARY, FREEZE, WHERE, other encodings
-//! than UTF-8; each is refused by name.
+//! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, other encodings than UTF-8; each is refused
+//! by name.
 //!
 //! Source: PostgreSQL's manual, COPY; issue 2, part 4.
 
@@ -80,17 +80,20 @@ struct Written {
     force_not_null: Option<ColumnChoice>,
     force_null: Option<ColumnChoice>,
     compression: Option<ParquetCompression>,
+    freeze: Option<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Csv,
     Text,
+    Binary,
     Parquet,
 }
 
 /// Reads what follows the word COPY.
 pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
+    let mut is_binary = false;
     let source = if reader.parser.consume_token(&Token::LParen) {
         let query = reader.parser.parse_query().map_err(|error| reader.syntax(error))?;
         if !reader.parser.consume_token(&Token::RParen) {
@@ -99,9 +102,8 @@ pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
         refuse_in_query(&query)?;
         CopySource::Query(query)
     } else {
-        if reader.take("binary") {
-            return Err(Error::unsupported("COPY BINARY"));
-        }
+        // As it was written before PostgreSQL 7.3, and is by some still.
+        is_binary = reader.take("binary");
         let name = reader.parser.parse_object_name(false).map_err(|error| reader.syntax(error))?;
         let columns = match reader.parser.peek_token().token {
             Token::LParen => column_list(reader)?,
@@ -114,7 +116,10 @@ pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
         return Err(reader.expected("FROM or TO"));
     }
     let end = end(reader, to)?;
-    let written = options(reader)?;
+    let mut written = options(reader)?;
+    if is_binary {
+        written.format = Some(Format::Binary);
+    }
     let format = written.checked(&end, to)?;
     match (source, to) {
         (source, true) => Ok(Copy::To { source, end, format }),
@@ -217,7 +222,12 @@ fn option(reader: &mut Reader<'_>, written: &mut Written) -> Result<()> {
             }
             true
         }
-        "freeze" | "oids" | "on_error" | "reject_limit" | "log_verbosity" | "default" => {
+        // Rows of a block lie in pages of their own in any case, and nothing has to be frozen.
+        "freeze" => {
+            let freeze = reader.switch()?;
+            set(&mut written.freeze, freeze)
+        }
+        "oids" | "on_error" | "reject_limit" | "log_verbosity" | "default" => {
             let what = format!("COPY with {}", name.to_uppercase());
             return Err(Error::unsupported(what).at(position));
         }
@@ -256,6 +266,7 @@ fn older_option(reader: &mut Reader<'_>, written: &mut Written) -> Result<bool> 
             | "quote"
             | "escape"
             | "force"
+            | "freeze"
             | "binary"
     ) {
         return Ok(false);
@@ -269,11 +280,12 @@ fn older_option(reader: &mut Reader<'_>, written: &mut Written) -> Result<bool> 
         "csv" => set(&mut written.format, Format::Csv),
         "parquet" => set(&mut written.format, Format::Parquet),
         "header" => set(&mut written.header, Header::Skip),
+        "freeze" => set(&mut written.freeze, true),
         "delimiter" => set(&mut written.delimiter, text("a character in quotes")?),
         "null" => set(&mut written.null, text("a text in quotes")?),
         "quote" => set(&mut written.quote, text("a character in quotes")?),
         "escape" => set(&mut written.escape, text("a character in quotes")?),
-        "binary" => return Err(Error::unsupported("COPY BINARY")),
+        "binary" => set(&mut written.format, Format::Binary),
         _ => {
             return Err(Error::Unsupported {
                 what: "FORCE outside of parentheses".into(),
@@ -303,10 +315,10 @@ fn format(reader: &mut Reader<'_>) -> Result<Format> {
         "csv" => Ok(Format::Csv),
         "text" => Ok(Format::Text),
         "parquet" => Ok(Format::Parquet),
-        "binary" => Err(Error::unsupported("COPY with FORMAT binary")),
+        "binary" => Ok(Format::Binary),
         _ => {
             reader.parser.prev_token();
-            Err(reader.expected("csv, text or parquet"))
+            Err(reader.expected("csv, text, binary or parquet"))
         }
     }
 }
@@ -383,6 +395,9 @@ impl Written {
             (Format::Parquet, Some(name), _) | (Format::Parquet, None, Some(name)) => {
                 return fault(format!("COPY: {name} is no option of FORMAT parquet"));
             }
+            (Format::Binary, Some(name), _) | (Format::Binary, None, Some(name)) => {
+                return fault(format!("COPY: {name} is no option of FORMAT binary"));
+            }
             (Format::Text, Some(name), _) => {
                 return fault(format!("COPY: {name} is an option of FORMAT csv only"));
             }
@@ -395,6 +410,7 @@ impl Written {
             (self.force_not_null.is_some(), "FORCE_NOT_NULL"),
             (self.force_null.is_some(), "FORCE_NULL"),
             (self.header == Some(Header::Match), "HEADER MATCH"),
+            (self.freeze == Some(true), "FREEZE"),
         ]);
         match (to, input_only, self.force_quote.is_some()) {
             (true, Some(name), _) => {
@@ -409,6 +425,7 @@ impl Written {
             Format::Parquet => {
                 return Ok(CopyFormat::Parquet(self.compression.unwrap_or_default()));
             }
+            Format::Binary => return Ok(CopyFormat::Binary),
             Format::Csv => (CsvOptions::csv(), CopyFormat::Csv),
             Format::Text => (CsvOptions::text(), CopyFormat::Text),
         };

@@ -2,7 +2,7 @@
 //!
 //! 1. [`create_table`] refuses every clause that Cleave does not have, by name.
 //! 2. [`column_type`] maps PostgreSQL's type names to [`ColumnType`].
-//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key and unique constraints.
+//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key, unique constraints and [`rules`].
 //! 4. [`index::create_index`] reads CREATE INDEX.
 //!
 //! Invariant: a schema that leaves here passed [`TableSchema::validate`], its column ids rise from 1 in declared
@@ -20,10 +20,14 @@ use crate::error::{Error, Fault, NameKind, Position, Result};
 use crate::statement::defaults::check_default;
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::placement::{Placement, placement};
+use crate::statement::sequence::SequenceOptions;
 
 mod index;
+pub(crate) mod rules;
 
 pub use index::{CreateIndex, CreateIndexColumn, create_index};
+pub use rules::{GivenCheck, GivenSequence};
+use rules::{Written, check, identity, serial};
 
 /// CREATE TABLE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +42,10 @@ pub struct CreateTable {
     pub primary_key_name: Option<String>,
     /// Its unique constraints: a name where one was given, and the ids of the columns.
     pub unique: Vec<(Option<String>, Vec<u32>)>,
+    /// Its checks.
+    pub checks: Vec<GivenCheck>,
+    /// Sequences of its columns.
+    pub sequences: Vec<GivenSequence>,
     /// Of a temporary table: what becomes of it.
     pub temporary: Option<OnCommit>,
 }
@@ -92,7 +100,7 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     };
     let mut keys = Keys::default();
     for (definition, id) in statement.columns.iter().zip(1..) {
-        let (column, key, unique) = column(id, definition)?;
+        let (column, key, unique) = column(id, definition, &mut keys.written)?;
         if let Some(name) = key {
             if !schema.primary_key.is_empty() {
                 let position = position_of(definition.name.span.start);
@@ -116,10 +124,20 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     }
     let placement = placement(&statement.table_options, &schema)
         .map_err(|error| error.at(position_of(statement.name.span().start)))?;
-    let Keys { primary_key_name, unique } = keys;
+    let Keys { primary_key_name, unique, written } = keys;
+    let Written { checks, sequences } = written;
+    let checks = rules::given(checks, &schema);
     let if_not_exists = statement.if_not_exists;
-    let temporary = on_commit(statement);
-    Ok(CreateTable { if_not_exists, schema, placement, primary_key_name, unique, temporary })
+    Ok(CreateTable {
+        if_not_exists,
+        schema,
+        placement,
+        primary_key_name,
+        unique,
+        checks,
+        sequences,
+        temporary: on_commit(statement),
+    })
 }
 
 /// What becomes of the table when a transaction commits, if it is temporary.
@@ -137,6 +155,7 @@ pub(crate) fn on_commit(statement: &ast::CreateTable) -> Option<OnCommit> {
 struct Keys {
     primary_key_name: Option<String>,
     unique: Vec<(Option<String>, Vec<u32>)>,
+    written: Written,
 }
 
 /// Refuses every clause that Cleave does not have, by name.
@@ -195,10 +214,20 @@ type ColumnConstraint = Option<Option<String>>;
 fn column(
     id: u32,
     definition: &ast::ColumnDef,
+    written: &mut Written,
 ) -> Result<(Column, ColumnConstraint, ColumnConstraint)> {
     let name = fold(&definition.name);
     let position = position_of(definition.name.span.start);
-    let column_type = column_type(&definition.data_type).map_err(|error| error.at(position))?;
+    let serial = serial(&definition.data_type);
+    let column_type = match serial {
+        Some(serial) => serial,
+        None => column_type(&definition.data_type).map_err(|error| error.at(position))?,
+    };
+    if serial.is_some() {
+        let options = SequenceOptions::default();
+        let (is_identity, is_always) = (false, false);
+        written.sequences.push(GivenSequence { column: id, is_identity, is_always, options });
+    }
     let (mut not_null, mut null, mut key, mut unique, mut default) =
         (false, false, None, None, None);
     for ast::ColumnOptionDef { option, name: constraint_name } in &definition.options {
@@ -222,6 +251,13 @@ fn column(
                 });
             }
             ast::ColumnOption::Default(expression) => default = Some(expression.to_string()),
+            ast::ColumnOption::Check(constraint) => {
+                written.checks.push(check(constraint_name, constraint, position)?);
+            }
+            ast::ColumnOption::Generated { generation_expr: None, .. } => {
+                let sequence = identity(id, (&name, column_type), option);
+                written.sequences.push(sequence.map_err(|error| error.at(position))?);
+            }
             ast::ColumnOption::Collation(collation) if is_c_collation(collation) => {}
             other => return Err(unsupported_option(other, position)),
         }
@@ -234,6 +270,15 @@ fn column(
             position,
         });
     }
+    let own = written.sequences.iter().filter(|sequence| sequence.column == id).count();
+    if own > 1 || own == 1 && default.is_some() {
+        return Err(Error::Invalid {
+            message: format!("column \"{name}\" has two defaults"),
+            fault: Fault::ColumnDefinition,
+            position,
+        });
+    }
+    not_null |= own > 0;
     let default = default.filter(|text| !text.eq_ignore_ascii_case("null"));
     let column = Column { id, name, column_type, not_null: not_null || is_key, default };
     Ok((column, key, unique))
@@ -276,7 +321,10 @@ fn table_constraint(
             Ok(())
         }
         ast::TableConstraint::ForeignKey(_) => Err(foreign_key(position)),
-        ast::TableConstraint::Check(_) => Err(unsupported("CHECK", None, position)),
+        ast::TableConstraint::Check(constraint) => {
+            keys.written.checks.push(check(None, constraint, position)?);
+            Ok(())
+        }
         other => {
             let text = other.to_string();
             let what = text.split('(').next().unwrap_or_default().trim().to_owned();
@@ -348,7 +396,6 @@ fn refuse_unique_clauses(constraint: &ast::UniqueConstraint) -> Result<()> {
 fn unsupported_option(option: &ast::ColumnOption, position: Option<Position>) -> Error {
     match option {
         ast::ColumnOption::ForeignKey(_) => foreign_key(position),
-        ast::ColumnOption::Check(_) => unsupported("CHECK", None, position),
         ast::ColumnOption::Collation(name) => {
             let hint = "text sorts by the C collation, by bytes";
             unsupported(&format!("COLLATE {name}"), Some(hint), position)
@@ -504,11 +551,6 @@ fn out_of_range(data_type: &DataType, limit: &str) -> Error {
 fn custom_type(name: &ast::ObjectName, arguments: &[String]) -> Error {
     let text = name.to_string().to_ascii_lowercase();
     match text.as_str() {
-        "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" => unsupported(
-            &text.to_uppercase(),
-            Some("use integer or bigint and give the values"),
-            None,
-        ),
         "bpchar" | "money" | "inet" | "cidr" | "macaddr" | "xml" | "oid" | "hstore" | "citext" => {
             unsupported(&format!("type {text}"), None, None)
         }

@@ -2,16 +2,19 @@
 //!
 //! A default is a constant (a number, a string, TRUE, FALSE, NULL, also cast to the column's own type or
 //! written as `DATE '...'`) or the time of the statement (`now()`, CURRENT_TIMESTAMP, LOCALTIMESTAMP,
-//! CURRENT_DATE, LOCALTIME). So it needs neither planner nor catalog, and every row of a statement gets the
-//! same value, as in PostgreSQL. The clock is not read here: the caller passes the statement's time.
+//! CURRENT_DATE, LOCALTIME), of which every row of a statement gets the same, as in PostgreSQL; or the next number of a
+//! sequence. So it needs no planner. Neither the clock nor the catalog is read here: the caller passes the statement's
+//! [`Moment`].
 //!
 //! Source: PostgreSQL's manual, "Default Values"; issue 2, part 4.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Date32Array, Time64MicrosecondArray, TimestampMicrosecondArray, new_null_array,
+    ArrayRef, Date32Array, Int64Array, Time64MicrosecondArray, TimestampMicrosecondArray,
+    new_null_array,
 };
+use arrow::compute::cast;
 use cleave_store::{Column, ColumnType};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Value as AstValue};
@@ -20,6 +23,8 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Fault, Result};
 use crate::statement::ddl::column_type;
+use crate::statement::moment::Moment;
+use crate::statement::names::quoted;
 use crate::value::ColumnBuilder;
 use crate::value::literal::Literal;
 
@@ -28,8 +33,13 @@ const DAY_US: i64 = 86_400_000_000;
 /// What a default is.
 enum DefaultValue {
     Null,
-    Text { text: String, kind: Literal },
+    Text {
+        text: String,
+        kind: Literal,
+    },
     Time(Instant),
+    /// The next number of the sequence that this names.
+    Next(String),
 }
 
 /// Which part of the statement's time.
@@ -40,12 +50,12 @@ enum Instant {
     Time,
 }
 
-/// The column's default, or NULL, `row_count` times. `now_us` is the statement's time in microseconds since
-/// 1970-01-01T00:00:00Z.
+/// The column's default, or NULL, `row_count` times. `moment` is the statement's.
 ///
 /// # Errors
 /// Those of [`check_default`], from a stored text only where another version wrote it.
-pub fn default_array(column: &Column, row_count: usize, now_us: i64) -> Result<ArrayRef> {
+pub fn default_array(column: &Column, row_count: usize, moment: &Moment) -> Result<ArrayRef> {
+    let now_us = moment.now_us;
     let data_type = column.column_type.arrow();
     match value_of(column)? {
         DefaultValue::Null => Ok(new_null_array(&data_type, row_count)),
@@ -53,6 +63,7 @@ pub fn default_array(column: &Column, row_count: usize, now_us: i64) -> Result<A
             let one = constant(column, kind, &text)?;
             Ok(ScalarValue::try_from_array(&one, 0)?.to_array_of_size(row_count)?)
         }
+        DefaultValue::Next(sequence) => moment.numbers(column, &sequence, row_count),
         DefaultValue::Time(instant) => {
             let midnight = now_us.div_euclid(DAY_US);
             let value = match instant {
@@ -95,6 +106,10 @@ pub fn check_default(column: &Column) -> Result<()> {
     use ColumnType as Type;
     match value_of(column)? {
         DefaultValue::Null => Ok(()),
+        DefaultValue::Next(_) => match column.column_type {
+            Type::SmallInt | Type::Int | Type::BigInt | Type::Numeric { .. } | Type::Text => Ok(()),
+            _ => Err(mismatch("a number")),
+        },
         DefaultValue::Text { text, kind } => {
             if !kind.fits(&column.column_type) {
                 return Err(mismatch(kind.name()));
@@ -188,7 +203,10 @@ fn classify(expression: &ast::Expr, target: &ColumnType, text: &str) -> Result<D
         {
             classify(&interval.value, target, text)
         }
-        ast::Expr::Function(function) => instant(function).ok_or_else(|| unsupported(text)),
+        ast::Expr::Function(function) => {
+            let next = || next_of(function).map(DefaultValue::Next);
+            instant(function).or_else(next).ok_or_else(|| unsupported(text))
+        }
         _ => Err(unsupported(text)),
     }
 }
@@ -228,11 +246,61 @@ fn instant(function: &ast::Function) -> Option<DefaultValue> {
     plain.then_some(DefaultValue::Time(instant))
 }
 
+/// The sequence of whose numbers a column's default is the next, as its text names it.
+pub(crate) fn next_default(column: &Column) -> Option<String> {
+    // Most have none, and no default needs reading for that.
+    let default = column.default.as_ref()?;
+    if !default.to_ascii_lowercase().contains("nextval") {
+        return None;
+    }
+    match value_of(column).ok()? {
+        DefaultValue::Next(name) => Some(name),
+        _ => None,
+    }
+}
+
+/// A default that is the next number of the sequence `name`, as PostgreSQL writes it.
+pub(crate) fn next_text(name: &str) -> String {
+    format!("nextval('{}'::regclass)", quoted(name).replace('\'', "''"))
+}
+
+/// Numbers that stand for those to come.
+pub(crate) fn placeholder(column: &Column, count: usize) -> ArrayRef {
+    let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; count]));
+    cast(&zeros, &column.column_type.arrow()).unwrap_or(zeros)
+}
+
+/// The sequence that `nextval('name')` names.
+fn next_of(function: &ast::Function) -> Option<String> {
+    let name = function.name.to_string().to_ascii_lowercase();
+    let ("nextval" | "pg_catalog.nextval", ast::FunctionArguments::List(list)) =
+        (name.as_str(), &function.args)
+    else {
+        return None;
+    };
+    let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(argument))] = list.args.as_slice()
+    else {
+        return None;
+    };
+    let argument = match argument {
+        ast::Expr::Cast { expr, .. } => expr,
+        other => other,
+    };
+    match argument {
+        ast::Expr::Value(value) => match &value.value {
+            AstValue::SingleQuotedString(name) => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn unsupported(text: &str) -> Error {
     Error::Unsupported {
         what: format!("DEFAULT {text}"),
         hint: Some(
-            "a default is a constant or now(), CURRENT_TIMESTAMP, CURRENT_DATE, LOCALTIME".into(),
+            "a default is a constant, nextval('sequence') or now(), CURRENT_TIMESTAMP, CURRENT_DATE, LOCALTIME"
+                .into(),
         ),
         position: None,
     }

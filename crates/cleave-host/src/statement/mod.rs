@@ -4,7 +4,7 @@
 //! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
 //!    lie, [`copy`] makes options of COPY.
 //! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
-//! 4. [`modify`] makes queries of UPDATE and DELETE. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have.
+//! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE locks. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have.
 //!    [`alter`] says what ALTER TABLE does.
 //! 5. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
@@ -16,18 +16,22 @@ pub mod copy;
 pub mod ddl;
 pub mod defaults;
 pub mod hint;
+pub mod locking;
 pub mod modify;
+pub(crate) mod moment;
 pub mod names;
 pub mod parameters;
 pub mod parse;
 pub mod placement;
 pub mod select;
+pub mod sequence;
+pub mod upsert;
 
 pub use copy::{Copy, CopyEnd, CopySource};
 pub use ddl::{CreateIndex, CreateTable};
 pub use modify::Modify;
 pub use parameters::{Parameter, Parameters};
 pub use parse::{
-    Analyze, AnalyzeTable, Execute, ExplainFormat, Insert, ParsedStatement, Prepare, Statement,
-    parse_script,
+    Analyze, AnalyzeTable, Declare, Execute, ExplainFormat, Fetch, Insert, ParsedStatement,
+    Prepare, Statement, parse_script,
 };

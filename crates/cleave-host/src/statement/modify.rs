@@ -80,27 +80,7 @@ impl Modify {
     /// # Errors
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
     pub fn query(&self, schema: &TableSchema) -> Result<Box<ast::Query>> {
-        let alias = self.target_name();
-        let column = |name: &str| {
-            let parts = [alias.clone(), ast::Ident::with_quote('"', name)];
-            ast::SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts.to_vec()))
-        };
-        let mut items = vec![column(VID)];
-        items.extend(schema.columns.iter().map(|known| column(&known.name)));
-        if let Action::Update(assignments) = &self.action {
-            for assignment in assignments {
-                let place = schema.column_index(&assignment.column).ok_or_else(|| {
-                    let columns = schema.columns.iter().map(|column| column.name.as_str());
-                    Error::unknown_column(&schema.name, &assignment.column, columns)
-                        .at(assignment.position)
-                })?;
-                let null = || ast::Expr::value(ast::Value::Null);
-                let value = assignment.value.clone().unwrap_or_else(null);
-                if let Some(item) = items.get_mut(place + 1) {
-                    *item = ast::SelectItem::UnnamedExpr(value);
-                }
-            }
-        }
+        let items = assigned_items(schema, &self.target_name(), self.assignments())?;
         let query = self.over_target(items, self.from.clone(), self.selection.clone())?;
         refuse_in_query(&query)?;
         Ok(query)
@@ -116,14 +96,13 @@ impl Modify {
         Ok(query)
     }
 
-    /// Columns that SET says are to have their default.
-    pub fn defaulted(&self) -> impl Iterator<Item = &str> {
-        let assignments = match &self.action {
-            Action::Update(assignments) => assignments.as_slice(),
+    /// SET; empty: DELETE.
+    #[must_use]
+    pub fn assignments(&self) -> &[Assignment] {
+        match &self.action {
+            Action::Update(assignments) => assignments,
             Action::Delete => &[],
-        };
-        let defaulted = assignments.iter().filter(|assignment| assignment.value.is_none());
-        defaulted.map(|assignment| assignment.column.as_str())
+        }
     }
 
     /// What the statement calls the table.
@@ -141,6 +120,35 @@ impl Modify {
     ) -> Result<Box<ast::Query>> {
         over_target(&self.target_name(), items, from, selection)
     }
+}
+
+/// The list of a query for the rows of `target` as `assignments` make them: VIDs, then all columns.
+///
+/// # Errors
+/// [`Error::UnknownName`] for a column that the table does not have.
+pub(crate) fn assigned_items(
+    schema: &TableSchema,
+    target: &ast::Ident,
+    assignments: &[Assignment],
+) -> Result<Vec<ast::SelectItem>> {
+    let column = |name: &str| {
+        let parts = [target.clone(), ast::Ident::with_quote('"', name)];
+        ast::SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts.to_vec()))
+    };
+    let mut items = vec![column(VID)];
+    items.extend(schema.columns.iter().map(|known| column(&known.name)));
+    for assignment in assignments {
+        let place = schema.column_index(&assignment.column).ok_or_else(|| {
+            let columns = schema.columns.iter().map(|column| column.name.as_str());
+            Error::unknown_column(&schema.name, &assignment.column, columns).at(assignment.position)
+        })?;
+        let null = || ast::Expr::value(ast::Value::Null);
+        let value = assignment.value.clone().unwrap_or_else(null);
+        if let Some(item) = items.get_mut(place + 1) {
+            *item = ast::SelectItem::UnnamedExpr(value);
+        }
+    }
+    Ok(items)
 }
 
 /// `SELECT items FROM target AS name, from … WHERE selection`.

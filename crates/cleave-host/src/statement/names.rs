@@ -50,3 +50,12 @@ pub fn position_of(location: Location) -> Option<Position> {
     let column = u32::try_from(location.column).unwrap_or(u32::MAX);
     (line > 0).then_some(Position { line, column })
 }
+
+/// A name as SQL must write it.
+pub(crate) fn quoted(name: &str) -> String {
+    let is_plain = name.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '_')
+        && name
+            .chars()
+            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}

@@ -9,8 +9,11 @@
 //! without parameters, and every rule of the planner sees a constant. Of a `numeric`, the digits that were given count, as of a
 //! number that is written in a statement.
 //!
+//! A parameter that `= ANY` or `<> ALL` compares with is a list ([`any_list`]).
+//!
 //! Source: PostgreSQL's manual, "PREPARE" and "Positional Parameters".
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use cleave_store::ColumnType;
@@ -26,6 +29,11 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::parse::Cursor;
 use crate::value::{ColumnBuilder, ValueError, value_text};
 
+mod any_list;
+
+use any_list::AnyList;
+pub(crate) use any_list::list_places;
+
 /// Most parameters of a statement, as in PostgreSQL's protocol.
 pub const PARAMETER_COUNT_MAX: usize = 65_535;
 
@@ -35,6 +43,8 @@ pub struct Parameter {
     column_type: ColumnType,
     /// As results show it; None: NULL.
     text: Option<String>,
+    /// Those of a list; `text` is all of them then.
+    items: Option<Vec<Option<String>>>,
 }
 
 /// The values of a statement's parameters, `$1` first.
@@ -69,13 +79,13 @@ impl Parameter {
     /// [`ValueError`] where it is no value of the type.
     pub fn read(column_type: ColumnType, text: Option<&str>) -> Result<Self, ValueError> {
         let text = text.map(|text| canonical(column_type, text)).transpose()?;
-        Ok(Self { column_type, text })
+        Ok(Self { column_type, text, items: None })
     }
 
     /// A NULL of this type.
     #[must_use]
     pub fn null(column_type: ColumnType) -> Self {
-        Self { column_type, text: None }
+        Self { column_type, text: None, items: None }
     }
 
     /// Its type.
@@ -108,7 +118,7 @@ impl Parameter {
         }
     }
 
-    /// It as it is written in a statement.
+    /// It as it is written in a statement, where it is no list.
     fn literal(&self) -> Expr {
         let value = match &self.text {
             Some(text) => ast::Value::SingleQuotedString(text.clone()),
@@ -128,6 +138,10 @@ impl Parameter {
         use ColumnType as Type;
         match (self.column_type, &self.text) {
             // A minus before it could make a comment of both.
+            (column_type, Some(text)) if self.items.is_some() => {
+                let text = Expr::value(ast::Value::SingleQuotedString(text.clone()));
+                format!("{text}::{}[]", syntax_of(column_type))
+            }
             (Type::SmallInt | Type::Int | Type::BigInt, Some(text)) if !text.starts_with('-') => {
                 text.clone()
             }
@@ -278,8 +292,17 @@ struct Put<'a, 'b> {
 
 impl Put<'_, '_> {
     fn replace(&self, expression: &mut Expr, is_count: bool) -> Result<()> {
+        if let Some(list) = AnyList::of(expression)? {
+            let value = (self.value)(list.place)?;
+            *expression = list.with(value);
+            return Ok(());
+        }
         let Some(place) = place_of(expression)? else { return Ok(()) };
         let Some(parameter) = (self.value)(place)? else { return Ok(()) };
+        if parameter.items.is_some() {
+            let what = format!("parameter ${}, a list, outside of = ANY and <> ALL", place + 1);
+            return Err(Error::unsupported(what));
+        }
         *expression = match (is_count, parameter.text()) {
             // The engine wants a plain number there.
             (true, Some(text)) => Expr::value(ast::Value::Number(text.to_owned(), false)),
@@ -319,19 +342,25 @@ fn row_counts(clause: &mut Option<ast::LimitClause>) -> Vec<&mut Expr> {
 /// # Errors
 /// Those of a parameter that is written wrongly.
 pub(crate) fn count(query: &ast::Query) -> Result<usize> {
-    struct Count(usize);
-    impl Visitor for Count {
+    Ok(places(query)?.last().map_or(0, |last| last + 1))
+}
+
+/// The places, from 0, of the parameters that `query` has.
+///
+/// # Errors
+/// As [`count`].
+pub(crate) fn places(query: &ast::Query) -> Result<BTreeSet<usize>> {
+    struct Places(BTreeSet<usize>);
+    impl Visitor for Places {
         type Break = Box<Error>;
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
-            flow(place_of(expression).map(|place| {
-                self.0 = self.0.max(place.map_or(0, |place| place + 1));
-            }))
+            flow(place_of(expression).map(|place| self.0.extend(place)))
         }
     }
-    let mut count = Count(0);
-    ended(query.visit(&mut count))?;
-    Ok(count.0)
+    let mut places = Places(BTreeSet::new());
+    ended(query.visit(&mut places))?;
+    Ok(places.0)
 }
 
 /// Notes in `types` what the text of `query` says of parameters whose types are not known yet.
@@ -364,6 +393,14 @@ pub(crate) fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]
         }
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
+            if let Ok(Some(list)) = AnyList::of(expression)
+                && let Some(item_type) = list.item_type
+            {
+                let name = format!("${}", list.place + 1);
+                let parameter = Expr::value(ast::Value::Placeholder(name));
+                let item_type = || crate::statement::ddl::column_type(item_type);
+                return flow(self.note(&parameter, item_type));
+            }
             let Expr::Cast { expr, data_type, .. } = expression else {
                 return ControlFlow::Continue(());
             };

@@ -11,7 +11,7 @@
 //!
 //! Source: issue 2, part 4 and "Bad input".
 
-use datafusion::sql::sqlparser::ast::{self, Spanned};
+use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -24,21 +24,38 @@ use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints_in};
+use crate::statement::locking::{Locking, locking};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::sequence::SequenceStatement;
+use crate::statement::upsert::OnConflict;
 
+mod cursors;
 mod definitions;
 mod discard;
 mod explain;
+mod expression;
+mod insert;
+mod locks;
 mod modes;
 mod prepared;
 mod refuse;
+mod sequence;
+mod system;
+mod vacuum;
 
+pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
+pub(crate) use expression::parse_expression;
+use insert::typed_insert;
+pub use locks::LockTable;
+use locks::lower_locking_clauses;
 pub use modes::Modes;
 use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
+pub use sequence::Overriding;
+pub use system::SystemStatement;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
@@ -82,6 +99,8 @@ pub enum Statement {
         /// The indexes.
         names: Vec<String>,
     },
+    /// CREATE, ALTER, DROP SEQUENCE.
+    Sequence(Box<SequenceStatement>),
     /// TRUNCATE and its like.
     Define(Box<Define>),
     /// INSERT.
@@ -92,6 +111,10 @@ pub enum Statement {
     Copy(Box<Copy>),
     /// SELECT, VALUES, TABLE, WITH.
     Query(Box<ast::Query>),
+    /// A query with a locking clause, as FOR UPDATE.
+    Locking(Box<Locking>),
+    /// LOCK TABLE.
+    LockTable(LockTable),
     /// PREPARE.
     Prepare(Prepare),
     /// EXECUTE.
@@ -109,7 +132,7 @@ pub enum Statement {
         verbose: bool,
         /// How to show it.
         format: ExplainFormat,
-        /// A [`Statement::Query`], [`Statement::Insert`], [`Statement::Modify`] or [`Statement::Execute`].
+        /// What may be prepared, or a [`Statement::Execute`].
         statement: Box<Statement>,
     },
     /// SHOW name.
@@ -148,12 +171,32 @@ pub enum Statement {
     Begin(Modes),
     /// SET TRANSACTION.
     SetTransaction(Modes),
+    /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+    SetCharacteristics(Modes),
     /// COMMIT, END.
     Commit,
     /// ROLLBACK.
     Rollback,
+    /// DECLARE … CURSOR.
+    Declare(Box<Declare>),
+    /// FETCH, MOVE.
+    Fetch(Fetch),
+    /// CLOSE.
+    CloseCursor {
+        /// The cursor; None: all.
+        name: Option<String>,
+    },
+    /// VACUUM.
+    Vacuum {
+        /// VACUUM ANALYZE.
+        analyzes: bool,
+        /// What it names.
+        analyze: Analyze,
+    },
     /// CHECKPOINT.
     Checkpoint,
+    /// BACKUP, ALTER SYSTEM.
+    System(SystemStatement),
     /// SAVEPOINT.
     Savepoint {
         /// Its name.
@@ -175,7 +218,14 @@ impl Statement {
     /// Whether it may have parameters, and so be prepared.
     #[must_use]
     pub fn takes_parameters(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::Insert(_) | Self::Modify(_))
+        matches!(
+            self,
+            Self::Query(_)
+                | Self::Locking(_)
+                | Self::Insert(_)
+                | Self::Modify(_)
+                | Self::Declare(_)
+        )
     }
 }
 
@@ -184,12 +234,18 @@ impl Statement {
 pub struct Insert {
     /// The table.
     pub table: String,
+    /// What the statement calls it.
+    pub alias: Option<ast::Ident>,
     /// The columns as listed; empty: all of the table's, in order.
     pub columns: Vec<String>,
     /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
     pub source: Option<Box<ast::Query>>,
+    /// ON CONFLICT.
+    pub on_conflict: Option<OnConflict>,
     /// RETURNING; empty: none.
     pub returning: Vec<ast::SelectItem>,
+    /// OVERRIDING.
+    pub overriding: Option<Overriding>,
     /// Where the table's name stands.
     pub position: Option<Position>,
 }
@@ -233,15 +289,18 @@ pub enum ExplainFormat {
 /// CREATE TABLE and COPY say of their own contradictions.
 pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
-        Error::Syntax {
-            message: error.message,
-            near: text_at(script, error.location),
-            position: position_of(error.location),
-        }
-    })?;
+    let mut tokens =
+        Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
+            Error::Syntax {
+                message: error.message,
+                near: text_at(script, error.location),
+                position: position_of(error.location),
+            }
+        })?;
     check_chains(&tokens)?;
+    let mut overriding = sequence::take_overriding(&mut tokens);
     let mut hints = hints(&tokens)?;
+    let tokens = lower_locking_clauses(tokens);
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
@@ -268,6 +327,8 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             }
         };
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
+        let own_end = (after.token != Token::EOF).then_some(after.span.start);
+        sequence::give_overriding(&mut overriding, own_end, &mut statement)?;
         if let Statement::Prepare(prepare) = &mut statement {
             prepare.cut_text(script, end);
         }
@@ -354,15 +415,21 @@ impl Reader<'_> {
             "prepare" => self.prepare().map(Statement::Prepare),
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
-            "checkpoint" => {
-                self.parser.advance_token();
-                Ok(Statement::Checkpoint)
-            }
+            "alter" if self.is_alter_system() => self.alter_system(),
+            "backup" | "checkpoint" => self.backup_or_checkpoint(&word),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
+            "lock" => self.lock(),
             "discard" => self.discard(),
-            "unlisten" => self.nothing(&[], "UNLISTEN"),
-            "close" => self.nothing(&["all"], "CLOSE CURSOR ALL"),
+            "unlisten" => self.nothing("UNLISTEN"),
+            "declare" => self.declare(),
+            "fetch" => self.fetch(false),
+            "move" => self.fetch(true),
+            "close" => self.close(),
+            "vacuum" => self.vacuum(),
             _ => {
+                if let Some(statement) = self.sequence_statement()? {
+                    return Ok(statement);
+                }
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
                 typed(statement)
@@ -387,7 +454,11 @@ impl Reader<'_> {
             return typed(read.map_err(|error| self.syntax(error))?);
         }
         // SESSION may also begin SESSION CHARACTERISTICS and SESSION AUTHORIZATION.
-        let _ = self.take("session");
+        if self.take("session") && self.take("characteristics") {
+            (0..3).for_each(|_| self.parser.prev_token());
+            let read = self.parser.parse_statement();
+            return typed(read.map_err(|error| self.syntax(error))?);
+        }
         let what = ["transaction", "constraints", "role", "authorization", "characteristics"];
         if let Some(what) = what.into_iter().find(|what| self.take(what)) {
             return Err(Error::unsupported(format!("SET {}", what.to_uppercase())));
@@ -458,6 +529,11 @@ impl Reader<'_> {
                 }
             }
         }
+        Ok(Analyze { verbose, tables: self.analyzed_tables()? })
+    }
+
+    /// [table [(column, ...)], ...].
+    fn analyzed_tables(&mut self) -> Result<Vec<AnalyzeTable>> {
         let mut tables = Vec::new();
         while !matches!(self.parser.peek_token().token, Token::EOF | Token::SemiColon) {
             let (name, position) = self.table()?;
@@ -476,7 +552,7 @@ impl Reader<'_> {
                 break;
             }
         }
-        Ok(Analyze { verbose, tables })
+        Ok(tables)
     }
 
     /// The name of a table, and where it stands.
@@ -597,8 +673,6 @@ impl Reader<'_> {
             Token::Word(word) if word.quote_style.is_none() => match word.keyword {
                 Keyword::UPDATE => Some("UPDATE"),
                 Keyword::SHARE => Some("SHARE"),
-                Keyword::NO => Some("NO KEY UPDATE"),
-                Keyword::KEY => Some("KEY SHARE"),
                 _ => None,
             },
             _ => None,
@@ -668,6 +742,9 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
     }
     let what = match statement {
         Ast::Query(mut query) => {
+            if !query.locks.is_empty() {
+                return locking(query).map(|locking| Statement::Locking(Box::new(locking)));
+            }
             catalog_syntax::lower(&mut query);
             refuse_in_query(&query)?;
             return Ok(Statement::Query(query));
@@ -676,7 +753,8 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
         Ast::CreateIndex(statement) => return create_index(&statement).map(Statement::CreateIndex),
         Ast::Drop { object_type, if_exists, names, cascade, purge, temporary, table, .. } => {
             let is_index = object_type == ast::ObjectType::Index;
-            let is_known = is_index || object_type == ast::ObjectType::Table;
+            let is_sequence = object_type == ast::ObjectType::Sequence;
+            let is_known = is_index || is_sequence || object_type == ast::ObjectType::Table;
             if !is_known || table.is_some() || temporary || purge {
                 return Err(Error::unsupported(format!("DROP {object_type}")));
             }
@@ -684,6 +762,10 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
                 return Err(Error::unsupported(format!("DROP {object_type} ... CASCADE")));
             }
             let names = names.iter().map(table_name).collect::<Result<_>>()?;
+            if is_sequence {
+                let drop = SequenceStatement::Drop { if_exists, names };
+                return Ok(Statement::Sequence(Box::new(drop)));
+            }
             return Ok(match is_index {
                 true => Statement::DropIndex { if_exists, names },
                 false => Statement::DropTable { if_exists, names, cascade },
@@ -699,10 +781,13 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
         Ast::StartTransaction { modes, modifier: None, statements, exception: None, .. }
             if statements.is_empty() =>
         {
-            return typed_modes(&modes).map(Statement::Begin);
+            return Ok(Statement::Begin(typed_modes(&modes)));
         }
         Ast::Set(ast::Set::SetTransaction { modes, snapshot: None, session: false }) => {
-            return typed_modes(&modes).map(Statement::SetTransaction);
+            return Ok(Statement::SetTransaction(typed_modes(&modes)));
+        }
+        Ast::Set(ast::Set::SetTransaction { modes, snapshot: None, session: true }) => {
+            return Ok(Statement::SetCharacteristics(typed_modes(&modes)));
         }
         Ast::Savepoint { name } => return Ok(Statement::Savepoint { name: fold(&name) }),
         Ast::ReleaseSavepoint { name } => return Ok(Statement::Release { name: fold(&name) }),
@@ -736,52 +821,6 @@ fn first_words(statement: &ast::Statement) -> String {
         }
         _ => first,
     }
-}
-
-fn typed_insert(insert: ast::Insert) -> Result<Insert> {
-    let position = position_of(insert.table.span().start);
-    let clauses = [
-        (insert.on.is_some(), "INSERT ... ON CONFLICT"),
-        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR ..."),
-        (insert.overwrite, "INSERT OVERWRITE"),
-        (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT ... PARTITION"),
-        (insert.table_alias.is_some() || insert.insert_alias.is_some(), "INSERT INTO ... AS alias"),
-        (!insert.assignments.is_empty(), "INSERT ... SET"),
-        (insert.output.is_some(), "INSERT ... OUTPUT"),
-        (insert.priority.is_some(), "INSERT with a priority"),
-        (insert.settings.is_some() || insert.format_clause.is_some(), "INSERT ... FORMAT"),
-        (insert.multi_table_insert_type.is_some(), "INSERT into several tables"),
-    ];
-    if let Some((_, clause)) = clauses.into_iter().find(|(present, _)| *present) {
-        return Err(Error::unsupported(clause));
-    }
-    let ast::TableObject::TableName(name) = &insert.table else {
-        return Err(Error::unsupported("INSERT into something that is no table").at(position));
-    };
-    let table = table_name(name)?;
-    let mut columns: Vec<String> = Vec::with_capacity(insert.columns.len());
-    for name in &insert.columns {
-        let column = match name.0.as_slice() {
-            [ast::ObjectNamePart::Identifier(identifier)] => fold(identifier),
-            _ => {
-                let what = format!("INSERT into a part of a column ({name})");
-                return Err(Error::unsupported(what).at(position_of(name.span().start)));
-            }
-        };
-        if columns.contains(&column) {
-            return Err(Error::Invalid {
-                message: format!("column \"{column}\" is listed twice"),
-                fault: Fault::DuplicateColumn,
-                position: position_of(name.span().start),
-            });
-        }
-        columns.push(column);
-    }
-    if let Some(query) = &insert.source {
-        refuse_in_query(query)?;
-    }
-    let returning = insert.returning.unwrap_or_default();
-    Ok(Insert { table, columns, source: insert.source, returning, position })
 }
 
 /// The text of a string token, None for any other.

@@ -1,8 +1,8 @@
 //! Where CREATE TABLE puts a table: `WITH (devices = (nas, san), tablets = 4, tablet_by = hash (id))`.
 //!
 //! PostgreSQL's form for storage parameters, because a table lies on any number of devices and a tablespace is one
-//! name. Deliberately absent: PostgreSQL's own parameters (`fillfactor`, …), none of which means anything here; each
-//! is refused by name.
+//! name. PostgreSQL's own parameters are about pages that are changed in place, and about its vacuum: what tools send of them
+//! (`fillfactor`, `autovacuum_…`, `parallel_workers`) changes no row, and is taken and forgotten; any other is refused by name.
 
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
@@ -64,8 +64,8 @@ pub(crate) fn placement(
                 let division = division(value, schema).map_err(|error| error.at(position))?;
                 placement.division.replace(division).is_none()
             }
-            // What pages are here in any case.
-            "fillfactor" if value.to_string() == "100" => true,
+            "fillfactor" | "parallel_workers" | "toast_tuple_target" => true,
+            name if name.starts_with("autovacuum_") => true,
             _ => {
                 let hint = "there are device (or devices), tablets and tablet_by";
                 let what = format!("storage parameter \"{name}\"");

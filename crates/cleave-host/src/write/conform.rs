@@ -14,13 +14,13 @@ use arrow::array::types::{Float32Type, Float64Type};
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, StringBuilder, new_null_array,
 };
-use arrow::compute::kernels::zip::zip;
-use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use crate::error::{Error, Fault, Result};
 use crate::statement::defaults::default_array;
+use crate::statement::moment::Moment;
 use crate::value::build::fit;
 use crate::value::{ColumnBuilder, ValueError, ValueFault, ValueText, value_text};
 
@@ -31,7 +31,7 @@ pub(crate) struct Conform {
     arrow: SchemaRef,
     /// For each column of the table, which column of the input fills it.
     sources: Vec<Option<usize>>,
-    now_us: i64,
+    moment: Moment,
 }
 
 impl Conform {
@@ -40,9 +40,13 @@ impl Conform {
     /// # Errors
     /// [`Error::UnknownName`] for a name that the table does not have, [`Error::Invalid`] for one that
     /// comes twice.
-    pub(crate) fn by_name(schema: &Arc<TableSchema>, input: &Schema, now_us: i64) -> Result<Self> {
+    pub(crate) fn by_name(
+        schema: &Arc<TableSchema>,
+        input: &Schema,
+        moment: impl Into<Moment>,
+    ) -> Result<Self> {
         let names: Vec<&str> = input.fields().iter().map(|field| field.name().as_str()).collect();
-        Self::new(schema, &names, now_us)
+        Self::new(schema, &names, moment.into())
     }
 
     /// Columns of the input in the order of `columns`; empty: in the table's order, of which the last
@@ -54,7 +58,7 @@ impl Conform {
         schema: &Arc<TableSchema>,
         columns: &[String],
         value_count: usize,
-        now_us: i64,
+        moment: impl Into<Moment>,
     ) -> Result<Self> {
         let names: Vec<&str> = if columns.is_empty() {
             schema.columns.iter().take(value_count).map(|column| column.name.as_str()).collect()
@@ -64,12 +68,12 @@ impl Conform {
         let message = match names.len().cmp(&value_count) {
             std::cmp::Ordering::Less => "INSERT has more expressions than target columns",
             std::cmp::Ordering::Greater => "INSERT has more target columns than expressions",
-            std::cmp::Ordering::Equal => return Self::new(schema, &names, now_us),
+            std::cmp::Ordering::Equal => return Self::new(schema, &names, moment.into()),
         };
         Err(Error::Invalid { message: message.to_owned(), fault: Fault::Statement, position: None })
     }
 
-    fn new(schema: &Arc<TableSchema>, names: &[&str], now_us: i64) -> Result<Self> {
+    fn new(schema: &Arc<TableSchema>, names: &[&str], moment: Moment) -> Result<Self> {
         let mut sources = vec![None; schema.columns.len()];
         for (place, name) in names.iter().enumerate() {
             let source = schema
@@ -87,11 +91,11 @@ impl Conform {
                 });
             }
         }
-        Ok(Self { schema: Arc::clone(schema), arrow: schema.arrow(), sources, now_us })
+        Ok(Self { schema: Arc::clone(schema), arrow: schema.arrow(), sources, moment })
     }
 
-    /// The table's columns that the input fills, in the input's order.
-    pub(crate) fn targets(&self) -> Vec<&Column> {
+    /// The table's columns that the input fills, in the input's order, with their places there.
+    pub(crate) fn targets(&self) -> Vec<(usize, &Column)> {
         let mut targets: Vec<(usize, &Column)> = self
             .sources
             .iter()
@@ -99,7 +103,21 @@ impl Conform {
             .filter_map(|(source, column)| source.map(|place| (place, column)))
             .collect();
         targets.sort_by_key(|(place, _)| *place);
-        targets.into_iter().map(|(_, column)| column).collect()
+        targets
+    }
+
+    /// The moment of its statement.
+    pub(crate) fn moment(&self) -> &Moment {
+        &self.moment
+    }
+
+    /// Has the column `id` get its default, whatever the input says.
+    pub(crate) fn without(&mut self, id: u32) {
+        for (source, column) in self.sources.iter_mut().zip(&self.schema.columns) {
+            if column.id == id {
+                *source = None;
+            }
+        }
     }
 
     /// The rows of `batch` as the table stores them.
@@ -118,15 +136,20 @@ impl Conform {
         batch: &RecordBatch,
         defaults: &[Option<BooleanArray>],
     ) -> Result<RecordBatch> {
-        let default = |column| default_array(column, batch.num_rows(), self.now_us);
+        let row_count = batch.num_rows();
+        let default = |column, row_count| default_array(column, row_count, &self.moment);
         let mut columns = Vec::with_capacity(self.sources.len());
         for (column, source) in self.schema.columns.iter().zip(&self.sources) {
             let array = match source.and_then(|place| batch.columns().get(place)) {
                 Some(array) => converted(column, array)?,
-                None => default(column)?,
+                None => default(column, row_count)?,
             };
             let array = match source.and_then(|place| defaults.get(place)) {
-                Some(Some(is_default)) => zip(is_default, &default(column)?, &array)?,
+                Some(Some(is_default)) => {
+                    // As many as there are rows that want one: a sequence gives no number in vain.
+                    let values = default(column, is_default.true_count())?;
+                    scattered(is_default, &values, &array)?
+                }
                 _ => array,
             };
             if column.not_null && array.null_count() > 0 {
@@ -141,6 +164,20 @@ impl Conform {
             arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.arrow), columns, &options)?)
     }
+}
+
+/// `values` one after the other where `is_default`, else what `array` has there.
+fn scattered(is_default: &BooleanArray, values: &ArrayRef, array: &ArrayRef) -> Result<ArrayRef> {
+    let mut next = 0;
+    let places = is_default.iter().enumerate().map(|(row, is_default)| match is_default {
+        Some(true) => {
+            next += 1;
+            (1, next - 1)
+        }
+        _ => (0, row),
+    });
+    let places: Vec<(usize, usize)> = places.collect();
+    Ok(interleave(&[array.as_ref(), values.as_ref()], &places)?)
 }
 
 /// `array` as values of `column`.

@@ -28,6 +28,7 @@ use cleave_store::{
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
+use super::checks::check_rows;
 use super::compact::compact;
 use super::conform::Conform;
 use super::route::Router;
@@ -38,6 +39,7 @@ use crate::database::Database;
 use crate::error::{Error, Fault, Result};
 use crate::index::TabletIndex;
 use crate::settings::Settings;
+use crate::statement::moment::Moment;
 use tablet_load::TabletLoad;
 
 /// Loads `batches` into `table`; see [`Session::load`](crate::Session::load).
@@ -50,14 +52,15 @@ pub(crate) async fn load(
     table: &str,
     mut batches: BoxStream<'_, Result<RecordBatch>>,
     progress: Option<&(dyn Fn(u64) + Send + Sync)>,
-    now_us: i64,
+    moment: &Moment,
 ) -> Result<u64> {
     let transaction = Transaction::begin(database).await?;
     let schema = Arc::clone(&transaction.table(table)?.schema);
     let mut load = BulkLoad::begin(transaction, settings, &schema)?;
     while let Some(batch) = batches.next().await {
-        let conform =
-            |batch: RecordBatch| Conform::by_name(&schema, &batch.schema(), now_us)?.rows(&batch);
+        let conform = |batch: RecordBatch| {
+            Conform::by_name(&schema, &batch.schema(), moment.clone())?.rows(&batch)
+        };
         load.push(batch.and_then(conform)).await?;
         if let Some(progress) = progress {
             progress(load.row_count());
@@ -115,6 +118,7 @@ impl BulkLoad {
     }
 
     async fn give(&mut self, rows: RecordBatch) -> Result<()> {
+        check_rows(self.transaction.database(), &self.table, [&rows]).await?;
         let row_count = rows.num_rows() as u64;
         for (place, rows) in self.router.route(rows)? {
             if rows.num_rows() > 0 {

@@ -6,7 +6,7 @@
 //!                                 └─▶ SegmentSink ─▶ device
 //! ```
 //!
-//! 1. [`conform`] makes rows fit the table's columns and checks what one row alone can break.
+//! 1. [`conform`] makes rows fit the table's columns and refuses NULLs; [`checks`] asks what CHECK says of them.
 //! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
 //! 3. [`route`] says which tablet each row goes to, [`unique`] checks keys of which no tablet knows all.
 //! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are merged by
@@ -14,6 +14,7 @@
 //! 5. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
 
 pub(crate) mod build_index;
+pub(crate) mod checks;
 pub(crate) mod compact;
 pub(crate) mod conform;
 pub(crate) mod insert;

@@ -67,7 +67,7 @@ async fn a_statement_that_breaks_a_constraint_inserts_nothing() {
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, name varchar(5) NOT NULL)").await;
     run(&mut session, "INSERT INTO t VALUES (1, 'one')").await;
-    let generation = database.catalog().generation;
+    let generation = database.settled().await.unwrap().generation;
     for (sql, sqlstate, words) in [
         ("INSERT INTO t VALUES (2, 'two'), (1, 'uno')", "23505", "(id)=(1) already exists"),
         ("INSERT INTO t VALUES (3, 'a'), (3, 'b')", "23505", "(id)=(3) already exists"),

@@ -102,6 +102,7 @@ async fn pages_that_a_failed_sync_may_have_lost_are_made_again() {
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, 'two')").await;
+    drop(database.settled().await.unwrap());
     media.fail_after(0);
     assert_eq!(refused(&mut session, "CHECKPOINT").await.sqlstate(), "58030");
     media.mend();

@@ -1,7 +1,11 @@
 //! The host over a real embedded device, and over `cleaved` on the far side of a link.
 
+// The future of a transaction holds those of all that a statement may do, one within the other.
+#![recursion_limit = "256"]
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
+mod archive;
+mod backup;
 mod broadcasts;
 mod check;
 mod compaction;
@@ -13,10 +17,13 @@ mod devices;
 mod durability;
 mod fencing;
 mod filters_in_flight;
+mod full_media;
+mod histories;
 mod index_builds;
 mod index_joins;
 mod indexes;
 mod insert;
+mod isolation;
 mod join_orders;
 mod joins_below_cuts;
 mod key_filters;
@@ -29,6 +36,8 @@ mod pages;
 mod prepared;
 mod profile;
 mod query_log;
+mod row_locks;
+mod sequences;
 mod side_by_side;
 mod slots;
 mod space;
@@ -40,3 +49,5 @@ mod support;
 mod tablets;
 mod transactions;
 mod turning;
+mod upserts;
+mod versions;

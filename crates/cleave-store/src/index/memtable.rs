@@ -76,6 +76,18 @@ impl Memtable {
         }
     }
 
+    /// The same without rows from `vid_end` on.
+    #[must_use]
+    pub fn before(&self, vid_end: u64) -> Self {
+        let mut before = Self::new();
+        for key in self.entries.keys() {
+            for vid in self.rows_of(key).filter(|vid| *vid < vid_end) {
+                before.put(key, vid);
+            }
+        }
+        before
+    }
+
     /// All rows that have, or had, `key`: the newest first.
     pub fn rows_of(&self, key: &[u8]) -> impl Iterator<Item = u64> {
         let older = self.older.get(key).into_iter().flatten().rev().copied();

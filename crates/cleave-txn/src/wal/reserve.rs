@@ -12,6 +12,9 @@ use cleave_media::files;
 use super::LogError;
 use super::writer::{LogOptions, Wal};
 
+/// The most that is put aside.
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct Reserve {
@@ -26,10 +29,12 @@ impl Reserve {
         let path = directory.join("reserve");
         let byte_count = options.reserve_bytes as usize;
         let found = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
-        let is_there = found > 0 && found == byte_count as u64;
+        let found = usize::try_from(found).unwrap_or(0);
+        let is_there = found > 0 && found >= byte_count && byte_count > 0;
+        let byte_count = if is_there { found } else { byte_count };
         let mut reserve = Self { path, byte_count, is_there };
         // A full disk does not keep the log closed.
-        drop(reserve.make());
+        drop(reserve.make(0));
         reserve
     }
 
@@ -41,10 +46,24 @@ impl Reserve {
         }
     }
 
-    fn make(&mut self) -> Result<(), LogError> {
-        if self.is_there || self.byte_count == 0 {
+    fn make(&mut self, byte_count_min: usize) -> Result<(), LogError> {
+        let has_enough = self.is_there && self.byte_count >= byte_count_min;
+        if has_enough || self.byte_count == 0 {
             return Ok(());
         }
+        let before = self.byte_count;
+        self.byte_count = self.byte_count.max(byte_count_min);
+        let made = self.write();
+        if made.is_err() && self.is_there {
+            // What it was is made again, in the space that it had.
+            self.byte_count = before;
+            return self.write().and(made);
+        }
+        made
+    }
+
+    fn write(&mut self) -> Result<(), LogError> {
+        self.is_there = false;
         let zeros = vec![0; self.byte_count];
         let made = files::create(&self.path).and_then(|file| file.write_at(0, &zeros));
         if let Err(error) = made {
@@ -57,12 +76,18 @@ impl Reserve {
 }
 
 impl Wal {
-    /// Puts space aside again, for [`Wal::append_urgent`]; nothing to do where it is there.
+    /// Puts space aside again, for [`Wal::append_urgent`], at least so many bytes; nothing to do where it is there.
     ///
     /// # Errors
     /// [`LogError::Io`], for want of space as a rule.
-    pub fn restore_reserve(&self) -> Result<(), LogError> {
-        self.shared.state().reserve.make()
+    pub fn restore_reserve(&self, byte_count_min: u64) -> Result<(), LogError> {
+        let bytes = usize::try_from(byte_count_min.min(RESERVE_BYTES_MAX)).unwrap_or(0);
+        self.shared.state().reserve.make(bytes)
+    }
+
+    /// Gives the space that was put aside to whoever makes room otherwise than by the log; whether there was any.
+    pub fn release_reserve(&self) -> bool {
+        self.shared.state().reserve.release()
     }
 
     /// Whether there is space for [`Wal::append_urgent`] on a full disk.

@@ -96,8 +96,9 @@ impl Wal {
                 break;
             }
             let path = segment_path(directory, *start);
-            if let Some(archive) = &self.shared.options.archive {
-                archive_segment(directory, *start, archive)?;
+            if let Some(archive) = self.archive_folder() {
+                archive_segment(directory, *start, &archive)?;
+                self.note_archived(*next);
             }
             let mut state = self.shared.state();
             state.spares.put(&path, self.shared.options.spare_segment_count)?;
@@ -113,8 +114,31 @@ impl Wal {
     /// # Errors
     /// [`LogError::Io`]; [`LogError::Failed`].
     pub fn archive(&self) -> Result<(), LogError> {
-        let Some(archive) = &self.shared.options.archive else { return Ok(()) };
-        self.copy_to(archive, Lsn(0))
+        let Some(archive) = self.archive_folder() else { return Ok(()) };
+        let end = self.end();
+        self.copy_to(&archive, Lsn(0))?;
+        self.note_archived(end);
+        Ok(())
+    }
+
+    /// Changes where segments are copied to ([`super::LogOptions::archive`]).
+    pub fn set_archive(&self, archive: Option<PathBuf>) {
+        self.shared.state().archive = archive;
+    }
+
+    /// Everything before it was copied into the archive since the log was opened.
+    #[must_use]
+    pub fn archived_end(&self) -> Lsn {
+        self.shared.state().archived_end
+    }
+
+    fn archive_folder(&self) -> Option<PathBuf> {
+        self.shared.state().archive.clone()
+    }
+
+    fn note_archived(&self, end: Lsn) {
+        let mut state = self.shared.state();
+        state.archived_end = state.archived_end.max(end);
     }
 
     /// Copies into `folder` all that is appended by now and lies behind `from`, in whole segments, while others append:
@@ -132,7 +156,8 @@ impl Wal {
     }
 }
 
-/// Copies one segment, unless the archive has all of it.
+/// Copies one segment, unless the archive has all of it. What the archive lies in must be there: where it is not mounted, nothing
+/// is made in its place.
 fn archive_segment(directory: &Path, start: Lsn, archive: &Path) -> Result<(), LogError> {
     let Some(segment) = Segment::read(directory, start)? else { return Ok(()) };
     let copy = segment_path(archive, start);
@@ -140,8 +165,16 @@ fn archive_segment(directory: &Path, start: Lsn, archive: &Path) -> Result<(), L
         return Ok(());
     }
     let new = copy.with_extension("new");
+    if let Some(above) = archive.parent() {
+        std::fs::metadata(above).map_err(LogError::io("find the archive", above))?;
+    }
     files::create_directories(archive).map_err(LogError::io("create", archive))?;
     files::write_durably(&new, &segment.bytes).map_err(LogError::io("write", &new))?;
+    let copied = std::fs::read(&new).map_err(LogError::io("read", &new))?;
+    if copied != segment.bytes {
+        let other = std::io::Error::other("it does not have what was written to it");
+        return Err(LogError::io("archive the log in", &new)(other));
+    }
     files::rename(&new, &copy).map_err(LogError::io("rename", &new))?;
     files::sync_directory(archive).map_err(LogError::io("sync", archive))
 }

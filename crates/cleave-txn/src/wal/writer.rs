@@ -130,6 +130,10 @@ pub(crate) struct State {
     pub(crate) figures: LogFigures,
     pub(crate) spares: Spares,
     pub(crate) reserve: Reserve,
+    /// See [`LogOptions::archive`].
+    pub(crate) archive: Option<PathBuf>,
+    /// Everything before it is in the archive.
+    pub(crate) archived_end: Lsn,
 }
 
 /// Where the next record goes.
@@ -257,6 +261,8 @@ impl Wal {
             figures: LogFigures::default(),
             spares: Spares::find(directory)?,
             reserve: Reserve::find(directory, &options),
+            archive: options.archive.clone(),
+            archived_end: Lsn(0),
         };
         let shared = Shared {
             directory: directory.to_owned(),

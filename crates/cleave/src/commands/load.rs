@@ -8,7 +8,7 @@
 //! What COPY does, for people at a terminal: the same reader and the same load, with a bar.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use arrow::record_batch::RecordBatch;
 use clap::{Args, ValueEnum};
 use cleave_host::Error;
 use cleave_host::copy::{
-    Chunk, ChunkParser, CopyFormat, CsvOptions, Header, InputColumns, ParquetCompression,
-    ParquetReader, RecordSplitter,
+    BinaryReader, Chunk, ChunkParser, CopyFormat, CsvOptions, Header, InputColumns,
+    ParquetCompression, ParquetReader, RecordSplitter,
 };
 use cleave_media::{Clock, SystemClock};
 use cleave_store::TableSchema;
@@ -154,6 +154,11 @@ fn batches(
             let splitter = RecordSplitter::new(Counted { file, bytes_read }, &name, &options);
             let parser = ChunkParser::new(&name, columns, options).map_err(Failure::Sql)?;
             Ok(parsed(splitter, parser))
+        }
+        CopyFormat::Binary => {
+            let columns = InputColumns::new(table, listed, now_us).map_err(Failure::Sql)?;
+            let input = BufReader::new(Counted { file, bytes_read });
+            Ok(off_thread(BinaryReader::new(input, &name, columns)).boxed())
         }
         CopyFormat::Parquet(_) => {
             let length = file.metadata().map_err(Failure::file(path))?.len();

@@ -1,9 +1,11 @@
 //! The commands that are not the shell and not the demo, one file each.
 
 pub(crate) mod advise;
+pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod device;
 pub(crate) mod generate;
+pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod load;
 mod progress;

@@ -48,7 +48,7 @@ fn workloads_run_embedded() {
 fn a_server_is_measured_over_the_wire() {
     let folder = tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
-    let url = format!("postgres://ada@127.0.0.1:{}/any", server.port);
+    let url = format!("postgres://ada@127.0.0.1:{}/db", server.port);
     ran(&measured(&["ycsb-b", "--url", &url]), &["read"]);
     // Once more over what is there, at another level.
     let level = ["--no-load", "--isolation", "repeatable read"];

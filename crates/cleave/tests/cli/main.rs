@@ -5,7 +5,9 @@
 
 mod advise;
 mod agreement;
+mod backup;
 mod bench;
+mod import;
 mod killed;
 mod local_device;
 mod program;

@@ -2,6 +2,8 @@
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
 pub(crate) mod client;
+mod together;
+mod values;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -319,6 +321,27 @@ fn garbage_ends_its_connection_and_no_other() {
     client.send('S', b"");
     assert_eq!(field(&client.answer().error, 'C'), "08P01");
     assert_eq!(client.value("SELECT 1"), "1");
+    // What is too long or too deep is an error of the statement alone.
+    let long = format!("SELECT '{}'", "x".repeat(1_100_000));
+    let mut too_long = server.client();
+    too_long.stream.write_all(&message('Q', format!("{long}\0").as_bytes())).ok();
+    let (kind, body) = read(&mut too_long.stream).unwrap();
+    assert_eq!((kind, field(&fields(&body), 'C')), ('E', "54000"));
+    for (sql, states) in [
+        (format!("SELECT {}1{}", "(".repeat(1000), ")".repeat(1000)), ["54001", "42601"]),
+        (format!("SELECT {}1", "- ".repeat(1000)), ["54001", "42601"]),
+        (format!("SELECT 1{}", " + 1".repeat(250_000)), ["54001", "54001"]),
+        (format!("SELECT {}1{}", "(SELECT ".repeat(1000), ")".repeat(1000)), ["54001", "42601"]),
+        (format!("SELECT 1 WHERE {} 1 = 1", "NOT ".repeat(1000)), ["54001", "42601"]),
+        (format!("SELECT '{}", "x".repeat(1_000_000)), ["42601", "42601"]),
+        (format!("SELECT {}", "x".repeat(1_000_000)), ["42703", "42622"]),
+    ] {
+        let error = client.query(&sql).error;
+        let start = sql.get(..40).unwrap_or(&sql);
+        assert!(states.contains(&field(&error, 'C')), "{start}: {error:.300?}");
+    }
+    let million = format!("SELECT length('{}')", "x".repeat(1_000_000));
+    assert_eq!(client.value(&million), "1000000");
     // One that is half open, and one that vanishes while its statement runs.
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert!(read(&mut client.stream).is_none());

@@ -166,8 +166,18 @@ impl Place {
 /// Whether a query gives the same rows each time it is asked.
 fn is_repeatable(sql: &str) -> bool {
     let sql = sql.trim().to_lowercase();
-    let varies =
-        ["random(", "uuid(", "now(", "current_", "explain", "limit", "fetch first", "offset"];
+    let varies = [
+        "random(",
+        "uuid(",
+        "now(",
+        "current_",
+        "explain",
+        "limit",
+        "fetch first",
+        "offset",
+        "nextval(",
+        "setval(",
+    ];
     ["select", "with", "execute"].iter().any(|verb| sql.starts_with(verb))
         && !varies.iter().any(|word| sql.contains(word))
 }

@@ -95,6 +95,7 @@ fn state(directory: &Path) -> CatalogState {
         tablets,
         division: Division::Hash(vec![2, 1]),
         damaged: Vec::new(),
+        rules: Arc::default(),
     };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {
@@ -130,7 +131,14 @@ fn state(directory: &Path) -> CatalogState {
         ]),
         tables: BTreeMap::from([("title".to_owned(), Arc::new(table))]),
         damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         files,
+        upkeep: Upkeep {
+            archive_directory: Some(PathBuf::from("/srv/archive")),
+            unlogged_commit: 11,
+            unlogged_at_us: 1_700_000_000_000_000,
+            version_retention_s: 60,
+        },
         views: BTreeMap::new(),
         keep: None,
     }

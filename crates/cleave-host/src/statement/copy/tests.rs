@@ -108,9 +108,9 @@ fn the_name_of_the_file_decides_where_no_format_is_given() {
 fn what_cannot_be_is_refused_by_name() {
     for (sql, sqlstate, part) in [
         ("COPY t FROM PROGRAM 'ls'", "0A000", "PROGRAM"),
-        ("COPY BINARY t FROM 'f'", "0A000", "COPY BINARY"),
-        ("COPY t FROM 'f' (FORMAT binary)", "0A000", "FORMAT binary"),
-        ("COPY t FROM 'f' (FORMAT csv, FREEZE)", "0A000", "FREEZE"),
+        ("COPY BINARY t FROM 'f' CSV HEADER", "42601", "HEADER is no option of FORMAT binary"),
+        ("COPY t FROM 'f' (FORMAT binary, NULL 'x')", "42601", "NULL is no option"),
+        ("COPY t TO 'f' (FORMAT csv, FREEZE)", "42601", "FREEZE"),
         ("COPY t FROM 'f' (ENCODING 'LATIN1')", "0A000", "LATIN1"),
         ("COPY t FROM 'f' CSV WHERE a > 1", "0A000", "WHERE"),
         ("COPY t FROM 'f' CSV FORCE NOT NULL a", "0A000", "FORCE outside of parentheses"),

@@ -97,8 +97,6 @@ fn every_type_name() {
 #[test]
 fn types_that_are_refused() {
     for (name, sqlstate, part) in [
-        ("serial", "0A000", "SERIAL is not in this version; use integer or bigint"),
-        ("bigserial", "0A000", "BIGSERIAL"),
         ("json", "0A000", "type JSON"),
         ("jsonb", "0A000", "type JSONB"),
         ("int[]", "0A000", "type INT[]"),
@@ -154,12 +152,9 @@ fn clauses_that_are_refused_by_name() {
     for (sql, part) in [
         ("CREATE TABLE t (a int REFERENCES s (a))", "FOREIGN KEY"),
         ("CREATE TABLE t (a int, FOREIGN KEY (a) REFERENCES s (a))", "FOREIGN KEY"),
-        ("CREATE TABLE t (a int CHECK (a > 0))", "CHECK"),
-        ("CREATE TABLE t (a int, CHECK (a > 0))", "CHECK"),
         ("CREATE TABLE t (a int UNIQUE DEFERRABLE)", "DEFERRABLE"),
         ("CREATE TABLE t (a int, UNIQUE NULLS NOT DISTINCT (a))", "NULLS NOT DISTINCT"),
         ("CREATE TABLE t (a int, UNIQUE (a DESC))", "UNIQUE of anything but columns"),
-        ("CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)", "GENERATED"),
         ("CREATE TABLE t (a text COLLATE \"de_DE\")", "COLLATE \"de_DE\""),
         ("CREATE TABLE t (a int PRIMARY KEY DEFERRABLE)", "DEFERRABLE"),
         ("CREATE TABLE t (a int, PRIMARY KEY (a) DEFERRABLE)", "DEFERRABLE"),
@@ -168,7 +163,10 @@ fn clauses_that_are_refused_by_name() {
         ("CREATE OR REPLACE TABLE t (a int)", "CREATE OR REPLACE TABLE"),
         ("CREATE TABLE t AS SELECT 1", "CREATE TABLE ... AS"),
         ("CREATE TABLE t (LIKE s)", "CREATE TABLE ... LIKE"),
-        ("CREATE TABLE t (a int) WITH (fillfactor = 70)", "storage parameter \"fillfactor\""),
+        (
+            "CREATE TABLE t (a int) WITH (user_catalog_table = true)",
+            "storage parameter \"user_catalog_table\"",
+        ),
         ("CREATE TABLE t (a int) TABLESPACE s", "TABLESPACE"),
         ("CREATE TABLE t (a int) INHERITS (s)", "INHERITS"),
         ("CREATE TABLE t (a int) PARTITION BY RANGE (a)", "PARTITION BY"),

@@ -15,19 +15,10 @@ impl Reader<'_> {
         }
     }
 
-    /// A statement of these words, or of one name or star, that has nothing to do here.
-    pub(super) fn nothing(
-        &mut self,
-        words: &[&'static str],
-        tag: &'static str,
-    ) -> Result<Statement> {
+    /// A statement of one name or star that has nothing to do here.
+    pub(super) fn nothing(&mut self, tag: &'static str) -> Result<Statement> {
         self.parser.advance_token();
-        for word in words {
-            if !self.take(word) {
-                return Err(self.expected(&word.to_uppercase()));
-            }
-        }
-        if words.is_empty() && !self.parser.consume_token(&Token::Mul) {
+        if !self.parser.consume_token(&Token::Mul) {
             self.setting_name()?;
         }
         Ok(Statement::Nothing { tag })

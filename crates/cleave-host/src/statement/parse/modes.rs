@@ -2,7 +2,6 @@
 
 use datafusion::sql::sqlparser::ast;
 
-use crate::error::{Error, Result};
 use crate::settings::Isolation;
 
 /// What BEGIN says of its transaction; None: what the settings say.
@@ -15,10 +14,7 @@ pub struct Modes {
 }
 
 /// The modes that a statement lists.
-///
-/// # Errors
-/// [`Error::Unsupported`] for SERIALIZABLE.
-pub(super) fn typed_modes(modes: &[ast::TransactionMode]) -> Result<Modes> {
+pub(super) fn typed_modes(modes: &[ast::TransactionMode]) -> Modes {
     use ast::{TransactionAccessMode as Access, TransactionIsolationLevel as Level};
     let mut typed = Modes::default();
     for mode in modes {
@@ -31,18 +27,10 @@ pub(super) fn typed_modes(modes: &[ast::TransactionMode]) -> Result<Modes> {
                     // Nobody reads what is not committed, here as in PostgreSQL.
                     Level::ReadUncommitted | Level::ReadCommitted => Isolation::ReadCommitted,
                     Level::RepeatableRead | Level::Snapshot => Isolation::RepeatableRead,
-                    Level::Serializable => {
-                        return Err(Error::Unsupported {
-                            what: "ISOLATION LEVEL SERIALIZABLE".to_owned(),
-                            hint: Some(
-                                "REPEATABLE READ gives one snapshot to all statements".to_owned(),
-                            ),
-                            position: None,
-                        });
-                    }
+                    Level::Serializable => Isolation::Serializable,
                 });
             }
         }
     }
-    Ok(typed)
+    typed
 }

@@ -76,7 +76,10 @@ impl Reader<'_> {
         }
         let text_start = Cursor::new(self.script).offset_of(start);
         match self.statement()? {
-            statement @ (Statement::Query(_) | Statement::Insert(_) | Statement::Modify(_)) => {
+            statement @ (Statement::Query(_)
+            | Statement::Locking(_)
+            | Statement::Insert(_)
+            | Statement::Modify(_)) => {
                 let statement = Box::new(statement);
                 Ok(Prepare { name, types, statement, text: String::new(), text_start })
             }

@@ -91,19 +91,26 @@ fn what_this_version_cannot_do_is_named() {
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW"),
         ("CREATE SCHEMA s", "CREATE SCHEMA"),
         ("DROP SCHEMA s", "DROP SCHEMA"),
-        ("SELECT * FROM t FOR UPDATE", "SELECT ... FOR UPDATE"),
+        ("SELECT a FROM t GROUP BY a FOR UPDATE", "SELECT ... FOR UPDATE with GROUP BY"),
+        ("SELECT DISTINCT a FROM t FOR KEY SHARE", "SELECT ... FOR KEY SHARE with DISTINCT"),
         ("SELECT * FROM (SELECT * FROM t FOR SHARE) s", "SELECT ... FOR SHARE"),
         ("SELECT 1 FOR UPDATE", "SELECT ... FOR UPDATE"),
-        ("SELECT 1 for no key update", "SELECT ... FOR NO KEY UPDATE"),
+        ("SELECT 1 for no key update", "SELECT ... FOR UPDATE"),
         ("EXPLAIN SELECT 1 FOR SHARE", "SELECT ... FOR SHARE"),
         ("SELECT * FROM t FOR JSON AUTO", "SELECT ... FOR JSON AUTO"),
         ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),
         ("INSERT INTO t SELECT a FROM s FOR UPDATE", "SELECT ... FOR UPDATE"),
-        ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "INSERT ... ON CONFLICT"),
-        ("BEGIN ISOLATION LEVEL SERIALIZABLE", "ISOLATION LEVEL SERIALIZABLE"),
+        (
+            "INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 1",
+            "INSERT ... ON DUPLICATE KEY UPDATE",
+        ),
+        (
+            "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET a = (SELECT 1)",
+            "a subquery in ON CONFLICT DO UPDATE",
+        ),
         ("SET LOCAL x = 1", "SET LOCAL"),
         ("SET ROLE x", "SET ROLE"),
-        ("VACUUM", "VACUUM"),
+        ("VACUUM FULL", "VACUUM FULL"),
         ("EXPLAIN DROP TABLE t", "EXPLAIN of this statement"),
         ("DROP TABLE a.b.c", "a table of another database (a.b.c)"),
         ("GRANT SELECT ON t TO u", "GRANT"),
@@ -204,6 +211,8 @@ fn transactions() {
     assert_eq!(one(sql), Statement::Begin(repeatable));
     let sql = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
     assert_eq!(one(sql), Statement::SetTransaction(modes(Isolation::ReadCommitted, None)));
+    let sql = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE";
+    assert_eq!(one(sql), Statement::SetCharacteristics(modes(Isolation::Serializable, None)));
     assert_eq!(one("SAVEPOINT A"), Statement::Savepoint { name: "a".into() });
     assert_eq!(one("ROLLBACK TO SAVEPOINT a"), Statement::RollbackTo { name: "a".into() });
     assert_eq!(one("RELEASE a"), Statement::Release { name: "a".into() });

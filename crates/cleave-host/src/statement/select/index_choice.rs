@@ -33,6 +33,7 @@ use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::{
     ColumnRef, ColumnType, KeyColumn, KeyRange, PageRef, TableSchema, after_prefix,
 };
+use cleave_txn::KeySpan;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
@@ -41,7 +42,7 @@ use futures::future::try_join_all;
 
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
-use crate::catalog::index_definition::IndexColumn;
+use crate::catalog::index_definition::{IndexColumn, IndexDefinition};
 use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
@@ -125,6 +126,20 @@ pub(super) async fn choose(
     let name = best.name;
     let choice = IndexChoice { name, entry_count: rows.len(), page_count: None };
     Ok(input.restricted(&rows, choice))
+}
+
+/// The keys of an index among which all rows are, there or not, for which `filters` hold; None: their conditions give none.
+pub(super) fn spans(table: &TableState, filters: &[Expr]) -> Option<Vec<KeySpan>> {
+    let bounds = bounds(&table.schema, filters);
+    let tablet = table.tablets.first()?;
+    let of_index = |definition: &Arc<IndexDefinition>| {
+        let (ranges, columns_bound) = ranges(tablet.index(definition.id)?.shape(), &bounds)?;
+        Some((columns_bound, definition.id, ranges))
+    };
+    let found = table.indexes.iter().filter_map(of_index);
+    let (_, space, ranges) = found.max_by_key(|(columns_bound, ..)| *columns_bound)?;
+    let span = |KeyRange { from, below }| KeySpan { space, from, below };
+    Some(ranges.into_iter().map(span).collect())
 }
 
 /// The rows in the ranges of `best`, each with the place of its tablet; None: they are more than `limit`.

@@ -20,6 +20,7 @@ use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlacedCuts, Split};
 use cleave_store::TableSchema;
+use cleave_txn::Tracked;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
@@ -46,6 +47,7 @@ mod pack_group_keys;
 pub(crate) mod pg_catalog;
 mod planned_input;
 mod result_names;
+mod sequence_functions;
 mod statement_context;
 mod table_provider;
 mod tablet_choice;
@@ -55,7 +57,7 @@ pub(crate) use describe::{Described, all_known, describe, sql_type};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
-pub(crate) use over_rows::over_rows;
+pub(crate) use over_rows::{over_rows, over_tables, target_catalog};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
@@ -123,6 +125,8 @@ pub struct ReadView {
     pub state: Arc<CatalogState>,
     /// What it calls [`TARGET`](crate::statement::modify::TARGET).
     pub target: Option<Target>,
+    /// Where it notes what it reads, at level SERIALIZABLE.
+    pub reads: Option<Arc<Tracked>>,
 }
 
 /// The rows that a statement changes.
@@ -179,7 +183,7 @@ async fn bind(
 ) -> Result<Bound> {
     let view = match view {
         Some(view) => view.clone(),
-        None => ReadView { state: database.settled().await?, target: None },
+        None => ReadView { state: database.settled().await?, target: None, reads: None },
     };
     let context = StatementContext::new(Arc::clone(database), view, settings.clone());
     // Below a cut at the root, partial aggregates and exchanges would be in vain.
@@ -196,6 +200,7 @@ async fn bind(
     lower_syntax(&mut query);
     let view = || pg_catalog::view(&context);
     pg_catalog::functions::register(&mut state, &query, settings, view)?;
+    sequence_functions::register(&mut state, &query, &context)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;

@@ -1,4 +1,5 @@
-//! What RETURNING lists, over the rows that a statement has changed: they are in memory, and nothing of it is cut.
+//! Queries over rows in memory: what RETURNING lists of those that a statement has changed, and what DO UPDATE makes of pairs of
+//! rows. Nothing of it is cut.
 
 use std::sync::Arc;
 
@@ -32,14 +33,22 @@ pub(crate) async fn over_rows(
     asked: Asked<'_>,
     rows: &RecordBatch,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let tables = MemorySchemaProvider::new();
-    let table = MemTable::try_new(rows.schema(), vec![vec![rows.clone()]])?;
-    tables.register_table(TARGET.to_owned(), Arc::new(table))?;
-    let catalog = MemoryCatalogProvider::new();
-    catalog.register_schema(SCHEMA, Arc::new(tables))?;
-    let catalogs = MemoryCatalogProviderList::new();
-    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let state = engine::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
+    over_tables(database, settings, asked, &[(TARGET, rows)]).await
+}
+
+/// What `asked`, a query over tables of these names, gives where they have these rows.
+///
+/// # Errors
+/// Those of a query.
+pub(crate) async fn over_tables(
+    database: &Database,
+    settings: &Settings,
+    asked: Asked<'_>,
+    named: &[(&str, &RecordBatch)],
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let tables = named.iter().map(|(name, rows)| (*name, rows.schema(), vec![(*rows).clone()]));
+    let catalogs = catalog_of(tables)?;
+    let state = engine::statement_state(settings, 1, database.query_runtime(), catalogs);
     let mut query = asked.query.clone();
     let names = ResultNames::take(&mut query);
     asked.parameters.put_into(&mut query)?;
@@ -53,4 +62,31 @@ pub(crate) async fn over_rows(
     let batches = batches.iter().map(|batch| apply_schema(batch, &schema));
     let batches = batches.collect::<Result<Vec<_>>>()?;
     Ok((schema, batches))
+}
+
+/// A catalog in which [`TARGET`] has these rows, and nothing else is.
+///
+/// # Errors
+/// For rows of another schema.
+pub(crate) fn target_catalog(
+    schema: SchemaRef,
+    rows: Vec<RecordBatch>,
+) -> Result<Arc<dyn CatalogProviderList>> {
+    catalog_of([(TARGET, schema, rows)])
+}
+
+/// A catalog in which tables of these names have these rows, and nothing else is.
+fn catalog_of<'a>(
+    named: impl IntoIterator<Item = (&'a str, SchemaRef, Vec<RecordBatch>)>,
+) -> Result<Arc<dyn CatalogProviderList>> {
+    let tables = MemorySchemaProvider::new();
+    for (name, schema, rows) in named {
+        let table = MemTable::try_new(schema, vec![rows])?;
+        tables.register_table(name.to_owned(), Arc::new(table))?;
+    }
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(tables))?;
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    Ok(Arc::new(catalogs))
 }

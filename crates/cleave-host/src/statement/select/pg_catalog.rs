@@ -27,14 +27,18 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 
 use super::statement_context::StatementContext;
+use crate::catalog::sequence::Sequence;
 use crate::error::{self, Error, NameKind};
 
+mod constraints;
 pub(crate) mod functions;
 mod information;
 mod rows;
+mod sequences;
 pub(crate) mod shapes;
 mod view;
 
+pub(super) use sequences::sequence_of_number;
 pub(crate) use shapes::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use view::View;
 
@@ -77,7 +81,14 @@ impl SchemaProvider for CatalogTables {
         };
         let view = view(&self.context);
         let rows = match self.schema {
-            CATALOG_SCHEMA => rows::rows(&view, name, self.context.settings()),
+            CATALOG_SCHEMA => {
+                let database = self.context.database();
+                let last = |sequence: &Sequence| {
+                    let (last, is_called) = database.sequences().last(sequence);
+                    is_called.then_some(last)
+                };
+                rows::rows(&view, name, self.context.settings(), last)
+            }
             _ => information::rows(&view, name),
         };
         let batch = shape.batch(rows)?;

@@ -23,13 +23,14 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 
 use super::planned_input::{OfferedIndex, PlannedInput};
-use super::{ReadView, Target};
+use super::{ReadView, Target, index_choice};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
 use crate::host_pages::RoutedPages;
 use crate::settings::{Settings, Stack, When};
+use crate::statement::locking::target_of;
 use crate::statement::modify::TARGET;
 
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
@@ -140,6 +141,20 @@ impl StatementContext {
         self.view.target.as_ref()
     }
 
+    /// Notes that rows of `table` are read that satisfy `filters`, be they there or not (rule 28).
+    ///
+    /// # Errors
+    /// [`ConflictKind::Dependencies`](crate::error::ConflictKind::Dependencies).
+    pub(super) fn note_read(&self, table: &TableState, filters: &[Expr]) -> crate::Result<()> {
+        let Some(reads) = &self.view.reads else { return Ok(()) };
+        let object = u64::from(table.schema.table_id);
+        match index_choice::spans(table, filters) {
+            Some(spans) => reads.reads_keys(object, &spans)?,
+            None => reads.reads_all(object)?,
+        }
+        Ok(())
+    }
+
     /// The table that the statement calls `name`, if it can be used.
     pub(super) fn table(&self, name: &str) -> Option<&Arc<TableState>> {
         self.view.state.table(self.real_name(name))
@@ -156,7 +171,7 @@ impl StatementContext {
     fn real_name<'a>(&'a self, name: &'a str) -> &'a str {
         match self.target() {
             Some(target) if name == TARGET => &target.table,
-            _ => name,
+            _ => target_of(name).map_or(name, |(table, _)| table),
         }
     }
 

@@ -27,6 +27,7 @@ use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice, views};
 use crate::catalog::TableState;
+use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
 
 /// Name of the only catalog, and of the schema of its tables.
@@ -173,6 +174,7 @@ impl TableProvider for CleaveTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.arrow.fields().len()).collect();
+        self.context.note_read(&self.table, filters)?;
         let output = self.projection(columns.unwrap_or(&all).iter().copied())?;
         let filter_columns: BTreeSet<usize> = filters
             .iter()
@@ -298,13 +300,15 @@ impl SchemaProvider for StatementCatalog {
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let context = || Arc::clone(&self.context);
         let target = self.context.target().filter(|_| name == TARGET);
+        let place = target.map(|target| target.tablet);
+        let place = place.or_else(|| target_of(name).map(|(_, place)| place));
         if let Some(view) = self.context.state().view(name) {
             return views::table(&self.context, view).await.map(Some);
         }
         Ok(self.context.table(name).map(|table| {
             let table = Arc::clone(table);
-            let table = match target {
-                Some(target) => CleaveTable::target(table, target.tablet, context()),
+            let table = match place {
+                Some(place) => CleaveTable::target(table, place, context()),
                 None => CleaveTable::new(table, context()),
             };
             Arc::new(table) as Arc<dyn TableProvider>

@@ -44,6 +44,7 @@ fn table(division: Division, given: &[u64]) -> TableState {
         tablets,
         division,
         damaged: Vec::new(),
+        rules: Arc::default(),
     }
 }
 

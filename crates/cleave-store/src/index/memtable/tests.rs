@@ -80,6 +80,8 @@ fn a_key_that_was_taken_over_keeps_its_older_rows() {
     let mut vids: Vec<u64> = memtable.vids_in(&all).collect();
     vids.sort_unstable();
     assert_eq!(vids, [1, 2, 5, 7]);
+    assert_eq!(memtable.before(7).rows_of(b"a").collect::<Vec<_>>(), [5, 1]);
+    assert_eq!(memtable.before(1), Memtable::new());
     memtable.remove(b"a");
     memtable.remove(b"b");
     assert_eq!((memtable.byte_size(), memtable.rows_of(b"a").count()), (0, 0));

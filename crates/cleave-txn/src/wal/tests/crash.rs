@@ -200,10 +200,14 @@ fn what_makes_room_is_logged_on_a_full_disk() {
     log.flush().unwrap();
     assert_eq!(numbers(&read(folder.path(), start).unwrap()), (1..=number).collect::<Vec<_>>());
     files.limit_space(Some(10_000));
-    assert!(log.restore_reserve().is_err() && !log.has_reserve());
+    assert!(log.restore_reserve(0).is_err() && !log.has_reserve());
     files.limit_space(None);
-    log.restore_reserve().unwrap();
+    log.restore_reserve(0).unwrap();
     assert!(log.has_reserve());
+    log.restore_reserve(150_000).unwrap();
+    let reserve = folder.path().join("reserve");
+    assert_eq!(std::fs::metadata(&reserve).unwrap().len(), 150_000);
+    assert!(log.release_reserve() && !log.release_reserve() && !reserve.exists());
 }
 
 fn commit_of(number: u64) -> Record<Vec<u8>> {

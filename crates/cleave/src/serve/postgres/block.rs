@@ -15,7 +15,8 @@ pub(crate) fn state(status: TransactionStatus) -> BlockState {
     }
 }
 
-/// What the client ought to know before `statement` runs: that it begins a block within one, or ends none.
+/// What the client ought to know before `statement` runs: that it begins a block within one, ends none, or does less
+/// than it says.
 pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Option<Complaint> {
     let (sqlstate, message) = match (statement, status) {
         (Statement::Begin(_), TransactionStatus::Open) => {
@@ -24,9 +25,17 @@ pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Optio
         (Statement::Commit | Statement::Rollback, TransactionStatus::Idle) => {
             ("25P01", "there is no transaction in progress")
         }
+        (Statement::Vacuum { .. }, TransactionStatus::Idle) => {
+            ("01000", "VACUUM frees no space of tables in this version")
+        }
         _ => return None,
     };
     Some(Complaint::new(Severity::Warning, sqlstate, message))
+}
+
+/// Whether `statement` begins or ends a block, and so no transaction of statements that come together.
+pub(crate) fn is_border(statement: &Statement) -> bool {
+    matches!(statement, Statement::Begin(_) | Statement::Commit | Statement::Rollback)
 }
 
 /// Whether anything but the end of a block may be prepared.

@@ -117,6 +117,12 @@ impl Complaint {
                 complaint.about.table = Some(table.clone());
                 complaint.about.constraint = Some(constraint.clone());
             }
+            Error::Violation { table, constraint, message, detail, .. } => {
+                complaint.message = message.clone();
+                complaint.detail = Some(detail.clone());
+                complaint.about.table = Some(table.clone());
+                complaint.about.constraint = Some(constraint.clone());
+            }
             Error::NotNull { table, column } => {
                 complaint.about.table = Some(table.clone());
                 complaint.about.column = Some(column.clone());

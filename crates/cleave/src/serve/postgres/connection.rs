@@ -9,7 +9,8 @@
 //! the session pass over messages up to the next Sync. Rows are sent as they are computed: of a result, no more is held than
 //! what waits to be sent.
 //!
-//! Deliberately absent: a transaction around the statements of one Query message; each commits by itself.
+//! Statements that come together are one transaction, as PostgreSQL has it: those of a Query message with several, and those
+//! of the extended protocol up to Sync. A single one commits by itself, which costs less.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -222,6 +223,9 @@ impl Connection {
             }
             Frontend::Sync => {
                 self.is_passing_over = false;
+                if let Err(error) = Box::pin(self.session.end_implicit()).await {
+                    reply::error(&mut self.wire.output, &Complaint::of(&error, ""));
+                }
                 if self.session.transaction_status() == TransactionStatus::Idle {
                     self.portals.clear();
                 }
@@ -290,21 +294,38 @@ impl Connection {
     async fn query(&mut self, sql: &str) -> Result<(), Stop> {
         let mut watch = self.watch();
         if let Some(Started::Rows(rows)) = self.session.start_seen(sql).await {
-            return Box::pin(self.send_all(&mut watch, rows, "SELECT", sql)).await;
+            let tag = Box::pin(self.send_all(&mut watch, rows, "SELECT", sql)).await?;
+            reply::complete(&mut self.wire.output, &tag);
+            return Ok(());
         }
         let statements =
             parse_script(sql).map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
         if statements.is_empty() {
             reply::bare(&mut self.wire.output, b'I');
         }
-        for parsed in statements {
+        let count = statements.len();
+        for (parsed, number) in statements.into_iter().zip(1..) {
             let verb = verb(&parsed.statement);
-            match Box::pin(self.start(&mut watch, parsed, sql)).await? {
-                Started::Rows(rows) => Box::pin(self.send_all(&mut watch, rows, verb, sql)).await?,
-                Started::Done { tag } => reply::complete(&mut self.wire.output, &tag),
+            if count > 1 && !block::is_border(&parsed.statement) {
+                self.session.begin_implicit();
             }
+            let tag = match Box::pin(self.start(&mut watch, parsed, sql)).await? {
+                Started::Rows(rows) => Box::pin(self.send_all(&mut watch, rows, verb, sql)).await?,
+                Started::Done { tag } => tag,
+            };
+            // Nobody is told that the last one is done before all are.
+            if number == count {
+                self.end_implicit(sql).await?;
+            }
+            reply::complete(&mut self.wire.output, &tag);
         }
         Ok(())
+    }
+
+    /// Commits the statements that came together. Once begun it is not given up: nobody would know what became of it.
+    async fn end_implicit(&mut self, sql: &str) -> Result<(), Stop> {
+        let ended = Box::pin(self.session.end_implicit()).await;
+        ended.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
     }
 
     /// What a statement that begins now is watched for.
@@ -325,17 +346,17 @@ impl Connection {
             reply::notice(&mut self.wire.output, &warning);
         }
         if copy::is_of_a_file(&parsed.statement) && !self.server.limits.serves_files {
-            let message = "COPY of the server's own files is not allowed here";
+            let message = "COPY and BACKUP of the server's own files are not allowed here";
             let hint = "use COPY FROM STDIN and TO STDOUT, as \\copy of psql does; or start the server with --allow-files";
             return Err(Complaint::error("42501", message).hint(hint).into());
         }
         let (wire, session) = (&mut self.wire, &mut self.session);
         match copy::direction(&parsed.statement) {
-            Some(Direction::In) => {
-                return Box::pin(copy::copy_in(wire, session, watch, parsed, sql)).await;
+            Some(Direction::In(cut)) => {
+                return Box::pin(copy::copy_in(wire, session, watch, (parsed, cut), sql)).await;
             }
-            Some(Direction::Out { quote }) => {
-                return Box::pin(copy::copy_out(wire, session, watch, (parsed, quote), sql)).await;
+            Some(Direction::Out(cut)) => {
+                return Box::pin(copy::copy_out(wire, session, watch, (parsed, cut), sql)).await;
             }
             None => {}
         }
@@ -378,14 +399,14 @@ impl Connection {
         }
     }
 
-    /// Sends all rows of a statement as text, with their description before and the tag behind.
+    /// Sends all rows of a statement as text, with their description before, and gives the tag that comes behind.
     async fn send_all(
         &mut self,
         watch: &mut Watch,
         mut rows: ResultRows,
         verb: &'static str,
         sql: &str,
-    ) -> Result<(), Stop> {
+    ) -> Result<String, Stop> {
         let columns = columns(&rows.schema(), &[]);
         reply::row_description(&mut self.wire.output, &columns);
         let mut sent = 0;
@@ -393,8 +414,7 @@ impl Connection {
             sent += batch.num_rows();
             self.send_batch(watch, &batch, &columns, 0..batch.num_rows()).await?;
         }
-        reply::complete(&mut self.wire.output, &tag(verb, sent));
-        Ok(())
+        Ok(tag(verb, sent))
     }
 
     /// Sends `places` of the rows of `batch`.
@@ -448,6 +468,7 @@ pub(super) fn verb(statement: &Statement) -> &'static str {
         | Statement::ShowTables
         | Statement::ShowStatistics { .. } => "SHOW",
         Statement::Analyze(_) => "ANALYZE",
+        Statement::Fetch(_) => "FETCH",
         Statement::Insert(_) => "INSERT 0",
         Statement::Modify(modify) => modify.name(),
         _ => "SELECT",
@@ -457,7 +478,7 @@ pub(super) fn verb(statement: &Statement) -> &'static str {
 /// The tag of a statement that gave rows.
 pub(super) fn tag(verb: &str, row_count: usize) -> String {
     match verb {
-        "SELECT" | "INSERT 0" | "UPDATE" | "DELETE" => format!("{verb} {row_count}"),
+        "SELECT" | "INSERT 0" | "UPDATE" | "DELETE" | "FETCH" => format!("{verb} {row_count}"),
         other => other.to_owned(),
     }
 }

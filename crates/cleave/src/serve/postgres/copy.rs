@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::complaint::Complaint;
 use super::interrupt::{Stop, Watch};
-use super::message::Frontend;
+use super::message::{Format, Frontend};
 use super::reply;
 use super::wire::{SEND_BYTES, Wire};
 
@@ -31,34 +31,54 @@ const PIECE_BYTES: usize = 32 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the client.
-    In,
-    /// To the client; records end at line breaks that are not within this quote.
-    Out {
-        /// The quote; None: the text format has none.
-        quote: Option<u8>,
-    },
+    In(Cut),
+    /// To the client.
+    Out(Cut),
+}
+
+/// Where a record ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// At line breaks.
+    Lines,
+    /// At line breaks that are not within this quote.
+    QuotedLines(u8),
+    /// Where its lengths say.
+    Binary,
+}
+
+impl Cut {
+    fn of(format: &CopyFormat) -> Self {
+        match format {
+            CopyFormat::Csv(options) => Self::QuotedLines(options.quote),
+            CopyFormat::Text(_) | CopyFormat::Parquet(_) => Self::Lines,
+            CopyFormat::Binary => Self::Binary,
+        }
+    }
+
+    fn format(self) -> Format {
+        if self == Self::Binary { Format::Binary } else { Format::Text }
+    }
 }
 
 /// The direction of a COPY of the client's streams; None: it is another statement, or goes to or from a file.
 pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
     let Statement::Copy(copy) = statement else { return None };
     match copy.as_ref() {
-        Copy::From { end: CopyEnd::Client, .. } => Some(Direction::In),
-        Copy::To { end: CopyEnd::Client, format, .. } => Some(Direction::Out {
-            quote: match format {
-                CopyFormat::Csv(options) => Some(options.quote),
-                CopyFormat::Text(_) | CopyFormat::Parquet(_) => None,
-            },
-        }),
+        Copy::From { end: CopyEnd::Client, format, .. } => Some(Direction::In(Cut::of(format))),
+        Copy::To { end: CopyEnd::Client, format, .. } => Some(Direction::Out(Cut::of(format))),
         _ => None,
     }
 }
 
 /// Whether a statement reads or writes a file of the machine that the server runs on.
 pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
-    let Statement::Copy(copy) = statement else { return false };
-    match copy.as_ref() {
-        Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
+    match statement {
+        Statement::System(_) => true,
+        Statement::Copy(copy) => match copy.as_ref() {
+            Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
+        },
+        _ => false,
     }
 }
 
@@ -87,7 +107,7 @@ pub(crate) async fn copy_in(
     wire: &mut Wire,
     session: &mut Session,
     watch: &mut Watch,
-    parsed: ParsedStatement,
+    (parsed, cut): (ParsedStatement, Cut),
     sql: &str,
 ) -> Result<Started, Stop> {
     let column_count = column_count(session, &parsed).await;
@@ -116,7 +136,7 @@ pub(crate) async fn copy_in(
             Event::Wanted(is_read) => {
                 has_begun = true;
                 if is_read {
-                    reply::copy_begins(&mut wire.output, b'G', column_count);
+                    reply::copy_begins(&mut wire.output, b'G', column_count, cut.format());
                     wire.flush().await?;
                 } else {
                     // Nothing will read.
@@ -166,14 +186,14 @@ pub(crate) async fn copy_out(
     wire: &mut Wire,
     session: &mut Session,
     watch: &mut Watch,
-    (parsed, quote): (ParsedStatement, Option<u8>),
+    (parsed, cut): (ParsedStatement, Cut),
     sql: &str,
 ) -> Result<Started, Stop> {
     let column_count = column_count(session, &parsed).await;
     let (give, mut pieces) = mpsc::channel(WAITING);
     let output = ClientOutput { give, piece: Vec::new() };
     session.set_client_streams(ClientStreams { input: None, output: Some(Box::new(output)) });
-    let mut records = Records { quote, is_quoted: false, scanned: 0, rest: BytesMut::new() };
+    let mut records = Records::new(cut);
     let mut has_begun = false;
     let started = {
         let mut work = Box::pin(session.start(parsed));
@@ -182,7 +202,7 @@ pub(crate) async fn copy_out(
                 biased;
                 Some(piece) = pieces.recv() => {
                     if !std::mem::replace(&mut has_begun, true) {
-                        reply::copy_begins(&mut wire.output, b'H', column_count);
+                        reply::copy_begins(&mut wire.output, b'H', column_count, cut.format());
                     }
                     records.send(&mut wire.output, &piece);
                     if wire.output.len() > SEND_BYTES {
@@ -198,7 +218,7 @@ pub(crate) async fn copy_out(
         }
     };
     if !has_begun {
-        reply::copy_begins(&mut wire.output, b'H', column_count);
+        reply::copy_begins(&mut wire.output, b'H', column_count, cut.format());
     }
     while let Ok(piece) = pieces.try_recv() {
         records.send(&mut wire.output, &piece);
@@ -265,20 +285,36 @@ impl Write for ClientOutput {
 
 /// Cuts what COPY writes into records.
 struct Records {
-    quote: Option<u8>,
+    cut: Cut,
     is_quoted: bool,
     /// Bytes of `rest` that were looked at.
     scanned: usize,
     rest: BytesMut,
+    is_first: bool,
 }
 
 impl Records {
+    fn new(cut: Cut) -> Self {
+        Self { cut, is_quoted: false, scanned: 0, rest: BytesMut::new(), is_first: true }
+    }
+
     /// Appends a message for each record that `piece` ends.
     fn send(&mut self, out: &mut BytesMut, piece: &[u8]) {
         self.rest.extend_from_slice(piece);
+        let quote = match self.cut {
+            Cut::Lines => None,
+            Cut::QuotedLines(quote) => Some(quote),
+            Cut::Binary => {
+                while let Some(length) = binary_record(&self.rest, self.is_first) {
+                    reply::copy_data(out, &self.rest.split_to(length));
+                    self.is_first = false;
+                }
+                return;
+            }
+        };
         while let Some(byte) = self.rest.get(self.scanned).copied() {
             self.scanned += 1;
-            if Some(byte) == self.quote {
+            if Some(byte) == quote {
                 // A quote within a value is written twice, or behind an escape that is a quote: it opens again at once.
                 self.is_quoted = !self.is_quoted;
             } else if byte == b'\n' && !self.is_quoted {
@@ -296,12 +332,25 @@ impl Records {
     }
 }
 
+/// The length of the record that `bytes` begin with, the first one with the head before it; None: its end has not come.
+fn binary_record(bytes: &[u8], is_first: bool) -> Option<usize> {
+    // Signature, flags, and a length that is 0 here.
+    let mut place = if is_first { 19 } else { 0 };
+    let count = bytes.get(place..place + 2)?.get_i16();
+    place += 2;
+    for _ in 0..count {
+        let length = bytes.get(place..place + 4)?.get_i32();
+        place += 4 + usize::try_from(length).unwrap_or(0);
+    }
+    (place <= bytes.len()).then_some(place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn messages(quote: Option<u8>, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut records = Records { quote, is_quoted: false, scanned: 0, rest: BytesMut::new() };
+    fn messages(cut: Cut, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut records = Records::new(cut);
         let mut out = BytesMut::new();
         for piece in pieces {
             records.send(&mut out, piece);
@@ -318,8 +367,16 @@ mod tests {
 
     #[test]
     fn a_message_is_a_record() {
-        assert_eq!(messages(None, &[b"a\tb\nc", b"\td\n"]), [&b"a\tb\n"[..], b"c\td\n"]);
+        assert_eq!(messages(Cut::Lines, &[b"a\tb\nc", b"\td\n"]), [&b"a\tb\n"[..], b"c\td\n"]);
         let quoted: &[&[u8]] = &[b"1,\"a\n\"\"", b"b\"\n2,c\n"];
-        assert_eq!(messages(Some(b'"'), quoted), [&b"1,\"a\n\"\"b\"\n"[..], b"2,c\n"]);
+        assert_eq!(messages(Cut::QuotedLines(b'"'), quoted), [&b"1,\"a\n\"\"b\"\n"[..], b"2,c\n"]);
+        let head = [b'h'; 19];
+        let first = [&head[..], b"\0\x02\0\0\0\x01\n\xff\xff\xff\xff"].concat();
+        let whole = [&first[..], b"\0\x01\0\0\0\x02ab", b"\xff\xff"].concat();
+        for size in [1, 7, 100] {
+            let pieces: Vec<&[u8]> = whole.chunks(size).collect();
+            let expected = [&first[..], b"\0\x01\0\0\0\x02ab", b"\xff\xff"];
+            assert_eq!(messages(Cut::Binary, &pieces), expected);
+        }
     }
 }

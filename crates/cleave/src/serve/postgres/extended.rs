@@ -12,6 +12,8 @@
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
+use std::collections::BTreeSet;
+
 use arrow::array::RecordBatch;
 use cleave_host::statement::{ParsedStatement, parse_script};
 use cleave_host::{ResultRows, Started};
@@ -130,12 +132,13 @@ impl Connection {
     pub(super) async fn bind(&mut self, bind: Bind) -> Result<(), Stop> {
         let Bind { portal, statement, formats, values, results } = bind;
         let known = self.known(&statement)?;
-        let (mut types, mut oids) = (Vec::new(), Vec::new());
+        let (mut types, mut oids, mut lists) = (Vec::new(), Vec::new(), BTreeSet::new());
         if let Known::Prepared { sql, declared, .. } = &known {
             oids.clone_from(declared);
             let mut watch = self.watch();
             let described = Box::pin(self.session.describe(&statement));
-            types = watch.over(&mut self.wire, sql, described).await?.parameters;
+            let described = watch.over(&mut self.wire, sql, described).await?;
+            (types, lists) = (described.parameters, described.lists);
         }
         if values.len() != types.len() {
             let message = format!(
@@ -155,12 +158,15 @@ impl Connection {
         }
         let read = values.iter().zip(types).enumerate().map(|(place, (value, column_type))| {
             let oid = oids.get(place).copied().unwrap_or(0);
-            let (_, element) = parameter(oid, column_type);
-            let text =
-                |value| parameter_text(place + 1, element, format_at(&formats, place), value);
+            let is_list = lists.contains(&place);
+            let told = parameter(place + 1, oid, column_type, is_list);
+            let (_, element) = told.map_err(|error| Complaint::of(&error, ""))?;
+            let text = |value| {
+                parameter_text(place + 1, (element, is_list), format_at(&formats, place), value)
+            };
             value.as_ref().map(text).transpose()
         });
-        let values = read.collect::<Result<Vec<_>, _>>()?;
+        let values = read.collect::<Result<Vec<_>, Complaint>>()?;
         if !portal.is_empty() && self.portals.contains_key(&portal) {
             let message = format!("cursor \"{portal}\" already exists");
             return Err(Complaint::error("42P03", message).into());
@@ -178,6 +184,14 @@ impl Connection {
     pub(super) async fn describe(&mut self, target: Target) -> Result<(), Stop> {
         match target {
             Target::Statement(name) => self.describe_statement(&name).await,
+            // A cursor of SQL is a portal too.
+            Target::Portal(name)
+                if !self.portals.contains_key(&name)
+                    && let Some(schema) = self.session.cursor_columns(&name) =>
+            {
+                reply::row_description(&mut self.wire.output, &columns(&schema, &[]));
+                Ok(())
+            }
             Target::Portal(name) => {
                 let mut portal = self.take_portal(&name)?;
                 let told = self.describe_portal(&mut portal).await;
@@ -195,9 +209,13 @@ impl Connection {
                 let described = Box::pin(self.session.describe(name));
                 let described = watch.over(&mut self.wire, &sql, described).await?;
                 let declared = declared.into_iter().chain(std::iter::repeat(0));
-                let told = described.parameters.into_iter().zip(declared);
-                let oids = told.map(|(known, oid)| parameter(oid, known).0).collect();
-                (oids, described.columns)
+                let told = described.parameters.into_iter().zip(declared).enumerate();
+                let oids = told.map(|(place, (known, oid))| {
+                    let is_list = described.lists.contains(&place);
+                    parameter(place + 1, oid, known, is_list).map(|(oid, _)| oid)
+                });
+                let oids = oids.collect::<Result<_, _>>();
+                (oids.map_err(|error| Complaint::of(&error, &sql))?, described.columns)
             }
             Known::Plain(parsed, sql) => {
                 let columns = Box::pin(self.session.columns(&parsed));
@@ -248,6 +266,15 @@ impl Connection {
 
     /// Starts the statement of a portal that has not begun.
     async fn begin(&mut self, watch: &mut Watch, portal: &mut Portal) -> Result<(), Stop> {
+        let is_border = match &portal.known {
+            Known::Plain(parsed, _) => block::is_border(&parsed.statement),
+            Known::Empty => true,
+            Known::Prepared { .. } => false,
+        };
+        // What Sync follows at once is alone, if nothing came before it.
+        if !is_border && !self.wire.is_next(b'S') {
+            self.session.begin_implicit();
+        }
         let started = match &portal.known {
             Known::Empty => return Ok(()),
             Known::Prepared { sql, .. } => {

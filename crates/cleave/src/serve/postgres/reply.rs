@@ -172,13 +172,14 @@ pub(crate) fn row_description(out: &mut BytesMut, columns: &[Column]) {
 }
 
 /// The beginning of COPY: `G` from the client, `H` to it.
-pub(crate) fn copy_begins(out: &mut BytesMut, kind: u8, column_count: usize) {
+pub(crate) fn copy_begins(out: &mut BytesMut, kind: u8, column_count: usize, format: Format) {
+    let is_binary = format == Format::Binary;
     message(out, kind, |out| {
-        out.put_u8(0);
+        out.put_u8(u8::from(is_binary));
         let count = u16::try_from(column_count).unwrap_or(0);
         out.put_u16(count);
         for _ in 0..count {
-            out.put_u16(0);
+            out.put_u16(u16::from(is_binary));
         }
     });
 }

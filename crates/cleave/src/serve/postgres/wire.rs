@@ -121,6 +121,11 @@ impl Wire {
         Ok(Some((kind, body)))
     }
 
+    /// Whether the first byte of a message of this kind is the next that has arrived.
+    pub(crate) fn is_next(&self, kind: u8) -> bool {
+        self.input.first() == Some(&kind)
+    }
+
     /// Waits until the client is gone, or has sent so much that it must wait itself. Meanwhile what it sends is kept.
     pub(crate) async fn closed(&mut self) {
         while self.input.len() < AHEAD_BYTES_MAX {

@@ -22,10 +22,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 
-use super::view::{View, quoted, type_named, type_text};
+use super::view::{View, type_named, type_text};
 use crate::error::{Error, NameKind};
 use crate::settings::{SERVER_VERSION, Settings};
-use crate::statement::names::fold;
+use crate::statement::names::{fold, quoted};
 
 /// What a function is told beside its arguments.
 #[derive(Debug, Clone)]
@@ -358,8 +358,10 @@ const KNOWN: &[Known] = &[
     }),
     known("pg_get_indexdef", Gives::Text, index_text),
     known("pg_get_constraintdef", Gives::Text, |asker, arguments| {
-        let index = number(arguments, 0).and_then(|oid| asker.view.constraint(oid));
-        Ok(index.map(|index| index.constraint_text()).into())
+        let Some(oid) = number(arguments, 0) else { return Ok(Answer::Null) };
+        let index = asker.view.constraint(oid).map(|index| index.constraint_text());
+        let pretty = matches!(arguments.get(1), Some(ScalarValue::Boolean(Some(true))));
+        Ok(index.or_else(|| asker.view.rule_text(oid, pretty)).into())
     }),
     known("pg_get_expr", Gives::Text, |_, arguments| Ok(text(arguments, 0).into())),
     known("to_regclass", Gives::Number, |asker, arguments| {
@@ -402,7 +404,11 @@ const KNOWN: &[Known] = &[
     no_text("pg_get_functiondef"),
     no_text("pg_get_partkeydef"),
     no_text("pg_get_ruledef"),
-    no_text("pg_get_serial_sequence"),
+    known("pg_get_serial_sequence", Gives::Text, |asker, arguments| {
+        let (table, column) = (text(arguments, 0), text(arguments, 1));
+        let found = table.zip(column);
+        Ok(found.and_then(|(table, column)| asker.view.serial_sequence(&table, &column)).into())
+    }),
     no_text("pg_get_statisticsobjdef_columns"),
     no_text("pg_get_triggerdef"),
     no_text("pg_get_viewdef"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cleave_store::{Column, ColumnType, TableSchema};
 
+use super::sequences::{identity_letter, information};
 use super::shapes::Row;
 use super::view::{Index, TYPES, View, column_number, type_of, type_text};
 
@@ -14,18 +15,20 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
         "columns" => {
             let columns = view.tables().flat_map(|table| {
                 let schema = &table.schema;
-                schema.columns.iter().map(move |column| column_row(catalog, schema, column))
+                schema.columns.iter().map(move |column| column_row(view, schema, column))
             });
-            let of_views = view.views().flat_map(|view| {
-                let schema = &view.schema;
-                schema.columns.iter().map(move |column| column_row(catalog, schema, column))
+            let of_views = view.views().flat_map(|known| {
+                let schema = &known.schema;
+                schema.columns.iter().map(move |column| column_row(view, schema, column))
             });
             columns.chain(of_views).collect()
         }
-        "constraint_column_usage" | "key_column_usage" => {
-            let constraints = view.indexes().filter(|index| index.definition.constraint);
-            constraints.flat_map(|index| key_columns(catalog, &index)).collect()
+        "check_constraints" => view.rules().map(|rule| rule.check(catalog)).collect(),
+        "constraint_column_usage" => {
+            let rules = view.rules().flat_map(|rule| rule.columns(catalog));
+            keys(view, catalog).chain(rules).collect()
         }
+        "key_column_usage" => keys(view, catalog).collect(),
         "information_schema_catalog_name" => vec![vec![("catalog_name", catalog.into())]],
         "schemata" => ["cleave", "information_schema", "pg_catalog", "public"]
             .into_iter()
@@ -37,9 +40,16 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
                 ]
             })
             .collect(),
+        "sequences" => {
+            let own = view
+                .sequences()
+                .filter(|sequence| !sequence.owner.is_some_and(|owner| owner.is_identity));
+            own.map(|sequence| information(catalog, sequence)).collect()
+        }
         "table_constraints" => {
             let constraints = view.indexes().filter(|index| index.definition.constraint);
-            constraints.map(|index| table_constraint(catalog, &index)).collect()
+            let keys = constraints.map(|index| table_constraint(catalog, &index));
+            keys.chain(view.rules().map(|rule| rule.of_table(catalog))).collect()
         }
         "tables" => {
             let tables = view.tables().map(|table| (&table.schema, "BASE TABLE", "YES"));
@@ -71,7 +81,14 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
     }
 }
 
-fn column_row(catalog: &str, schema: &TableSchema, column: &Column) -> Row {
+fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Row {
+    let catalog = view.client.database.as_str();
+    let identity = match identity_letter(view, schema, column) {
+        "a" => Some("ALWAYS"),
+        "d" => Some("BY DEFAULT"),
+        _ => None,
+    };
+    let default = column.default.clone().filter(|_| identity.is_none());
     let (oid, _) = type_of(column.column_type);
     let known = TYPES.iter().find(|known| known.oid == oid).map(|known| known.name);
     let (precision, radix, scale) = match column.column_type {
@@ -104,7 +121,7 @@ fn column_row(catalog: &str, schema: &TableSchema, column: &Column) -> Row {
         ("table_name", schema.name.as_str().into()),
         ("column_name", column.name.as_str().into()),
         ("ordinal_position", column_number(schema, column).into()),
-        ("column_default", column.default.clone().into()),
+        ("column_default", default.into()),
         ("is_nullable", if column.not_null { "NO" } else { "YES" }.into()),
         ("data_type", type_text(oid, -1).into()),
         ("character_maximum_length", length.into()),
@@ -115,10 +132,17 @@ fn column_row(catalog: &str, schema: &TableSchema, column: &Column) -> Row {
         ("udt_catalog", catalog.into()),
         ("udt_schema", "pg_catalog".into()),
         ("udt_name", known.into()),
-        ("is_identity", "NO".into()),
+        ("is_identity", if identity.is_some() { "YES" } else { "NO" }.into()),
+        ("identity_generation", identity.into()),
         ("is_generated", "NEVER".into()),
         ("is_updatable", "NO".into()),
     ]
+}
+
+/// The columns of all keys.
+fn keys<'a>(view: &'a View, catalog: &'a str) -> impl Iterator<Item = Row> + 'a {
+    let constraints = view.indexes().filter(|index| index.definition.constraint);
+    constraints.flat_map(move |index| key_columns(catalog, &index))
 }
 
 /// A constraint's name, and its table's.

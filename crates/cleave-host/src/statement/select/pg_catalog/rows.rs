@@ -1,13 +1,20 @@
 //! Rows of `pg_catalog`.
 
-use cleave_store::Column;
+use cleave_store::{Column, TableSchema};
 
+use super::sequences;
 use super::shapes::{Cell, Row};
 use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of};
+use crate::catalog::sequence::Sequence;
 use crate::settings::Settings;
 
-/// The rows of a table; none of one that is always empty.
-pub(super) fn rows(view: &View, table: &str, settings: &Settings) -> Vec<Row> {
+/// The rows of a table; none of one that is always empty. `last` tells what a sequence has given last.
+pub(super) fn rows(
+    view: &View,
+    table: &str,
+    settings: &Settings,
+    last: impl Fn(&Sequence) -> Option<i64>,
+) -> Vec<Row> {
     match table {
         "pg_am" => vec![
             access_method(number::HEAP, "heap", "t"),
@@ -17,11 +24,20 @@ pub(super) fn rows(view: &View, table: &str, settings: &Settings) -> Vec<Row> {
         "pg_attribute" => attributes(view),
         "pg_authid" | "pg_roles" => vec![role(view)],
         "pg_class" => classes(view),
-        "pg_constraint" => view.indexes().filter_map(|index| constraint(&index)).collect(),
+        "pg_constraint" => {
+            let keys = view.indexes();
+            let keys = keys.filter_map(|index| constraint(&index));
+            keys.chain(view.rules().map(|rule| rule.row())).collect()
+        }
         "pg_database" => vec![database(view)],
         "pg_index" => view.indexes().map(|index| index_row(&index)).collect(),
         "pg_indexes" => view.indexes().map(|index| listed_index(&index)).collect(),
         "pg_namespace" => namespaces(),
+        "pg_sequence" => view.sequences().map(|sequence| sequences::row(sequence)).collect(),
+        "pg_sequences" => view
+            .sequences()
+            .map(|sequence| sequences::listed(view, sequence, last(sequence)))
+            .collect(),
         "pg_settings" => settings_rows(settings),
         "pg_tables" => view.tables().map(|table| listed_table(view, &table.schema.name)).collect(),
         "pg_tablespace" => vec![vec![
@@ -66,13 +82,13 @@ fn defaults(view: &View) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in view.tables() {
         for column in &table.schema.columns {
-            let Some(default) = &column.default else { continue };
+            let Some(default) = own_default(view, &table.schema, column) else { continue };
             let place = column_number(&table.schema, column);
             rows.push(vec![
                 ("oid", (table_oid(&table.schema) * 2000 + place).into()),
                 ("adrelid", table_oid(&table.schema).into()),
                 ("adnum", place.into()),
-                ("adbin", default.as_str().into()),
+                ("adbin", default.into()),
             ]);
         }
     }
@@ -83,22 +99,40 @@ fn attributes(view: &View) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in view.tables() {
         let oid = table_oid(&table.schema);
-        let columns = table.schema.columns.iter().zip(1..);
-        rows.extend(columns.map(|(column, place)| attribute(oid, column, place, false)));
+        let schema = &table.schema;
+        let columns = schema.columns.iter().zip(1..);
+        rows.extend(columns.map(|(column, place)| {
+            let identity = sequences::identity_letter(view, schema, column);
+            let has_default = own_default(view, schema, column).is_some();
+            attribute(oid, column, place, Some((identity, has_default)))
+        }));
     }
     for view in view.views() {
         let oid = table_oid(&view.schema);
         let columns = view.schema.columns.iter().zip(1..);
-        rows.extend(columns.map(|(column, place)| attribute(oid, column, place, false)));
+        rows.extend(columns.map(|(column, place)| attribute(oid, column, place, None)));
     }
     for index in view.indexes() {
         let columns = index.columns().zip(1..);
-        rows.extend(columns.map(|(column, place)| attribute(index.oid(), column, place, true)));
+        rows.extend(columns.map(|(column, place)| attribute(index.oid(), column, place, None)));
     }
     rows
 }
 
-fn attribute(relation: i64, column: &Column, place: i64, is_of_index: bool) -> Row {
+/// The default of a column, but for one that is its identity.
+fn own_default<'a>(view: &View, schema: &TableSchema, column: &'a Column) -> Option<&'a str> {
+    let default = column.default.as_deref()?;
+    sequences::identity_letter(view, schema, column).is_empty().then_some(default)
+}
+
+/// A column of a table, with its identity and whether it has a default, or of an index.
+fn attribute(
+    relation: i64,
+    column: &Column,
+    place: i64,
+    of_table: Option<(&'static str, bool)>,
+) -> Row {
+    let (identity, has_default) = of_table.unwrap_or_default();
     let (oid, modifier) = type_of(column.column_type);
     let known = TYPES.iter().find(|known| known.oid == oid);
     let size = known.map_or(-1, |known| known.size);
@@ -122,10 +156,10 @@ fn attribute(relation: i64, column: &Column, place: i64, is_of_index: bool) -> R
         ("attalign", "i".into()),
         ("attstorage", storage.into()),
         ("attcompression", "".into()),
-        ("attnotnull", (column.not_null && !is_of_index).into()),
-        ("atthasdef", (column.default.is_some() && !is_of_index).into()),
+        ("attnotnull", (column.not_null && of_table.is_some()).into()),
+        ("atthasdef", has_default.into()),
         ("atthasmissing", false.into()),
-        ("attidentity", "".into()),
+        ("attidentity", identity.into()),
         ("attgenerated", "".into()),
         ("attisdropped", false.into()),
         ("attislocal", true.into()),
@@ -156,17 +190,24 @@ fn classes(view: &View) -> Vec<Row> {
         let has_index = view.indexes().any(|index| index.table.schema.table_id == schema.table_id);
         let rows = i64::try_from(table.row_count()).unwrap_or(i64::MAX);
         let count = i64::try_from(schema.columns.len()).unwrap_or(0);
-        class((oid, &schema.name), "r", (count, rows), has_index)
+        let mut row = class((oid, &schema.name), "r", (count, rows), has_index);
+        let checks = i64::try_from(table.rules.checks.len()).unwrap_or(0);
+        row.retain(|(column, _)| *column != "relchecks");
+        row.push(("relchecks", checks.into()));
+        row
     });
     let indexes = view.indexes().map(|index| {
         let count = i64::try_from(index.definition.columns.len()).unwrap_or(0);
         class((index.oid(), &index.definition.name), "i", (count, 0), false)
     });
+    let sequences = view.sequences().map(|sequence| {
+        class((sequences::sequence_oid(sequence), &sequence.name), "S", (3, 1), false)
+    });
     let views = view.views().map(|view| {
         let count = i64::try_from(view.schema.columns.len()).unwrap_or(0);
         class((table_oid(&view.schema), &view.schema.name), "v", (count, 0), false)
     });
-    tables.chain(indexes).chain(views).collect()
+    tables.chain(indexes).chain(sequences).chain(views).collect()
 }
 
 fn class(
@@ -176,7 +217,7 @@ fn class(
     has_index: bool,
 ) -> Row {
     let is_table = kind == "r";
-    let access_method = match kind {
+    let access = match kind {
         "r" => number::HEAP,
         "i" => number::BTREE,
         _ => 0,
@@ -188,7 +229,7 @@ fn class(
         ("reltype", 0.into()),
         ("reloftype", 0.into()),
         ("relowner", number::OWNER.into()),
-        ("relam", access_method.into()),
+        ("relam", access.into()),
         ("relfilenode", oid.into()),
         ("reltablespace", 0.into()),
         ("relpages", 0.into()),

@@ -316,11 +316,15 @@ const PG_CATALOG: &[Shape] = &[
          rolpassword:t rolvaliduntil:z rolbypassrls:b rolconfig:T oid:o",
     ),
     empty("pg_seclabel", "objoid:o classoid:o objsubid:i provider:t label:t"),
-    empty(
+    filled(
         "pg_sequence",
         "seqrelid:o seqtypid:o seqstart:o seqincrement:o seqmax:o seqmin:o seqcache:o seqcycle:b",
     ),
-    empty("pg_sequences", "schemaname:t sequencename:t sequenceowner:t last_value:o"),
+    filled(
+        "pg_sequences",
+        "schemaname:t sequencename:t sequenceowner:t data_type:t start_value:o min_value:o max_value:o increment_by:o \
+         cycle:b cache_size:o last_value:o",
+    ),
     filled(
         "pg_settings",
         "name:t setting:t unit:t category:t short_desc:t extra_desc:t context:t vartype:t source:t min_val:t max_val:t \
@@ -359,6 +363,10 @@ const PG_CATALOG: &[Shape] = &[
 
 const INFORMATION: &[Shape] = &[
     filled(
+        "check_constraints",
+        "constraint_catalog:t constraint_schema:t constraint_name:t check_clause:t",
+    ),
+    filled(
         "columns",
         "table_catalog:t table_schema:t table_name:t column_name:t ordinal_position:i column_default:t is_nullable:t \
          data_type:t character_maximum_length:i character_octet_length:i numeric_precision:i numeric_precision_radix:i \
@@ -386,7 +394,11 @@ const INFORMATION: &[Shape] = &[
         "specific_catalog:t specific_schema:t specific_name:t routine_catalog:t routine_schema:t routine_name:t routine_type:t data_type:t",
     ),
     filled("schemata", "catalog_name:t schema_name:t schema_owner:t"),
-    empty("sequences", "sequence_catalog:t sequence_schema:t sequence_name:t data_type:t"),
+    filled(
+        "sequences",
+        "sequence_catalog:t sequence_schema:t sequence_name:t data_type:t numeric_precision:i numeric_precision_radix:i \
+         numeric_scale:i start_value:t minimum_value:t maximum_value:t increment:t cycle_option:t",
+    ),
     filled(
         "table_constraints",
         "constraint_catalog:t constraint_schema:t constraint_name:t table_catalog:t table_schema:t table_name:t \

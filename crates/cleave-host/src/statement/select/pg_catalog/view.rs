@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use cleave_store::{Column, ColumnType, TableSchema};
 
+use super::sequences::sequence_of_number;
 use crate::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, TableState};
+use crate::sequences::unqualified;
 use crate::settings::Client;
+use crate::statement::names::quoted;
 
 /// Numbers that PostgreSQL gives to what every database has.
 pub(super) mod number {
@@ -29,6 +32,8 @@ pub(super) mod number {
     pub(super) const PER_TABLE: i64 = 1000;
     /// Where constraints begin among them.
     pub(super) const CONSTRAINTS: i64 = 500;
+    /// Where those begin that no index stands for.
+    pub(in super::super) const RULES: i64 = 800;
 }
 
 /// The catalog of one statement.
@@ -50,6 +55,11 @@ pub(super) struct Index<'a> {
 impl View {
     pub(crate) fn new(state: &Arc<CatalogState>, client: &Client) -> Self {
         Self { state: Arc::clone(state), client: client.clone() }
+    }
+
+    /// The catalog.
+    pub(super) fn state(&self) -> &CatalogState {
+        &self.state
     }
 
     /// The tables that can be used.
@@ -86,22 +96,24 @@ impl View {
     pub(super) fn relation_name(&self, oid: i64) -> Option<String> {
         let table = self.table(oid).map(|table| table.schema.name.clone());
         let index = || self.index(oid).map(|index| index.definition.name.clone());
+        let sequence = || sequence_of_number(&self.state, oid).map(|known| known.name.clone());
         let own =
             || OWN.iter().find(|(_, known)| *known == oid).map(|(name, _)| (*name).to_owned());
         let view = || self.views().find(|view| table_oid(&view.schema) == oid);
         let view = || view().map(|view| view.schema.name.clone());
-        table.or_else(index).or_else(view).or_else(own).map(|name| quoted(&name))
+        table.or_else(index).or_else(sequence).or_else(view).or_else(own).map(|name| quoted(&name))
     }
 
-    /// The number of a table or index, as `name`, `public.name` or `"Name"`.
+    /// The number of a table, index or sequence, as `name`, `public.name` or `"Name"`.
     pub(super) fn relation(&self, written: &str) -> Option<i64> {
         let name = unqualified(written)?;
         let own = OWN.iter().find(|(known, _)| *known == name).map(|(_, oid)| *oid);
         let table = || self.state.table(&name).map(|table| table_oid(&table.schema));
         let index =
             || self.indexes().find(|index| index.definition.name == name).map(|index| index.oid());
+        let sequence = || self.state.sequences.get(&name).map(|known| oid_of(known.id));
         let view = || self.state.view(&name).map(|view| table_oid(&view.schema));
-        own.or_else(table).or_else(index).or_else(view)
+        own.or_else(table).or_else(index).or_else(sequence).or_else(view)
     }
 }
 
@@ -135,36 +147,14 @@ const OWN: &[(&str, i64)] = &[
     ("pg_type", 1247),
 ];
 
-/// The last part of a name as SQL writes it, folded; None where it has another schema than tables have.
-fn unqualified(written: &str) -> Option<String> {
-    let mut parts = vec![String::new()];
-    let mut is_quoted = false;
-    for letter in written.trim().chars() {
-        match (letter, parts.last_mut()) {
-            ('"', _) => is_quoted = !is_quoted,
-            ('.', _) if !is_quoted => parts.push(String::new()),
-            (letter, Some(part)) if is_quoted => part.push(letter),
-            (letter, Some(part)) => part.extend(letter.to_lowercase()),
-            (_, None) => {}
-        }
-    }
-    let name = parts.pop()?;
-    let is_ours = parts.iter().all(|part| ["public", "pg_catalog"].contains(&part.as_str()));
-    is_ours.then_some(name)
-}
-
-/// A name as SQL must write it.
-pub(super) fn quoted(name: &str) -> String {
-    let is_plain = name.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '_')
-        && name
-            .chars()
-            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
 /// The number of a table.
 pub(super) fn table_oid(schema: &TableSchema) -> i64 {
-    number::FIRST + i64::from(schema.table_id) * number::PER_TABLE
+    oid_of(schema.table_id)
+}
+
+/// The number of the table or sequence with this id.
+pub(super) fn oid_of(id: u32) -> i64 {
+    number::FIRST + i64::from(id) * number::PER_TABLE
 }
 
 /// The number of a column within its table, from 1: its place.

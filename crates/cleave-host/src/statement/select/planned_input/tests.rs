@@ -61,6 +61,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         tablets,
         division: Division::LoadOrder,
         damaged: Vec::new(),
+        rules: Arc::default(),
     };
     PlannedInput::new(Arc::new(table))
 }

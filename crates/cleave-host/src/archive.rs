@@ -1,0 +1,142 @@
+//! The archive of the log: finished files of it, copied into a folder, from which a backup is brought forward to a later moment.
+//!
+//! ```text
+//!  <archive_directory>/<identity of the log, 32 digits>/<place>.log
+//! ```
+//!
+//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the root; [`start`] hands it to the log, at every opening too.
+//! 2. A checkpoint gives a file of the log up only when its copy is synced and was read again. Where that fails the file stays,
+//!    and the next checkpoint tries again; [`Archive`] remembers why, for `SHOW archive_status`.
+//! 3. A commit that replaces the root is in no log. If its rows are few enough a copy of them follows it into the log, else a note
+//!    that they are missing ([`note`]). And every record of a commit says which commit before it was the last that is in no log:
+//!    who reads the records in order sees what is missing, also where a crash came before the note.
+//!
+//! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
+//! Source: issue 5, part 4; decision 0062.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use cleave_txn::wal::segment::{list_segments, segment_path};
+use cleave_txn::{LogError, Record, Wal};
+use prost::Message;
+
+use crate::catalog::CatalogState;
+use crate::catalog::upkeep::Upkeep;
+use crate::database::Database;
+use crate::delta::Live;
+use crate::log::{Committed, directory_of};
+use crate::storage_error::Identity;
+use crate::write::insert::TableChange;
+
+/// Bytes of rows up to which those of a commit that replaces the root are copied into the log.
+const COPY_BYTES_MAX: usize = 64 << 20;
+
+/// Why the log could not be archived the last time.
+#[derive(Debug, Default)]
+pub(crate) struct Archive(Mutex<Option<String>>);
+
+impl Archive {
+    /// Notes how it went.
+    pub(crate) fn note<T>(&self, outcome: &Result<T, LogError>) {
+        let failure = outcome.as_ref().err().map(ToString::to_string);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What a commit that replaces the root says to those who read the log.
+#[derive(Debug, Default)]
+pub(crate) enum Logged {
+    /// Its changes are in no log.
+    #[default]
+    Nowhere,
+    /// There are none.
+    Unchanged,
+    /// They are to follow it into the log: an encoded [`Committed`].
+    Copied(Vec<u8>),
+}
+
+impl Logged {
+    /// Notes in `upkeep` a commit that is in no log.
+    pub(crate) fn note_in(&self, upkeep: &mut Upkeep, commit: u64, wall_us: i64) {
+        if !matches!(self, Self::Unchanged) {
+            (upkeep.unlogged_commit, upkeep.unlogged_at_us) = (commit, wall_us);
+        }
+    }
+}
+
+/// A copy of `changes` to what is committed, which replace the root, for the log, if it is wanted there.
+///
+/// # Errors
+/// Rows that cannot be encoded.
+pub(crate) fn copy(live: &Live, changes: &[&TableChange]) -> crate::Result<Logged> {
+    let rows = changes.iter().flat_map(|change| change.rows.values());
+    let bytes: usize = rows.map(|rows| rows.get_array_memory_size()).sum();
+    if live.state.upkeep.archive_directory.is_none() || bytes > COPY_BYTES_MAX {
+        return Ok(Logged::Nowhere);
+    }
+    Ok(Logged::Copied(Committed::new(live, changes)?.encode_to_vec()))
+}
+
+/// Says in the log what a commit that has replaced the root changed, or that the log does not have it. While no other may be
+/// appended. Where there is no space for it the next commit says that something is missing.
+pub(crate) fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
+    let append = |payload: &[u8]| log.append(Record::Note { payload }).map(drop);
+    let is_missing = match logged {
+        _ if state.upkeep.archive_directory.is_none() => return,
+        Logged::Unchanged => return,
+        Logged::Copied(copy) => append(copy).is_err(),
+        Logged::Nowhere => true,
+    };
+    if is_missing {
+        drop(append(&Committed::missing(&state.upkeep).encode_to_vec()));
+    }
+    // Nobody waits for it otherwise. Where it is lost, the next opening says that the commit is missing.
+    drop(log.flush());
+}
+
+/// Lets `log` archive what it gives up, as `state` says; at an opening.
+pub(crate) fn start(log: &Wal, state: &CatalogState) {
+    log.set_archive(folder(log, state));
+    if state.upkeep.unlogged_commit > 0 {
+        // A crash may have come before the note of that commit.
+        note(log, state, &Logged::Nowhere);
+    }
+}
+
+/// Where `log` is archived.
+pub(crate) fn folder(log: &Wal, state: &CatalogState) -> Option<PathBuf> {
+    let directory = state.upkeep.archive_directory.as_ref()?;
+    Some(directory.join(Identity(log.identity()).to_string()))
+}
+
+/// How the archive stands, in words.
+pub(crate) fn status(database: &Database) -> String {
+    let state = database.catalog();
+    let Some((log, folder)) = database.log().and_then(|log| Some((log, folder(log, &state)?)))
+    else {
+        return "off".to_owned();
+    };
+    let own = directory_of(database.directory());
+    let starts = list_segments(&own).unwrap_or_default();
+    // The last one is not finished.
+    let finished = starts.split_last().map_or(&[][..], |(_, finished)| finished);
+    let waiting = finished.iter().filter(|start| !segment_path(&folder, **start).exists());
+    let bytes = waiting.filter_map(|start| {
+        std::fs::metadata(segment_path(&own, *start)).ok().map(|metadata| metadata.len())
+    });
+    let (count, bytes) = bytes.fold((0_u64, 0_u64), |(count, sum), next| (count + 1, sum + next));
+    let mut status = format!(
+        "log up to {} is in {}; {count} finished files of {bytes} bytes wait for the next checkpoint",
+        log.archived_end(),
+        folder.display()
+    );
+    if let Some(failure) = database.archive.failure() {
+        status = format!("FAILED: {failure}; {status}");
+    }
+    status
+}

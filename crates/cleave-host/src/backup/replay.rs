@@ -1,0 +1,189 @@
+//! A restored database and an archived log in, the database at a later moment out.
+//!
+//! Records are made again as recovery makes them, up to the first commit behind the moment that is wanted. Invariant: nothing
+//! is passed over. Each record says which commit before it was the last that is in no log; where that one is not in the database
+//! by then, what comes behind it cannot be had from this backup, and the error says from when on a backup would have it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cleave_txn::{LogReader, Lsn, Record};
+use prost::Message;
+
+use super::manifest::{Manifest, moment};
+use crate::catalog::commit::Transaction;
+use crate::database::Database;
+use crate::error::Result;
+use crate::log::{self, Committed};
+use crate::settings::Settings;
+use crate::storage_error::{Identity, StorageError};
+use crate::value::parse;
+use crate::write::insert::apply;
+
+/// States after which a root is written meanwhile: what they leave is not used again before.
+const SETTLED_AT_ONCE: u64 = 100;
+
+/// How far a backup is brought forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// All that was committed at or before a moment, in microseconds since 1970.
+    Time(i64),
+    /// All up to this commit.
+    Commit(u64),
+    /// All that the archive has.
+    End,
+}
+
+/// Where a backup is brought forward from, and how far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PointInTime {
+    /// The folder that `archive_directory` named.
+    pub archive: PathBuf,
+    /// How far.
+    pub until: Until,
+}
+
+/// Where it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// The last commit that is in the database, by the number that it had.
+    pub commit: u64,
+    /// When it was made, as SQL writes it.
+    pub at: String,
+    /// Commits that were made again.
+    pub count: u64,
+    /// The archived log ends there: nothing behind the moment that was wanted was found.
+    pub is_end: bool,
+}
+
+impl Until {
+    /// The moment that `text` says, as a `timestamp with time zone`; UTC where it names no zone.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn time(text: &str) -> Result<Self, String> {
+        let wrong = "expected a time, as in '2026-11-21 20:00:00+00'";
+        parse::timestamp_tz(text).map(Self::Time).map_err(|_| wrong.to_owned())
+    }
+
+    fn is_before(self, committed: &Committed) -> bool {
+        match self {
+            Self::Time(time) => committed.time_us > time,
+            Self::Commit(commit) => committed.commit > commit,
+            Self::End => false,
+        }
+    }
+
+    /// # Errors
+    /// [`StorageError::PointInTime`] for a moment before the backup.
+    pub(super) fn check(self, manifest: &Manifest) -> Result<()> {
+        let is_before = match self {
+            Self::Time(time) => time < manifest.made_at_us,
+            Self::Commit(commit) => commit < manifest.commit,
+            Self::End => false,
+        };
+        if !is_before {
+            return Ok(());
+        }
+        let (commit, made_at) = (manifest.commit, moment(manifest.made_at_us));
+        Err(unreachable(format!(
+            "the backup has commit {commit} of {made_at} already; use an older backup"
+        )))
+    }
+}
+
+/// Makes again, in `database`, what the log that `wanted` names has behind the backup.
+///
+/// # Errors
+/// [`StorageError::PointInTime`] for what no log has; [`StorageError::Log`]; those of the device.
+pub(super) async fn replay(
+    database: &Arc<Database>,
+    manifest: &Manifest,
+    wanted: &PointInTime,
+) -> Result<Reached> {
+    let identity: [u8; 16] = manifest.log.as_slice().try_into().unwrap_or_default();
+    let folder = wanted.archive.join(Identity(identity).to_string());
+    if !folder.is_dir() {
+        let archive = wanted.archive.display();
+        return Err(unreachable(format!("{archive} has no log of the backup's database")));
+    }
+    let mut reader = LogReader::open(&folder, Lsn(manifest.log_position))?;
+    let settings = Arc::new(Settings::default());
+    let mut reached = Reached {
+        commit: manifest.commit,
+        at: moment(manifest.made_at_us),
+        count: 0,
+        is_end: false,
+    };
+    loop {
+        let Some(logged) = reader.next_record()? else {
+            reached.is_end = true;
+            break;
+        };
+        let (payload, is_note) = match logged.record {
+            Record::Commit { payload, .. } => (payload, false),
+            Record::Note { payload } => (payload, true),
+            Record::Checkpoint { .. } => continue,
+        };
+        let damaged = |reason: String| StorageError::Damaged {
+            path: folder.clone(),
+            reason: format!("the commit at {} cannot be made again: {reason}", logged.at),
+        };
+        let committed = Committed::decode(payload.as_slice());
+        let committed = committed.map_err(|error| damaged(error.to_string()))?;
+        if wanted.until.is_before(&committed) {
+            break;
+        }
+        if !is_note && committed.is_of_sequences() {
+            log::redo(database, committed, damaged).await?;
+            continue;
+        }
+        let known = database.catalog().upkeep.unlogged_commit;
+        if is_note && committed.commit <= known {
+            continue;
+        }
+        if committed.is_missing || committed.unlogged != known {
+            return Err(missing(&committed, &reached));
+        }
+        let (number, at) = (committed.commit, moment(committed.time_us));
+        if is_note {
+            // All before it is in pages then.
+            let mut transaction = Transaction::begin(database).await?;
+            transaction.next.commit = number.max(transaction.next.commit);
+            transaction.next.upkeep.unlogged_commit = number;
+            for change in committed.changes(&database.live()).map_err(damaged)? {
+                transaction = apply(transaction, &settings, &change).await?;
+            }
+            drop(transaction.publish());
+        } else {
+            log::redo(database, committed, damaged).await?;
+        }
+        if database.logged_count() >= SETTLED_AT_ONCE {
+            database.checkpoint().await?;
+        }
+        (reached.commit, reached.at) = (number, at);
+        reached.count += 1;
+    }
+    let mut transaction = Transaction::begin(database).await?;
+    // Numbers go on behind those of the log.
+    transaction.next.commit = reached.commit.max(transaction.next.commit);
+    transaction.checkpoint().await?;
+    Ok(reached)
+}
+
+/// What to do where the log lacks a commit.
+fn missing(committed: &Committed, reached: &Reached) -> crate::Error {
+    let Reached { commit, at, .. } = reached;
+    let (unlogged, when) = match committed.is_missing {
+        true => (committed.commit, format!("of {}", moment(committed.time_us))),
+        false => (committed.unlogged, format!("from before {}", moment(committed.time_us))),
+    };
+    unreachable(format!(
+        "commit {unlogged} {when} is not in the log (a bulk load, a definition of a table or index, or one that was too \
+         large); use a backup that was made after it, or restore up to commit {commit} of {at}"
+    ))
+}
+
+fn unreachable(reason: String) -> crate::Error {
+    StorageError::PointInTime { reason }.into()
+}

@@ -1,0 +1,46 @@
+//! What a database does with what it no longer needs: settings of the database as a whole, which its root keeps, and what
+//! the log cannot make again.
+
+use std::path::PathBuf;
+
+use super::proto;
+
+/// See the module's description.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Where finished parts of the log are copied to before they are given up; None: nowhere.
+    pub archive_directory: Option<PathBuf>,
+    /// Number of the last commit whose changes are in no log, such as bulk loads and definitions of tables; 0: none.
+    pub unlogged_commit: u64,
+    /// When it was made, in microseconds since 1970.
+    pub unlogged_at_us: i64,
+    /// Seconds for which older states are kept, for `as_of`; 0: none are.
+    pub version_retention_s: u32,
+}
+
+impl Upkeep {
+    /// As a root has it.
+    pub(super) fn encode(&self) -> Option<proto::Upkeep> {
+        let message = proto::Upkeep {
+            archive_directory: self
+                .archive_directory
+                .as_ref()
+                .map(|path| path.to_string_lossy().into_owned()),
+            unlogged_commit: self.unlogged_commit,
+            unlogged_at_us: self.unlogged_at_us,
+            version_retention_s: self.version_retention_s,
+        };
+        (*self != Self::default()).then_some(message)
+    }
+
+    /// What [`Upkeep::encode`] made a message of.
+    pub(super) fn decode(message: Option<proto::Upkeep>) -> Self {
+        let message = message.unwrap_or_default();
+        Self {
+            archive_directory: message.archive_directory.map(PathBuf::from),
+            unlogged_commit: message.unlogged_commit,
+            unlogged_at_us: message.unlogged_at_us,
+            version_retention_s: message.version_retention_s,
+        }
+    }
+}

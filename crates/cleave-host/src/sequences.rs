@@ -1,0 +1,326 @@
+//! Sequences at work: a name in, numbers out that nobody else gets, not even after a crash.
+//!
+//! ```text
+//!  nextval ─▶ numbers that are reserved ─▶ given
+//!                 └ too few: a record in the log says that AHEAD more are gone ─▶ durable ─▶ given
+//! ```
+//!
+//! 1. [`Sequences::take`] gives numbers. They belong to no transaction: ROLLBACK brings none back, and who takes some waits for
+//!    no other transaction, nor for the turn to write.
+//! 2. A record of the [log](crate::log) reserves numbers ahead, and is durable before the first of them is given. After a crash
+//!    the sequence goes on behind what was reserved.
+//! 3. A root says what was given so far ([`Sequences::as_given`]); the next number after that is reserved anew, so that a database
+//!    that was closed as it should be leaves no gap. The root's place in the log is fixed before these values are: a record
+//!    between them is read again, and says nothing new.
+//!
+//! [`SequenceValues`] is what `currval` and `lastval` of one session say.
+//!
+//! Source: PostgreSQL's manual, "Sequence Manipulation Functions"; its `sequence.c` logs 32 values ahead, too.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_txn::Record;
+
+use crate::catalog::CatalogState;
+use crate::catalog::sequence::{Sequence, step};
+use crate::database::Database;
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::log;
+
+/// Numbers that a record reserves beyond those that are asked for.
+const AHEAD: u32 = 32;
+
+/// What the sequences of a database have given.
+#[derive(Debug, Default)]
+pub(crate) struct Sequences {
+    live: Mutex<BTreeMap<u32, Live>>,
+}
+
+#[derive(Debug, Clone)]
+struct Live {
+    sequence: Arc<Sequence>,
+    last: i64,
+    is_called: bool,
+    /// Numbers behind `last` that a record has reserved.
+    reserved: u64,
+    /// The end of that record.
+    log_end: u64,
+}
+
+impl Sequences {
+    /// The next `count` numbers of `sequence`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] behind the last one, and where nothing can be written; those of the log.
+    pub(crate) fn take(
+        &self,
+        database: &Database,
+        sequence: &Arc<Sequence>,
+        count: usize,
+    ) -> Result<Vec<i64>> {
+        let (values, end) = {
+            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = live.entry(sequence.id).or_insert_with(|| Live::new(sequence));
+            let mut next = kept.as_in(sequence);
+            let mut values = Vec::with_capacity(count);
+            for _ in 0..count {
+                values.push(next.step().ok_or_else(|| exhausted(&next.sequence))?);
+            }
+            let count = u64::try_from(count).unwrap_or(u64::MAX);
+            match next.reserved.checked_sub(count) {
+                Some(left) => next.reserved = left,
+                None => {
+                    let mut ahead = next.clone();
+                    let steps = (0..AHEAD).take_while(|_| ahead.step().is_some());
+                    next.reserved = steps.count() as u64;
+                    next.log_end = ahead.append(database)?;
+                }
+            }
+            *kept = next;
+            (values, kept.log_end)
+        };
+        database.harden_now(end)?;
+        Ok(values)
+    }
+
+    /// Runs setval: the next number follows `value`, or is `value` where that is not called.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a value beyond the limits; those of the log.
+    pub(crate) fn set(
+        &self,
+        database: &Database,
+        sequence: &Arc<Sequence>,
+        (value, is_called): (i64, bool),
+    ) -> Result<()> {
+        let end = {
+            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = live.entry(sequence.id).or_insert_with(|| Live::new(sequence));
+            let Sequence { name, min, max, .. } = &**sequence;
+            if !(*min..=*max).contains(&value) {
+                return Err(Error::Invalid {
+                    message: format!(
+                        "setval: value {value} is out of bounds for sequence \"{name}\" ({min}..{max})"
+                    ),
+                    fault: Fault::Range,
+                    position: None,
+                });
+            }
+            let mut next = Live { last: value, is_called, reserved: 0, ..kept.as_in(sequence) };
+            next.log_end = next.append(database)?;
+            *kept = next;
+            kept.log_end
+        };
+        database.harden_now(end)
+    }
+
+    /// Says what a record of the log says, of a sequence of `state`; one that was dropped since is nobody's.
+    pub(crate) fn recovered(&self, state: &CatalogState, logged: &log::CommittedSequence) {
+        let sequence = state.sequences.values().find(|sequence| sequence.id == logged.id);
+        let Some(sequence) = sequence else { return };
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let recovered =
+            Live { last: logged.last, is_called: logged.is_called, ..Live::new(sequence) };
+        live.insert(sequence.id, recovered);
+    }
+
+    /// The last value of `sequence`, and whether it was given.
+    pub(crate) fn last(&self, sequence: &Sequence) -> (i64, bool) {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = live.get(&sequence.id);
+        kept.map_or((sequence.last, sequence.is_called), |kept| (kept.last, kept.is_called))
+    }
+
+    /// `sequences` with the last values that were given, for a root. What was reserved behind them is to be reserved anew.
+    pub(crate) fn as_given(
+        &self,
+        sequences: &BTreeMap<String, Arc<Sequence>>,
+    ) -> BTreeMap<String, Arc<Sequence>> {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of a transaction that has not committed stay.
+        live.retain(|_, kept| Arc::strong_count(&kept.sequence.shared) > 1);
+        let given = sequences.iter().map(|(name, sequence)| {
+            let given = match live.get_mut(&sequence.id) {
+                Some(kept) => {
+                    kept.reserved = 0;
+                    let last = kept.last.clamp(sequence.min, sequence.max);
+                    let is_called = kept.is_called;
+                    Arc::new(Sequence { last, is_called, ..Sequence::clone(sequence) })
+                }
+                None => Arc::clone(sequence),
+            };
+            (name.clone(), given)
+        });
+        given.collect()
+    }
+}
+
+impl Live {
+    fn new(sequence: &Arc<Sequence>) -> Self {
+        Self {
+            sequence: Arc::clone(sequence),
+            last: sequence.last,
+            is_called: sequence.is_called,
+            reserved: 0,
+            log_end: 0,
+        }
+    }
+
+    /// The same where the session that asks sees `sequence`, whose steps and limits its numbers follow.
+    fn as_in(&self, sequence: &Arc<Sequence>) -> Self {
+        let reserved = if self.sequence.steps_as(sequence) { self.reserved } else { 0 };
+        Self { sequence: Arc::clone(sequence), reserved, ..self.clone() }
+    }
+
+    /// The next number.
+    fn step(&mut self) -> Option<i64> {
+        if self.is_called {
+            self.last = step(&self.sequence, self.last)?;
+        }
+        self.is_called = true;
+        Some(self.last)
+    }
+
+    /// Has the log say that this much is gone; the end of the record.
+    fn append(&self, database: &Database) -> Result<u64> {
+        database.check_running()?;
+        let Some(log) = database.log() else {
+            let message = "the database is only looked at: no sequence gives numbers".to_owned();
+            return Err(Error::Invalid { message, fault: Fault::State, position: None });
+        };
+        let payload = log::of_sequence(self.sequence.id, self.last, self.is_called);
+        let transaction = database.transaction_id();
+        let appended = log.append(Record::Commit { transaction, payload: &payload })?;
+        database.note_logged();
+        Ok(appended.end.0)
+    }
+}
+
+fn exhausted(sequence: &Sequence) -> Error {
+    let (word, limit) = match sequence.increment > 0 {
+        true => ("maximum", sequence.max),
+        false => ("minimum", sequence.min),
+    };
+    Error::Invalid {
+        message: format!(
+            "nextval: reached {word} value of sequence \"{}\" ({limit})",
+            sequence.name
+        ),
+        fault: Fault::SequenceLimit,
+        position: None,
+    }
+}
+
+/// The numbers that a session has taken last.
+#[derive(Debug, Clone, Default)]
+pub struct SequenceValues {
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    by_id: BTreeMap<u32, i64>,
+    last: Option<i64>,
+}
+
+impl SequenceValues {
+    /// Notes what was taken, or set, last.
+    pub(crate) fn note(&self, sequence: &Sequence, value: i64, is_taken: bool) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.by_id.insert(sequence.id, value);
+        if is_taken {
+            taken.last = Some(value);
+        }
+    }
+
+    /// Makes the last value of the sequence `from` that of the sequence `to`, which takes its place.
+    pub(crate) fn pass_on(&self, from: &Sequence, to: &Sequence) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = taken.by_id.get(&from.id).copied() {
+            taken.by_id.insert(to.id, value);
+        }
+    }
+
+    /// `currval`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the session has taken none.
+    pub(crate) fn current(&self, sequence: &Sequence) -> Result<i64> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.by_id.get(&sequence.id).copied().ok_or_else(|| Error::Invalid {
+            message: format!(
+                "currval of sequence \"{}\" is not yet defined in this session",
+                sequence.name
+            ),
+            fault: Fault::State,
+            position: None,
+        })
+    }
+
+    /// `lastval`.
+    ///
+    /// # Errors
+    /// As [`Self::current`].
+    pub(crate) fn last(&self) -> Result<i64> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let message = || "lastval is not yet defined in this session".to_owned();
+        taken.last.ok_or_else(|| Error::Invalid {
+            message: message(),
+            fault: Fault::State,
+            position: None,
+        })
+    }
+}
+
+/// Whose they are makes no difference between clients.
+impl PartialEq for SequenceValues {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for SequenceValues {}
+
+impl Hash for SequenceValues {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}
+
+/// The sequence that `written` names: `name`, `public.name` or `"Name"`.
+///
+/// # Errors
+/// [`Error::UnknownName`]; [`Error::Invalid`] for something else of that name.
+pub(crate) fn named<'a>(state: &'a CatalogState, written: &str) -> Result<&'a Arc<Sequence>> {
+    let name = unqualified(written).unwrap_or_else(|| written.to_owned());
+    if let Some(sequence) = state.sequences.get(&name) {
+        return Ok(sequence);
+    }
+    if state.is_name_taken(&name) {
+        return Err(Error::Invalid {
+            message: format!("\"{name}\" is not a sequence"),
+            fault: Fault::ObjectKind,
+            position: None,
+        });
+    }
+    let names = state.sequences.keys().map(String::as_str);
+    Err(Error::unknown(NameKind::Sequence, &name, names))
+}
+
+/// The last part of a name as SQL writes it, folded; None where it has another schema than tables have.
+pub(crate) fn unqualified(written: &str) -> Option<String> {
+    let mut parts = vec![String::new()];
+    let mut is_quoted = false;
+    for letter in written.trim().chars() {
+        match (letter, parts.last_mut()) {
+            ('"', _) => is_quoted = !is_quoted,
+            ('.', _) if !is_quoted => parts.push(String::new()),
+            (letter, Some(part)) if is_quoted => part.push(letter),
+            (letter, Some(part)) => part.extend(letter.to_lowercase()),
+            (_, None) => {}
+        }
+    }
+    let name = parts.pop()?;
+    let is_ours = parts.iter().all(|part| ["public", "pg_catalog"].contains(&part.as_str()));
+    is_ours.then_some(name)
+}

@@ -1,0 +1,195 @@
+//! Cursors: DECLARE starts a query, FETCH gives some of its rows, MOVE passes over some, CLOSE ends it.
+//!
+//! ```text
+//!  DECLARE ─▶ ResultRows ─▶ CursorRows ─┬─ FETCH 100 ─▶ ResultRows of at most 100
+//!                                       └─ FETCH ALL ─▶ ResultRows of the rest, as they come
+//! ```
+//!
+//! The rows are those of the moment of DECLARE, whatever the transaction does afterwards. A cursor ends with its transaction,
+//! or, WITH HOLD, with its session; one whose transaction or savepoint is undone was never there.
+//!
+//! Invariant: of a cursor no more is in memory than what its query makes ahead, and the rest of one batch.
+//!
+//! Source: PostgreSQL's manual, "DECLARE", "FETCH".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use tokio::sync::Mutex;
+
+use super::started::ResultRows;
+use super::{Outcome, Session, Started};
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::statement::parse::{Declare, Fetch};
+use crate::statement::select::Asked;
+use crate::statement::{Parameters, Statement};
+
+/// The cursors of a session, by name.
+#[derive(Default)]
+pub(super) struct Cursors {
+    by_name: BTreeMap<String, Cursor>,
+}
+
+struct Cursor {
+    schema: SchemaRef,
+    rows: Arc<Mutex<CursorRows>>,
+    is_held: bool,
+    /// Its transaction has committed.
+    is_settled: bool,
+    /// Savepoints that there were when it was declared.
+    depth: usize,
+}
+
+/// The rows that a cursor has not given yet.
+pub(super) struct CursorRows {
+    rows: ResultRows,
+    /// Of the batch before.
+    rest: Option<RecordBatch>,
+}
+
+impl CursorRows {
+    /// The next rows, of which `left` (None: any number) are still wanted; None where there are no more. Cancel-safe.
+    pub(super) async fn next(&mut self, left: &mut Option<u64>) -> Result<Option<RecordBatch>> {
+        if *left == Some(0) {
+            return Ok(None);
+        }
+        let batch = match self.rest.take() {
+            Some(rest) => rest,
+            None => match Box::pin(self.rows.next()).await? {
+                Some(batch) => batch,
+                None => return Ok(None),
+            },
+        };
+        let room = left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+        let count = batch.num_rows().min(room);
+        if count < batch.num_rows() {
+            self.rest = Some(batch.slice(count, batch.num_rows() - count));
+        }
+        if let Some(left) = left {
+            *left -= count as u64;
+        }
+        Ok(Some(batch.slice(0, count)))
+    }
+}
+
+impl Cursors {
+    /// What the end of a transaction leaves.
+    pub(super) fn end_transaction(&mut self, is_committed: bool) {
+        self.by_name.retain(|_, cursor| cursor.is_settled || (cursor.is_held && is_committed));
+        for cursor in self.by_name.values_mut() {
+            (cursor.is_settled, cursor.depth) = (true, 0);
+        }
+    }
+
+    /// What is left where all since the savepoint at `place` is undone.
+    pub(super) fn undo_to(&mut self, place: usize) {
+        self.by_name.retain(|_, cursor| cursor.is_settled || cursor.depth <= place);
+    }
+
+    /// Makes those declared since the savepoint at `place` part of what was before it.
+    pub(super) fn release(&mut self, place: usize) {
+        for cursor in self.by_name.values_mut() {
+            cursor.depth = cursor.depth.min(place);
+        }
+    }
+
+    /// Ends all.
+    pub(super) fn clear(&mut self) {
+        self.by_name.clear();
+    }
+
+    fn find(&self, name: &str) -> Result<&Cursor> {
+        let names = || self.by_name.keys().map(String::as_str);
+        self.by_name.get(name).ok_or_else(|| Error::unknown(NameKind::Cursor, name, names()))
+    }
+}
+
+impl Session {
+    /// The columns of the cursor `name`; None: there is none.
+    #[must_use]
+    pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
+        self.cursors.find(name).ok().map(|cursor| Arc::clone(&cursor.schema))
+    }
+
+    /// Has the rows of cursors computed by the threads of `runtime`, as [`ResultRows::on`] does for others.
+    pub fn compute_on(&mut self, runtime: tokio::runtime::Handle) {
+        self.runtime = Some(runtime);
+    }
+
+    /// Runs DECLARE.
+    pub(super) async fn declare(
+        &mut self,
+        declare: &Declare,
+        parameters: &Parameters,
+        text: &str,
+    ) -> Result<Outcome> {
+        let Declare { name, is_held, query } = declare;
+        let depth = self.savepoint_count();
+        if depth.is_none() && !is_held {
+            return Err(Error::Invalid {
+                message: "DECLARE CURSOR can only be used in transaction blocks".to_owned(),
+                fault: Fault::NoTransaction,
+                position: None,
+            });
+        }
+        if self.cursors.by_name.contains_key(name) {
+            return Err(Error::NameTaken { kind: NameKind::Cursor, name: name.clone() });
+        }
+        let view = self.view().await?;
+        let asked = Asked { query, parameters, view: Some(&view) };
+        let Started::Rows(rows) = self.started(asked, text).await? else {
+            return Err(Error::unsupported("a cursor over what gives no rows"));
+        };
+        let rows = match &self.runtime {
+            Some(runtime) => rows.on(runtime),
+            None => rows,
+        };
+        let cursor = Cursor {
+            schema: rows.schema(),
+            rows: Arc::new(Mutex::new(CursorRows { rows, rest: None })),
+            is_held: *is_held,
+            is_settled: depth.is_none(),
+            depth: depth.unwrap_or(0),
+        };
+        self.cursors.by_name.insert(name.clone(), cursor);
+        Ok(Outcome::done("DECLARE CURSOR"))
+    }
+
+    /// Runs FETCH up to its rows, MOVE to its end.
+    pub(super) async fn fetch(&self, fetch: &Fetch) -> Result<Started> {
+        let cursor = self.cursors.find(&fetch.name)?;
+        let (schema, rows) = (Arc::clone(&cursor.schema), Arc::clone(&cursor.rows));
+        let mut rows = ResultRows::of_cursor(schema, rows, fetch.row_count);
+        if !fetch.is_move {
+            return Ok(Started::Rows(rows));
+        }
+        let mut passed = 0;
+        while let Some(batch) = Box::pin(rows.next()).await? {
+            passed += batch.num_rows();
+        }
+        Ok(Started::Done { tag: format!("MOVE {passed}") })
+    }
+
+    /// Runs CLOSE.
+    pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<Outcome> {
+        let Some(name) = name else {
+            self.cursors.clear();
+            return Ok(Outcome::done("CLOSE CURSOR ALL"));
+        };
+        self.cursors.find(name)?;
+        self.cursors.by_name.remove(name);
+        Ok(Outcome::done("CLOSE CURSOR"))
+    }
+
+    /// The columns of what `statement` fetches; None: it fetches nothing.
+    pub(super) fn fetched_columns(&self, statement: &Statement) -> Result<Option<SchemaRef>> {
+        match statement {
+            Statement::Fetch(fetch) if !fetch.is_move => {
+                self.cursors.find(&fetch.name).map(|cursor| Some(Arc::clone(&cursor.schema)))
+            }
+            _ => Ok(None),
+        }
+    }
+}

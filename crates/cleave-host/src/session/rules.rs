@@ -1,0 +1,56 @@
+//! Rules of a table that is to be created: what the statement says in, named and compiled once to see that it can be, out.
+
+use crate::catalog::index_definition::{IndexDefinition, chosen_name};
+use crate::catalog::rules::{Check, TableRules};
+use crate::database::Database;
+use crate::error::{Error, NameKind, Result};
+use crate::statement::CreateTable;
+use crate::write::checks::compile;
+
+/// The rules of `create`, whose indexes are `indexes`.
+///
+/// # Errors
+/// [`Error::NameTaken`]; those of an expression that is no condition on one row.
+pub(super) async fn defined(
+    database: &Database,
+    create: &CreateTable,
+    indexes: &[IndexDefinition],
+) -> Result<TableRules> {
+    let schema = &create.schema;
+    let always = create.sequences.iter().filter(|sequence| sequence.is_always);
+    let always = always.map(|sequence| sequence.column).collect();
+    let mut rules = TableRules { always, ..TableRules::default() };
+    let taken = |rules: &TableRules, name: &str| {
+        rules.is_name_taken(name) || indexes.iter().any(|index| index.name == name)
+    };
+    // Those that have names keep them, whatever the others would be called.
+    let (named, unnamed): (Vec<_>, Vec<_>) =
+        create.checks.iter().partition(|given| given.name.is_some());
+    for given in named.into_iter().chain(unnamed) {
+        let name = match &given.name {
+            Some(name) if taken(&rules, name) => {
+                return Err(Error::NameTaken { kind: NameKind::Constraint, name: name.clone() });
+            }
+            Some(name) => name.clone(),
+            None => {
+                let columns = match given.columns.as_slice() {
+                    [only] => schema.column_by_id(*only),
+                    _ => None,
+                };
+                let columns: Vec<&str> = columns.iter().map(|column| &*column.name).collect();
+                chosen_name(&schema.name, &columns, "check", |name| taken(&rules, name))
+            }
+        };
+        let check = Check {
+            id: rules.next_id(),
+            name,
+            expression: given.expression.clone(),
+            columns: given.columns.clone(),
+        };
+        let compiled = compile(database.query_runtime(), schema, std::slice::from_ref(&check));
+        Box::pin(compiled).await.map_err(|error| error.at(given.position))?;
+        rules.checks.push(check);
+    }
+    rules.checks.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(rules)
+}

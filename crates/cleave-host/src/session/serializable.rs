@@ -1,0 +1,204 @@
+//! SERIALIZABLE: what a session's statements read and write in, noted with all other transactions of that level; a statement or a
+//! commit that has no place in their order fails.
+//!
+//! 1. [`Session::block_snapshot`] begins the transaction before its state is taken; [`Session::track_alone`] does for a statement
+//!    outside of a block, which is a transaction of its own.
+//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`Session::note_look_up`]; a scan, wherever it will
+//!    run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its conditions give some,
+//!    otherwise as its table.
+//! 3. [`Session::note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
+//! 4. A commit is prepared while it has the turn to write.
+//!
+//! So a device needs to know nothing of it: what its fragment may read has been noted by then, and what commits meanwhile is checked
+//! against that on the host (rule 28). A commit that the state does not have, and that came before the note, is remembered for
+//! as long as the transaction runs, and found by the note.
+//!
+//! [`ReadView::reads`]: crate::statement::select::ReadView
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use cleave_store::{KeyRange, PageRead, SegmentId, decode_rows, overflow_pages};
+use cleave_txn::{KeySpan, Written};
+
+use super::Session;
+use crate::catalog::TabletState;
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::index::{TabletIndex, long_values};
+use crate::point_path::{PointQuery, newest};
+use crate::settings::{Isolation, Stack};
+use crate::write::insert::TableChange;
+
+/// Rows of a statement up to which their keys are told apart.
+const ROWS_MAX: usize = 500;
+
+impl Session {
+    /// Whether a statement outside of a block is to be serializable.
+    pub(super) fn is_serializable_alone(&self) -> bool {
+        self.settings.default_transaction_isolation == Isolation::Serializable
+    }
+
+    /// Begins the transaction of a statement outside of a block, before it takes the state that it reads.
+    pub(super) fn track_alone(&mut self) {
+        if self.block.is_none() && self.is_serializable_alone() {
+            let read_only = self.settings.default_transaction_read_only;
+            let tracked = self.database.dependencies().begin(read_only);
+            self.statement_tracked = Some(Arc::new(tracked));
+        }
+    }
+
+    /// Says that it has taken that.
+    pub(super) fn has_snapshot_alone(&self) {
+        if let Some(tracked) = &self.statement_tracked {
+            tracked.has_snapshot();
+        }
+    }
+
+    /// Begins the transaction of a statement that has read nothing.
+    pub(super) async fn track_writes(&mut self) -> Result<()> {
+        match &self.block {
+            None if self.statement_tracked.is_none() => {
+                self.track_alone();
+                self.has_snapshot_alone();
+            }
+            Some(block) if block.is_serializable() => drop(self.block_snapshot().await?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Notes a look-up.
+    pub(super) fn note_look_up(&self, query: &PointQuery) -> Result<()> {
+        if let Some(tracked) = self.tracked() {
+            tracked.reads_keys(u64::from(query.table_id()), &[query.span()])?;
+        }
+        Ok(())
+    }
+
+    /// Notes that `keys` of an index are looked for.
+    pub(super) fn note_keys(&self, table_id: u32, index: u32, keys: &[&[u8]]) -> Result<()> {
+        let Some(tracked) = self.tracked() else { return Ok(()) };
+        let spans = keys.iter().map(|key| {
+            let KeyRange { from, below } = KeyRange::of_prefix(key.to_vec());
+            KeySpan { space: index, from, below }
+        });
+        let spans: Vec<KeySpan> = spans.collect();
+        Ok(tracked.reads_keys(u64::from(table_id), &spans)?)
+    }
+
+    /// Notes what `change` does, whose rows are locked.
+    pub(super) async fn note_writes(&self, change: &TableChange) -> Result<()> {
+        if let Some(tracked) = self.tracked() {
+            let written = written(&self.database, change).await?;
+            tracked.writes(u64::from(change.schema.table_id), &written)?;
+        }
+        Ok(())
+    }
+
+    /// Prepares a statement that loads rows into a table and commits them by itself.
+    pub(super) async fn prepare_load(&mut self, table_id: u32) -> Result<()> {
+        self.track_writes().await?;
+        if let Some(tracked) = self.tracked() {
+            tracked.writes(u64::from(table_id), &Written::All)?;
+            // Others may commit before it has its turn.
+            tracked.prepare(false)?;
+        }
+        Ok(())
+    }
+
+    /// What comes after such a load.
+    pub(super) fn end_load<T>(&self, outcome: &Result<T>) {
+        if let Some(tracked) = self.tracked() {
+            match outcome {
+                Ok(_) => tracked.ended(),
+                // It may be there.
+                Err(Error::Storage(_)) => {}
+                Err(_) => tracked.give_up(),
+            }
+        }
+    }
+
+    /// Ends the transaction of a statement outside of a block.
+    pub(super) fn end_tracked<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        let Some(tracked) = self.statement_tracked.take() else { return outcome };
+        let outcome = outcome?;
+        tracked.finish()?;
+        Ok(outcome)
+    }
+}
+
+/// The keys of what `change` ends and begins, in each index of its table.
+async fn written(database: &Arc<Database>, change: &TableChange) -> Result<Written> {
+    let live = database.live();
+    let table = live.state.find_writable_table(&change.schema.name)?;
+    let indexes = table.tablets.first().map_or(&[][..], |tablet| tablet.indexes.as_slice());
+    let ended = change.ended.values().map(BTreeSet::len).sum::<usize>();
+    if indexes.is_empty() || ended + change.row_count() > ROWS_MAX {
+        return Ok(Written::All);
+    }
+    let mut rows: Vec<RecordBatch> = change.rows.values().cloned().collect();
+    let mut spaces: BTreeMap<u32, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    for (place, vids) in &change.ended {
+        let Some(tablet) = table.tablets.get(*place) else { return Ok(Written::All) };
+        for vid in vids.range(tablet.next_vid..) {
+            match live.delta.row(table.schema.table_id, *place, *vid) {
+                Some(row) => rows.push(row.batch()),
+                None => return Ok(Written::All),
+            }
+        }
+        ended_keys(database, tablet, indexes, vids, &mut spaces).await?;
+    }
+    for index in indexes {
+        let (shape, keys) = (index.shape(), spaces.entry(index.definition().id).or_default());
+        for rows in &rows {
+            let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
+            keys.extend(entries.iter().flatten().map(<[u8]>::to_vec));
+        }
+    }
+    Ok(Written::Keys(spaces))
+}
+
+/// Adds the keys that the rows `vids` have in `indexes`, as far as they are in pages of `tablet`.
+async fn ended_keys(
+    database: &Arc<Database>,
+    tablet: &TabletState,
+    indexes: &[Arc<TabletIndex>],
+    vids: &BTreeSet<u64>,
+    spaces: &mut BTreeMap<u32, BTreeSet<Vec<u8>>>,
+) -> Result<()> {
+    let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
+    for vid in vids.range(..tablet.next_vid) {
+        if let Some((segment, page, slot)) = newest(tablet, *vid) {
+            places.entry((segment.segment, page)).or_default().push(slot);
+        }
+    }
+    let projections: Vec<_> = indexes.iter().map(|index| index.shape().projection()).collect();
+    let mut wanted: Vec<_> =
+        projections.iter().flat_map(|projection| projection.columns.iter().copied()).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let pages = database.page_source(tablet.device, Stack::Native)?;
+    for ((segment, page), slots) in places {
+        let Some(segment) = tablet.segment(segment) else { continue };
+        let Some(entry) = segment.page(page) else { continue };
+        let columns = wanted.clone();
+        let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns };
+        let answers = pages.read(vec![read.clone()]).await?;
+        let Some(columns) = answers.first() else { continue };
+        let needed = if columns.header.has_long_values() {
+            overflow_pages(columns, &read, &read.columns, None)?
+        } else {
+            Vec::new()
+        };
+        let overflow = long_values(&*pages, entry, &read, &needed).await?;
+        for (index, projection) in indexes.iter().zip(&projections) {
+            let keys = decode_rows(columns, &read, &slots, projection, &overflow)?;
+            let entries = index.shape().entries(&keys, 0)?;
+            let known = spaces.entry(index.definition().id).or_default();
+            known.extend(entries.iter().flatten().map(<[u8]>::to_vec));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,456 @@
+//! INSERT … ON CONFLICT: rows that were to be inserted in; some of them are, some update the row that has their key, the others
+//! are left out.
+//!
+//! 1. The unique keys of all rows are [locked](super::held), so that nobody else begins a row with one of them.
+//! 2. Then, and not before, the statement takes its [view](Session::view), and looks the keys up in it: what was committed
+//!    before the locks were granted is there. In a block with one snapshot a row that only the newest state has cannot be
+//!    seen, and fails the statement (40001).
+//! 3. DO UPDATE is a query over pairs of rows in memory ([`OnConflict::query`]), or needs none ([`simple`]); a row that would be updated twice, or
+//!    updated and inserted, is an error (21000).
+//! 4. [`Session::take`] takes rows that end and rows that begin as one change. Where a row has changed since the view, it all
+//!    begins anew with the locks kept, but for the rows to insert, which are computed once.
+//!
+//! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to exist
+//! already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
+
+mod simple;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow::array::types::UInt64Type;
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, RecordBatch, UInt32Array, UInt64Array};
+use arrow::compute::{concat_batches, take_record_batch};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use cleave_store::{ColumnType, Projection, TableSchema};
+use datafusion::sql::sqlparser::ast;
+use futures::future::try_join_all;
+
+use super::block::Taken;
+use super::modify::defaults;
+use super::{Session, identity};
+use crate::catalog::TableState;
+use crate::delta::Live;
+use crate::error::{Error, Fault, Result};
+use crate::index::{IndexShape, rows_by_vid};
+use crate::settings::Stack;
+use crate::statement::modify::{TARGET, VID};
+use crate::statement::select::{Asked, ReadView, Target, describe, over_tables};
+use crate::statement::upsert::{ConflictAction, EXCLUDED, OnConflict};
+use crate::statement::{Insert, Parameters, parameters};
+use crate::write::conform::Conform;
+use crate::write::insert::{TableChange, route};
+use simple::Pairs;
+
+/// How often a key that is there, but was not in the view, makes the statement begin anew.
+const DUPLICATE_RETRIES_MAX: usize = 100;
+
+/// A row that is there: the place of its tablet, and its VID.
+pub(super) type RowPlace = (usize, u64);
+
+/// What becomes of rows that were to be inserted.
+#[derive(Debug, Default)]
+struct Sorted {
+    /// Those that are inserted, by their numbers.
+    inserted: Vec<u32>,
+    /// Those whose key a row has.
+    pairs: Vec<(u32, RowPlace)>,
+}
+
+/// Rows as DO UPDATE makes them.
+struct Updated {
+    rows: RecordBatch,
+    /// The pairs that they were made of, by number.
+    pairs: Vec<usize>,
+}
+
+impl Insert {
+    /// What the statement calls its table.
+    pub(super) fn target_name(&self) -> ast::Ident {
+        let own = || ast::Ident::with_quote('"', self.table.as_str());
+        self.alias.clone().unwrap_or_else(own)
+    }
+}
+
+impl Session {
+    /// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were inserted
+    /// or updated, as they are then, in their order.
+    pub(super) async fn upsert(
+        &mut self,
+        schema: &Arc<TableSchema>,
+        rows: RecordBatch,
+        (on_conflict, name): (&OnConflict, &ast::Ident),
+        parameters: &Parameters,
+    ) -> Result<RecordBatch> {
+        let update = on_conflict.query(schema, name, EXCLUDED)?;
+        let mut duplicates = 0;
+        // Also where there are no rows.
+        on_conflict.arbiters(self.names().find_writable_table(&schema.name)?)?;
+        let keys = TableChange {
+            rows: BTreeMap::from([(0, rows.clone())]),
+            ..TableChange::new(Arc::clone(schema))
+        };
+        loop {
+            if !self.owns(schema.table_id) {
+                let newest = self.database.catalog();
+                self.lock_keys(newest.find_writable_table(&schema.name)?, &keys).await?;
+            }
+            let seen = self.database.live();
+            let view = self.view().await?;
+            let table = Arc::clone(view.state.find_writable_table(&schema.name)?);
+            if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
+                identity::check_update(&table, assignments)?;
+            }
+            let arbiters = arbiter_keys(on_conflict, &table, &rows)?;
+            let sorted = self.sorted(&table, &arbiters, rows.num_rows(), update.is_some()).await?;
+            let updated = match &update {
+                Some(update) if !sorted.pairs.is_empty() => {
+                    let update = (&**update, on_conflict, name);
+                    self.updated(&table, &rows, &sorted.pairs, update, parameters).await?
+                }
+                _ => Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() },
+            };
+            let (change, changed) = change_of(&table, &rows, &sorted, &updated)?;
+            match self.take(&view, &table, change).await {
+                Ok(Taken::Done) => return Ok(changed),
+                Ok(Taken::Again) => {}
+                // A bulk load locks no keys, and its rows came after the view.
+                Err(Error::DuplicateKey { constraint, .. })
+                    if duplicates < DUPLICATE_RETRIES_MAX
+                        && arbiters
+                            .iter()
+                            .any(|(shape, _)| shape.definition.name == constraint)
+                        && self.has_moved(&seen) =>
+                {
+                    if self.reads_snapshot() {
+                        return Err(Error::concurrent_update());
+                    }
+                    duplicates += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether anything was committed since `seen`.
+    fn has_moved(&self, seen: &Live) -> bool {
+        let live = self.database.live();
+        live.number != seen.number || !Arc::ptr_eq(&live.state, &seen.state)
+    }
+
+    /// How many parameters DO UPDATE has.
+    pub(super) fn update_parameters(&self, insert: &Insert) -> Result<usize> {
+        let Some(on_conflict) = &insert.on_conflict else { return Ok(0) };
+        let schema = self.insert_target(insert)?;
+        let query = on_conflict.query(&schema, &insert.target_name(), EXCLUDED)?;
+        query.map_or(Ok(0), |query| parameters::count(&query))
+    }
+
+    /// Notes in `types` those of the parameters of DO UPDATE: one that is assigned to a column has the column's type.
+    pub(super) async fn describe_update(
+        &self,
+        insert: &Insert,
+        schema: &Arc<TableSchema>,
+        types: &mut [Option<ColumnType>],
+    ) -> Result<()> {
+        let Some(on_conflict) = &insert.on_conflict else { return Ok(()) };
+        let state = self.names();
+        on_conflict.arbiters(state.find_writable_table(&schema.name)?)?;
+        // Rows of the table stand for those that were to be inserted, which look alike.
+        let Some(query) = on_conflict.query(schema, &insert.target_name(), TARGET)? else {
+            return Ok(());
+        };
+        if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
+            super::modify::assigned_types(assignments, schema, types)?;
+        }
+        let places = parameters::places(&query)?;
+        let other = |place: usize| (!places.contains(&place)).then_some(ColumnType::Text);
+        let known = types.iter().enumerate().map(|(place, known)| known.or_else(|| other(place)));
+        let known = known.collect();
+        let target = Some(Target { table: schema.name.clone(), tablet: 0 });
+        let view = ReadView { state, target, reads: None };
+        let described = describe(&self.database, self.in_force(), Some(&view), &query, known);
+        let described = Box::pin(described).await?;
+        for place in places {
+            if let Some(known) = types.get_mut(place) {
+                *known = described.types.get(place).copied();
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of `row_count` rows that have these keys.
+    async fn sorted(
+        &self,
+        table: &TableState,
+        arbiters: &[(Arc<IndexShape>, BinaryArray)],
+        row_count: usize,
+        updates: bool,
+    ) -> Result<Sorted> {
+        let mut there = Vec::with_capacity(arbiters.len());
+        for (shape, keys) in arbiters {
+            there.push(self.rows_with(table, shape, keys).await?);
+        }
+        let mut begun: Vec<HashSet<&[u8]>> = vec![HashSet::new(); arbiters.len()];
+        let mut sorted = Sorted::default();
+        for (row, number) in (0..row_count).zip(0_u32..) {
+            let keys = arbiters.iter().map(|(shape, keys)| own_key(shape, keys, row));
+            let keys: Vec<Option<&[u8]>> = keys.collect();
+            let found = keys.iter().zip(&there);
+            let mut found = found.filter_map(|(key, there)| there.get((*key)?));
+            if let Some(place) = found.next() {
+                if updates {
+                    sorted.pairs.push((number, *place));
+                }
+                continue;
+            }
+            let is_begun = |(key, begun): (&Option<&[u8]>, &HashSet<&[u8]>)| {
+                key.is_some_and(|key| begun.contains(key))
+            };
+            if keys.iter().zip(&begun).any(is_begun) {
+                if updates {
+                    return Err(twice());
+                }
+                continue;
+            }
+            for (key, begun) in keys.into_iter().zip(&mut begun) {
+                begun.extend(key);
+            }
+            sorted.inserted.push(number);
+        }
+        Ok(sorted)
+    }
+
+    /// The rows of `table` that have one of `keys` in an index.
+    async fn rows_with<'a>(
+        &self,
+        table: &TableState,
+        shape: &IndexShape,
+        keys: &'a BinaryArray,
+    ) -> Result<HashMap<&'a [u8], RowPlace>> {
+        let keys = (0..keys.len()).filter_map(|row| own_key(shape, keys, row));
+        let keys: BTreeSet<&[u8]> = keys.collect();
+        let keys: Vec<&[u8]> = keys.into_iter().collect();
+        self.note_keys(table.schema.table_id, shape.definition.id, &keys)?;
+        let found = self.looked_up(table, shape, &keys).await?;
+        if self.reads_snapshot() && !self.owns(table.schema.table_id) {
+            let newest = self.database.settled().await?;
+            let table_id = table.schema.table_id;
+            let newest = newest.find_writable_table(&table.schema.name)?;
+            for (key, (place, vid)) in self.looked_up(newest, shape, &keys).await? {
+                if !found.contains_key(key) && !self.has_ended(table_id, place, vid) {
+                    return Err(Error::concurrent_update());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The rows of `table` that have one of `keys`, which are sorted, in an index: of all its tablets, side by side.
+    pub(super) async fn looked_up<'a>(
+        &self,
+        table: &TableState,
+        shape: &IndexShape,
+        keys: &[&'a [u8]],
+    ) -> Result<HashMap<&'a [u8], RowPlace>> {
+        let asked = table.tablets.iter().enumerate().filter_map(|(place, tablet)| {
+            let index = tablet.index(shape.definition.id)?;
+            Some(async move {
+                let pages = self.database.page_source(tablet.device, Stack::Native)?;
+                let found = index.get_many(tablet, &*pages, keys).await?;
+                Ok::<_, Error>((place, found))
+            })
+        });
+        let mut rows = HashMap::new();
+        for (place, found) in try_join_all(asked).await? {
+            let of_tablet = keys.iter().zip(found);
+            rows.extend(of_tablet.filter_map(|(key, vid)| Some((*key, (place, vid?)))));
+        }
+        Ok(rows)
+    }
+
+    /// The rows as DO UPDATE makes them of `pairs`.
+    async fn updated(
+        &self,
+        table: &TableState,
+        rows: &RecordBatch,
+        pairs: &[(u32, RowPlace)],
+        (query, on_conflict, name): (&ast::Query, &OnConflict, &ast::Ident),
+        parameters: &Parameters,
+    ) -> Result<Updated> {
+        let schema = &table.schema;
+        let all: Vec<usize> = (0..schema.columns.len()).collect();
+        let all = Projection::of_table(schema, &all);
+        let there = self.rows_at(table, &all, pairs.iter().map(|(_, place)| *place)).await?;
+        let numbers = UInt32Array::from_iter_values(pairs.iter().map(|(number, _)| *number));
+        let excluded = take_record_batch(rows, &numbers)?;
+        let moment = self.moment();
+        let now_us = moment.now_us;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), moment)?;
+        let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
+            return Ok(Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() });
+        };
+        if selection.is_none() {
+            let of_rows = Pairs { schema, name, there: &there, excluded: &excluded };
+            if let Some(rows) = simple::updated(&of_rows, assignments, parameters, now_us)? {
+                let defaults = defaults(assignments, schema, rows.num_rows());
+                let rows = conform.rows_with_defaults(&rows, &defaults)?;
+                let made: Vec<usize> = (0..pairs.len()).collect();
+                check_once(pairs, &made)?;
+                return Ok(Updated { rows, pairs: made });
+            }
+        }
+        let (there, excluded) = (numbered(&there)?, numbered(&excluded)?);
+        let asked = Asked { query, parameters, view: None };
+        let tables = [(TARGET, &there), (EXCLUDED, &excluded)];
+        let run = over_tables(&self.database, self.in_force(), asked, &tables);
+        let (_, batches) = Box::pin(run).await?;
+        let mut made = Vec::with_capacity(batches.len());
+        let mut numbers: Vec<usize> = Vec::new();
+        for batch in batches {
+            let (pair, columns) = split_numbers(&batch)?;
+            numbers.extend(pair);
+            let defaults = defaults(assignments, schema, columns.num_rows());
+            made.push(conform.rows_with_defaults(&columns, &defaults)?);
+        }
+        // The engine gives them in any order.
+        let mut order: Vec<(usize, u32)> = numbers.into_iter().zip(0..).collect();
+        order.sort_unstable();
+        let made = concat_batches(&schema.arrow(), &made)?;
+        let places = UInt32Array::from_iter_values(order.iter().map(|(_, place)| *place));
+        let pairs_made = order.iter().map(|(pair, _)| *pair).collect();
+        let updated = Updated { rows: take_record_batch(&made, &places)?, pairs: pairs_made };
+        check_once(pairs, &updated.pairs)?;
+        Ok(updated)
+    }
+
+    /// The columns of `projection` of the rows at `places`, in their order.
+    pub(super) async fn rows_at(
+        &self,
+        table: &TableState,
+        projection: &Projection,
+        places: impl Iterator<Item = RowPlace>,
+    ) -> Result<RecordBatch> {
+        let mut by_tablet: BTreeMap<usize, (Vec<u64>, Vec<usize>)> = BTreeMap::new();
+        let mut count = 0;
+        for (position, (place, vid)) in places.enumerate() {
+            let (vids, positions) = by_tablet.entry(place).or_default();
+            vids.push(vid);
+            positions.push(position);
+            count = position + 1;
+        }
+        let read = by_tablet.iter().filter_map(|(place, (vids, _))| {
+            let tablet = table.tablets.get(*place)?;
+            Some(async move {
+                let pages = self.database.page_source(tablet.device, Stack::Native)?;
+                rows_by_vid(tablet, &*pages, projection, vids).await
+            })
+        });
+        let rows = concat_batches(&projection.schema, &try_join_all(read).await?)?;
+        let mut order = vec![0_u32; count];
+        let positions = by_tablet.values().flat_map(|(_, positions)| positions);
+        for (position, row) in positions.zip(0..) {
+            if let Some(place) = order.get_mut(*position) {
+                *place = row;
+            }
+        }
+        Ok(take_record_batch(&rows, &UInt32Array::from(order))?)
+    }
+}
+
+/// The keys of `rows` in each index that ON CONFLICT is about.
+fn arbiter_keys(
+    on_conflict: &OnConflict,
+    table: &TableState,
+    rows: &RecordBatch,
+) -> Result<Vec<(Arc<IndexShape>, BinaryArray)>> {
+    let mut keys = Vec::new();
+    let tablet = table.tablets.first();
+    for definition in on_conflict.arbiters(table)? {
+        let Some(index) = tablet.and_then(|tablet| tablet.index(definition.id)) else { continue };
+        let shape = Arc::clone(index.shape());
+        let of_rows = shape.entries(&shape.key_rows(rows)?, 0)?;
+        keys.push((shape, of_rows));
+    }
+    Ok(keys)
+}
+
+/// The key of a row; None: it has a NULL, and is equal to none.
+fn own_key<'a>(shape: &IndexShape, keys: &'a BinaryArray, row: usize) -> Option<&'a [u8]> {
+    let key = keys.is_valid(row).then(|| keys.value(row))?;
+    (!shape.key.has_null(key)).then_some(key)
+}
+
+/// `rows` with their numbers behind them, as VIDs.
+fn numbered(rows: &RecordBatch) -> Result<RecordBatch> {
+    let own = rows.schema();
+    let number = Arc::new(Field::new(VID, DataType::UInt64, false));
+    let fields: Vec<FieldRef> = own.fields().iter().cloned().chain([number]).collect();
+    let numbers = UInt64Array::from_iter_values((0..).take(rows.num_rows()));
+    let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
+    columns.push(Arc::new(numbers));
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+/// The numbers of pairs, which are the first column, and the other columns.
+fn split_numbers(batch: &RecordBatch) -> Result<(Vec<usize>, RecordBatch)> {
+    let numbers = batch.columns().first().and_then(|column| {
+        column.as_primitive_opt::<UInt64Type>().filter(|numbers| numbers.null_count() == 0)
+    });
+    let Some(numbers) = numbers else {
+        return Err(Error::unsupported("a statement whose rows are not told"));
+    };
+    let numbers = numbers.values().iter().map(|number| usize::try_from(*number).unwrap_or(0));
+    let columns: Vec<usize> = (1..batch.num_columns()).collect();
+    Ok((numbers.collect(), batch.project(&columns)?))
+}
+
+/// Refuses to update a row twice: `made` are the numbers of the pairs that passed WHERE, rising.
+fn check_once(pairs: &[(u32, RowPlace)], made: &[usize]) -> Result<()> {
+    let mut updated = HashSet::new();
+    let mut made = made.iter().peekable();
+    for (number, (_, place)) in pairs.iter().enumerate() {
+        if updated.contains(place) {
+            return Err(twice());
+        }
+        if made.next_if(|made| **made == number).is_some() {
+            updated.insert(*place);
+        }
+    }
+    Ok(())
+}
+
+fn twice() -> Error {
+    Error::Invalid {
+        message: "ON CONFLICT DO UPDATE command cannot affect row a second time: no two rows of \
+                  one statement may have the same key"
+            .to_owned(),
+        fault: Fault::Cardinality,
+        position: None,
+    }
+}
+
+/// What the statement does to `table`, and the rows that it inserts or updates, in the order in which they came.
+fn change_of(
+    table: &TableState,
+    rows: &RecordBatch,
+    sorted: &Sorted,
+    updated: &Updated,
+) -> Result<(TableChange, RecordBatch)> {
+    let mut change = TableChange::new(Arc::clone(&table.schema));
+    let inserted = UInt32Array::from(sorted.inserted.clone());
+    let inserted = take_record_batch(rows, &inserted)?;
+    let mut order: Vec<(u32, u32)> = sorted.inserted.iter().copied().zip(0..).collect();
+    let first = u32::try_from(order.len()).unwrap_or(u32::MAX);
+    for (pair, row) in updated.pairs.iter().zip(first..) {
+        let Some((number, (place, vid))) = sorted.pairs.get(*pair) else { continue };
+        change.ended.entry(*place).or_default().insert(*vid);
+        order.push((*number, row));
+    }
+    let joined = concat_batches(&table.schema.arrow(), [&inserted, &updated.rows])?;
+    order.sort_unstable();
+    let order = UInt32Array::from_iter_values(order.into_iter().map(|(_, row)| row));
+    let changed = take_record_batch(&joined, &order)?;
+    change.rows = route(table, changed.clone())?;
+    Ok((change, changed))
+}

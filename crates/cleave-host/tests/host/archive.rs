@@ -1,0 +1,196 @@
+//! The archive of the log: backups are brought forward by it, to any moment and not past what it lacks.
+
+use std::path::Path;
+
+use cleave_host::backup::{PointInTime, Until, check_backup, restore_until};
+use cleave_host::{Database, OpenOptions};
+use cleave_media::{Clock, SystemClock};
+
+use crate::backup::{assert_sound, opened, options};
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::support::{batches, embedded, fresh, numbered, refused, row, rows, run};
+
+const ALL: &str = "SELECT count(*), sum(id), min(note) FROM t";
+
+fn wanted(archive: &Path, until: Until) -> PointInTime {
+    PointInTime { archive: archive.to_owned(), until }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_moment_behind_a_backup_comes_back() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    let served = Served::start(&place.path().join("nas.media"), [3; 16], anywhere()).await;
+    let (directory, database) = fresh().await;
+    let way = remote(served.address, token_file(place.path(), TOKEN));
+    database.add_device("nas", way).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "CREATE TABLE far (id int PRIMARY KEY, note text) WITH (device = nas)").await;
+    session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    run(&mut session, &format!("ALTER SYSTEM SET archive_directory = '{}'", archive.display()))
+        .await;
+    let target = place.path().join("backup");
+    database.backup(&target).await.unwrap();
+    let made_at_us = check_backup(&target).await.unwrap().made_at_us;
+    let mut moments = Vec::new();
+    let statements = [
+        "INSERT INTO t VALUES (20000, 'new')",
+        "UPDATE t SET note = 'changed' WHERE id < 10",
+        "CHECKPOINT",
+        // Of more rows than the log takes as they come, and on another device.
+        "UPDATE t SET note = 'all' WHERE id < 15000",
+        "INSERT INTO far VALUES (1, 'one'), (2, 'two')",
+        "DELETE FROM t WHERE id % 2 = 0",
+        "BEGIN; DELETE FROM far WHERE id = 1; INSERT INTO t VALUES (-7, 'both'); COMMIT",
+    ];
+    for statement in statements {
+        run(&mut session, statement).await;
+        let far = rows(&mut session, "SELECT id FROM far ORDER BY id").await;
+        let moment = (SystemClock.wall(), database.catalog().commit);
+        moments.push((moment, row(&mut session, ALL).await, far));
+    }
+    drop((session, database));
+    // Opened again in between.
+    let database = Database::open(directory.path(), OpenOptions::new(embedded())).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "INSERT INTO t VALUES (-8, 'last'); CHECKPOINT").await;
+    let status = row(&mut session, "SHOW archive_status").await;
+    assert!(status.starts_with("log up to"), "{status}");
+    let end = row(&mut session, ALL).await;
+
+    for (number, ((time, commit), expected, far)) in moments.iter().enumerate() {
+        for until in [Until::Time(*time), Until::Commit(*commit)] {
+            let copy = tempfile::tempdir().unwrap();
+            let wanted = wanted(&archive, until);
+            restore_until(&target, copy.path(), &options(), &wanted).await.unwrap();
+            let restored = opened(copy.path()).await;
+            let mut session = restored.session();
+            assert_eq!(&row(&mut session, ALL).await, expected, "{number}");
+            let found = rows(&mut session, "SELECT id FROM far ORDER BY id").await;
+            assert_eq!(&found, far, "{number}");
+            drop((session, restored));
+            assert_sound(copy.path()).await;
+        }
+    }
+    let copy = place.path().join("end");
+    let reached =
+        restore_until(&target, &copy, &options(), &wanted(&archive, Until::End)).await.unwrap();
+    assert!(reached.is_end && reached.count >= 7, "{reached:?}");
+    assert_eq!(row(&mut opened(&copy).await.session(), ALL).await, end);
+
+    let early = wanted(&archive, Until::Time(made_at_us - 1));
+    let error = restore_until(&target, &place.path().join("no"), &options(), &early).await;
+    assert!(error.unwrap_err().to_string().contains("older backup"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_no_log_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    for last in ["", "INSERT INTO t VALUES (-2, 'behind'); CHECKPOINT"] {
+        let (_directory, database) = fresh().await;
+        let mut session = database.session();
+        run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+        let set = format!("ALTER SYSTEM SET archive_directory = '{}'", archive.display());
+        run(&mut session, &set).await;
+        let copies = tempfile::tempdir().unwrap();
+        let target = copies.path().join("backup");
+        database.backup(&target).await.unwrap();
+        run(&mut session, "INSERT INTO t VALUES (-1, 'before')").await;
+        let before = SystemClock.wall();
+        session.load("t", batches(vec![numbered(0..2000)]), None).await.unwrap();
+        run(&mut session, "CHECKPOINT").await;
+        run(&mut session, last).await;
+        for until in [Until::End, Until::Time(SystemClock.wall())] {
+            let copy = copies.path().join("copy");
+            let wanted = wanted(&archive, until);
+            let error = restore_until(&target, &copy, &options(), &wanted).await.unwrap_err();
+            assert_eq!(error.sqlstate(), "55000", "{error}");
+            assert!(error.to_string().contains("bulk load"), "{error}");
+            let error = Database::open(&copy, options()).await.unwrap_err();
+            assert!(error.to_string().contains("not completed"), "{error}");
+        }
+        let copy = copies.path().join("copy");
+        let until = wanted(&archive, Until::Time(before));
+        restore_until(&target, &copy, &options(), &until).await.unwrap();
+        assert_eq!(row(&mut opened(&copy).await.session(), ALL).await, "1,-1,before");
+        // A newer backup has it.
+        let newer = copies.path().join("newer");
+        database.backup(&newer).await.unwrap();
+        let copy = copies.path().join("newer copy");
+        let until = wanted(&archive, Until::End);
+        restore_until(&newer, &copy, &options(), &until).await.unwrap();
+        let mut session = database.session();
+        assert_eq!(
+            row(&mut opened(&copy).await.session(), ALL).await,
+            row(&mut session, ALL).await
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archive_that_is_away_loses_no_log_and_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let (archive, away) = (place.path().join("archive"), place.path().join("away"));
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let set = format!("ALTER SYSTEM SET archive_directory = '{}'", archive.display());
+    assert_eq!(refused(&mut session, &set).await.sqlstate(), "22023");
+    for wrong in ["ALTER SYSTEM SET split = h0", "ALTER SYSTEM", "ALTER SYSTEM SET"] {
+        refused(&mut session, wrong).await;
+    }
+    assert_eq!(row(&mut session, "SHOW archive_status").await, "off");
+    std::fs::create_dir(&archive).unwrap();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, &set).await;
+    let target = place.path().join("backup");
+    database.backup(&target).await.unwrap();
+    std::fs::rename(&archive, &away).unwrap();
+    run(&mut session, "INSERT INTO t VALUES (1, 'one')").await;
+    // The checkpoint is there, the archive is not.
+    let error = refused(&mut session, "CHECKPOINT").await;
+    assert!(error.to_string().contains("archive"), "{error}");
+    assert!(!archive.exists());
+    // Several files of log.
+    let long = "x".repeat(1 << 20);
+    for id in 2..42 {
+        run(&mut session, &format!("INSERT INTO t VALUES ({id}, '{long}')")).await;
+    }
+    let status = row(&mut session, "SHOW archive_status").await;
+    assert!(status.starts_with("FAILED") && status.contains("wait"), "{status}");
+    std::fs::rename(&away, &archive).unwrap();
+    run(&mut session, "CHECKPOINT").await;
+    let status = row(&mut session, "SHOW archive_status").await;
+    assert!(status.starts_with("log up to") && status.contains("; 0 finished"), "{status}");
+    let copy = place.path().join("copy");
+    restore_until(&target, &copy, &options(), &wanted(&archive, Until::End)).await.unwrap();
+    assert_eq!(row(&mut opened(&copy).await.session(), "SELECT count(*) FROM t").await, "41");
+    // A file that the archive lacks, and one that is damaged.
+    let log = std::fs::read_dir(&archive).unwrap().next().unwrap().unwrap().path();
+    let mut files: Vec<_> =
+        std::fs::read_dir(&log).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 2, "{files:?}");
+    let sound = std::fs::read(&files[1]).unwrap();
+    let mut flipped = sound.clone();
+    flipped[1000] ^= 1;
+    let again = || restore_again(&target, place.path(), &archive);
+    std::fs::write(&files[1], flipped).unwrap();
+    assert_eq!(again().await.unwrap_err().sqlstate(), "XX001");
+    std::fs::remove_file(&files[1]).unwrap();
+    assert_eq!(again().await.unwrap_err().sqlstate(), "XX001");
+    std::fs::write(&files[1], sound).unwrap();
+    again().await.unwrap();
+}
+
+async fn restore_again(
+    target: &Path,
+    place: &Path,
+    archive: &Path,
+) -> Result<(), cleave_host::Error> {
+    let copy = place.join("again");
+    restore_until(target, &copy, &options(), &wanted(archive, Until::End)).await.map(drop)
+}

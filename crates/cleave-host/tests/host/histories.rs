@@ -1,0 +1,264 @@
+//! Random histories of transactions that append to lists and read them, recorded and then checked by one who knows nothing of how
+//! they came about ([`check`]): what each level forbids must not be there, with reads forced to the host and to the device.
+//!
+//! `CLEAVE_HISTORIES=500` runs so many transactions a session, `CLEAVE_HISTORIES_SEED` chooses what they do. A seed gives the same
+//! choices again; how sessions meet is up to the machine.
+//!
+//! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations".
+
+mod check;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cleave_host::{Database, Error, Session};
+use cleave_media::SplitMix64;
+use datafusion::common::runtime::SpawnedTask;
+
+use crate::isolation::{LEVELS, ON_THE_DEVICE, ON_THE_HOST};
+use crate::narrowing::attached;
+use crate::support::{refused, rows, run};
+use check::{Anomaly, Finding, Op, Transaction, check};
+
+/// Lists, of which the last two are not there at first.
+const KEYS: u64 = 5;
+const SESSIONS: u64 = 4;
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// What a level never has.
+fn forbidden(level: usize) -> BTreeSet<Anomaly> {
+    use Anomaly::{
+        AbortedRead, CircularInformation, DirtyWrite, IntermediateRead, Lost, ReadSkew, WriteSkew,
+    };
+    let mut never =
+        BTreeSet::from([DirtyWrite, AbortedRead, IntermediateRead, CircularInformation, Lost]);
+    if level >= 1 {
+        never.insert(ReadSkew);
+    }
+    if level >= 2 {
+        never.insert(WriteSkew);
+    }
+    never
+}
+
+/// A session, and the transactions that it has run.
+struct Recorder {
+    session: Session,
+    next_value: u64,
+    ops: Vec<Op>,
+    done: Vec<Transaction>,
+}
+
+impl Recorder {
+    async fn new(database: &Arc<Database>, way: &[&str], number: u64) -> Self {
+        let mut session = database.session();
+        for setting in way {
+            run(&mut session, &format!("SET {setting}")).await;
+        }
+        let next_value = number * 1_000_000;
+        Self { session, next_value, ops: Vec::new(), done: Vec::new() }
+    }
+
+    async fn begin(&mut self, level: &str) {
+        self.ops.clear();
+        run(&mut self.session, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+    }
+
+    async fn append(&mut self, key: u64) -> Result<(), Error> {
+        self.next_value += 1;
+        let value = self.next_value;
+        // Whatever becomes of the statement.
+        self.ops.push(Op::Append { key, value, is_kept: true });
+        let update = format!(
+            "UPDATE list SET elements = elements || ',{value}' WHERE id = {key} RETURNING id"
+        );
+        if self.session_rows(&update).await?.is_empty() {
+            let insert = format!("INSERT INTO list VALUES ({key}, ',{value}')");
+            self.session.run(&insert).await?;
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, key: u64) -> Result<(), Error> {
+        let query = format!("SELECT id, elements FROM list WHERE id = {key}");
+        let found = self.session_rows(&query).await?;
+        self.note_read(key, found.first().map_or("", String::as_str));
+        Ok(())
+    }
+
+    /// Reads all lists by one statement.
+    async fn read_all(&mut self) -> Result<(), Error> {
+        let found = self.session_rows("SELECT id, elements FROM list").await?;
+        for key in 0..KEYS {
+            let own = found.iter().find(|row| row.starts_with(&format!("{key},")));
+            self.note_read(key, own.map_or("", String::as_str));
+        }
+        Ok(())
+    }
+
+    fn note_read(&mut self, key: u64, row: &str) {
+        let elements = row.split(',').skip(1).filter(|text| !text.is_empty());
+        let elements = elements.map(|text| text.parse().unwrap()).collect();
+        self.ops.push(Op::Read { key, elements });
+    }
+
+    async fn session_rows(&mut self, sql: &str) -> Result<Vec<String>, Error> {
+        let outcomes = self.session.run(sql).await?;
+        Ok(outcomes.iter().flat_map(crate::isolation::rows_of).collect())
+    }
+
+    /// What came after a savepoint is not there any more.
+    fn forget_since(&mut self, mark: usize) {
+        for op in self.ops.iter_mut().skip(mark) {
+            if let Op::Append { is_kept, .. } = op {
+                *is_kept = false;
+            }
+        }
+    }
+
+    fn end(&mut self, is_committed: bool) {
+        let ops = std::mem::take(&mut self.ops);
+        self.done.push(Transaction { ops, is_committed });
+    }
+
+    /// One transaction of what `random` says, up to its end or to what does not work.
+    async fn transaction(&mut self, level: &str, random: &mut SplitMix64) -> Result<(), Error> {
+        self.begin(level).await;
+        for _ in 0..=random.below(4) {
+            match random.below(12) {
+                0..=4 => self.append(random.below(KEYS)).await?,
+                5..=8 => self.read(random.below(KEYS)).await?,
+                9..=10 => self.read_all().await?,
+                _ => {
+                    let (mark, key) = (self.ops.len(), random.below(KEYS));
+                    self.session.run("SAVEPOINT s").await?;
+                    self.append(key).await?;
+                    self.session.run("ROLLBACK TO s").await?;
+                    self.forget_since(mark);
+                    self.read(key).await?;
+                }
+            }
+        }
+        if random.below(10) == 0 {
+            self.session.run("ROLLBACK").await?;
+            self.end(false);
+            return Ok(());
+        }
+        self.session.run("COMMIT").await?;
+        self.end(true);
+        Ok(())
+    }
+
+    async fn transactions(mut self, level: usize, count: u64, seed: u64) -> Vec<Transaction> {
+        let mut random = SplitMix64::new(seed);
+        for _ in 0..count {
+            // What it does must not depend on how far the one before came.
+            let mut own = SplitMix64::new(random.next_u64());
+            if let Err(error) = self.transaction(LEVELS[level], &mut own).await {
+                let expected = ["40001", "40P01", "23505"];
+                assert!(expected.contains(&error.sqlstate()), "{error}");
+                run(&mut self.session, "ROLLBACK").await;
+                self.end(false);
+            }
+        }
+        self.done
+    }
+}
+
+async fn lists(database: &Arc<Database>, device: &str) -> Session {
+    let mut session = database.session();
+    run(&mut session, &format!("SET default_device = '{device}'")).await;
+    run(&mut session, "DROP TABLE IF EXISTS list").await;
+    run(&mut session, "CREATE TABLE list (id int PRIMARY KEY, elements text)").await;
+    run(&mut session, "INSERT INTO list VALUES (0, ''), (1, ''), (2, '')").await;
+    session
+}
+
+/// The lists as they are in the end.
+async fn ends(session: &mut Session) -> BTreeMap<u64, Vec<u64>> {
+    let mut ends = BTreeMap::new();
+    for row in rows(session, "SELECT id, elements FROM list").await {
+        let mut values = row.split(',').filter(|text| !text.is_empty());
+        let key = values.next().unwrap().parse().unwrap();
+        ends.insert(key, values.map(|text| text.parse().unwrap()).collect());
+    }
+    ends
+}
+
+async fn all_levels(mode: &str, way: &'static [&'static str], otherwise: u64) {
+    let (seed, count) = (number("CLEAVE_HISTORIES_SEED", 1), number("CLEAVE_HISTORIES", otherwise));
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served) = attached(mode, outside.path()).await;
+    let device = if mode == "embedded" { "embedded" } else { "other" };
+    for (level, name) in LEVELS.iter().enumerate() {
+        let mut session = lists(&database, device).await;
+        let mut tasks = Vec::new();
+        for number in 1..=SESSIONS {
+            let recorder = Recorder::new(&database, way, number).await;
+            let seed = seed.wrapping_mul(1000) + number;
+            tasks.push(SpawnedTask::spawn(recorder.transactions(level, count, seed)));
+        }
+        let mut history = Vec::new();
+        for task in tasks {
+            history.extend(task.await.unwrap());
+        }
+        let findings = check(&history, &ends(&mut session).await);
+        let never = forbidden(level);
+        let wrong: Vec<&Finding> =
+            findings.iter().filter(|finding| never.contains(&finding.anomaly)).collect();
+        let committed = history.iter().filter(|one| one.is_committed).count();
+        let among = wrong.iter().flat_map(|finding| &finding.among);
+        let among: Vec<_> = among.map(|place| (place, &history[*place])).collect();
+        assert!(wrong.is_empty(), "{name}, {mode}, {way:?}, seed {seed}: {wrong:#?}\n{among:#?}");
+        assert!(committed * 8 > history.len(), "{name}: {committed} of {} commit", history.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_read_on_the_host() {
+    all_levels("embedded", &ON_THE_HOST, 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_read_on_the_device() {
+    all_levels("embedded", &ON_THE_DEVICE, 15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_read_on_a_remote_device() {
+    all_levels("remote", &ON_THE_DEVICE, 10).await;
+}
+
+/// What the random ones are checked for is found where it is: in what REPEATABLE READ allows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_with_write_skew_is_found_out() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served) = attached("embedded", outside.path()).await;
+    for level in [1, 2] {
+        let mut session = lists(&database, "embedded").await;
+        let mut one = Recorder::new(&database, &ON_THE_HOST, 1).await;
+        let mut two = Recorder::new(&database, &ON_THE_DEVICE, 2).await;
+        one.begin(LEVELS[level]).await;
+        two.begin(LEVELS[level]).await;
+        one.read(0).await.unwrap();
+        two.read_all().await.unwrap();
+        one.append(1).await.unwrap();
+        two.append(0).await.unwrap();
+        run(&mut one.session, "COMMIT").await;
+        one.end(true);
+        if level == 2 {
+            assert_eq!(refused(&mut two.session, "COMMIT").await.sqlstate(), "40001");
+            two.end(false);
+        } else {
+            run(&mut two.session, "COMMIT").await;
+            two.end(true);
+        }
+        one.done.append(&mut two.done);
+        let found = check(&one.done, &ends(&mut session).await);
+        let found: Vec<Anomaly> = found.iter().map(|finding| finding.anomaly).collect();
+        assert_eq!(found, if level == 1 { vec![Anomaly::WriteSkew] } else { vec![] });
+    }
+}

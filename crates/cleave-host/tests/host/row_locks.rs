@@ -1,0 +1,160 @@
+//! Locking clauses and LOCK TABLE of several sessions: who waits, who is skipped, who fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_host::{Database, Session};
+use datafusion::common::runtime::SpawnedTask;
+
+use crate::support::{fresh, refused, row, rows, run};
+
+async fn jobs(count: usize) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
+    let (directory, database) = fresh().await;
+    let mut one = database.session();
+    run(&mut one, "CREATE TABLE job (id int PRIMARY KEY, state text, n int)").await;
+    let fill =
+        format!("INSERT INTO job SELECT i, 'new', 0 FROM generate_series(1, {count}) AS g (i)");
+    run(&mut one, &fill).await;
+    let two = database.session();
+    (directory, database, one, two)
+}
+
+/// Runs `sql` on a task of its own; gives the session back, and its rows.
+fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, Vec<String>)> {
+    SpawnedTask::spawn(async move {
+        let outcome = match sql.starts_with("SELECT") {
+            true => rows(&mut session, sql).await,
+            false => {
+                run(&mut session, sql).await;
+                vec!["done".to_owned()]
+            }
+        };
+        (session, outcome)
+    })
+}
+
+async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
+    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
+}
+
+const FIRST: &str = "SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 1 FOR UPDATE";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_of_a_queue_take_each_job_once() {
+    let (_directory, database, mut one, _two) = jobs(40).await;
+    let workers = (0..4).map(|_| {
+        let database = Arc::clone(&database);
+        SpawnedTask::spawn(async move {
+            let mut session = database.session();
+            let mut taken = 0;
+            loop {
+                run(&mut session, "BEGIN").await;
+                let job = rows(&mut session, &format!("{FIRST} SKIP LOCKED")).await;
+                let Some(id) = job.first() else {
+                    run(&mut session, "COMMIT").await;
+                    return taken;
+                };
+                let done = format!("UPDATE job SET state = 'done', n = n + 1 WHERE id = {id}");
+                run(&mut session, &done).await;
+                run(&mut session, "COMMIT").await;
+                taken += 1;
+            }
+        })
+    });
+    let mut taken = 0;
+    for worker in workers.collect::<Vec<_>>() {
+        taken += worker.await.unwrap();
+    }
+    assert_eq!(taken, 40);
+    assert_eq!(row(&mut one, "SELECT sum(n), min(n), max(n) FROM job").await, "40,1,1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_wants_a_locked_row_waits_fails_or_passes_it_over() {
+    let (_directory, _database, mut one, mut two) = jobs(3).await;
+    run(&mut one, "BEGIN").await;
+    assert_eq!(rows(&mut one, FIRST).await, ["1"]);
+    assert_eq!(rows(&mut two, &format!("{FIRST} SKIP LOCKED")).await, ["2"]);
+    assert_eq!(refused(&mut two, &format!("{FIRST} NOWAIT")).await.sqlstate(), "55P03");
+    let by_key = "SELECT id FROM job WHERE id = 1 FOR SHARE";
+    assert_eq!(refused(&mut two, &format!("{by_key} NOWAIT")).await.sqlstate(), "55P03");
+    assert!(rows(&mut two, &format!("{by_key} SKIP LOCKED")).await.is_empty());
+    run(&mut two, "SET lock_timeout = 100").await;
+    for sql in ["UPDATE job SET n = 1 WHERE id = 1", "DELETE FROM job WHERE id = 1", by_key] {
+        assert_eq!(refused(&mut two, sql).await.sqlstate(), "55P03", "{sql}");
+    }
+    run(&mut two, "SET lock_timeout = 0; UPDATE job SET n = 1 WHERE id = 2").await;
+    // Who has locked a row updates it, also while someone waits for it.
+    let mut task = beside(two, "UPDATE job SET n = n + 10 WHERE id = 1");
+    assert!(waits(&mut task).await);
+    run(&mut one, "UPDATE job SET n = n + 1 WHERE id = 1; COMMIT").await;
+    let (mut two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, ["done"]);
+    assert_eq!(row(&mut two, "SELECT n FROM job WHERE id = 1").await, "11");
+    // Those who share do not exclude each other.
+    run(&mut one, "BEGIN; SELECT * FROM job FOR SHARE").await;
+    assert_eq!(rows(&mut two, "SELECT id FROM job FOR SHARE NOWAIT").await.len(), 3);
+    assert_eq!(refused(&mut two, &format!("{FIRST} NOWAIT")).await.sqlstate(), "55P03");
+    run(&mut one, "SAVEPOINT a; SELECT * FROM job FOR UPDATE; ROLLBACK TO a").await;
+    assert_eq!(rows(&mut two, "SELECT id FROM job FOR SHARE NOWAIT").await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_changed_meanwhile_are_read_again() {
+    let (_directory, _database, mut one, two) = jobs(3).await;
+    run(&mut one, "BEGIN; UPDATE job SET state = 'done' WHERE id = 1").await;
+    let mut task = beside(two, FIRST);
+    assert!(waits(&mut task).await);
+    run(&mut one, "COMMIT").await;
+    let (two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, ["2"]);
+    run(&mut one, "BEGIN; UPDATE job SET n = 5 WHERE id = 2").await;
+    let mut task = beside(two, "SELECT n FROM job WHERE id = 2 FOR UPDATE");
+    assert!(waits(&mut task).await);
+    run(&mut one, "COMMIT").await;
+    let (mut two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, ["5"]);
+    run(&mut two, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM job").await;
+    run(&mut one, "UPDATE job SET n = 6 WHERE id = 2").await;
+    let error = refused(&mut two, "SELECT n FROM job WHERE id = 2 FOR UPDATE").await;
+    assert_eq!(error.sqlstate(), "40001");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_locked_against_those_whose_modes_conflict() {
+    let (_directory, _database, mut one, mut two) = jobs(3).await;
+    run(&mut two, "SET lock_timeout = 100").await;
+    for (mode, reads, locks, writes) in [
+        ("ACCESS SHARE", true, true, true),
+        ("ROW SHARE", true, true, true),
+        ("ROW EXCLUSIVE", true, true, true),
+        ("SHARE UPDATE EXCLUSIVE", true, true, true),
+        ("SHARE", true, true, false),
+        ("SHARE ROW EXCLUSIVE", true, true, false),
+        ("EXCLUSIVE", true, false, false),
+        ("ACCESS EXCLUSIVE", false, false, false),
+    ] {
+        run(&mut one, &format!("BEGIN; LOCK TABLE job IN {mode} MODE")).await;
+        let insert = "INSERT INTO job VALUES (9, 'x', 0) ON CONFLICT DO NOTHING";
+        let statements = [
+            ("SELECT count(*) FROM job", reads),
+            ("SELECT n FROM job WHERE id = 1", reads),
+            ("SELECT n FROM job WHERE id = 1 FOR UPDATE", locks),
+            ("UPDATE job SET n = n WHERE id = 77", writes),
+            ("DELETE FROM job WHERE id = 77", writes),
+            (insert, writes),
+        ];
+        for (sql, is_free) in statements {
+            let found = two.run(sql).await.err().map(|error| error.sqlstate());
+            assert_eq!(found, (!is_free).then_some("55P03"), "{mode}: {sql}");
+        }
+        run(&mut one, "UPDATE job SET n = n + 1; SELECT * FROM job; ROLLBACK").await;
+    }
+    run(&mut two, "BEGIN; UPDATE job SET n = 1").await;
+    run(&mut one, "BEGIN").await;
+    let error = refused(&mut one, "LOCK TABLE job IN SHARE MODE NOWAIT").await;
+    assert_eq!(error.sqlstate(), "55P03");
+    run(&mut one, "ROLLBACK").await;
+    run(&mut two, "COMMIT").await;
+    assert_eq!(row(&mut one, "SELECT sum(n) FROM job").await, "4");
+}

@@ -1,0 +1,107 @@
+//! Sequences: no number twice, whatever ends the process, and whoever asks at once.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use cleave_host::{Database, OpenOptions};
+
+use crate::support::{forgetful, open, row, rows, run};
+
+async fn open_forgetful(directory: &Path) -> Arc<Database> {
+    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_number_comes_twice_after_a_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE SEQUENCE s; CREATE TABLE t (id serial, note text)").await;
+    drop((session, database));
+    let mut greatest = 0;
+    for turn in 0..4 {
+        let database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        for _ in 0..turn * 20 + 1 {
+            let number = row(&mut session, "SELECT nextval('s')").await.parse::<i64>().unwrap();
+            assert!(number > greatest, "{number} comes after {greatest}");
+            greatest = number;
+        }
+        run(&mut session, "INSERT INTO t (note) VALUES ('row')").await;
+        drop((session, database));
+    }
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, "SELECT count(DISTINCT id) FROM t").await, "4");
+    // What setval says holds as well, also where it goes back.
+    run(&mut session, "SELECT setval('s', 5)").await;
+    drop((session, database));
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, "SELECT nextval('s')").await, "6");
+    run(&mut session, "ALTER SEQUENCE s RESTART WITH 1000").await;
+    drop((session, database));
+    let database = open_forgetful(directory.path()).await;
+    assert_eq!(row(&mut database.session(), "SELECT nextval('s')").await, "1000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_closed_well_leaves_no_gap() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE SEQUENCE s; SELECT nextval('s'); CHECKPOINT").await;
+    assert_eq!(row(&mut session, "SELECT nextval('s')").await, "2");
+    database.checkpoint().await.unwrap();
+    drop((session, database));
+    let database = open(directory.path()).await;
+    assert_eq!(row(&mut database.session(), "SELECT nextval('s')").await, "3");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sessions_at_once_get_different_numbers() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open(directory.path()).await;
+    run(
+        &mut database.session(),
+        "CREATE SEQUENCE s; CREATE TABLE t (id bigserial PRIMARY KEY, a int)",
+    )
+    .await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for session in 0..4 {
+        let database = Arc::clone(&database);
+        tasks.spawn(async move {
+            let mut taken = Vec::new();
+            let mut own = database.session();
+            for turn in 0..25 {
+                taken.push(row(&mut own, "SELECT nextval('s')").await.parse::<i64>().unwrap());
+                run(&mut own, &format!("INSERT INTO t (a) VALUES ({session}), ({turn})")).await;
+                if turn == 12 {
+                    run(&mut own, "CHECKPOINT").await;
+                }
+            }
+            taken
+        });
+    }
+    let taken: Vec<i64> = tasks.join_all().await.into_iter().flatten().collect();
+    let different: BTreeSet<i64> = taken.iter().copied().collect();
+    assert_eq!((taken.len(), different.len()), (100, 100));
+    assert_eq!(different.last(), Some(&100), "nothing is left out");
+    let mut session = database.session();
+    assert_eq!(rows(&mut session, "SELECT count(*), max(id) FROM t").await, ["200,200"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_numbers_rows_in_the_order_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rows.csv");
+    let lines: Vec<String> = (1..=40_000).map(|number| format!("row {number}\n")).collect();
+    std::fs::write(&file, lines.concat()).unwrap();
+    let database = open(&directory.path().join("db")).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id serial, note text CHECK (note <> 'row 0'))").await;
+    run(&mut session, &format!("COPY t (note) FROM '{}' WITH (FORMAT csv)", file.display())).await;
+    let all = "SELECT count(*), count(DISTINCT id) FROM t WHERE note = 'row ' || id";
+    assert_eq!(row(&mut session, all).await, "40000,40000");
+}

@@ -1,0 +1,115 @@
+//! `cleave backup` and `cleave restore`: all of a database's one moment into a folder, and a database out of that.
+//!
+//! What was done goes to standard output. Exit codes: 0 done, 1 the command line or a folder that it names is wrong, 2 the
+//! database cannot be opened, 3 the backup failed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use cleave_host::backup::{self, BackupSummary, PointInTime, Reached, Until};
+use cleave_host::check::{CheckOptions, check};
+
+use crate::arguments::Place;
+use crate::failure::Failure;
+use crate::open::{self, Create};
+
+/// `cleave backup …`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BackupOptions {
+    /// The database's folder, which no process has open; where a server has it, use BACKUP TO 'TARGET' there
+    #[arg(value_name = "DATABASE", required_unless_present = "check")]
+    database: Option<PathBuf>,
+    /// The folder to write to: empty, or not there yet
+    #[arg(value_name = "TARGET", required_unless_present = "check")]
+    target: Option<PathBuf>,
+    /// Verify every byte of a backup instead
+    #[arg(long, value_name = "TARGET", conflicts_with_all = ["database", "target"])]
+    check: Option<PathBuf>,
+}
+
+/// `cleave restore …`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RestoreOptions {
+    /// The folder of the backup
+    #[arg(value_name = "BACKUP")]
+    backup: PathBuf,
+    /// The folder of the new database: empty, or not there yet
+    #[arg(value_name = "DATABASE")]
+    database: PathBuf,
+    /// Then verify every page, map and index entry of the new database
+    #[arg(long)]
+    verify: bool,
+    /// The folder that archive_directory named: bring the backup forward by the log that is archived there, to its end
+    #[arg(long, value_name = "DIR")]
+    archive: Option<PathBuf>,
+    /// … to what was committed at or before a moment, as in '2026-11-21 20:00:00+00'
+    #[arg(long, value_name = "TIME", value_parser = Until::time, requires = "archive")]
+    until: Option<Until>,
+    /// … to what was committed up to the commit of this number
+    #[arg(long, value_name = "NUMBER", requires = "archive", conflicts_with = "until")]
+    until_commit: Option<u64>,
+}
+
+/// Runs `cleave backup …`.
+pub(crate) async fn run(options: &BackupOptions, place: &Place) -> Result<(), Failure> {
+    if let Some(target) = &options.check {
+        let summary = backup::check_backup(target).await.map_err(Failure::Open)?;
+        return tell("everything holds:", target, &summary);
+    }
+    let (Some(directory), Some(target)) = (&options.database, &options.target) else {
+        return Err(Failure::Usage("which database, and where to?".to_owned()));
+    };
+    let database = open::open_directory(directory, Create::Never, place.memory()).await?;
+    let made = database.backup(target).await;
+    let closed = database.checkpoint().await;
+    let summary = made.map_err(Failure::Sql)?;
+    closed.map_err(Failure::Sql)?;
+    tell("made", target, &summary)
+}
+
+/// Runs `cleave restore …`.
+pub(crate) async fn restore(options: &RestoreOptions, place: &Place) -> Result<(), Failure> {
+    let open = open::open_options(Create::Never, place.memory());
+    let (from, to) = (&options.backup, &options.database);
+    let said = match &options.archive {
+        None => {
+            let summary = backup::restore(from, to, &open).await.map_err(Failure::Open)?;
+            format!("restored from {}: {summary}", from.display())
+        }
+        Some(archive) => {
+            let commit = options.until_commit.map(Until::Commit);
+            let until = options.until.or(commit).unwrap_or(Until::End);
+            let wanted = PointInTime { archive: archive.clone(), until };
+            let restored = Box::pin(backup::restore_until(from, to, &open, &wanted)).await;
+            reached(from, &restored.map_err(Failure::Open)?)
+        }
+    };
+    if options.verify {
+        let report = Box::pin(check(&options.database, open, &CheckOptions::default())).await;
+        let report = report.map_err(Failure::Open)?;
+        let mut out = std::io::stdout().lock();
+        for finding in report.findings.kept() {
+            writeln!(out, "{finding}\n  {}", finding.fault.advice())?;
+        }
+        if report.findings.count() > 0 {
+            return Err(Failure::Faults(report.findings.count()));
+        }
+    }
+    writeln!(std::io::stdout(), "{said}")?;
+    Ok(())
+}
+
+fn reached(backup: &Path, reached: &Reached) -> String {
+    let Reached { commit, at, count, is_end } = reached;
+    let end = if *is_end { ", where the archived log ends" } else { "" };
+    let backup = backup.display();
+    format!(
+        "restored from {backup} and {count} commits of the log: up to commit {commit} of {at}{end}"
+    )
+}
+
+fn tell(what: &str, backup: &Path, summary: &BackupSummary) -> Result<(), Failure> {
+    writeln!(std::io::stdout(), "{what} {}: {summary}", backup.display())?;
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Statements that come together are one transaction; cursors go through the rows of one.
+
+use std::io::Write;
+
+use super::client::{Client, field, message};
+use super::{bind, execute, parse, served};
+
+/// The messages of statements up to a Sync, each by itself.
+fn pipeline(client: &mut Client, statements: &[&str]) -> super::client::Answer {
+    let mut sent = Vec::new();
+    for sql in statements {
+        sent.extend(parse(sql));
+        sent.extend(bind("", &[]));
+        sent.extend(execute("", 0));
+    }
+    sent.extend(message('S', b""));
+    client.stream.write_all(&sent).unwrap();
+    client.answer()
+}
+
+#[test]
+fn a_failure_undoes_what_came_with_it() {
+    let (_folder, server) = served();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.query("CREATE TABLE t (a int PRIMARY KEY)");
+    let count = "SELECT count(*) FROM t";
+    for together in [true, false] {
+        client.query("DELETE FROM t");
+        let mut run = |statements: &[&str]| match together {
+            true => client.query(&statements.join("; ")),
+            false => pipeline(&mut client, statements),
+        };
+        let failed = run(&["INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (1)"]);
+        assert_eq!((field(&failed.error, 'C'), failed.state), ("23505", 'I'));
+        assert_eq!(failed.tags, ["INSERT 0 1"], "the first one was told of");
+        assert_eq!(other.value(count), "0");
+        let done = run(&["INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)", count]);
+        assert_eq!(done.rows, [[Some("2".to_owned())]]);
+        assert_eq!((done.state, other.value(count).as_str()), ('I', "2"));
+        // BEGIN makes a block of those before it; COMMIT ends what there is.
+        let begun = run(&["DELETE FROM t WHERE a = 1", "BEGIN", "DELETE FROM t WHERE a = 2"]);
+        assert_eq!((begun.state, other.value(count).as_str()), ('T', "2"));
+        assert_eq!(run(&["ROLLBACK"]).state, 'I');
+        assert_eq!(other.value(count), "2");
+        let halved = run(&["INSERT INTO t VALUES (3)", "COMMIT", "INSERT INTO t VALUES (3)"]);
+        assert_eq!((field(&halved.error, 'C'), other.value(count).as_str()), ("23505", "3"));
+        let undone = run(&["INSERT INTO t VALUES (4)", "ROLLBACK", "INSERT INTO t VALUES (5)"]);
+        assert_eq!((undone.state, other.value(count).as_str()), ('I', "4"));
+        assert_eq!(other.value("SELECT count(*) FROM t WHERE a = 4"), "0");
+        let refused = run(&["INSERT INTO t VALUES (6)", "SAVEPOINT s"]);
+        assert_eq!(field(&refused.error, 'C'), "25P01");
+        let refused = run(&["INSERT INTO t VALUES (6)", "VACUUM"]);
+        assert_eq!(field(&refused.error, 'C'), "25001");
+        assert_eq!(other.value(count), "4");
+    }
+    // A text that is no SQL does nothing of itself.
+    assert_eq!(field(&client.query("DELETE FROM t; SELEC").error, 'C'), "42601");
+    assert_eq!(other.value(count), "4");
+}
+
+#[test]
+fn cursors_give_some_rows_at_a_time() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query(
+        "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t SELECT * FROM generate_series(1, 10)",
+    );
+    let first = |client: &mut Client, sql: &str| {
+        let answer = client.query(sql);
+        let rows: Vec<_> = answer.rows.iter().map(|row| row[0].clone().unwrap()).collect();
+        (rows.join(" "), answer.tags.join(" "), field(&answer.error, 'C').to_owned())
+    };
+    let given = |rows: &str, tag: &str| (rows.to_owned(), tag.to_owned(), String::new());
+    assert_eq!(first(&mut client, "DECLARE c CURSOR FOR SELECT 1").2, "25P01");
+    client.query("BEGIN");
+    client.query("DELETE FROM t WHERE a = 10");
+    let declare = "DECLARE c NO SCROLL CURSOR FOR SELECT a FROM t ORDER BY a";
+    assert_eq!(first(&mut client, declare), given("", "DECLARE CURSOR"));
+    // Its rows are those of that moment.
+    client.query("DELETE FROM t WHERE a > 5");
+    assert_eq!(first(&mut client, "FETCH c"), given("1", "FETCH 1"));
+    assert_eq!(first(&mut client, "FETCH FORWARD 2 FROM c"), given("2 3", "FETCH 2"));
+    assert_eq!(first(&mut client, "MOVE 2 IN c"), given("", "MOVE 2"));
+    assert_eq!(first(&mut client, "FETCH NEXT FROM c"), given("6", "FETCH 1"));
+    let messages = pipeline(&mut client, &["FETCH ALL FROM c"]);
+    assert_eq!((messages.tags.as_slice(), messages.rows.len()), (&["FETCH 3".to_owned()][..], 3));
+    assert_eq!(first(&mut client, "FETCH 5 c"), given("", "FETCH 0"));
+    assert_eq!(first(&mut client, "CLOSE c"), given("", "CLOSE CURSOR"));
+    assert_eq!(first(&mut client, "FETCH c").2, "34000");
+    client.query("ROLLBACK");
+    // Savepoints undo them; a held one outlives its block, if that commits.
+    client.query("BEGIN; SAVEPOINT s; DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a");
+    client.query("ROLLBACK TO s");
+    assert_eq!(first(&mut client, "FETCH c").2, "34000");
+    client.query("ROLLBACK TO s; DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a");
+    assert_eq!(first(&mut client, "DECLARE c CURSOR FOR SELECT 1").2, "42P03");
+    client.query("ROLLBACK");
+    assert_eq!(first(&mut client, "FETCH c").2, "34000");
+    client.query("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a; DECLARE d CURSOR FOR SELECT 1; COMMIT");
+    assert_eq!(first(&mut client, "FETCH 2 c"), given("1 2", "FETCH 2"));
+    assert_eq!(first(&mut client, "FETCH d").2, "34000");
+    assert_eq!(first(&mut client, "FETCH BACKWARD 1 FROM c").2, "55000");
+    assert_eq!(first(&mut client, "FETCH -1 FROM c").2, "55000");
+    // With parameters, as a portal, and described as one.
+    client.query("BEGIN");
+    let mut sent =
+        parse("DECLARE \"C d\" CURSOR FOR SELECT a, a::text FROM t WHERE a > $1 ORDER BY a");
+    sent.extend(bind("", &["8"]));
+    sent.extend(execute("", 0));
+    sent.extend(message('D', b"PC d\0"));
+    sent.extend(message('S', b""));
+    client.stream.write_all(&sent).unwrap();
+    assert_eq!(client.kinds(), "12CTZ");
+    assert_eq!(first(&mut client, "FETCH ALL \"C d\""), given("9 10", "FETCH 2"));
+    assert_eq!(first(&mut client, "CLOSE ALL"), given("", "CLOSE CURSOR ALL"));
+}

@@ -1,0 +1,109 @@
+//! Values in binary: rows of COPY, and lists as parameters.
+
+use std::io::Write;
+
+use super::client::{Client, field, message, read};
+use super::{execute, parse, served};
+
+const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+
+#[test]
+fn rows_are_copied_in_binary() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int NOT NULL, b text)");
+    let first = [HEAD, b"\0\x02\0\0\0\x04\0\0\0\x07\0\0\0\x03a\nb"].concat();
+    let second = b"\0\x02\0\0\0\x04\xff\xff\xff\xff\xff\xff\xff\xff";
+    let file = [&first[..], second, b"\xff\xff"].concat();
+    client.send('Q', b"COPY t (a, b) FROM STDIN (FORMAT binary)\0");
+    assert_eq!(read(&mut client.stream).unwrap(), ('G', vec![1, 0, 2, 0, 1, 0, 1]));
+    for piece in file.chunks(9) {
+        client.send('d', piece);
+    }
+    client.send('c', b"");
+    assert_eq!(client.answer().tags, ["COPY 2"]);
+    client.send('Q', b"COPY (SELECT a, b FROM t ORDER BY a DESC) TO STDOUT WITH BINARY\0");
+    let messages = client.messages();
+    assert_eq!(messages[0], ('H', vec![1, 0, 2, 0, 1, 0, 1]));
+    let rows: Vec<&[u8]> = messages[1..4].iter().map(|(_, body)| body.as_slice()).collect();
+    assert_eq!(rows, [&first[..], second, b"\xff\xff"]);
+    // What is no such file, what ends too early, and a value of another length.
+    let short = [HEAD, b"\0\x02\0\0\0\x08\0\0\0\0\0\0\0\x07\0\0\0\0\xff\xff"].concat();
+    for file in [&b"7\tx\n8\ty\n9\tz\n7\tx\n"[..], &file[..30], &short] {
+        client.send('Q', b"COPY t FROM STDIN BINARY\0");
+        client.send('d', file);
+        client.send('c', b"");
+        assert_eq!(field(&client.answer().error, 'C'), "22P04");
+    }
+    assert_eq!(client.value("SELECT count(*) FROM t"), "2");
+}
+
+/// What a statement with one parameter gives: `value` is sent in `format`, of the declared type `oid`.
+fn asked(
+    client: &mut Client,
+    sql: &str,
+    oid: u32,
+    format: u8,
+    value: &[u8],
+) -> super::client::Answer {
+    let mut body = format!("\0{sql}\0").into_bytes();
+    body.extend([0, 1]);
+    body.extend(oid.to_be_bytes());
+    let mut sent = message('P', &body);
+    let mut body = vec![0, 0, 0, 1, 0, format, 0, 1];
+    body.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+    body.extend(value);
+    body.extend([0, 0]);
+    sent.extend(message('B', &body));
+    sent.extend(execute("", 0));
+    sent.extend(message('S', b""));
+    client.stream.write_all(&sent).unwrap();
+    client.answer()
+}
+
+#[test]
+fn a_list_may_be_a_parameter() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x'), (2, 'a \"b'), (3, NULL), (4, 'z')");
+    let mut binary = vec![0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1];
+    binary.extend([0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 3]);
+    let any = "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t WHERE a = ANY ($1)";
+    let not = "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t WHERE a <> ALL ($1::int[])";
+    let text = "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t WHERE b = ANY ($1)";
+    for (sql, oid, format, value, expected) in [
+        (any, 0, 0, &b"{1,3}"[..], Some("1 3")),
+        (any, 1007, 1, &binary, Some("1 3")),
+        (any, 1005, 0, b"{4,NULL}", Some("4")),
+        (any, 1016, 0, b"{}", None),
+        (not, 0, 1, &binary, Some("2 4")),
+        (not, 0, 0, b"{}", Some("1 2 3 4")),
+        (not, 0, 0, b"{1,NULL}", None),
+        (text, 1009, 0, br#"{"a \"b",z}"#, Some("2 4")),
+        (text, 1015, 0, b"{x}", Some("1")),
+    ] {
+        let answer = asked(&mut client, sql, oid, format, value);
+        assert_eq!(answer.rows, [[expected.map(str::to_owned)]], "{sql} {:?}", answer.error);
+    }
+    let deleted = asked(&mut client, "DELETE FROM t WHERE a = ANY ($1)", 1007, 1, &binary);
+    assert_eq!(deleted.tags, ["DELETE 2"], "{:?}", deleted.error);
+    for (sql, oid, format, value, state) in [
+        (any, 0, 0, &b"{1"[..], "22P02"),
+        (any, 0, 0, b"{x}", "22P02"),
+        (any, 1007, 1, &binary[..30], "22P03"),
+        (any, 23, 0, b"1", "0A000"),
+        ("SELECT a FROM t WHERE a = $1", 1007, 0, b"{1}", "0A000"),
+    ] {
+        let answer = asked(&mut client, sql, oid, format, value);
+        assert_eq!(field(&answer.error, 'C'), state, "{sql}: {:?}", answer.error);
+    }
+    // A driver that asks is told of a list; EXECUTE takes one too.
+    let mut sent = parse(any);
+    sent.extend(message('D', b"S\0"));
+    sent.extend(message('S', b""));
+    client.stream.write_all(&sent).unwrap();
+    let described = client.messages();
+    assert_eq!(described[1], ('t', [&[0, 1][..], &1007_u32.to_be_bytes()].concat()));
+    client.query(&format!("PREPARE p AS {any}"));
+    assert_eq!(client.value("EXECUTE p ('{2,4,9}')"), "2 4");
+}
