@@ -35,6 +35,7 @@ impl Session {
     }
 
     async fn create_table_as(&mut self, create: CreateTableAs) -> Result<Outcome> {
+        self.wait_for_tables(&create.query).await?;
         let view = self.view().await?;
         let parameters = Parameters::default();
         let asked = Asked { query: &create.query, parameters: &parameters, view: Some(&view) };
