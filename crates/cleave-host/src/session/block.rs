@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::{concat_batches, filter_record_batch};
+use cleave_store::TableSchema;
 use cleave_txn::locks::LockMark;
 use cleave_txn::{Record, Tracked};
 use prost::Message;
@@ -44,6 +45,7 @@ use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
 use crate::write::checks::check_rows;
 use crate::write::insert::{TableChange, apply};
+use crate::write::load::made_anew;
 
 /// What a block has changed, by table.
 type Changes = BTreeMap<u32, TableChange>;
@@ -554,6 +556,12 @@ impl Session {
         let database = Arc::clone(&self.database);
         let state = database.catalog();
         let table = state.find_writable_table(&change.schema.name)?;
+        let is_same = |known: &TableSchema, own: &TableSchema| {
+            (known.table_id, known.version) == (own.table_id, own.version)
+        };
+        if !is_same(&table.schema, &change.schema) {
+            return Err(made_anew(&change.schema.name));
+        }
         check_rows(&database, table, change.rows.values()).await?;
         self.lock_keys(table, &change).await?;
         self.note_writes(&change).await?;
