@@ -45,6 +45,7 @@ use crate::archive::{self, Archive};
 use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
+use crate::catalog::reserved_ids::ReservedIds;
 use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
@@ -176,6 +177,8 @@ pub struct Database {
     sequences: Sequences,
     /// What the root on disk says, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
+    /// Ids that transactions have taken.
+    pub(crate) ids: ReservedIds,
     /// Transactions that have locked something since the database was opened.
     transaction_count: AtomicU64,
     /// How the log is archived.
@@ -298,6 +301,7 @@ impl Database {
             logged_count: AtomicU64::new(0),
             sequences: Sequences::default(),
             durable: Mutex::new(state),
+            ids: ReservedIds::default(),
             transaction_count: AtomicU64::new(0),
             archive: Archive::default(),
             versions: Versions::default(),
@@ -801,8 +805,10 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
+        views: BTreeMap::new(),
         files: BTreeMap::new(),
         upkeep: Upkeep::default(),
+        keep: None,
     };
     write_root(directory, &state)?;
     Ok((state, LogStart::New(log)))

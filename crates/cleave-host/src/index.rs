@@ -215,6 +215,12 @@ impl TabletIndex {
         Ok(Self { shape, runs: opened(runs)?, vid_covered: self.vid_covered, memtable })
     }
 
+    /// The same entries, of a table or an index that is described otherwise now.
+    pub(crate) fn with_shape(&self, shape: Arc<IndexShape>) -> Self {
+        let (runs, memtable) = (self.runs.clone(), Arc::clone(&self.memtable));
+        Self { shape, runs, vid_covered: self.vid_covered, memtable }
+    }
+
     /// The index after its memtable went into `runs`, with all rows below `vid_covered`.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ impl Sequences {
         let (values, end) = {
             let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = live.entry(sequence.id).or_insert_with(|| Live::new(sequence));
-            let mut next = kept.clone();
+            let mut next = kept.as_in(sequence);
             let mut values = Vec::with_capacity(count);
             for _ in 0..count {
                 values.push(next.step().ok_or_else(|| exhausted(&next.sequence))?);
@@ -98,7 +98,7 @@ impl Sequences {
         let end = {
             let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = live.entry(sequence.id).or_insert_with(|| Live::new(sequence));
-            let Sequence { name, min, max, .. } = &*kept.sequence;
+            let Sequence { name, min, max, .. } = &**sequence;
             if !(*min..=*max).contains(&value) {
                 return Err(Error::Invalid {
                     message: format!(
@@ -108,21 +108,12 @@ impl Sequences {
                     position: None,
                 });
             }
-            let mut next = Live { last: value, is_called, reserved: 0, ..kept.clone() };
+            let mut next = Live { last: value, is_called, reserved: 0, ..kept.as_in(sequence) };
             next.log_end = next.append(database)?;
             *kept = next;
             kept.log_end
         };
         database.harden_now(end)
-    }
-
-    /// Says that a root has `sequence` otherwise than before: numbers follow its steps and limits from now on.
-    pub(crate) fn altered(&self, sequence: &Arc<Sequence>) {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = live.get_mut(&sequence.id) {
-            kept.sequence = Arc::clone(sequence);
-            kept.reserved = 0;
-        }
     }
 
     /// Says what a record of the log says, of a sequence of `state`; one that was dropped since is nobody's.
@@ -148,7 +139,8 @@ impl Sequences {
         sequences: &BTreeMap<String, Arc<Sequence>>,
     ) -> BTreeMap<String, Arc<Sequence>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.retain(|id, _| sequences.values().any(|sequence| sequence.id == *id));
+        // Those of a transaction that has not committed stay.
+        live.retain(|_, kept| Arc::strong_count(&kept.sequence.shared) > 1);
         let given = sequences.iter().map(|(name, sequence)| {
             let given = match live.get_mut(&sequence.id) {
                 Some(kept) => {
@@ -174,6 +166,12 @@ impl Live {
             reserved: 0,
             log_end: 0,
         }
+    }
+
+    /// The same where the session that asks sees `sequence`, whose steps and limits its numbers follow.
+    fn as_in(&self, sequence: &Arc<Sequence>) -> Self {
+        let reserved = if self.sequence.steps_as(sequence) { self.reserved } else { 0 };
+        Self { sequence: Arc::clone(sequence), reserved, ..self.clone() }
     }
 
     /// The next number.
@@ -234,6 +232,14 @@ impl SequenceValues {
         taken.by_id.insert(sequence.id, value);
         if is_taken {
             taken.last = Some(value);
+        }
+    }
+
+    /// Makes the last value of the sequence `from` that of the sequence `to`, which takes its place.
+    pub(crate) fn pass_on(&self, from: &Sequence, to: &Sequence) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = taken.by_id.get(&from.id).copied() {
+            taken.by_id.insert(to.id, value);
         }
     }
 

@@ -5,15 +5,20 @@
 //!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
 //!    other values, [`started`] gives rows as they come, [`cursors`] some at a time.
-//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter.
+//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what it
+//!    defines, that of [`definitions`].
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
 //! behind, one that has is there.
 
+mod alter;
+mod alter_rules;
 mod block;
 mod checked;
 mod copy;
 mod cursors;
+mod define;
+mod definitions;
 mod held;
 mod identity;
 mod indexes;
@@ -29,7 +34,9 @@ mod started;
 mod statistics;
 mod system;
 mod upsert;
+mod views;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -50,7 +57,6 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::catalog::CatalogState;
-use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::delta::Live;
 use crate::device::DISK_FULL;
@@ -65,6 +71,7 @@ use crate::statement::{
 };
 use crate::write::load;
 use cursors::Cursors;
+use definitions::Defined;
 use held::Held;
 use modify_row::RowChanges;
 use prepared::PreparedStatements;
@@ -83,6 +90,8 @@ pub struct Session {
     runtime: Option<tokio::runtime::Handle>,
     /// From BEGIN on.
     block: Option<Block>,
+    /// Tables that it alone has.
+    temporary: Defined,
     /// Outside of a block: what the statement that runs has locked.
     statement_locks: Option<Held>,
     /// The same, at level SERIALIZABLE: where it notes what it reads and writes.
@@ -131,6 +140,7 @@ impl Session {
             cursors: Cursors::default(),
             runtime: None,
             block: None,
+            temporary: Defined::default(),
             statement_locks: None,
             statement_tracked: None,
             table_mark: None,
@@ -174,7 +184,13 @@ impl Session {
 
     /// The moment of a statement that begins now.
     fn moment(&self) -> Moment {
-        Moment::new(SystemClock.wall(), &self.database, &self.settings.client.sequences)
+        self.moment_on(self.names())
+    }
+
+    /// As [`Session::moment`], where sequences are those of `state`.
+    fn moment_on(&self, state: Arc<CatalogState>) -> Moment {
+        let values = &self.settings.client.sequences;
+        Moment::new(SystemClock.wall(), &self.database, state, values)
     }
 
     /// The settings of a statement that begins now.
@@ -219,13 +235,14 @@ impl Session {
     ) -> Result<u64> {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
+        let schema = Arc::clone(&self.names().find_table(table)?.schema);
+        if self.owns(schema.table_id) {
+            return Err(Error::unsupported("a bulk load into a temporary table"));
+        }
+        self.begin_statement()?;
         let settings = self.shared_settings();
         let moment = self.moment();
-        let state = self.database.catalog();
-        let schema = Arc::clone(&state.find_writable_table(table)?.schema);
-        drop(state);
-        self.lock_for_writing(&schema).await?;
-        self.statement_tracked = None;
+        self.lock_for_writing(table).await?;
         self.prepare_load(schema.table_id).await?;
         let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
         if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
@@ -248,7 +265,8 @@ impl Session {
         {
             return None;
         }
-        let live = self.database.live();
+        let mut live = self.database.live();
+        live.state = self.temporary.over(&self.database, live.state);
         let log_end = live.log_end;
         let query = self.point_queries.seen(sql, &live.state)?;
         let outcome = self.run_point_query(live, &query).await.ok()?;
@@ -320,22 +338,13 @@ impl Session {
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         match parsed.statement {
-            Statement::CreateTable(create) => {
-                self.check_outside_block("CREATE TABLE")?;
-                self.create_table(create).await
+            Statement::CreateTable(create) => self.create_table(create).await,
+            Statement::DropTable { if_exists, names, cascade } => {
+                self.drop_tables(if_exists, &names, cascade).await
             }
-            Statement::DropTable { if_exists, names } => {
-                self.check_outside_block("DROP TABLE")?;
-                self.drop_tables(if_exists, &names).await
-            }
-            Statement::CreateIndex(create) => {
-                self.check_outside_block("CREATE INDEX")?;
-                self.create_index(create).await
-            }
-            Statement::DropIndex { if_exists, names } => {
-                self.check_outside_block("DROP INDEX")?;
-                self.drop_indexes(if_exists, &names).await
-            }
+            Statement::CreateIndex(create) => self.create_index(create).await,
+            Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
+            Statement::Define(define) => Box::pin(self.define(*define)).await,
             Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
             Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
             Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
@@ -382,6 +391,7 @@ impl Session {
                 Ok(Outcome::done("RESET"))
             }
             Statement::DiscardAll => {
+                self.discard_temporary()?;
                 self.settings.reset_all();
                 self.deallocate(None)?;
                 self.cursors.clear();
@@ -408,13 +418,24 @@ impl Session {
         }
     }
 
-    async fn drop_tables(&self, if_exists: bool, names: &[String]) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
+    async fn drop_tables(
+        &mut self,
+        if_exists: bool,
+        names: &[String],
+        cascade: bool,
+    ) -> Result<Outcome> {
+        let mut definition = self.begin_definition("DROP TABLE", names, &[]).await?;
+        let transaction = &mut definition.transaction;
+        let ids = |state: &CatalogState| -> BTreeSet<u32> {
+            let sound = state.tables().map(|table| table.schema.table_id);
+            sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
+        };
+        let before = ids(&transaction.next);
         let mut dropped = false;
         for name in names {
             if transaction.drop_table(name) {
                 dropped = true;
-            } else if transaction.next.has_index_named(name) {
+            } else if transaction.next.is_name_taken(name) {
                 return Err(indexes::wrong_kind(name, "a table"));
             } else if !if_exists {
                 let names = transaction.next.table_names();
@@ -422,8 +443,9 @@ impl Session {
             }
         }
         if dropped {
-            transaction.makes_room = true;
-            transaction.commit().await?;
+            let gone = &before - &ids(&transaction.next);
+            views::drop_dependents(&mut transaction.next, &gone, cascade)?;
+            self.end_definition(definition).await?;
         }
         Ok(Outcome::done("DROP TABLE"))
     }
@@ -566,7 +588,7 @@ impl Session {
     }
 
     async fn show_tables(&self) -> Result<Outcome> {
-        let state = self.database.settled().await?;
+        let state = self.defined().over(&self.database, self.database.settled().await?);
         // How many rows a damaged table has is not known.
         let sound = state.tables().map(|table| (&*table.schema.name, Some(table.row_count())));
         let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));

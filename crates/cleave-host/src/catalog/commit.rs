@@ -25,7 +25,7 @@ use cleave_txn::{Lsn, Wal};
 use tokio::sync::OwnedMutexGuard;
 
 use super::root::{self, ReplaceError};
-use super::{CatalogState, DeviceId, TableState, segment_extents};
+use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
 use crate::archive::{self, Logged};
 use crate::database::Database;
 use crate::device::{Claim, DISK_FULL, Device};
@@ -54,19 +54,19 @@ pub(crate) struct Transaction {
     pub(crate) logged: Logged,
     /// It gives space back, so that it may use what was put aside for a full disk.
     pub(crate) makes_room: bool,
-    /// None: its state is never published.
-    turn: Option<OwnedMutexGuard<()>>,
+    /// Space of tables that a block has defined, which its commit names in part.
+    kept: Vec<(Arc<Claim>, Vec<Extent>)>,
+    kind: Kind,
 }
 
-/// A state that one transaction alone sees: what was committed, and its own changes, on pages that nothing else names.
-///
-/// It must be held for as long as it is read: its pages are free again once it is gone.
-#[derive(Debug)]
-pub(crate) struct PrivateState {
-    pub(crate) state: Arc<CatalogState>,
-    /// Holds the pages that both share.
-    _base: Arc<CatalogState>,
-    _claims: Vec<Arc<Claim>>,
+/// What becomes of a transaction's state.
+enum Kind {
+    /// It is published; nobody else has the turn meanwhile.
+    Published { turn: OwnedMutexGuard<()> },
+    /// It is read by one transaction, and made anew when that has changed more.
+    Private,
+    /// Its tables become those of one transaction, which publishes them later.
+    Kept,
 }
 
 impl Transaction {
@@ -77,9 +77,12 @@ impl Transaction {
     pub(crate) async fn begin(database: &Arc<Database>) -> Result<Self> {
         let turn = database.writer_turn().await;
         database.check_running()?;
-        let turn = Box::pin(Self::settle(database, turn)).await?;
+        let turn = match Box::pin(Self::settle(database, turn)).await? {
+            Some(turn) => turn,
+            None => database.writer_turn().await,
+        };
         database.reclaim();
-        Ok(Self::on(database, database.catalog(), turn))
+        Ok(Self::on(database, database.catalog(), Kind::Published { turn }))
     }
 
     /// Makes pages of what the delta has, and a state that names them.
@@ -96,7 +99,7 @@ impl Transaction {
         }
         live.delta.give_room_back();
         database.reclaim();
-        let mut transaction = Self::on(database, live.state, Some(turn));
+        let mut transaction = Self::on(database, live.state, Kind::Published { turn });
         transaction.next.log_end = live.log_end;
         // The last of them has this number in the log.
         transaction.next.commit = transaction.base.commit + live.number;
@@ -113,17 +116,30 @@ impl Transaction {
     /// [`StorageError::Stopped`].
     pub(crate) fn private(database: &Arc<Database>, base: Arc<CatalogState>) -> Result<Self> {
         database.check_running()?;
-        Ok(Self::on(database, base, None))
+        Ok(Self::on(database, base, Kind::Private))
     }
 
-    fn on(
+    /// Changes on `base` whose tables one transaction keeps until it commits, in space of `claims`, those that it has.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub(crate) fn kept(
         database: &Arc<Database>,
         base: Arc<CatalogState>,
-        turn: Option<OwnedMutexGuard<()>>,
-    ) -> Self {
+        claims: BTreeMap<DeviceId, Arc<Claim>>,
+    ) -> Result<Self> {
+        database.check_running()?;
+        let mut kept = Self { claims, ..Self::on(database, base, Kind::Kept) };
+        // Its rows are there for whoever has the tables, and their commit is yet to get a number.
+        kept.next.commit = kept.base.commit.max(1);
+        Ok(kept)
+    }
+
+    fn on(database: &Arc<Database>, base: Arc<CatalogState>, kind: Kind) -> Self {
         let mut next = CatalogState::clone(&base);
         next.generation += 1;
         next.commit += 1;
+        next.keep = None;
         Self {
             database: Arc::clone(database),
             base,
@@ -133,22 +149,37 @@ impl Transaction {
             keys: Vec::new(),
             logged: Logged::default(),
             makes_room: false,
-            turn,
+            kept: Vec::new(),
+            kind,
         }
     }
 
-    /// Whether its state is never published.
+    /// Whether its state is never published, nor are its tables.
     pub(crate) fn is_private(&self) -> bool {
-        self.turn.is_none()
+        matches!(self.kind, Kind::Private)
     }
 
-    /// The state with its changes, for the transaction that made them.
-    pub(crate) fn into_private(self) -> PrivateState {
-        PrivateState {
-            state: Arc::new(self.next),
-            _base: self.base,
-            _claims: self.claims.into_values().collect(),
-        }
+    /// Whether its state is published at its end, so that keys may enter the memtables that others read.
+    pub(crate) fn is_published(&self) -> bool {
+        matches!(self.kind, Kind::Published { .. })
+    }
+
+    /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on pages
+    /// that nothing else names, and which are free again once it is gone.
+    pub(crate) fn into_private(mut self) -> Arc<CatalogState> {
+        let claims = self.claims.into_values().collect();
+        self.next.keep = Some(Arc::new(Keep::new(self.base, claims)));
+        Arc::new(self.next)
+    }
+
+    /// The state with its changes, and the space that it has.
+    pub(crate) fn into_kept(self) -> (CatalogState, BTreeMap<DeviceId, Arc<Claim>>) {
+        (self.next, self.claims)
+    }
+
+    /// Makes pages that a block has written part of the commit: those at `named`, in `claim`. The rest stays in there.
+    pub(crate) fn publish_kept(&mut self, claim: Arc<Claim>, named: Vec<Extent>) {
+        self.kept.push((claim, named));
     }
 
     /// The database.
@@ -181,7 +212,11 @@ impl Transaction {
     /// # Errors
     /// [`StorageError::Exhausted`].
     pub(crate) fn table_id(&mut self) -> Result<u32> {
-        take_id(&mut self.next.next_table, u32::MAX, "tables")
+        let next = &mut self.next.next_table;
+        match self.kind {
+            Kind::Private => take_id(next, u32::MAX, "tables"),
+            _ => self.database.ids.table(next, |next| take_id(next, u32::MAX, "tables")),
+        }
     }
 
     /// An id for a new segment.
@@ -189,8 +224,13 @@ impl Transaction {
     /// # Errors
     /// [`StorageError::Exhausted`].
     pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
-        take_id(&mut self.next.next_segment, cleave_store::ids::SEGMENT_MAX, "segments")
-            .map(SegmentId)
+        let next = &mut self.next.next_segment;
+        let take = |next: &mut u32| take_id(next, cleave_store::ids::SEGMENT_MAX, "segments");
+        let taken = match self.kind {
+            Kind::Private => take(next),
+            _ => self.database.ids.segment(next, take),
+        };
+        taken.map(SegmentId)
     }
 
     /// An id for a new device.
@@ -242,7 +282,10 @@ impl Transaction {
         }
         self.database.keep_version(&state);
         self.database.note_logged();
-        self.turn
+        match self.kind {
+            Kind::Published { turn } => Some(turn),
+            Kind::Private | Kind::Kept => None,
+        }
     }
 
     /// Commits a transaction that changes neither rows nor tables: a checkpoint of what was logged.
@@ -290,7 +333,8 @@ impl Transaction {
 
     /// Makes durable what this statement has written, and what commits by the log have, which only the embedded device has.
     async fn sync_pages(&self) -> Result<()> {
-        let written = self.claims.values().filter(|claim| claim.block_count() > 0);
+        let claims = self.claims.values().chain(self.kept.iter().map(|(claim, _)| claim));
+        let written = claims.filter(|claim| claim.block_count() > 0);
         futures::future::try_join_all(written.map(|claim| claim.sync_written())).await?;
         match self.database.device(DeviceId::EMBEDDED) {
             Some(embedded) if self.database.logged_count() > 0 => embedded.sync().await,
@@ -311,12 +355,14 @@ impl Transaction {
                 ReplaceError::Unknown(_) => {
                     // Either root may be the one on disk: nothing that either names may be reused.
                     self.claims.values().for_each(|claim| claim.commit());
+                    self.kept.iter().for_each(|(claim, _)| claim.commit());
                     self.database.stop();
                     StorageError::Stopped { path: directory }.into()
                 }
             });
         }
         self.claims.values().for_each(|claim| claim.commit());
+        self.kept.iter().for_each(|(claim, named)| claim.commit_named(named));
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
         }

@@ -22,10 +22,12 @@ pub mod damage;
 pub mod division;
 pub mod index_definition;
 pub mod proto;
+pub(crate) mod reserved_ids;
 pub mod root;
 pub mod rules;
 pub mod sequence;
 pub mod upkeep;
+pub mod view;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +38,8 @@ use cleave_fragment::link::local::address_of;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
 
-use crate::error::{Error, NameKind, Result};
+use crate::device::Claim;
+use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::TabletIndex;
 use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
@@ -45,6 +48,7 @@ use root::SegmentFile;
 use rules::TableRules;
 use sequence::Sequence;
 use upkeep::Upkeep;
+use view::ViewState;
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,12 +168,30 @@ pub struct CatalogState {
     pub(crate) tables: BTreeMap<String, Arc<TableState>>,
     /// Tables that cannot be used, by name; none of them is among the others.
     pub(crate) damaged: BTreeMap<String, Arc<DamagedTable>>,
+    /// Views by name.
+    pub(crate) views: BTreeMap<String, Arc<ViewState>>,
     /// Sequences by name.
     pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
     /// Settings of the database as a whole.
     pub(crate) upkeep: Upkeep,
+    /// Of a state that one transaction alone sees: what holds its pages.
+    pub(crate) keep: Option<Arc<Keep>>,
+}
+
+/// What a state that is not published needs so that its pages stay: the one that it is based on, and space of its own.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    _base: Arc<CatalogState>,
+    _claims: Vec<Arc<Claim>>,
+}
+
+impl Keep {
+    /// Holds both.
+    pub(crate) fn new(base: Arc<CatalogState>, claims: Vec<Arc<Claim>>) -> Self {
+        Self { _base: base, _claims: claims }
+    }
 }
 
 impl CatalogState {
@@ -189,6 +211,11 @@ impl CatalogState {
         match (self.tables.get(name), self.damaged.get(name)) {
             (Some(table), _) => Ok(table),
             (None, Some(damaged)) => Err(damaged.error().into()),
+            (None, None) if self.views.contains_key(name) => Err(Error::Invalid {
+                message: format!("\"{name}\" is a view, and no table"),
+                fault: Fault::ObjectKind,
+                position: None,
+            }),
             (None, None) => Err(Error::unknown(NameKind::Table, name, self.table_names())),
         }
     }
@@ -249,9 +276,10 @@ impl CatalogState {
         self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
     }
 
-    /// Whether a table, an index or a sequence has this name, be it damaged.
+    /// Whether a table, a view, an index or a sequence has this name, be it damaged.
     pub fn is_name_taken(&self, name: &str) -> bool {
         self.has_table_named(name)
+            || self.views.contains_key(name)
             || self.has_index_named(name)
             || self.sequences.contains_key(name)
     }

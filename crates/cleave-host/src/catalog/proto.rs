@@ -40,6 +40,9 @@ pub struct Root {
     /// Sequences. Since format 6.
     #[prost(message, repeated, tag = "20")]
     pub sequences: Vec<Sequence>,
+    /// Views.
+    #[prost(message, repeated, tag = "30")]
+    pub views: Vec<View>,
     /// Settings of the database as a whole; absent: all as it comes.
     #[prost(message, optional, tag = "40")]
     pub upkeep: Option<Upkeep>,
@@ -115,6 +118,23 @@ pub struct Upkeep {
     /// Seconds for which older states are kept.
     #[prost(uint32, tag = "4")]
     pub version_retention_s: u32,
+}
+
+/// One view.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct View {
+    /// What `TableSchema::encode` wrote of its name and columns.
+    #[prost(bytes = "vec", tag = "1")]
+    pub schema: Vec<u8>,
+    /// The query, as SQL.
+    #[prost(string, tag = "2")]
+    pub query: String,
+    /// What the query calls the columns.
+    #[prost(string, repeated, tag = "3")]
+    pub sources: Vec<String>,
+    /// Ids of the tables and views that it is made of.
+    #[prost(uint32, repeated, tag = "4")]
+    pub depends: Vec<u32>,
 }
 
 /// One attached device.

@@ -34,6 +34,7 @@ use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::rules::TableRules;
 use super::sequence::Sequence;
 use super::upkeep::Upkeep;
+use super::view::ViewState;
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -296,6 +297,7 @@ pub(crate) fn message(state: &CatalogState) -> proto::Root {
         tables,
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
         upkeep: state.upkeep.encode(),
+        views: state.views().map(|view| view.encode()).collect(),
     }
 }
 
@@ -447,6 +449,11 @@ impl Decoder<'_> {
             let sequence = Sequence::decode(sequence).map_err(|reason| self.damaged(&reason))?;
             sequences.insert(sequence.name.clone(), Arc::new(sequence));
         }
+        let mut views = BTreeMap::new();
+        for view in root.views {
+            let view = ViewState::decode(view).map_err(|reason| self.damaged(&reason))?;
+            views.insert(view.schema.name.clone(), Arc::new(view));
+        }
         Ok(CatalogState {
             database: DatabaseId(database),
             epoch: root.epoch,
@@ -463,6 +470,8 @@ impl Decoder<'_> {
             sequences,
             files: std::mem::take(&mut self.files),
             upkeep: Upkeep::decode(root.upkeep),
+            views,
+            keep: None,
         })
     }
 

@@ -3,6 +3,8 @@
 //! Sequences share the namespace of tables and indexes, and the ids of tables. Invariant: the step is not 0, the limits are in
 //! order, and start and last value lie between them.
 
+use std::sync::Arc;
+
 use cleave_store::ColumnType;
 
 use super::proto;
@@ -34,6 +36,8 @@ pub struct Sequence {
     pub last: i64,
     /// Whether that was given; if not, it is the next.
     pub is_called: bool,
+    /// What all states of it have in common, as long as any of them is there.
+    pub(crate) shared: Arc<()>,
 }
 
 /// The column that a sequence goes with.
@@ -69,6 +73,13 @@ pub fn limits(data_type: ColumnType) -> (i64, i64) {
 }
 
 impl Sequence {
+    /// Whether it goes on in the same steps, within the same limits.
+    pub(crate) fn steps_as(&self, other: &Self) -> bool {
+        let steps =
+            |sequence: &Self| (sequence.increment, sequence.min, sequence.max, sequence.cycle);
+        steps(self) == steps(other)
+    }
+
     pub(super) fn encode(&self) -> proto::Sequence {
         proto::Sequence {
             id: self.id,
@@ -126,6 +137,7 @@ impl Sequence {
             }),
             last: message.last,
             is_called: message.is_called,
+            shared: Arc::default(),
         })
     }
 }

@@ -217,9 +217,43 @@ impl Claim {
         self.state().extents.clear();
     }
 
+    /// The root names `named`, ascending, of the space now; the rest is the transaction's still.
+    pub(crate) fn commit_named(&self, named: &[Extent]) {
+        let mut state = self.state();
+        let extents = std::mem::take(&mut state.extents);
+        state.extents = extents.into_iter().flat_map(|extent| gaps(extent, named)).collect();
+    }
+
+    /// Gives back all but `named`, ascending: nobody reads or writes the rest.
+    pub(crate) fn keep_only(&self, named: &[Extent]) {
+        let extents = self.state().extents.clone();
+        for gap in extents.into_iter().flat_map(|extent| gaps(extent, named)) {
+            self.give_back(gap);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, ClaimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What of `extent` none of `named`, ascending, has.
+fn gaps(extent: Extent, named: &[Extent]) -> Vec<Extent> {
+    let mut gaps = Vec::new();
+    let mut start = extent.start.0;
+    let mut add = |start: u64, end: u64| {
+        if let Ok(block_count @ 1..) = u32::try_from(end.saturating_sub(start)) {
+            gaps.push(Extent { start: BlockAddress(start), block_count });
+        }
+    };
+    let first = named.partition_point(|named| named.end() <= extent.start);
+    let within = named.iter().skip(first).take_while(|named| named.start < extent.end());
+    for named in within {
+        add(start, named.start.0);
+        start = named.end().0;
+    }
+    add(start, extent.end().0);
+    gaps
 }
 
 /// One of the writes that are counted, until it is dropped.

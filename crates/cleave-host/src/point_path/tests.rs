@@ -83,6 +83,8 @@ fn state() -> CatalogState {
         sequences: BTreeMap::new(),
         files: BTreeMap::new(),
         upkeep: Default::default(),
+        views: BTreeMap::new(),
+        keep: None,
     }
 }
 

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [`PrivateState`]: the same state with the block's changes on pages that nothing else names. So own changes are seen
+//!    [private](Transaction::private) one: the same state with the block's changes on pages that nothing else names. So own changes are seen
 //!    by every statement and every operator, on either side of a link, without any of them knowing (rule 21).
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check) whether
 //!    the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits the change then, in
 //!    one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
 //!    its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE notes what is read and written
 //!    ([`super::serializable`]).
+//!    What defines tables is [`super::definitions`]' matter, and changes of tables that the block has defined itself.
 //! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
 //!    [delta](crate::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
@@ -24,15 +25,17 @@ use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::{concat_batches, filter_record_batch};
+use cleave_store::TableSchema;
 use cleave_txn::locks::LockMark;
 use cleave_txn::{Record, Tracked};
 use prost::Message;
 
 use super::checked::{check, check_ended};
+use super::definitions::Defined;
 use super::held::Held;
 use super::{Outcome, Session};
 use crate::archive;
-use crate::catalog::commit::{PrivateState, Transaction};
+use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
@@ -42,6 +45,7 @@ use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
 use crate::write::checks::check_rows;
 use crate::write::insert::{TableChange, apply};
+use crate::write::load::made_anew;
 
 /// What a block has changed, by table.
 type Changes = BTreeMap<u32, TableChange>;
@@ -83,13 +87,15 @@ pub(super) struct Block {
     snapshot: Option<Arc<CatalogState>>,
     /// Of SERIALIZABLE, as long.
     tracked: Option<Arc<Tracked>>,
-    changes: Changes,
+    /// Of tables that it has not defined.
+    pub(super) changes: Changes,
+    pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
-    locks: Held,
+    pub(super) locks: Held,
     /// How often something else than small commits had changed rows when the first of the changes was checked.
     checked: u64,
     /// A state with the changes as they are now, and what it is based on.
-    own: Option<Own>,
+    pub(super) own: Option<Own>,
 }
 
 /// A copy of what a block had changed and locked.
@@ -97,13 +103,19 @@ pub(super) struct Block {
 struct Savepoint {
     name: String,
     changes: Changes,
+    defined: Defined,
     mark: LockMark,
 }
 
+/// What a block sees.
 #[derive(Debug)]
-struct Own {
+pub(super) struct Own {
+    /// What was committed.
     base: Arc<CatalogState>,
-    private: Arc<PrivateState>,
+    /// With what the block has defined.
+    over: Arc<CatalogState>,
+    /// With the rows that it has changed.
+    state: Arc<CatalogState>,
 }
 
 impl Session {
@@ -126,8 +138,9 @@ impl Session {
             let settings = &self.settings;
             let (isolation, read_only) =
                 (settings.default_transaction_isolation, settings.default_transaction_read_only);
-            let locks = Held::new(&self.database);
-            self.block = Some(Block { implicit: true, ..Block::new(isolation, read_only, locks) });
+            let (locks, defined) = (Held::new(&self.database), self.temporary.clone());
+            let block = Block::new(isolation, read_only, locks, defined);
+            self.block = Some(Block { implicit: true, ..block });
         }
     }
 
@@ -156,8 +169,8 @@ impl Session {
                 let settings = &self.settings;
                 let isolation = modes.isolation.unwrap_or(settings.default_transaction_isolation);
                 let read_only = modes.read_only.unwrap_or(settings.default_transaction_read_only);
-                let locks = Held::new(&self.database);
-                self.block = Some(Block::new(isolation, read_only, locks));
+                let (locks, defined) = (Held::new(&self.database), self.temporary.clone());
+                self.block = Some(Block::new(isolation, read_only, locks, defined));
                 self.settings.transaction_isolation = Some(isolation);
             }
         }
@@ -231,26 +244,34 @@ impl Session {
             self.cursors.end_transaction(false);
             return Ok(Outcome::done("ROLLBACK"));
         }
-        if !block.changes.is_empty() {
-            let changes: Vec<&TableChange> = block.changes.values().collect();
-            let tracked = block.tracked.as_deref();
-            let committed = self.commit_changes(&changes, block.checked, tracked).await;
-            if committed.is_err() {
-                self.cursors.end_transaction(false);
-            }
-            let log_end = committed?;
-            // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
-            drop(block);
-            self.note_committed(log_end);
-        } else if let Some(tracked) = &block.tracked {
-            let finished = tracked.finish();
-            if finished.is_err() {
-                self.cursors.end_transaction(false);
-            }
-            finished?;
-        }
-        self.cursors.end_transaction(true);
+        let committed = Box::pin(self.commit_block(block)).await;
+        self.cursors.end_transaction(committed.is_ok());
+        committed?;
         Ok(Outcome::done("COMMIT"))
+    }
+
+    /// Commits what `block` has changed and defined, if anything.
+    pub(super) async fn commit_block(&mut self, mut block: Block) -> Result<()> {
+        let permanent = block.defined.permanent();
+        let changes: Vec<&TableChange> = block.changes.values().collect();
+        // Of a statement outside of a block, what that has.
+        let tracked = block.tracked.clone().or_else(|| self.statement_tracked.clone());
+        let tracked = tracked.as_deref();
+        let log_end = match (changes.is_empty(), permanent.is_empty()) {
+            (true, true) => {
+                block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
+                0
+            }
+            (false, true) => self.commit_changes(&changes, block.checked, tracked).await?,
+            (_, false) => self.commit_pages(&changes, &permanent, tracked).await?,
+        };
+        drop((changes, permanent));
+        self.temporary = std::mem::take(&mut block.defined).into_temporary();
+        // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
+        drop(block);
+        self.temporary.trim();
+        self.note_committed(log_end);
+        Ok(())
     }
 
     /// Runs ROLLBACK.
@@ -264,8 +285,9 @@ impl Session {
     /// Runs SAVEPOINT.
     pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
         let block = self.open_block("SAVEPOINT")?;
-        let (name, changes) = (name.to_owned(), block.changes.clone());
-        block.savepoints.push(Savepoint { name, changes, mark: block.locks.mark() });
+        let (name, mark) = (name.to_owned(), block.locks.mark());
+        let (changes, defined) = (block.changes.clone(), block.defined.clone());
+        block.savepoints.push(Savepoint { name, changes, defined, mark });
         Ok(Outcome::done("SAVEPOINT"))
     }
 
@@ -276,6 +298,7 @@ impl Session {
         block.savepoints.truncate(place + 1);
         if let Some(savepoint) = block.savepoints.last() {
             block.changes = savepoint.changes.clone();
+            block.defined = savepoint.defined.clone();
             block.locks.release_to(savepoint.mark);
         }
         block.own = None;
@@ -296,12 +319,6 @@ impl Session {
     /// How many savepoints the block has; None: there is no block.
     pub(super) fn savepoint_count(&self) -> Option<usize> {
         self.block.as_ref().map(|block| block.savepoints.len())
-    }
-
-    /// What a statement of the block may be reading, and must hold while it does.
-    pub(super) fn private_state(&self) -> Option<Arc<PrivateState>> {
-        let own = self.block.as_ref()?.own.as_ref()?;
-        Some(Arc::clone(&own.private))
     }
 
     fn open_block(&mut self, what: &str) -> Result<&mut Block> {
@@ -360,9 +377,30 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
+    /// Whether a statement that runs now may commit by itself: nothing was done before it that would have to wait for its end.
+    pub(super) fn is_alone(&self) -> bool {
+        let has_done = |block: &Block| {
+            !block.implicit || !block.changes.is_empty() || !block.defined.permanent().is_empty()
+        };
+        !self.block.as_ref().is_some_and(has_done)
+    }
+
+    /// Forgets what is temporary, as DISCARD ALL does.
+    pub(super) fn discard_temporary(&mut self) -> Result<()> {
+        if !self.is_alone() {
+            let message = "DISCARD ALL cannot run inside a transaction block";
+            return Err(state(Fault::ActiveTransaction, message));
+        }
+        self.temporary = Defined::default();
+        if let Some(block) = &mut self.block {
+            (block.defined, block.own) = (Defined::default(), None);
+        }
+        Ok(())
+    }
+
     /// Refuses a statement that commits by itself. Before anything was changed, it may be one of several that came together.
     pub(super) fn check_outside_block(&self, what: &str) -> Result<()> {
-        if self.block.as_ref().is_none_or(|block| block.implicit && block.changes.is_empty()) {
+        if self.is_alone() {
             return self.check_may_write(what);
         }
         let message = format!("{what} cannot run inside a transaction block");
@@ -397,7 +435,7 @@ impl Session {
         if let Some(state) = self.past().await? {
             return Ok(Live::settled(state));
         }
-        let live = match self.block_snapshot().await? {
+        let mut live = match self.block_snapshot().await? {
             Some(state) => Live::settled(state),
             None => {
                 self.track_alone();
@@ -406,6 +444,7 @@ impl Session {
                 live
             }
         };
+        live.state = self.defined().over(&self.database, live.state);
         self.seen_log = self.seen_log.max(live.log_end);
         Ok(live)
     }
@@ -421,7 +460,9 @@ impl Session {
         if as_of.is_empty() {
             return Ok(None);
         }
-        if self.block.as_ref().is_some_and(|block| !block.changes.is_empty()) {
+        let has_changed =
+            |block: &Block| !block.changes.is_empty() || !block.defined.permanent().is_empty();
+        if self.block.as_ref().is_some_and(has_changed) {
             return Err(state(
                 Fault::ActiveTransaction,
                 "as_of cannot be used in a transaction that has changed rows",
@@ -429,7 +470,7 @@ impl Session {
         }
         let state = self.database.state_as_of(as_of).await?;
         self.seen_log = self.seen_log.max(state.log_end);
-        Ok(Some(state))
+        Ok(Some(self.defined().over(&self.database, state)))
     }
 
     /// What the block has changed in a table.
@@ -455,20 +496,24 @@ impl Session {
         };
         let reads = self.tracked().map(Arc::clone);
         self.seen_log = self.seen_log.max(base.log_end);
-        let Some(block) = self.block.as_mut().filter(|block| !block.changes.is_empty()) else {
-            return Ok(ReadView { state: base, target: None, reads });
+        let Some(block) = self.block.as_mut() else {
+            let state = self.temporary.over(&database, base);
+            return Ok(ReadView { state, target: None, reads });
         };
         if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
-            return Ok(ReadView { state: Arc::clone(&own.private.state), target: None, reads });
+            return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads });
         }
-        let mut transaction = Transaction::private(&database, Arc::clone(&base))?;
+        let over = block.defined.over(&database, Arc::clone(&base));
+        if block.changes.is_empty() {
+            return Ok(ReadView { state: over, target: None, reads });
+        }
+        let mut transaction = Transaction::private(&database, Arc::clone(&over))?;
         for change in block.changes.values() {
             transaction = apply(transaction, &settings, change).await?;
         }
-        let private = Arc::new(transaction.into_private());
-        let view = ReadView { state: Arc::clone(&private.state), target: None, reads };
-        block.own = Some(Own { base, private });
-        Ok(view)
+        let state = transaction.into_private();
+        block.own = Some(Own { base, over, state: Arc::clone(&state) });
+        Ok(ReadView { state, target: None, reads })
     }
 
     /// Takes what a statement that has read `view` makes of `table`, as it was there.
@@ -502,9 +547,21 @@ impl Session {
             return Ok(Taken::Done);
         }
         self.track_writes().await?;
+        if self.owns(change.schema.table_id) {
+            let state = self.names();
+            let table = state.find_writable_table(&change.schema.name)?;
+            check_rows(&self.database, table, change.rows.values()).await?;
+            return Box::pin(self.change_own(&change)).await.map(|()| Taken::Done);
+        }
         let database = Arc::clone(&self.database);
         let state = database.catalog();
         let table = state.find_writable_table(&change.schema.name)?;
+        let is_same = |known: &TableSchema, own: &TableSchema| {
+            (known.table_id, known.version) == (own.table_id, own.version)
+        };
+        if !is_same(&table.schema, &change.schema) {
+            return Err(made_anew(&change.schema.name));
+        }
         check_rows(&database, table, change.rows.values()).await?;
         self.lock_keys(table, &change).await?;
         self.note_writes(&change).await?;
@@ -576,10 +633,10 @@ impl Session {
         }
     }
 
-    /// The committed state that `view` is based on.
+    /// The state that `view` is based on: what was committed, with what the session has defined.
     pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
         match self.block.as_ref().and_then(|block| block.own.as_ref()) {
-            Some(own) => &own.base,
+            Some(own) => &own.over,
             None => &view.state,
         }
     }
@@ -619,7 +676,7 @@ impl Session {
         });
         let Some(log) = log else {
             drop(turn);
-            return self.commit_pages(changes, tracked).await;
+            return self.commit_pages(changes, &Defined::default(), tracked).await;
         };
         // What held at a tick is to be a state of its own.
         if database.live().delta.is_full() || database.versions.has_passed_tick(&state) {
@@ -661,16 +718,22 @@ impl Session {
         Ok(appended.end.0)
     }
 
-    /// Commits `changes` with a new root.
+    /// Commits `changes`, and what is `defined`, with a new root.
     async fn commit_pages(
         &self,
         changes: &[&TableChange],
+        defined: &Defined,
         tracked: Option<&Tracked>,
     ) -> Result<u64> {
         let settings = self.shared_settings();
         let mut transaction = Transaction::begin(&self.database).await?;
-        transaction.logged = archive::copy(&self.database.live(), changes)?;
         transaction.makes_room = changes.iter().all(|change| change.rows.is_empty());
+        if defined.is_empty() {
+            transaction.logged = archive::copy(&self.database.live(), changes)?;
+        } else {
+            transaction.makes_room &= defined.makes_room(&transaction.next);
+            defined.install(&mut transaction)?;
+        }
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;
         }
@@ -686,7 +749,12 @@ impl Session {
 }
 
 impl Block {
-    fn new(isolation: Isolation, read_only: bool, locks: Held) -> Self {
+    pub(super) fn new(
+        isolation: Isolation,
+        read_only: bool,
+        locks: Held,
+        defined: Defined,
+    ) -> Self {
         Self {
             implicit: false,
             isolation,
@@ -696,6 +764,7 @@ impl Block {
             snapshot: None,
             tracked: None,
             changes: Changes::new(),
+            defined,
             savepoints: Vec::new(),
             locks,
             checked: u64::MAX,

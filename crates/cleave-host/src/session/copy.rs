@@ -73,9 +73,7 @@ impl Session {
         format: CopyFormat,
     ) -> Result<u64> {
         self.check_may_write("COPY FROM")?;
-        let state = self.database.catalog();
-        let schema = Arc::clone(&state.find_writable_table(table)?.schema);
-        drop(state);
+        let schema = self.lock_for_writing(table).await?;
         let moment = self.moment();
         let batches = match (format, end) {
             (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
@@ -103,7 +101,6 @@ impl Session {
                 });
             }
         };
-        self.lock_for_writing(&schema).await?;
         // Chunks are read side by side; numbers go by the file's order.
         let (table, columns) = (Arc::clone(&schema), columns.to_vec());
         let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
@@ -191,7 +188,7 @@ impl Session {
 
     /// `SELECT columns FROM table`.
     fn table_query(&self, table: &str, columns: &[String]) -> Result<Box<ast::Query>> {
-        let state = self.database.catalog();
+        let state = self.names();
         let found = state.find_table(table)?;
         let all = || found.schema.columns.iter().map(|column| column.name.as_str());
         for column in columns {

@@ -3,6 +3,8 @@
 //! ```text
 //!  UPDATE, DELETE, INSERT   ROW EXCLUSIVE on the table │ FOR UPDATE on each row that ends │ on each unique key that begins
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
+//!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table │ on its name where it is a new one
+//!  CREATE INDEX by itself   SHARE UPDATE EXCLUSIVE on the table: writers of rows beside it
 //!  SELECT … FOR UPDATE      ROW SHARE on the table │ in the mode that is written: on each unique key of a row, on the row
 //! ```
 //!
@@ -31,6 +33,9 @@ use crate::write::insert::TableChange;
 
 /// Rows and keys of a statement up to which each is locked; beyond, the table is.
 pub(super) const LOCKED_ROWS_MAX: usize = 10_000;
+
+/// Stands for the index of names: no index has this number.
+const NAMES: u64 = u64::MAX;
 
 /// The locks of one transaction; dropped, they are free.
 #[derive(Debug)]
@@ -130,6 +135,28 @@ impl Held {
         Ok(())
     }
 
+    /// Locks the table `table_id`.
+    ///
+    /// # Errors
+    /// As [`Held::lock_change`].
+    pub(super) async fn lock_table(
+        &self,
+        table_id: u32,
+        mode: LockMode,
+        timeout_ms: u64,
+    ) -> Result<()> {
+        self.lock(LockKey::table(u64::from(table_id)), mode, timeout_ms).await
+    }
+
+    /// Locks a name that shall be that of a table or another object.
+    ///
+    /// # Errors
+    /// As [`Held::lock_change`].
+    pub(super) async fn lock_name(&self, name: &str, timeout_ms: u64) -> Result<()> {
+        let key = LockKey::key(NAMES, hash(name.as_bytes()));
+        self.lock(key, LockMode::ForUpdate, timeout_ms).await
+    }
+
     /// Locks `key` if that is possible at once.
     ///
     /// # Errors
@@ -172,10 +199,14 @@ pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
 
 /// What it calls a key of a unique index of `table`.
 pub(super) fn unique_key(table: &TableState, index: &TabletIndex, key: &[u8]) -> LockKey {
+    let (table, index) = (u64::from(table.schema.table_id), u64::from(index.definition().id));
+    LockKey::key((table << 32) | index, hash(key))
+}
+
+fn hash(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    let (table, index) = (u64::from(table.schema.table_id), u64::from(index.definition().id));
-    LockKey::key((table << 32) | index, hasher.finish())
+    hasher.finish()
 }
 
 impl Drop for Held {

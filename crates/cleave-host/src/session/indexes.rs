@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use cleave_store::{TableSchema, TabletId, VersionMap};
+use cleave_txn::LockMode;
 
+use super::definitions::Definition;
 use super::{Outcome, Session, rules, sequences};
 use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
@@ -15,29 +17,51 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::{IndexShape, TabletIndex};
 use crate::statement::placement::device_list;
 use crate::statement::{CreateIndex, CreateTable};
-use crate::write::build_index::build_index;
+use crate::write::build_index::{build_index, build_index_within};
 
 impl Session {
-    pub(super) async fn create_table(&self, mut create: CreateTable) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
+    /// Runs CREATE TABLE.
+    pub(super) async fn create_table(&mut self, create: CreateTable) -> Result<Outcome> {
+        if let Some((definition, _)) = self.new_table(create).await? {
+            self.end_definition(definition).await?;
+        }
+        Ok(Outcome::done("CREATE TABLE"))
+    }
+
+    /// A definition of a table without rows, and its schema; None: it is there, and that is no error.
+    pub(super) async fn new_table(
+        &mut self,
+        mut create: CreateTable,
+    ) -> Result<Option<(Definition, Arc<TableSchema>)>> {
         let name = &create.schema.name;
-        if transaction.next.is_name_taken(name) {
+        let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
+        let mut definition = self.begin_definition("CREATE TABLE", &[], names).await?;
+        let transaction = &mut definition.transaction;
+        let is_taken = match create.temporary {
+            Some(_) => self.defined().has_temporary(name),
+            None => transaction.next.is_name_taken(name),
+        };
+        if is_taken {
             if create.if_not_exists && transaction.next.has_table_named(name) {
-                return Ok(Outcome::done("CREATE TABLE"));
+                return Ok(None);
             }
             return Err(name_taken(&transaction.next, name));
         }
         let tablets = self.tablets(&create)?;
         let division = division(&create, tablets.len());
         let table_id = transaction.table_id()?;
-        sequences::of_columns(&mut transaction, &mut create, table_id)?;
+        sequences::of_columns(transaction, &mut create, table_id)?;
         let indexes = constraint_indexes(&transaction.next, &create)?;
         let rules = Arc::new(rules::defined(&self.database, &create, &indexes).await?);
         let schema = TableSchema { table_id, ..create.schema };
         let table = empty_table(schema, indexes, &tablets, division)?;
+        let schema = Arc::clone(&table.schema);
         transaction.put_table(TableState { rules, ..table });
-        transaction.commit().await?;
-        Ok(Outcome::done("CREATE TABLE"))
+        if let Some(on_commit) = create.temporary {
+            let own = sequences::owned_by(&transaction.next, table_id).map(|sequence| sequence.id);
+            definition.temporary.extend(own.chain([table_id]).map(|id| (id, on_commit)));
+        }
+        Ok(Some((definition, schema)))
     }
 
     /// The device of each tablet of a table to be created: one after the other, and from the first again.
@@ -71,19 +95,46 @@ impl Session {
         Ok(devices.iter().copied().cycle().take(usize::try_from(count).unwrap_or(0)).collect())
     }
 
-    pub(super) async fn create_index(&self, create: CreateIndex) -> Result<Outcome> {
-        build_index(
-            &self.database,
-            &self.shared_settings(),
-            &create.table,
-            |transaction, table| define(&transaction.next, table, &create),
-        )
-        .await?;
+    /// Runs CREATE INDEX: outside of a block while others write the table.
+    pub(super) async fn create_index(&mut self, create: CreateIndex) -> Result<Outcome> {
+        let settings = self.shared_settings();
+        let define = |transaction: &Transaction, table: &TableState| {
+            define(&transaction.next, table, &create)
+        };
+        let state = self.names();
+        let table = state.find_table(&create.table)?;
+        if self.is_alone() && !self.owns(table.schema.table_id) {
+            self.check_may_write("CREATE INDEX")?;
+            self.lock_table(table, LockMode::ShareUpdateExclusive, false).await?;
+            build_index(&self.database, &settings, &create.table, define).await?;
+            return Ok(Outcome::done("CREATE INDEX"));
+        }
+        let names: Vec<&str> = create.name.as_deref().into_iter().collect();
+        let tables = [create.table.clone()];
+        let mut definition = self.begin_definition("CREATE INDEX", &tables, &names).await?;
+        let table = definition.transaction.table(&create.table)?;
+        if let Some(index) = define(&definition.transaction, &table)? {
+            let built = build_index_within(&mut definition.transaction, &settings, &table, index);
+            let changed = built.await?;
+            definition.transaction.put_table(changed);
+            self.end_definition(definition).await?;
+        }
         Ok(Outcome::done("CREATE INDEX"))
     }
 
-    pub(super) async fn drop_indexes(&self, if_exists: bool, names: &[String]) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
+    /// Runs DROP INDEX.
+    pub(super) async fn drop_indexes(
+        &mut self,
+        if_exists: bool,
+        names: &[String],
+    ) -> Result<Outcome> {
+        let state = self.names();
+        let mut tables = Vec::new();
+        for name in names {
+            tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
+        }
+        let mut definition = self.begin_definition("DROP INDEX", &tables, &[]).await?;
+        let transaction = &mut definition.transaction;
         let mut dropped = false;
         for name in names {
             let Some((table, index)) = to_drop(&transaction.next, name)? else {
@@ -118,8 +169,7 @@ impl Session {
             dropped = true;
         }
         if dropped {
-            transaction.makes_room = true;
-            transaction.commit().await?;
+            self.end_definition(definition).await?;
         }
         Ok(Outcome::done("DROP INDEX"))
     }
@@ -151,6 +201,7 @@ pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
     }
 }
 
+/// The error of a name that something has.
 pub(super) fn name_taken(state: &CatalogState, name: &str) -> Error {
     let kind = match (state.has_index_named(name), state.sequences.contains_key(name)) {
         (true, _) => NameKind::Index,

@@ -21,13 +21,13 @@ use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::block::{OwnRows, Taken, TransactionStatus};
+use super::block::{OwnRows, Taken};
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
 use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
-use crate::statement::select::{Asked, all_known, describe};
+use crate::statement::select::{Asked, ReadView, all_known, describe};
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
@@ -55,9 +55,10 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write("INSERT")?;
-        let schema = self.insert_target(insert)?;
         let returning = returning_query(insert)?;
-        self.lock_for_writing(&schema).await?;
+        let locked = self.lock_for_writing(&insert.table).await;
+        locked.map_err(|error| error.at(insert.position))?;
+        let schema = self.insert_target(insert)?;
         if let Some(query) = &insert.source {
             self.wait_for_tables(query).await?;
         }
@@ -87,23 +88,26 @@ impl Session {
         schema: &Arc<TableSchema>,
         rows: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
-        let few = match (insert::gather(rows).await?, self.transaction_status()) {
-            (Gathered::Few(rows), _) => rows,
-            (Gathered::Many(first, rest), TransactionStatus::Idle) => {
+        let few = match insert::gather(rows).await? {
+            Gathered::Few(rows) => rows,
+            Gathered::Many(first, rest) if self.owns(schema.table_id) => {
+                return self.load_own(schema, first, rest).await;
+            }
+            Gathered::Many(first, rest) if self.is_alone() => {
                 let settings = self.shared_settings();
                 self.prepare_load(schema.table_id).await?;
                 let loaded = insert::load(&self.database, &settings, schema, first, rest).await;
                 self.end_load(&loaded);
                 return loaded;
             }
-            (Gathered::Many(mut first, rest), _) => {
+            Gathered::Many(mut first, rest) => {
                 first.extend(rest.try_collect::<Vec<_>>().await?);
                 first
             }
         };
         let rows = concat_batches(&schema.arrow(), &few)?;
         let count = rows.num_rows() as u64;
-        let newest = self.database.catalog();
+        let newest = self.names();
         let table = newest.find_writable_table(&schema.name)?;
         let mut change = TableChange::new(Arc::clone(schema));
         change.rows = route(table, rows)?;
@@ -113,7 +117,7 @@ impl Session {
 
     /// The table that rows go to, which has the columns that are listed.
     pub(super) fn insert_target(&self, insert: &Insert) -> Result<Arc<TableSchema>> {
-        let state = self.database.catalog();
+        let state = self.names();
         let table = state.find_writable_table(&insert.table);
         let table = table.map_err(|error| error.at(insert.position))?;
         Conform::by_position(&table.schema, &insert.columns, insert.columns.len(), 0)?;
@@ -152,7 +156,8 @@ impl Session {
         }
         let mut query = query.clone();
         let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
-        let described = describe(&self.database, self.in_force(), None, &query, types);
+        let view = ReadView { state: self.names(), target: None, reads: None };
+        let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
         Conform::by_position(&schema, &insert.columns, count, 0)?;
@@ -169,7 +174,7 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let moment = self.moment();
-        let state = self.database.catalog();
+        let state = self.names();
         let table = state.find_writable_table(&insert.table)?;
         let Some(query) = &insert.source else {
             let rows = one_row(&Conform::by_name(schema, &Schema::empty(), moment)?);

@@ -68,10 +68,10 @@ impl Session {
     ) -> Result<Outcome> {
         self.check_may_write(&locking.name())?;
         let window = locking.window(parameters)?;
-        let tables = locking.tables(&self.database.catalog())?;
+        let tables = locking.tables(&self.names())?;
         self.table_mark = Some(self.locks().mark());
         for locked in &tables {
-            let state = self.database.catalog();
+            let state = self.names();
             let table = state.find_writable_table(&locked.table)?;
             let is_nowait = locked.wait == WaitPolicy::Fail;
             self.lock_table(table, LockMode::RowShare, is_nowait).await?;
@@ -104,7 +104,7 @@ impl Session {
             self.check_may_write("LOCK TABLE")?;
         }
         for (name, position) in &lock.tables {
-            let state = self.database.catalog();
+            let state = self.names();
             let table = state.find_table(name).map_err(|error| error.at(*position))?;
             if lock.mode == LockMode::AccessExclusive {
                 self.locks_mut().hold_readers_back();
@@ -114,12 +114,21 @@ impl Session {
         Ok(Outcome::done("LOCK TABLE"))
     }
 
-    /// Locks a table that the statement is to write, before it reads anything.
-    pub(super) async fn lock_for_writing(&mut self, schema: &TableSchema) -> Result<()> {
-        let state = self.database.catalog();
-        let table = state.find_writable_table(&schema.name)?;
+    /// Locks the table `name`, which the statement is to write, before it reads anything; its schema by then.
+    pub(super) async fn lock_for_writing(&mut self, name: &str) -> Result<Arc<TableSchema>> {
         self.table_mark = Some(self.locks().mark());
-        self.lock_table(table, LockMode::RowExclusive, false).await
+        let mut locked = None;
+        loop {
+            let state = self.names();
+            let table = state.find_writable_table(name)?;
+            let id = table.schema.table_id;
+            // Whoever had it locked may have put another one in its place.
+            if locked == Some(id) || self.owns(id) {
+                return Ok(Arc::clone(&table.schema));
+            }
+            self.lock_table(table, LockMode::RowExclusive, false).await?;
+            locked = Some(id);
+        }
     }
 
     /// Waits for those who hold a table of `query` in `ACCESS EXCLUSIVE`: where nobody can, this is one look at a counter.
@@ -132,8 +141,13 @@ impl Session {
             names.extend(table_name(name).ok());
             ControlFlow::Continue(())
         });
-        let state = self.database.catalog();
-        for table in names.iter().filter_map(|name| state.table(name)) {
+        let state = self.names();
+        let views = names.iter().filter_map(|name| state.view(name));
+        let below: BTreeSet<u32> = views.flat_map(|view| view.depends.iter().copied()).collect();
+        let is_read = |table: &&Arc<TableState>| {
+            names.contains(&table.schema.name) || below.contains(&table.schema.table_id)
+        };
+        for table in state.tables().filter(is_read) {
             self.lock_table(table, LockMode::AccessShare, false).await?;
         }
         Ok(())
@@ -407,6 +421,10 @@ impl Session {
         places: &[RowPlace],
     ) -> Result<bool> {
         let base = self.committed(view).find_writable_table(&locked.table)?;
+        if self.owns(base.schema.table_id) {
+            // Nobody else changes it.
+            return Ok(true);
+        }
         let mut change = TableChange::new(Arc::clone(&base.schema));
         for (place, vid) in places {
             // Beyond the end of the committed rows are own ones.

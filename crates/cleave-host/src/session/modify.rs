@@ -44,12 +44,10 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write(modify.name())?;
-        let state = self.database.catalog();
-        let table = state.find_writable_table(&modify.table);
-        let schema = &table.map_err(|error| error.at(modify.position))?.schema;
-        self.lock_for_writing(schema).await?;
+        let schema = self.lock_for_writing(&modify.table).await;
+        let schema = schema.map_err(|error| error.at(modify.position))?;
         if self.database.readers_held_back() {
-            let query = modify.query(schema)?;
+            let query = modify.query(&schema)?;
             self.wait_for_tables(&query).await?;
         }
         loop {
@@ -74,7 +72,7 @@ impl Session {
         modify: &Modify,
         mut types: Vec<Option<ColumnType>>,
     ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
-        let state = self.database.catalog();
+        let state = self.names();
         let table = state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
         assigned_types(modify.assignments(), &table.schema, &mut types)?;

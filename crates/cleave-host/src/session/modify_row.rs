@@ -177,7 +177,7 @@ impl Session {
     /// Runs an UPDATE or DELETE without parameters, if it changes one row by its key; None: it needs a plan.
     pub(super) async fn modify_plain(&mut self, modify: &Modify) -> Result<Option<Outcome>> {
         let Some(Lifted { modify: lifted, values }) = Lifted::of(modify) else { return Ok(None) };
-        let state = self.database.catalog();
+        let state = self.names();
         let seen = &mut self.row_changes.seen;
         let known = seen.iter().position(|(known, _)| *known == lifted);
         let known = match known.and_then(|place| Some((place, seen.get(place)?))) {
@@ -216,8 +216,7 @@ impl Session {
         if self.in_force().index_scan == When::Never {
             return Ok(None);
         }
-        let state = self.database.catalog();
-        self.lock_for_writing(&state.find_writable_table(&modify.table)?.schema).await?;
+        self.lock_for_writing(&modify.table).await?;
         loop {
             let live = self.live().await?;
             if !row.point.holds(&live.state) {

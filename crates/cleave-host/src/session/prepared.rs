@@ -31,7 +31,7 @@ use crate::point_path::{PointQuery, PreparedPoint};
 use crate::settings::When;
 use crate::statement::hint::Hint;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
-use crate::statement::select::{self, Asked};
+use crate::statement::select::{self, Asked, ReadView};
 use crate::statement::{
     Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse::refuse_in_query,
     parse_script,
@@ -119,7 +119,9 @@ impl PreparedStatement {
     /// Whether the tables that it names are in `state` as they were, and its look-up too.
     fn holds(&self, state: &CatalogState) -> bool {
         let is_same = |schema: &Arc<TableSchema>| {
-            state.table(&schema.name).is_some_and(|table| Arc::ptr_eq(&table.schema, schema))
+            let table = state.table(&schema.name).map(|table| &table.schema);
+            let known = table.or_else(|| state.view(&schema.name).map(|view| &view.schema));
+            known.is_some_and(|known| Arc::ptr_eq(known, schema))
         };
         self.tables.iter().all(is_same)
             && self.point.as_ref().is_none_or(|point| point.holds(state))
@@ -291,7 +293,7 @@ impl Session {
     /// The prepared statement `name`, described for the tables that there are now.
     pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
         let known = Arc::clone(self.prepared.find(name)?);
-        if known.holds(&self.database.catalog()) {
+        if known.holds(&self.names()) {
             return Ok(known);
         }
         let anew = Arc::new(self.describe_source(known.source.clone()).await?);
@@ -307,7 +309,7 @@ impl Session {
             Statement::Declare(declare) => Some(&declare.query),
             Statement::Insert(insert) => insert.source.as_ref(),
             Statement::Modify(modify) => {
-                let state = self.database.catalog();
+                let state = self.names();
                 let table = state.find_writable_table(&modify.table);
                 made = modify.query(&table.map_err(|error| error.at(modify.position))?.schema)?;
                 Some(&made)
@@ -335,16 +337,18 @@ impl Session {
                 _ => Some(modify.returning_query()?),
             };
             let columns = self.returned(&modify.table, returning, &parameters).await?;
-            let row = RowChange::of(modify, &parameters, &self.database.catalog());
+            let row = RowChange::of(modify, &parameters, &self.names());
             let described = Described { parameters, lists, columns };
             return Ok(PreparedStatement { source, described, tables, point: None, row });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
         };
-        let described = select::describe(&self.database, self.in_force(), None, query, types);
-        let select::Described { types, schema, tables } = Box::pin(described).await?;
-        let point = PreparedPoint::of(query, &types, &self.database.catalog());
+        let view = ReadView { state: self.names(), target: None, reads: None };
+        let described =
+            select::describe(&self.database, self.in_force(), Some(&view), query, types);
+        let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
+        let point = PreparedPoint::of(query, &types, &view.state);
         let (columns, point) = match &source.statement {
             Statement::Declare(_) => (None, None),
             _ => (Some(schema), point),
@@ -367,7 +371,7 @@ impl Session {
         };
         let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
         let parameters = &Parameters::new(values);
-        let state = self.database.catalog();
+        let state = self.names();
         let rows = RecordBatch::new_empty(state.find_table(table)?.schema.arrow());
         let asked = Asked { query: &query, parameters, view: None };
         let told = select::over_rows(&self.database, self.in_force(), asked, &rows);

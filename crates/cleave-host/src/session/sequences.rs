@@ -1,9 +1,12 @@
-//! CREATE, ALTER and DROP SEQUENCE, and the sequences of columns: definitions change by commits, values do not.
+//! CREATE, ALTER and DROP SEQUENCE, and the sequences of columns: definitions are those of a transaction, numbers
+//! are nobody's.
 
 use std::sync::Arc;
 
 use cleave_store::Column;
+use cleave_txn::LockMode;
 
+use super::definitions::Definition;
 use super::indexes::{name_taken, wrong_kind};
 use super::{Outcome, Session};
 use crate::catalog::CatalogState;
@@ -13,6 +16,7 @@ use crate::catalog::sequence::{Owner, Sequence};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::sequences::named;
 use crate::statement::CreateTable;
+use crate::statement::ddl::GivenSequence;
 use crate::statement::defaults::{next_default, next_text};
 use crate::statement::sequence::{SequenceOptions, SequenceStatement};
 
@@ -24,28 +28,25 @@ impl Session {
     ) -> Result<Outcome> {
         match statement {
             SequenceStatement::Create { if_not_exists, name, options } => {
-                self.check_outside_block("CREATE SEQUENCE")?;
                 self.create_sequence(if_not_exists, name, &options).await
             }
             SequenceStatement::Alter { if_exists, name, options } => {
-                self.check_outside_block("ALTER SEQUENCE")?;
                 self.alter_sequence(if_exists, &name, &options).await
             }
             SequenceStatement::Drop { if_exists, names } => {
-                self.check_outside_block("DROP SEQUENCE")?;
                 self.drop_sequences(if_exists, &names).await
             }
         }
     }
 
     async fn create_sequence(
-        &self,
+        &mut self,
         if_not_exists: bool,
         name: String,
         options: &SequenceOptions,
     ) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
-        let state = &transaction.next;
+        let mut definition = self.begin_definition("CREATE SEQUENCE", &[], &[&name]).await?;
+        let state = &definition.transaction.next;
         if state.is_name_taken(&name) {
             if if_not_exists {
                 return Ok(Outcome::done("CREATE SEQUENCE"));
@@ -53,29 +54,37 @@ impl Session {
             return Err(name_taken(state, &name));
         }
         let owner = match &options.owner {
-            Some(Some(owner)) => Some(owner_of(state, owner)?),
+            Some(Some(owner)) => Some(self.owner_of(&mut definition, owner).await?),
             _ => None,
         };
-        let id = transaction.table_id()?;
+        let id = definition.transaction.table_id()?;
         let made = Sequence { owner, ..options.created(id, name.clone())? };
-        transaction.next.sequences.insert(name, Arc::new(made));
-        transaction.commit().await?;
+        let on_commit = owner.and_then(|owner| self.defined().on_commit(owner.table));
+        definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
+        definition.transaction.next.sequences.insert(name, Arc::new(made));
+        self.end_definition(definition).await?;
         Ok(Outcome::done("CREATE SEQUENCE"))
     }
 
     async fn alter_sequence(
-        &self,
+        &mut self,
         if_exists: bool,
         name: &str,
         options: &SequenceOptions,
     ) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
-        let before = match named(&transaction.next, name) {
-            Ok(before) => Arc::clone(before),
-            Err(Error::UnknownName { .. }) if if_exists => {
+        let mut definition =
+            self.begin_definition("ALTER SEQUENCE", &[name.to_owned()], &[]).await?;
+        let state = &definition.transaction.next;
+        let Some(before) = state.sequences.get(name).map(Arc::clone) else {
+            if state.is_name_taken(name) {
+                return Err(wrong_kind(name, "a sequence").at(options.position));
+            }
+            if if_exists {
                 return Ok(Outcome::done("ALTER SEQUENCE"));
             }
-            Err(error) => return Err(error.at(options.position)),
+            let names = state.sequences.keys().map(String::as_str);
+            let error = Error::unknown(NameKind::Sequence, name, names);
+            return Err(error.at(options.position));
         };
         let mut made = options.altered(&before)?;
         if let Some(owner) = &options.owner {
@@ -84,8 +93,10 @@ impl Session {
                 let (fault, position) = (Fault::State, options.position);
                 return Err(Error::Invalid { message, fault, position });
             }
-            let owner = owner.as_ref().map(|owner| owner_of(&transaction.next, owner));
-            made.owner = owner.transpose()?;
+            made.owner = match owner {
+                Some(owner) => Some(self.owner_of(&mut definition, owner).await?),
+                None => None,
+            };
         }
         let restart = options.restart.map(|value| value.unwrap_or(made.start));
         let (last, is_called) = self.database.sequences().last(&before);
@@ -98,48 +109,93 @@ impl Session {
             let message = format!("RESTART value ({next}) cannot be {word} than {than} ({limit})");
             return Err(options.refused(message));
         }
-        (made.last, made.is_called) = (last, is_called);
-        let made = Arc::new(made);
-        transaction.next.sequences.insert(made.name.clone(), Arc::clone(&made));
-        transaction.commit().await?;
-        self.database.sequences().altered(&made);
-        if let Some(value) = restart {
-            self.database.sequences().set(&self.database, &made, (value, false))?;
+        match restart {
+            Some(value) => self.restart_sequence(&mut definition, made, value)?,
+            None => {
+                (made.last, made.is_called) = (last, is_called);
+                definition.transaction.next.sequences.insert(made.name.clone(), Arc::new(made));
+            }
         }
+        self.end_definition(definition).await?;
         Ok(Outcome::done("ALTER SEQUENCE"))
     }
 
-    async fn drop_sequences(&self, if_exists: bool, names: &[String]) -> Result<Outcome> {
-        let mut transaction = Transaction::begin(&self.database).await?;
+    /// Has `sequence` begin at `value` again: under another id, so that only who sees the definition gets these numbers, and
+    /// ROLLBACK leaves those of the one before as they were.
+    fn restart_sequence(
+        &self,
+        definition: &mut Definition,
+        sequence: Sequence,
+        value: i64,
+    ) -> Result<()> {
+        let id = definition.transaction.table_id()?;
+        let on_commit = self.defined().on_commit(sequence.id);
+        definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
+        let (last, is_called, shared) = (value, false, Arc::default());
+        let made = Sequence { id, last, is_called, shared, ..sequence.clone() };
+        self.settings.client.sequences.pass_on(&sequence, &made);
+        definition.transaction.next.sequences.insert(made.name.clone(), Arc::new(made));
+        Ok(())
+    }
+
+    /// Has the sequences of the columns of the table `table_id` begin anew.
+    pub(super) fn restart_sequences_of(
+        &self,
+        definition: &mut Definition,
+        table_id: u32,
+    ) -> Result<()> {
+        let own: Vec<Arc<Sequence>> =
+            owned_by(&definition.transaction.next, table_id).map(Arc::clone).collect();
+        for sequence in own {
+            let start = sequence.start;
+            self.restart_sequence(definition, Sequence::clone(&sequence), start)?;
+        }
+        Ok(())
+    }
+
+    async fn drop_sequences(&mut self, if_exists: bool, names: &[String]) -> Result<Outcome> {
+        let mut definition = self.begin_definition("DROP SEQUENCE", names, &[]).await?;
+        let next = &mut definition.transaction.next;
         let mut dropped = false;
         for name in names {
-            let Some(sequence) = transaction.next.sequences.get(name) else {
-                if transaction.next.is_name_taken(name) {
+            let Some(sequence) = next.sequences.get(name) else {
+                if next.is_name_taken(name) {
                     return Err(wrong_kind(name, "a sequence"));
                 }
                 if if_exists {
                     continue;
                 }
-                let names = transaction.next.sequences.keys().map(String::as_str);
+                let names = next.sequences.keys().map(String::as_str);
                 return Err(Error::unknown(NameKind::Sequence, name, names));
             };
-            if let Some((table, column)) = user_of(&transaction.next, sequence) {
-                return Err(Error::Invalid {
-                    message: format!(
-                        "cannot drop sequence \"{name}\" because the default of column \"{column}\" of table \
-                         \"{table}\" needs it"
-                    ),
-                    fault: Fault::Dependent,
-                    position: None,
-                });
-            }
-            transaction.next.sequences.remove(name);
+            check_unused(next, sequence)?;
+            next.sequences.remove(name);
             dropped = true;
         }
         if dropped {
-            transaction.commit().await?;
+            self.end_definition(definition).await?;
         }
         Ok(Outcome::done("DROP SEQUENCE"))
+    }
+
+    /// The column that OWNED BY names, whose table stays until the definition is there.
+    async fn owner_of(
+        &self,
+        definition: &mut Definition,
+        (table, column): &(String, String),
+    ) -> Result<Owner> {
+        let schema = Arc::clone(&definition.transaction.next.find_table(table)?.schema);
+        if !self.owns(schema.table_id) {
+            definition.lock_table(self, schema.table_id, LockMode::AccessShare).await?;
+            let newest = self.names();
+            if !newest.has_table_id(schema.table_id) {
+                return Err(Error::unknown(NameKind::Table, table, newest.table_names()));
+            }
+        }
+        let names = schema.columns.iter().map(|column| column.name.as_str());
+        let found = schema.column(column);
+        let found = found.ok_or_else(|| Error::unknown_column(table, column, names))?;
+        Ok(Owner { table: schema.table_id, column: found.id, is_identity: false })
     }
 }
 
@@ -153,37 +209,89 @@ pub(super) fn of_columns(
     table_id: u32,
 ) -> Result<()> {
     for column in &create.schema.columns {
-        if let Some(sequence) = next_default(column) {
-            named(&transaction.next, &sequence)?;
-        }
+        check_sequence(&transaction.next, column)?;
     }
     let table = create.schema.name.clone();
     for given in &create.sequences {
         let columns = &mut create.schema.columns;
-        let Some(column) = columns.iter_mut().find(|column| column.id == given.column) else {
-            continue;
-        };
-        let name = chosen_name(&table, &[&column.name], "seq", |name| {
-            name == table || transaction.next.is_name_taken(name)
-        });
-        let id = transaction.table_id()?;
-        let options =
-            SequenceOptions { data_type: Some(column.column_type), ..given.options.clone() };
-        let made = options.created(id, name.clone())?;
-        let owner = Owner { table: table_id, column: column.id, is_identity: given.is_identity };
-        column.default = Some(next_text(&name));
-        let made = Sequence { owner: Some(owner), ..made };
-        transaction.next.sequences.insert(name, Arc::new(made));
+        if let Some(column) = columns.iter_mut().find(|column| column.id == given.column) {
+            of_column(transaction, (&table, table_id), column, given)?;
+        }
     }
     Ok(())
 }
 
-fn owner_of(state: &CatalogState, (table, column): &(String, String)) -> Result<Owner> {
-    let schema = &state.find_table(table)?.schema;
-    let names = schema.columns.iter().map(|column| column.name.as_str());
-    let found = schema.column(column);
-    let found = found.ok_or_else(|| Error::unknown_column(table, column, names))?;
-    Ok(Owner { table: schema.table_id, column: found.id, is_identity: false })
+/// The sequence of a column of `table`, which gets it as its default; its id.
+///
+/// # Errors
+/// Those of limits.
+pub(super) fn of_column(
+    transaction: &mut Transaction,
+    (table, table_id): (&str, u32),
+    column: &mut Column,
+    given: &GivenSequence,
+) -> Result<u32> {
+    let name = chosen_name(table, &[&column.name], "seq", |name| {
+        name == table || transaction.next.is_name_taken(name)
+    });
+    let id = transaction.table_id()?;
+    let options = SequenceOptions { data_type: Some(column.column_type), ..given.options.clone() };
+    let made = options.created(id, name.clone())?;
+    let owner = Owner { table: table_id, column: column.id, is_identity: given.is_identity };
+    column.default = Some(next_text(&name));
+    let made = Sequence { owner: Some(owner), ..made };
+    transaction.next.sequences.insert(name, Arc::new(made));
+    Ok(id)
+}
+
+/// Refuses a default that takes numbers of a sequence that there is not.
+///
+/// # Errors
+/// [`Error::UnknownName`].
+pub(super) fn check_sequence(state: &CatalogState, column: &Column) -> Result<()> {
+    match next_default(column) {
+        Some(sequence) => named(state, &sequence).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The sequences of the columns of the table `table_id`.
+pub(super) fn owned_by(
+    state: &CatalogState,
+    table_id: u32,
+) -> impl Iterator<Item = &Arc<Sequence>> {
+    let is_own = move |owner: Owner| owner.table == table_id;
+    state.sequences.values().filter(move |sequence| sequence.owner.is_some_and(is_own))
+}
+
+/// Drops the sequences of the column `column` of the table `table_id`, which has gone.
+///
+/// # Errors
+/// [`Error::Invalid`] where the default of another column needs one.
+pub(super) fn drop_owned(state: &mut CatalogState, table_id: u32, column: u32) -> Result<()> {
+    let own = owned_by(state, table_id);
+    let of_column = |owner: Owner| owner.column == column;
+    let own = own.filter(|sequence| sequence.owner.is_some_and(of_column)).map(Arc::clone);
+    let own: Vec<Arc<Sequence>> = own.collect();
+    for sequence in own {
+        check_unused(state, &sequence)?;
+        state.sequences.remove(&sequence.name);
+    }
+    Ok(())
+}
+
+/// Refuses to drop `sequence` where a default needs it.
+fn check_unused(state: &CatalogState, sequence: &Sequence) -> Result<()> {
+    let Some((table, column)) = user_of(state, sequence) else { return Ok(()) };
+    let name = &sequence.name;
+    Err(Error::Invalid {
+        message: format!(
+            "cannot drop sequence \"{name}\" because the default of column \"{column}\" of table \"{table}\" \
+             needs it"
+        ),
+        fault: Fault::Dependent,
+        position: None,
+    })
 }
 
 /// A table and its column whose default takes numbers of `sequence`.

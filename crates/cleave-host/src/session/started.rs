@@ -23,11 +23,10 @@ use tokio::task::JoinSet;
 
 use super::cursors::CursorRows;
 use super::{Outcome, Session, within};
-use crate::catalog::commit::PrivateState;
 use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
-use crate::statement::select::{Asked, RunningQuery, describe, run_logged};
+use crate::statement::select::{Asked, ReadView, RunningQuery, describe, run_logged};
 use crate::statement::{Parameters, ParsedStatement, Statement};
 
 /// What a statement has given so far.
@@ -46,8 +45,6 @@ pub enum Started {
 pub struct ResultRows {
     schema: SchemaRef,
     source: Source,
-    /// Own changes of the block that are read.
-    private: Option<Arc<PrivateState>>,
 }
 
 enum Source {
@@ -114,12 +111,16 @@ impl Session {
     pub async fn columns(&mut self, parsed: &ParsedStatement) -> Result<Option<SchemaRef>> {
         let statement = match &parsed.statement {
             Statement::Query(query) => {
-                let described = describe(&self.database, self.in_force(), None, query, Vec::new());
+                let view = ReadView { state: self.names(), target: None, reads: None };
+                let described =
+                    describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
             Statement::Locking(locking) => {
                 let query = &locking.query;
-                let described = describe(&self.database, self.in_force(), None, query, Vec::new());
+                let view = ReadView { state: self.names(), target: None, reads: None };
+                let described =
+                    describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
             Statement::Execute(execute) => {
@@ -173,8 +174,8 @@ impl Session {
     pub(super) async fn started(&self, asked: Asked<'_>, text: &str) -> Result<Started> {
         let running = Box::pin(run_logged(&self.database, self.in_force(), asked, text)).await?;
         let schema = running.schema();
-        let (source, private) = (Source::Running(Box::new(running)), self.private_state());
-        Ok(Started::Rows(ResultRows { schema, source, private }))
+        let source = Source::Running(Box::new(running));
+        Ok(Started::Rows(ResultRows { schema, source }))
     }
 }
 
@@ -237,11 +238,9 @@ impl Started {
 impl From<Outcome> for Started {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Rows { schema, batches } => Self::Rows(ResultRows {
-                schema,
-                source: Source::Made(batches.into()),
-                private: None,
-            }),
+            Outcome::Rows { schema, batches } => {
+                Self::Rows(ResultRows { schema, source: Source::Made(batches.into()) })
+            }
             Outcome::Done { tag } => Self::Done { tag },
         }
     }
@@ -260,7 +259,7 @@ impl ResultRows {
         cursor: Arc<Mutex<CursorRows>>,
         left: Option<u64>,
     ) -> Self {
-        Self { schema, source: Source::Cursor { cursor, left }, private: None }
+        Self { schema, source: Source::Cursor { cursor, left } }
     }
 
     /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait. What is
@@ -268,13 +267,10 @@ impl ResultRows {
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
         let Source::Running(mut running) = self.source else { return self };
-        let private = self.private;
         let (give, batches) = mpsc::channel(AHEAD);
         let mut task = JoinSet::new();
         task.spawn_on(
             async move {
-                // Also where the block goes on and makes itself another.
-                let _private = private;
                 while let Some(batch) = running.next().await.transpose() {
                     let is_last = batch.is_err();
                     if give.send(batch).await.is_err() || is_last {
@@ -285,7 +281,7 @@ impl ResultRows {
             runtime,
         );
         let source = Source::Elsewhere { batches, _task: task };
-        Self { schema: self.schema, source, private: None }
+        Self { schema: self.schema, source }
     }
 
     /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.

@@ -19,6 +19,10 @@ impl Session {
         self.check_targets(&tables)?;
         let mut analyzed = Vec::with_capacity(tables.len());
         for AnalyzeTable { name, columns, position } in tables {
+            // Of what others do not see nothing is kept.
+            if self.names().table(&name).is_some_and(|table| self.owns(table.schema.table_id)) {
+                continue;
+            }
             match Box::pin(analyze(&self.database, self.in_force(), &name, &columns)).await {
                 Ok(found) => analyzed.push(found),
                 // Dropped meanwhile.
@@ -63,7 +67,7 @@ impl Session {
 
     /// All names, before the first table is read.
     fn check_targets(&self, tables: &[AnalyzeTable]) -> Result<()> {
-        let state = self.database.catalog();
+        let state = self.names();
         for target in tables {
             let table = match state.find_table(&target.name) {
                 Err(Error::UnknownName { .. }) if state.has_index_named(&target.name) => {

@@ -85,14 +85,16 @@ impl Session {
         let update = on_conflict.query(schema, name, EXCLUDED)?;
         let mut duplicates = 0;
         // Also where there are no rows.
-        on_conflict.arbiters(self.database.catalog().find_writable_table(&schema.name)?)?;
+        on_conflict.arbiters(self.names().find_writable_table(&schema.name)?)?;
         let keys = TableChange {
             rows: BTreeMap::from([(0, rows.clone())]),
             ..TableChange::new(Arc::clone(schema))
         };
         loop {
-            let newest = self.database.catalog();
-            self.lock_keys(newest.find_writable_table(&schema.name)?, &keys).await?;
+            if !self.owns(schema.table_id) {
+                let newest = self.database.catalog();
+                self.lock_keys(newest.find_writable_table(&schema.name)?, &keys).await?;
+            }
             let seen = self.database.live();
             let view = self.view().await?;
             let table = Arc::clone(view.state.find_writable_table(&schema.name)?);
@@ -152,7 +154,7 @@ impl Session {
         types: &mut [Option<ColumnType>],
     ) -> Result<()> {
         let Some(on_conflict) = &insert.on_conflict else { return Ok(()) };
-        let state = self.database.catalog();
+        let state = self.names();
         on_conflict.arbiters(state.find_writable_table(&schema.name)?)?;
         // Rows of the table stand for those that were to be inserted, which look alike.
         let Some(query) = on_conflict.query(schema, &insert.target_name(), TARGET)? else {
@@ -231,7 +233,7 @@ impl Session {
         let keys: Vec<&[u8]> = keys.into_iter().collect();
         self.note_keys(table.schema.table_id, shape.definition.id, &keys)?;
         let found = self.looked_up(table, shape, &keys).await?;
-        if self.reads_snapshot() {
+        if self.reads_snapshot() && !self.owns(table.schema.table_id) {
             let newest = self.database.settled().await?;
             let table_id = table.schema.table_id;
             let newest = newest.find_writable_table(&table.schema.name)?;

@@ -23,7 +23,7 @@ use crate::statement::placement::{Placement, placement};
 use crate::statement::sequence::SequenceOptions;
 
 mod index;
-mod rules;
+pub(crate) mod rules;
 
 pub use index::{CreateIndex, CreateIndexColumn, create_index};
 pub use rules::{GivenCheck, GivenSequence};
@@ -46,6 +46,19 @@ pub struct CreateTable {
     pub checks: Vec<GivenCheck>,
     /// Sequences of its columns.
     pub sequences: Vec<GivenSequence>,
+    /// Of a temporary table: what becomes of it.
+    pub temporary: Option<OnCommit>,
+}
+
+/// What becomes of a temporary table when a transaction commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnCommit {
+    /// It stays.
+    PreserveRows,
+    /// It has no rows any more.
+    DeleteRows,
+    /// It is dropped.
+    Drop,
 }
 
 /// The type names that a misspelt one is compared with.
@@ -123,7 +136,18 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
         unique,
         checks,
         sequences,
+        temporary: on_commit(statement),
     })
+}
+
+/// What becomes of the table when a transaction commits, if it is temporary.
+pub(crate) fn on_commit(statement: &ast::CreateTable) -> Option<OnCommit> {
+    let on_commit = match statement.on_commit {
+        None | Some(ast::OnCommit::PreserveRows) => OnCommit::PreserveRows,
+        Some(ast::OnCommit::DeleteRows) => OnCommit::DeleteRows,
+        Some(ast::OnCommit::Drop) => OnCommit::Drop,
+    };
+    statement.temporary.then_some(on_commit)
 }
 
 /// What constraints say beside the schema.
@@ -134,11 +158,14 @@ struct Keys {
     written: Written,
 }
 
-fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
+/// Refuses every clause that Cleave does not have, by name.
+///
+/// # Errors
+/// [`Error::Unsupported`].
+pub(crate) fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
     let clauses = [
         (statement.or_replace, "CREATE OR REPLACE TABLE"),
-        (statement.temporary, "CREATE TEMPORARY TABLE"),
-        (statement.global.is_some(), "CREATE GLOBAL or LOCAL TABLE"),
+        (statement.global.is_some() && !statement.temporary, "CREATE GLOBAL or LOCAL TABLE"),
         (statement.external, "CREATE EXTERNAL TABLE"),
         (statement.dynamic || statement.transient || statement.volatile, "CREATE ... TABLE"),
         (statement.iceberg || statement.snapshot, "CREATE ... TABLE"),
@@ -148,7 +175,7 @@ fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
         (statement.inherits.is_some(), "INHERITS"),
         (statement.partition_of.is_some() || statement.for_values.is_some(), "PARTITION OF"),
         (statement.partition_by.is_some(), "PARTITION BY"),
-        (statement.on_commit.is_some(), "ON COMMIT"),
+        (statement.on_commit.is_some() && !statement.temporary, "ON COMMIT"),
         (statement.order_by.is_some(), "ORDER BY in CREATE TABLE"),
         (statement.cluster_by.is_some() || statement.clustered_by.is_some(), "CLUSTER BY"),
         (statement.on_cluster.is_some(), "ON CLUSTER"),
@@ -170,14 +197,10 @@ fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
             "DISTSTYLE, DISTKEY, SORTKEY or BACKUP",
         ),
     ];
-    let hint = |what: &str| match what {
-        "CREATE TABLE ... AS" => Some("create the table, then INSERT INTO ... SELECT".to_owned()),
-        _ => None,
-    };
     match clauses.into_iter().find(|(present, _)| *present) {
         Some((_, what)) => Err(Error::Unsupported {
             what: what.to_owned(),
-            hint: hint(what),
+            hint: None,
             position: position_of(statement.name.span().start),
         }),
         None => Ok(()),

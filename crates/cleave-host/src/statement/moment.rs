@@ -45,13 +45,14 @@ impl From<i64> for Moment {
 }
 
 impl Moment {
-    /// That of a statement of the session whose numbers are `values`.
-    pub(crate) fn new(now_us: i64, database: &Arc<Database>, values: &SequenceValues) -> Self {
-        let source = Source {
-            database: Arc::clone(database),
-            state: database.catalog(),
-            values: values.clone(),
-        };
+    /// That of a statement of the session that sees the sequences of `state`, and whose numbers are `values`.
+    pub(crate) fn new(
+        now_us: i64,
+        database: &Arc<Database>,
+        state: Arc<CatalogState>,
+        values: &SequenceValues,
+    ) -> Self {
+        let source = Source { database: Arc::clone(database), state, values: values.clone() };
         Self { now_us, numbers: Numbers::Now(Arc::new(source)) }
     }
 

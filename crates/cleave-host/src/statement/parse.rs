@@ -31,6 +31,7 @@ use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::OnConflict;
 
 mod cursors;
+mod definitions;
 mod discard;
 mod explain;
 mod expression;
@@ -44,6 +45,7 @@ mod system;
 mod vacuum;
 
 pub use cursors::{Declare, Fetch};
+pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
 pub(crate) use expression::parse_expression;
 use insert::typed_insert;
 pub use locks::LockTable;
@@ -85,6 +87,8 @@ pub enum Statement {
         if_exists: bool,
         /// The tables.
         names: Vec<String>,
+        /// What needs them goes too.
+        cascade: bool,
     },
     /// CREATE INDEX.
     CreateIndex(CreateIndex),
@@ -97,6 +101,8 @@ pub enum Statement {
     },
     /// CREATE, ALTER, DROP SEQUENCE.
     Sequence(Box<SequenceStatement>),
+    /// TRUNCATE and its like.
+    Define(Box<Define>),
     /// INSERT.
     Insert(Insert),
     /// UPDATE, DELETE.
@@ -731,6 +737,9 @@ impl Reader<'_> {
 /// A statement of the crate as one of ours, or the error that names what cannot be done.
 fn typed(statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
+    if let Some(define) = definitions::define(&statement)? {
+        return Ok(Statement::Define(Box::new(define)));
+    }
     let what = match statement {
         Ast::Query(mut query) => {
             if !query.locks.is_empty() {
@@ -749,7 +758,7 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
             if !is_known || table.is_some() || temporary || purge {
                 return Err(Error::unsupported(format!("DROP {object_type}")));
             }
-            if cascade {
+            if cascade && is_index {
                 return Err(Error::unsupported(format!("DROP {object_type} ... CASCADE")));
             }
             let names = names.iter().map(table_name).collect::<Result<_>>()?;
@@ -759,7 +768,7 @@ fn typed(statement: ast::Statement) -> Result<Statement> {
             }
             return Ok(match is_index {
                 true => Statement::DropIndex { if_exists, names },
-                false => Statement::DropTable { if_exists, names },
+                false => Statement::DropTable { if_exists, names, cascade },
             });
         }
         Ast::Insert(insert) => return typed_insert(insert).map(Statement::Insert),

@@ -1,5 +1,7 @@
 //! CREATE, ALTER and DROP SEQUENCE: what was written in, the sequence that it means out.
 
+use std::sync::Arc;
+
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast;
 
@@ -82,6 +84,7 @@ impl SequenceOptions {
             owner: None,
             last: 0,
             is_called: false,
+            shared: Arc::default(),
         };
         let all =
             Self { min: Some(self.min.flatten()), max: Some(self.max.flatten()), ..self.clone() };

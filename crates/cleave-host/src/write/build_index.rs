@@ -12,6 +12,8 @@
 //!    the tablet lies, which makes them one.
 //! 3. With the turn, keys of rows that were inserted meanwhile make a second run. The commit names both.
 //!
+//! A block that has the table to itself builds it in one go ([`build_index_within`]).
+//!
 //! Invariant: until the last commit nothing names what the build wrote, so whatever ends it early, a crash or a full
 //! disk, leaves the table as it was and the space free. What it cannot see, that the table or the name is another
 //! one's by then, is checked with the turn.
@@ -26,7 +28,7 @@ use cleave_store::{
 };
 use futures::future::try_join_all;
 
-use super::load::made_anew;
+use super::load::{made_anew, segment_ref};
 use super::unique::check_across;
 use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
@@ -141,6 +143,47 @@ pub(crate) async fn build_index(
     last.commit().await?;
     drop(state);
     Ok(())
+}
+
+/// `table`, as `transaction` alone has it, with the index `definition`.
+///
+/// # Errors
+/// As [`build_index`].
+pub(crate) async fn build_index_within(
+    transaction: &mut Transaction,
+    settings: &Arc<Settings>,
+    table: &TableState,
+    definition: IndexDefinition,
+) -> Result<TableState> {
+    let database = Arc::clone(transaction.database());
+    let definition = Arc::new(definition);
+    let shape = IndexShape::new(Arc::clone(&definition), &table.schema)?;
+    let mut parts = Vec::with_capacity(table.tablets.len());
+    for tablet in &table.tablets {
+        let claim = transaction.claim(&database.attached(tablet.device)?);
+        let segment = segment_ref(transaction, &table.schema)?;
+        parts.push(Part { tablet: Arc::clone(tablet), vid_from: 0, claim, segment });
+    }
+    let runs = build_runs(&database, settings, &shape, parts).await?;
+    let runs = runs.into_iter().map(|run| run.map(|run| named(run, definition.id)));
+    let runs: Vec<Option<Arc<SegmentDirectory>>> = runs.collect();
+    if definition.unique && table.divides(&definition) {
+        let built = table.tablets.iter().zip(&runs);
+        let built = built.filter_map(|(tablet, run)| Some((Arc::clone(tablet), run.clone()?)));
+        check_across(&database, table, &shape, &built.collect::<Vec<_>>()).await?;
+    }
+    let place = table.indexes.partition_point(|index| index.id < definition.id);
+    let mut tablets = Vec::with_capacity(table.tablets.len());
+    for (tablet, run) in table.tablets.iter().zip(runs) {
+        let mut changed = TabletState::clone(tablet);
+        let runs = run.map(Run::new).transpose()?.into_iter().collect();
+        let index = TabletIndex::built(Arc::clone(&shape), runs, tablet.next_vid);
+        changed.indexes.insert(place, Arc::new(index));
+        tablets.push(Arc::new(changed));
+    }
+    let mut changed = TableState { tablets, ..TableState::clone(table) };
+    changed.indexes.insert(place, definition);
+    Ok(changed)
 }
 
 /// Refuses a key that two of `runs`, which are of one tablet, have. In each alone none comes twice.

@@ -377,6 +377,10 @@ impl Part {
             return Ok(Arc::new(with_keys));
         }
         if index.memtable_bytes(tablet, pages).await? < MEMTABLE_BYTES_MAX {
+            if !transaction.is_published() {
+                let with_keys = index.with_keys(tablet, pages, keys.into_iter().collect()).await?;
+                return Ok(Arc::new(with_keys));
+            }
             transaction.keys.push(index.pending(keys.into_iter().collect()));
             return Ok(Arc::clone(index));
         }

@@ -1,5 +1,7 @@
 //! The host over a real embedded device, and over `cleaved` on the far side of a link.
 
+// The future of a transaction holds those of all that a statement may do, one within the other.
+#![recursion_limit = "256"]
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
 mod archive;
@@ -9,6 +11,7 @@ mod check;
 mod compaction;
 mod crash;
 mod damaged_files;
+mod definitions;
 mod dense_aggregates;
 mod devices;
 mod durability;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cleave_host::{Database, OpenOptions};
 
-use crate::support::{forgetful, open, row, rows, run};
+use crate::support::{forgetful, open, refused, row, rows, run};
 
 async fn open_forgetful(directory: &Path) -> Arc<Database> {
     Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
@@ -104,4 +104,47 @@ async fn copy_numbers_rows_in_the_order_of_the_file() {
     run(&mut session, &format!("COPY t (note) FROM '{}' WITH (FORMAT csv)", file.display())).await;
     let all = "SELECT count(*), count(DISTINCT id) FROM t WHERE note = 'row ' || id";
     assert_eq!(row(&mut session, all).await, "40000,40000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_has_its_sequences_to_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let (mut one, mut two) = (database.session(), database.session());
+    run(&mut two, "CREATE SEQUENCE s; SELECT nextval('s')").await;
+    run(&mut one, "CREATE TEMP TABLE mine (id serial, a int); INSERT INTO mine (a) VALUES (1)")
+        .await;
+    run(&mut one, "BEGIN; CREATE TABLE t (id serial PRIMARY KEY, a int)").await;
+    run(&mut one, "INSERT INTO t (a) VALUES (1), (2); SAVEPOINT a").await;
+    run(&mut one, "ALTER SEQUENCE t_id_seq MAXVALUE 1000; INSERT INTO t (a) VALUES (3)").await;
+    run(&mut one, "ROLLBACK TO a").await;
+    // What others commit meanwhile gives none of its numbers back.
+    run(&mut two, "CREATE TABLE other (id serial); INSERT INTO other DEFAULT VALUES").await;
+    run(&mut two, "CHECKPOINT").await;
+    assert_eq!(refused(&mut two, "SELECT nextval('t_id_seq')").await.sqlstate(), "42P01");
+    run(&mut one, "INSERT INTO t (a) VALUES (4); INSERT INTO mine (a) VALUES (2)").await;
+    assert_eq!(rows(&mut one, "SELECT id, a FROM t ORDER BY 1").await, ["1,1", "2,2", "4,4"]);
+    assert_eq!(rows(&mut one, "SELECT id, a FROM mine ORDER BY 1").await, ["1,1", "2,2"]);
+    // One that begins again is another one until COMMIT.
+    run(&mut one, "ALTER SEQUENCE s RESTART WITH 100").await;
+    assert_eq!(row(&mut one, "SELECT nextval('s')").await, "100");
+    assert_eq!(row(&mut two, "SELECT nextval('s')").await, "2");
+    run(&mut one, "COMMIT").await;
+    assert_eq!(row(&mut two, "SELECT nextval('s')").await, "101");
+    run(&mut two, "BEGIN; ALTER SEQUENCE s RESTART; SELECT nextval('s'); ROLLBACK").await;
+    assert_eq!(row(&mut two, "SELECT nextval('s')").await, "102");
+    run(&mut two, "INSERT INTO t (a) VALUES (5)").await;
+    drop((one, two, database));
+    // The log has numbers of sequences that no root knows.
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    let first = row(&mut session, "INSERT INTO t (a) VALUES (6) RETURNING id").await;
+    assert!(first.parse::<i64>().unwrap() > 5, "{first}");
+    run(&mut session, "CREATE TABLE next (id serial)").await;
+    assert_eq!(row(&mut session, "INSERT INTO next DEFAULT VALUES RETURNING id").await, "1");
+    drop((session, database));
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    let next = row(&mut session, "INSERT INTO next DEFAULT VALUES RETURNING id").await;
+    assert!((2..=40).contains(&next.parse::<i64>().unwrap()), "{next}");
 }

@@ -43,7 +43,7 @@ pub(super) struct Written {
 }
 
 /// CHECK of a column or a table, before all columns are known.
-pub(super) struct WrittenCheck {
+pub(crate) struct WrittenCheck {
     name: Option<String>,
     expression: ast::Expr,
     position: Option<Position>,
@@ -53,7 +53,7 @@ pub(super) struct WrittenCheck {
 ///
 /// # Errors
 /// [`Error::Unsupported`] for what no check can have.
-pub(super) fn check(
+pub(crate) fn check(
     name: Option<String>,
     constraint: &ast::CheckConstraint,
     position: Option<Position>,
@@ -77,17 +77,24 @@ pub(super) fn check(
 /// `written` for the table that `schema` describes.
 pub(super) fn given(written: Vec<WrittenCheck>, schema: &TableSchema) -> Vec<GivenCheck> {
     let given = written.into_iter().map(|check| {
-        let mut mentioned = Mentioned { schema, columns: Vec::new() };
-        let flow = Visit::visit(&check.expression, &mut mentioned);
-        debug_assert!(flow.is_continue(), "nothing stops the visit");
-        GivenCheck {
-            name: check.name,
-            expression: check.expression.to_string(),
-            columns: mentioned.columns,
-            position: check.position,
-        }
+        let columns = mentioned(&check.expression, schema);
+        GivenCheck { columns, ..unbound(check) }
     });
     given.collect()
+}
+
+/// `written` where it is not known yet what columns there are.
+pub(crate) fn unbound(written: WrittenCheck) -> GivenCheck {
+    let WrittenCheck { name, expression, position } = written;
+    GivenCheck { name, expression: expression.to_string(), columns: Vec::new(), position }
+}
+
+/// Ids of the columns of the table that `schema` describes which `expression` names.
+pub(crate) fn mentioned(expression: &ast::Expr, schema: &TableSchema) -> Vec<u32> {
+    let mut mentioned = Mentioned { schema, columns: Vec::new() };
+    let flow = Visit::visit(expression, &mut mentioned);
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+    mentioned.columns
 }
 
 /// The type of a column that is SERIAL.

@@ -73,9 +73,8 @@ fn what_this_version_cannot_do_is_named() {
     for (sql, what) in [
         ("UPDATE t SET a = 1 LIMIT 1", "UPDATE ... LIMIT"),
         ("DELETE FROM t LIMIT 1", "DELETE ... LIMIT"),
-        ("TRUNCATE t", "TRUNCATE"),
         ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", "MERGE"),
-        ("ALTER TABLE t ADD COLUMN a int", "ALTER TABLE"),
+        ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER TABLE ... ENABLE ROW LEVEL SECURITY"),
         ("CREATE INDEX i ON t (lower(a))", "an index over an expression"),
         ("CREATE INDEX i ON t (a) WHERE a > 1", "a partial index (WHERE)"),
         ("CREATE INDEX i ON t USING hash (a)", "an index USING anything but btree"),
@@ -89,17 +88,15 @@ fn what_this_version_cannot_do_is_named() {
             "CREATE INDEX ... NULLS NOT DISTINCT",
         ),
         ("DROP INDEX i CASCADE", "DROP INDEX ... CASCADE"),
-        ("CREATE VIEW v AS SELECT 1", "CREATE VIEW"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW"),
         ("CREATE SCHEMA s", "CREATE SCHEMA"),
-        ("DROP VIEW v", "DROP VIEW"),
-        ("DROP TABLE t CASCADE", "DROP TABLE ... CASCADE"),
+        ("DROP SCHEMA s", "DROP SCHEMA"),
         ("SELECT a FROM t GROUP BY a FOR UPDATE", "SELECT ... FOR UPDATE with GROUP BY"),
         ("SELECT DISTINCT a FROM t FOR KEY SHARE", "SELECT ... FOR KEY SHARE with DISTINCT"),
         ("SELECT * FROM (SELECT * FROM t FOR SHARE) s", "SELECT ... FOR SHARE"),
         ("SELECT 1 FOR UPDATE", "SELECT ... FOR UPDATE"),
         ("EXPLAIN SELECT 1 FOR SHARE", "SELECT ... FOR SHARE"),
         ("SELECT * FROM t FOR JSON AUTO", "SELECT ... FOR JSON AUTO"),
-        ("SELECT 1 INTO u", "SELECT ... INTO"),
         ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),
         ("INSERT INTO t SELECT a FROM s FOR UPDATE", "SELECT ... FOR UPDATE"),
         (
@@ -125,8 +122,8 @@ fn what_this_version_cannot_do_is_named() {
         assert!(position.is_some(), "{sql}");
         assert_eq!(error.sqlstate(), "0A000");
     }
-    let message = refused("SELECT 1;\nTRUNCATE t").to_string();
-    assert_eq!(message, "line 2, column 1: TRUNCATE is not in this version");
+    let message = refused("SELECT 1;\nVACUUM").to_string();
+    assert_eq!(message, "line 2, column 1: VACUUM is not in this version");
 }
 
 #[test]
@@ -266,7 +263,7 @@ fn explain_in_both_syntaxes() {
 #[test]
 fn names_are_folded_and_may_say_public() {
     let names = |sql: &str| match one(sql) {
-        Statement::DropTable { names, if_exists } => (names, if_exists),
+        Statement::DropTable { names, if_exists, .. } => (names, if_exists),
         other => panic!("{other:?}"),
     };
     let (found, if_exists) = names("DROP TABLE IF EXISTS Title, \"Title\", public.NAME");

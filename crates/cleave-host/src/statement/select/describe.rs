@@ -30,6 +30,8 @@ pub(crate) struct Described {
     pub(crate) types: Vec<ColumnType>,
     /// Columns of its result.
     pub(crate) schema: SchemaRef,
+    /// What the query itself calls these columns.
+    pub(crate) sources: Vec<String>,
     /// The tables that it reads, as they were.
     pub(crate) tables: Vec<Arc<TableSchema>>,
 }
@@ -60,10 +62,11 @@ pub(crate) async fn describe(
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let Bound { state, names, logical, tables, .. } =
         bind(database, settings, view, query.clone(), put).await?;
+    let sources = super::views::source_names(&logical);
     let analysed =
         state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {})?;
     let schema = names.apply(analysed.schema().inner());
-    Ok(Described { types: all_known(&types)?, schema, tables })
+    Ok(Described { types: all_known(&types)?, schema, sources, tables })
 }
 
 /// The types, all of which must be known.
@@ -103,7 +106,8 @@ fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
     Ok(())
 }
 
-fn sql_type(data_type: &DataType) -> Option<ColumnType> {
+/// The type of a column with values of this type; None: there is none.
+pub(crate) fn sql_type(data_type: &DataType) -> Option<ColumnType> {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(ColumnType::Text),
         DataType::Int8 => Some(ColumnType::SmallInt),

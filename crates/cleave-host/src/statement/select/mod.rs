@@ -51,8 +51,9 @@ mod sequence_functions;
 mod statement_context;
 mod table_provider;
 mod tablet_choice;
+mod views;
 
-pub(crate) use describe::{Described, all_known, describe};
+pub(crate) use describe::{Described, all_known, describe, sql_type};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
@@ -284,7 +285,11 @@ pub(crate) fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
     parsed(format!("SELECT {value}"))
 }
 
-fn parsed(text: String) -> Result<Box<ast::Query>> {
+/// The query that `text` is.
+///
+/// # Errors
+/// [`Error::Syntax`].
+pub(crate) fn parsed(text: String) -> Result<Box<ast::Query>> {
     let parsed = Parser::new(&PostgreSqlDialect {})
         .try_with_sql(&text)
         .and_then(|mut parser| parser.parse_query());
@@ -321,7 +326,7 @@ fn named_tables(
         }
         match reference.schema() {
             None | Some(table_provider::SCHEMA) => {
-                tables.push(Arc::clone(&context.find_table(reference.table())?.schema));
+                views::note_tables(context, reference.table(), &mut tables)?;
             }
             Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
             Some(schema @ (pg_catalog::CATALOG_SCHEMA | pg_catalog::INFORMATION_SCHEMA)) => {

@@ -25,7 +25,7 @@ use super::own_tables::{self, OwnTables};
 use super::pg_catalog::{CATALOG_SCHEMA, CatalogTables, INFORMATION_SCHEMA};
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
-use super::{index_choice, tablet_choice};
+use super::{index_choice, tablet_choice, views};
 use crate::catalog::TableState;
 use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
@@ -292,7 +292,9 @@ impl CatalogProvider for StatementCatalog {
 #[async_trait]
 impl SchemaProvider for StatementCatalog {
     fn table_names(&self) -> Vec<String> {
-        self.context.state().table_names().map(str::to_owned).collect()
+        let state = self.context.state();
+        let views = state.views().map(|view| view.schema.name.as_str());
+        state.table_names().chain(views).map(str::to_owned).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
@@ -300,6 +302,9 @@ impl SchemaProvider for StatementCatalog {
         let target = self.context.target().filter(|_| name == TARGET);
         let place = target.map(|target| target.tablet);
         let place = place.or_else(|| target_of(name).map(|(_, place)| place));
+        if let Some(view) = self.context.state().view(name) {
+            return views::table(&self.context, view).await.map(Some);
+        }
         Ok(self.context.table(name).map(|table| {
             let table = Arc::clone(table);
             let table = match place {
@@ -311,6 +316,6 @@ impl SchemaProvider for StatementCatalog {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.context.table(name).is_some()
+        self.context.table(name).is_some() || self.context.state().view(name).is_some()
     }
 }

@@ -1,5 +1,7 @@
 //! Rows of `information_schema`.
 
+use std::sync::Arc;
+
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use super::sequences::{identity_letter, information};
@@ -15,7 +17,11 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
                 let schema = &table.schema;
                 schema.columns.iter().map(move |column| column_row(view, schema, column))
             });
-            columns.collect()
+            let of_views = view.views().flat_map(|known| {
+                let schema = &known.schema;
+                schema.columns.iter().map(move |column| column_row(view, schema, column))
+            });
+            columns.chain(of_views).collect()
         }
         "check_constraints" => view.rules().map(|rule| rule.check(catalog)).collect(),
         "constraint_column_usage" => {
@@ -45,16 +51,29 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
             let keys = constraints.map(|index| table_constraint(catalog, &index));
             keys.chain(view.rules().map(|rule| rule.of_table(catalog))).collect()
         }
-        "tables" => view
-            .tables()
-            .map(|table| {
+        "tables" => {
+            let tables = view.tables().map(|table| (&table.schema, "BASE TABLE", "YES"));
+            let views = view.views().map(|view| (&view.schema, "VIEW", "NO"));
+            let row = |(schema, kind, is_insertable): (&Arc<TableSchema>, &str, &str)| {
                 vec![
                     ("table_catalog", catalog.into()),
                     ("table_schema", "public".into()),
-                    ("table_name", table.schema.name.as_str().into()),
-                    ("table_type", "BASE TABLE".into()),
-                    ("is_insertable_into", "YES".into()),
+                    ("table_name", schema.name.as_str().into()),
+                    ("table_type", kind.into()),
+                    ("is_insertable_into", is_insertable.into()),
                     ("is_typed", "NO".into()),
+                ]
+            };
+            tables.chain(views).map(row).collect()
+        }
+        "views" => view
+            .views()
+            .map(|view| {
+                vec![
+                    ("table_catalog", catalog.into()),
+                    ("table_schema", "public".into()),
+                    ("table_name", view.schema.name.as_str().into()),
+                    ("view_definition", view.query.as_str().into()),
                 ]
             })
             .collect(),

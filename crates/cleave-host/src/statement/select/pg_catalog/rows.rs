@@ -46,6 +46,17 @@ pub(super) fn rows(
             ("spcowner", number::OWNER.into()),
         ]],
         "pg_type" => types(),
+        "pg_views" => view
+            .views()
+            .map(|shown| {
+                vec![
+                    ("schemaname", "public".into()),
+                    ("viewname", shown.schema.name.as_str().into()),
+                    ("viewowner", view.client.user.as_str().into()),
+                    ("definition", shown.query.as_str().into()),
+                ]
+            })
+            .collect(),
         "pg_user" => vec![vec![
             ("usename", view.client.user.as_str().into()),
             ("usesysid", number::OWNER.into()),
@@ -95,6 +106,11 @@ fn attributes(view: &View) -> Vec<Row> {
             let has_default = own_default(view, schema, column).is_some();
             attribute(oid, column, place, Some((identity, has_default)))
         }));
+    }
+    for view in view.views() {
+        let oid = table_oid(&view.schema);
+        let columns = view.schema.columns.iter().zip(1..);
+        rows.extend(columns.map(|(column, place)| attribute(oid, column, place, None)));
     }
     for index in view.indexes() {
         let columns = index.columns().zip(1..);
@@ -187,7 +203,11 @@ fn classes(view: &View) -> Vec<Row> {
     let sequences = view.sequences().map(|sequence| {
         class((sequences::sequence_oid(sequence), &sequence.name), "S", (3, 1), false)
     });
-    tables.chain(indexes).chain(sequences).collect()
+    let views = view.views().map(|view| {
+        let count = i64::try_from(view.schema.columns.len()).unwrap_or(0);
+        class((table_oid(&view.schema), &view.schema.name), "v", (count, 0), false)
+    });
+    tables.chain(indexes).chain(sequences).chain(views).collect()
 }
 
 fn class(

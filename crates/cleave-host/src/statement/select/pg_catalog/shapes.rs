@@ -358,7 +358,7 @@ const PG_CATALOG: &[Shape] = &[
         "pg_user",
         "usename:t usesysid:o usecreatedb:b usesuper:b userepl:b usebypassrls:b passwd:t valuntil:z useconfig:T",
     ),
-    empty("pg_views", "schemaname:t viewname:t viewowner:t definition:t"),
+    filled("pg_views", "schemaname:t viewname:t viewowner:t definition:t"),
 ];
 
 const INFORMATION: &[Shape] = &[
@@ -412,5 +412,5 @@ const INFORMATION: &[Shape] = &[
         "triggers",
         "trigger_catalog:t trigger_schema:t trigger_name:t event_object_schema:t event_object_table:t",
     ),
-    empty("views", "table_catalog:t table_schema:t table_name:t view_definition:t"),
+    filled("views", "table_catalog:t table_schema:t table_name:t view_definition:t"),
 ];

@@ -8,6 +8,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 
 use super::sequences::sequence_of_number;
 use crate::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
+use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, TableState};
 use crate::sequences::unqualified;
 use crate::settings::Client;
@@ -66,6 +67,11 @@ impl View {
         self.state.tables()
     }
 
+    /// The views.
+    pub(super) fn views(&self) -> impl Iterator<Item = &Arc<ViewState>> {
+        self.state.views()
+    }
+
     /// All indexes, those of primary keys too.
     pub(super) fn indexes(&self) -> impl Iterator<Item = Index<'_>> {
         self.state.indexes().map(|(table, definition)| Index { table, definition })
@@ -93,7 +99,9 @@ impl View {
         let sequence = || sequence_of_number(&self.state, oid).map(|known| known.name.clone());
         let own =
             || OWN.iter().find(|(_, known)| *known == oid).map(|(name, _)| (*name).to_owned());
-        table.or_else(index).or_else(sequence).or_else(own).map(|name| quoted(&name))
+        let view = || self.views().find(|view| table_oid(&view.schema) == oid);
+        let view = || view().map(|view| view.schema.name.clone());
+        table.or_else(index).or_else(sequence).or_else(view).or_else(own).map(|name| quoted(&name))
     }
 
     /// The number of a table, index or sequence, as `name`, `public.name` or `"Name"`.
@@ -104,7 +112,8 @@ impl View {
         let index =
             || self.indexes().find(|index| index.definition.name == name).map(|index| index.oid());
         let sequence = || self.state.sequences.get(&name).map(|known| oid_of(known.id));
-        own.or_else(table).or_else(index).or_else(sequence)
+        let view = || self.state.view(&name).map(|view| table_oid(&view.schema));
+        own.or_else(table).or_else(index).or_else(sequence).or_else(view)
     }
 }
 

@@ -1,0 +1,524 @@
+//! ALTER TABLE and ALTER INDEX: a table as it is in, the same rows under another schema out.
+//!
+//! 1. Each action makes another [`TableState`] of the one before. The schema's version rises, the hot segments are sealed, and new
+//!    rows go to pages of the new version. Pages of older ones stay: a column that they do not have is NULL there, and one that
+//!    the table does not have any more is not asked for.
+//! 2. A column with a default, and another type, write the rows anew ([`Session::rewrite`]).
+//! 3. Keys build their index within the statement's transaction; [checks](super::alter_rules) are asked of the rows that are there.
+//!
+//! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added columns
+//! have the version that added them in their upper bits.
+
+use std::sync::Arc;
+
+use cleave_store::{Column, TableSchema};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use super::define::emptied;
+use super::definitions::Definition;
+use super::views::check_no_views;
+use super::{Outcome, Session, alter_rules, sequences};
+use crate::catalog::division::Division;
+use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
+use crate::catalog::rules::TableRules;
+use crate::catalog::{CatalogState, TableState, TabletState};
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::index::IndexShape;
+use crate::statement::Parameters;
+use crate::statement::alter::{Action, AlterTable, Key};
+use crate::statement::ddl::GivenSequence;
+use crate::statement::defaults::check_default;
+use crate::statement::select::{self, Asked, ReadView};
+use crate::storage_error::StorageError;
+use crate::write::build_index::build_index_within;
+use crate::write::conform::Conform;
+
+/// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
+const VERSION_SHIFT: u32 = 12;
+
+impl Session {
+    /// Runs ALTER TABLE.
+    pub(super) async fn alter_table(&mut self, alter: AlterTable) -> Result<Outcome> {
+        let done = Outcome::done("ALTER TABLE");
+        let state = self.names();
+        if alter.if_exists && !state.has_table_named(&alter.table) {
+            return Ok(done);
+        }
+        state.find_writable_table(&alter.table).map_err(|error| error.at(alter.position))?;
+        let new_name = |action: &Action| match action {
+            Action::RenameTable { to } => Some(to.clone()),
+            _ => None,
+        };
+        let names: Vec<String> = alter.actions.iter().filter_map(new_name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let tables = [alter.table.clone()];
+        let mut definition = self.begin_definition("ALTER TABLE", &tables, &names).await?;
+        let mut name = alter.table;
+        for action in alter.actions {
+            let changes_names = matches!(
+                action,
+                Action::DropColumn { .. }
+                    | Action::RenameColumn { .. }
+                    | Action::RenameTable { .. }
+                    | Action::SetType { .. }
+            );
+            let table = definition.transaction.next.find_writable_table(&name)?;
+            let table = TableState::clone(table);
+            if changes_names {
+                check_no_views(&definition.transaction.next, &table.schema)?;
+            }
+            if let Action::RenameTable { to } = &action {
+                name.clone_from(to);
+            }
+            definition = Box::pin(self.altered(definition, table, action)).await?;
+        }
+        self.end_definition(definition).await?;
+        Ok(done)
+    }
+
+    /// Runs ALTER INDEX … RENAME TO.
+    pub(super) async fn rename_index(&mut self, from: &str, to: &str) -> Result<Outcome> {
+        let state = self.names();
+        let Some((table, _)) = state.index(from) else {
+            if state.has_table_named(from) {
+                return Err(super::indexes::wrong_kind(from, "an index"));
+            }
+            let names = state.indexes().map(|(_, index)| index.name.as_str());
+            return Err(Error::unknown(NameKind::Index, from, names));
+        };
+        let tables = [table.schema.name.clone()];
+        let mut definition = self.begin_definition("ALTER INDEX", &tables, &[to]).await?;
+        let next = &definition.transaction.next;
+        let table = renamed_index(next, next.find_writable_table(&tables[0])?, from, to)?;
+        definition.transaction.put_table(table);
+        self.end_definition(definition).await?;
+        Ok(Outcome::done("ALTER INDEX"))
+    }
+
+    /// `definition` with `action` done to `table`.
+    async fn altered(
+        &self,
+        mut definition: Definition,
+        table: TableState,
+        action: Action,
+    ) -> Result<Definition> {
+        let mut schema = TableSchema::clone(&table.schema);
+        let all = || table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
+        match action {
+            Action::AddColumn { if_not_exists, column, keys, checks, sequence } => {
+                if schema.column(&column.name).is_some() {
+                    if if_not_exists {
+                        return Ok(definition);
+                    }
+                    return Err(column_taken(&schema, &column.name));
+                }
+                let name = schema.name.clone();
+                let added = self.add_column(definition, table, (column, sequence), keys).await?;
+                definition = added;
+                for check in checks {
+                    let table = definition.transaction.next.find_writable_table(&name)?;
+                    let table = TableState::clone(table);
+                    definition = Box::pin(self.add_check(definition, table, check)).await?;
+                }
+            }
+            Action::DropColumn { if_exists, column } => {
+                if if_exists && schema.column(&column).is_none() {
+                    return Ok(definition);
+                }
+                let id = find_column(&schema, &column)?.id;
+                let changed = without_column(&table, schema, id)?;
+                let table_id = changed.schema.table_id;
+                definition.transaction.put_table(changed);
+                sequences::drop_owned(&mut definition.transaction.next, table_id, id)?;
+            }
+            Action::RenameColumn { from, to } => {
+                if schema.column(&to).is_some() {
+                    return Err(column_taken(&schema, &to));
+                }
+                change_column(&mut schema, &from)?.name.clone_from(&to);
+                let mut changed = reshaped(&table, schema, all())?;
+                alter_rules::rename_column(&mut changed, Some((&from, &to)))?;
+                definition.transaction.put_table(changed);
+            }
+            Action::RenameTable { to } => {
+                let state = &definition.transaction.next;
+                if state.is_name_taken(&to) {
+                    return Err(super::indexes::name_taken(state, &to));
+                }
+                definition.transaction.next.tables.remove(&schema.name);
+                schema.name = to;
+                let mut changed = reshaped(&table, schema, all())?;
+                alter_rules::rename_column(&mut changed, None)?;
+                definition.transaction.put_table(changed);
+            }
+            Action::RenameConstraint { from, to } => {
+                if let Some(changed) = alter_rules::renamed(&table, &from, &to)? {
+                    definition.transaction.put_table(changed);
+                    return Ok(definition);
+                }
+                if table.rules.is_name_taken(&to) {
+                    return Err(Error::NameTaken { kind: NameKind::Constraint, name: to });
+                }
+                let is_known = table.indexes.iter().any(|i| i.constraint && i.name == from);
+                if !is_known {
+                    return Err(unknown_constraint(&table, &from));
+                }
+                let changed = renamed_index(&definition.transaction.next, &table, &from, &to)?;
+                definition.transaction.put_table(changed);
+            }
+            Action::SetDefault { column, default } => {
+                let column = change_column(&mut schema, &column)?;
+                let state = &definition.transaction.next;
+                alter_rules::check_no_identity(state, table.schema.table_id, column)?;
+                column.default = default;
+                check_default(column)?;
+                sequences::check_sequence(state, column)?;
+                definition.transaction.put_table(reshaped(&table, schema, all())?);
+            }
+            Action::SetNotNull { column, not_null } => {
+                let changed = change_column(&mut schema, &column)?;
+                let id = changed.id;
+                changed.not_null = not_null;
+                if !not_null {
+                    let (state, table_id) = (&definition.transaction.next, table.schema.table_id);
+                    alter_rules::check_no_identity(state, table_id, changed)?;
+                }
+                if not_null {
+                    self.check_not_null(&definition, &table, &column).await?;
+                } else if schema.primary_key.contains(&id) {
+                    let message = format!("column \"{column}\" is in a primary key");
+                    return Err(invalid(message, Fault::TableDefinition));
+                }
+                definition.transaction.put_table(reshaped(&table, schema, all())?);
+            }
+            Action::SetType { column, column_type, using } => {
+                let changed = change_column(&mut schema, &column)?;
+                changed.column_type = column_type;
+                if changed.default.is_some() && check_default(changed).is_err() {
+                    let message = format!(
+                        "default for column \"{column}\" cannot be cast automatically to type {column_type}"
+                    );
+                    return Err(invalid(message, Fault::Type));
+                }
+                let values = table.schema.columns.iter().map(|known| {
+                    let quoted = quoted(&known.name);
+                    match &using {
+                        Some(using) if known.name == column => format!("({using}) AS {quoted}"),
+                        _ => quoted,
+                    }
+                });
+                let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
+                let changed = reshaped(&table, schema, all())?;
+                self.check_rules(&changed).await?;
+                return self.rewrite(definition, &table, changed, &query).await;
+            }
+            Action::AddKey { key, columns } => {
+                return self.add_key(definition, table, key, &columns).await;
+            }
+            Action::AddCheck(check) => return self.add_check(definition, table, check).await,
+            Action::DropConstraint { if_exists, name } => {
+                if let Some(changed) = alter_rules::without(&table, &name)? {
+                    definition.transaction.put_table(changed);
+                    return Ok(definition);
+                }
+                let found = table.indexes.iter().find(|i| i.constraint && i.name == name);
+                let Some(found) = found else {
+                    return match if_exists {
+                        true => Ok(definition),
+                        false => Err(unknown_constraint(&table, &name)),
+                    };
+                };
+                if found.id == PRIMARY_KEY {
+                    schema.primary_key.clear();
+                }
+                let kept = table.indexes.iter().filter(|index| index.id != found.id);
+                let kept = kept.map(|index| IndexDefinition::clone(index)).collect();
+                definition.transaction.put_table(reshaped(&table, schema, kept)?);
+            }
+        }
+        Ok(definition)
+    }
+
+    async fn add_column(
+        &self,
+        mut definition: Definition,
+        table: TableState,
+        (column, sequence): (Column, Option<GivenSequence>),
+        keys: Vec<Key>,
+    ) -> Result<Definition> {
+        let mut schema = TableSchema::clone(&table.schema);
+        let version = schema.version.saturating_add(1);
+        let exhausted = || Error::from(StorageError::Exhausted { what: "columns of a table" });
+        let id = version.checked_mul(1 << VERSION_SHIFT).ok_or_else(exhausted)?;
+        let names = [column.name.clone()];
+        let mut column = Column { id, ..column };
+        sequences::check_sequence(&definition.transaction.next, &column)?;
+        if let Some(given) = &sequence {
+            let of = (schema.name.as_str(), schema.table_id);
+            let made = sequences::of_column(&mut definition.transaction, of, &mut column, given)?;
+            let on_commit = self.defined().on_commit(schema.table_id);
+            definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
+        }
+        let (not_null, has_default) = (column.not_null, column.default.is_some());
+        schema.columns.push(column);
+        let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
+        let mut changed = reshaped(&table, schema, indexes)?;
+        if sequence.is_some_and(|given| given.is_always) {
+            Arc::make_mut(&mut changed.rules).always.push(id);
+        }
+        if has_default && table.row_count() > 0 {
+            let values = table.schema.columns.iter().map(|known| quoted(&known.name));
+            let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
+            definition = self.rewrite(definition, &table, changed, &query).await?;
+        } else if not_null && table.row_count() > 0 {
+            return Err(contains_null(&table.schema.name, &names[0]));
+        } else {
+            definition.transaction.put_table(changed);
+        }
+        for key in keys {
+            let table = definition.transaction.next.find_writable_table(&table.schema.name)?;
+            let table = TableState::clone(table);
+            definition = Box::pin(self.add_key(definition, table, key, &names)).await?;
+        }
+        Ok(definition)
+    }
+
+    async fn add_key(
+        &self,
+        mut definition: Definition,
+        table: TableState,
+        key: Key,
+        columns: &[String],
+    ) -> Result<Definition> {
+        let mut schema = TableSchema::clone(&table.schema);
+        let mut ids = Vec::with_capacity(columns.len());
+        for column in columns {
+            let id = find_column(&schema, column)?.id;
+            if ids.contains(&id) {
+                let message = format!("column \"{column}\" appears twice in a constraint");
+                return Err(invalid(message, Fault::DuplicateColumn));
+            }
+            ids.push(id);
+        }
+        if key.is_primary {
+            if !schema.primary_key.is_empty() {
+                let message =
+                    format!("multiple primary keys for table \"{}\" are not allowed", schema.name);
+                return Err(invalid(message, Fault::TableDefinition));
+            }
+            for column in columns {
+                self.check_not_null(&definition, &table, column).await?;
+                change_column(&mut schema, column)?.not_null = true;
+            }
+            schema.primary_key.clone_from(&ids);
+        }
+        let state = &definition.transaction.next;
+        let name = match key.name {
+            Some(name) if state.is_name_taken(&name) => {
+                return Err(Error::NameTaken { kind: NameKind::Index, name });
+            }
+            Some(name) if table.rules.is_name_taken(&name) => {
+                return Err(Error::NameTaken { kind: NameKind::Constraint, name });
+            }
+            Some(name) => name,
+            None => {
+                let names: Vec<&str> = match key.is_primary {
+                    true => Vec::new(),
+                    false => columns.iter().map(String::as_str).collect(),
+                };
+                let suffix = if key.is_primary { "pkey" } else { "key" };
+                chosen_name(&schema.name, &names, suffix, |name| {
+                    state.is_name_taken(name) || table.rules.is_name_taken(name)
+                })
+            }
+        };
+        let last = table.indexes.iter().map(|index| index.id).max().unwrap_or(PRIMARY_KEY);
+        let index = IndexDefinition {
+            id: if key.is_primary { PRIMARY_KEY } else { last + 1 },
+            name,
+            columns: ids.into_iter().map(IndexColumn::ascending).collect(),
+            unique: true,
+            constraint: true,
+        };
+        let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
+        let changed = reshaped(&table, schema, indexes)?;
+        let settings = self.shared_settings();
+        let transaction = &mut definition.transaction;
+        let built = build_index_within(transaction, &settings, &changed, index).await?;
+        definition.transaction.put_table(built);
+        Ok(definition)
+    }
+
+    /// Refuses a table with a NULL in `column`.
+    async fn check_not_null(
+        &self,
+        definition: &Definition,
+        table: &TableState,
+        column: &str,
+    ) -> Result<()> {
+        let (name, quoted) = (&table.schema.name, quoted(column));
+        let text = format!("SELECT {quoted}");
+        let filter = format!("WHERE {quoted} IS NULL LIMIT 1");
+        let mut found = self.rows_of(definition, name, &text, &filter).await?;
+        while let Some(batch) = found.next().await {
+            if batch?.num_rows() > 0 {
+                return Err(contains_null(name, column));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows that `select` gives of the table `name`, as it is in the definition's state.
+    pub(super) async fn rows_of(
+        &self,
+        definition: &Definition,
+        name: &str,
+        select: &str,
+        rest: &str,
+    ) -> Result<BoxStream<'static, Result<arrow::array::RecordBatch>>> {
+        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let query = select::parsed(format!("{select} FROM {} {rest}", quoted(name)))?;
+        let parameters = Parameters::default();
+        let view = ReadView { state, target: None, reads: None };
+        let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
+        let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
+        let rows = stream::try_unfold(running, |mut running| async move {
+            Ok(running.next().await?.map(|batch| (batch, running)))
+        });
+        Ok(rows.boxed())
+    }
+
+    /// `definition` with `changed`, which has what `select` gives of the rows of `table`, and defaults where it gives nothing.
+    async fn rewrite(
+        &self,
+        mut definition: Definition,
+        table: &TableState,
+        changed: TableState,
+        select: &str,
+    ) -> Result<Definition> {
+        let rows = self.rows_of(&definition, &table.schema.name, select, "").await?;
+        let schema = Arc::clone(&changed.schema);
+        let moment = self.moment_on(Arc::new(CatalogState::clone(&definition.transaction.next)));
+        definition.transaction.put_table(emptied(&changed));
+        let fitted = Arc::clone(&schema);
+        let rows = rows.map(move |batch| {
+            let batch = batch?;
+            Conform::by_name(&fitted, &batch.schema(), moment.clone())?.rows(&batch)
+        });
+        let (definition, _) =
+            definition.load(&self.shared_settings(), &schema, Vec::new(), rows.boxed()).await?;
+        Ok(definition)
+    }
+}
+
+/// `table` with another schema, of a version of its own, and those of its indexes that `indexes` has, as they are there.
+pub(super) fn reshaped(
+    table: &TableState,
+    mut schema: TableSchema,
+    indexes: Vec<IndexDefinition>,
+) -> Result<TableState> {
+    schema.version = table.schema.version.saturating_add(1);
+    schema.validate()?;
+    let schema = Arc::new(schema);
+    let shape = |index: IndexDefinition| IndexShape::new(Arc::new(index), &schema);
+    let shapes: Vec<Arc<IndexShape>> = indexes.into_iter().map(shape).collect::<Result<_, _>>()?;
+    let tablet = |tablet: &Arc<TabletState>| {
+        let mut changed = TabletState::clone(tablet);
+        // Pages of one segment are of one version.
+        if let Some(last) = changed.heap.last_mut().filter(|last| !last.sealed) {
+            Arc::make_mut(last).sealed = true;
+        }
+        let kept = shapes.iter().filter_map(|shape| {
+            let index = tablet.index(shape.definition.id)?;
+            Some(Arc::new(index.with_shape(Arc::clone(shape))))
+        });
+        changed.indexes = kept.collect();
+        Arc::new(changed)
+    };
+    let tablets = table.tablets.iter().map(tablet).collect();
+    let indexes = shapes.iter().map(|shape| Arc::clone(&shape.definition)).collect();
+    // What the rules were compiled to is over the columns that there were.
+    let rules = Arc::new(TableRules::clone(&table.rules));
+    Ok(TableState { schema, indexes, tablets, rules, ..TableState::clone(table) })
+}
+
+/// `table` without the column `id`, and without the indexes that have it.
+fn without_column(table: &TableState, mut schema: TableSchema, id: u32) -> Result<TableState> {
+    if let Division::Hash(ids) = &table.division
+        && ids.contains(&id)
+    {
+        return Err(Error::Unsupported {
+            what: "DROP COLUMN of a column that divides the table into tablets".to_owned(),
+            hint: Some("create a table divided otherwise, and INSERT ... SELECT".to_owned()),
+            position: None,
+        });
+    }
+    schema.columns.retain(|column| column.id != id);
+    if schema.primary_key.contains(&id) {
+        schema.primary_key.clear();
+    }
+    let has = |index: &&Arc<IndexDefinition>| index.columns.iter().all(|key| key.column != id);
+    let kept = table.indexes.iter().filter(has).map(|index| IndexDefinition::clone(index));
+    let mut changed = reshaped(table, schema, kept.collect())?;
+    let rules = Arc::make_mut(&mut changed.rules);
+    rules.checks.retain(|check| !check.columns.contains(&id));
+    rules.always.retain(|column| *column != id);
+    Ok(changed)
+}
+
+/// `table`, one of whose indexes has another name.
+fn renamed_index(
+    state: &CatalogState,
+    table: &TableState,
+    from: &str,
+    to: &str,
+) -> Result<TableState> {
+    if state.is_name_taken(to) {
+        return Err(super::indexes::name_taken(state, to));
+    }
+    let renamed = table.indexes.iter().map(|index| {
+        let mut index = IndexDefinition::clone(index);
+        if index.name == from {
+            to.clone_into(&mut index.name);
+        }
+        index
+    });
+    let renamed = renamed.collect();
+    reshaped(table, TableSchema::clone(&table.schema), renamed)
+}
+
+fn find_column<'a>(schema: &'a TableSchema, name: &str) -> Result<&'a Column> {
+    let names = schema.columns.iter().map(|column| column.name.as_str());
+    schema.column(name).ok_or_else(|| Error::unknown_column(&schema.name, name, names))
+}
+
+fn change_column<'a>(schema: &'a mut TableSchema, name: &str) -> Result<&'a mut Column> {
+    let id = find_column(schema, name)?.id;
+    let found = schema.columns.iter_mut().find(|column| column.id == id);
+    found.ok_or_else(|| Error::unknown(NameKind::Column, name, std::iter::empty()))
+}
+
+fn column_taken(schema: &TableSchema, column: &str) -> Error {
+    let message = format!("column \"{column}\" of table \"{}\" already exists", schema.name);
+    invalid(message, Fault::DuplicateColumn)
+}
+
+fn unknown_constraint(table: &TableState, name: &str) -> Error {
+    let keys = table.indexes.iter().filter(|index| index.constraint);
+    let checks = table.rules.checks.iter().map(|check| check.name.as_str());
+    let names = keys.map(|index| index.name.as_str()).chain(checks);
+    Error::unknown(NameKind::Constraint, name, names)
+}
+
+fn contains_null(table: &str, column: &str) -> Error {
+    Error::NotNull { table: table.to_owned(), column: column.to_owned() }
+}
+
+fn invalid(message: String, fault: Fault) -> Error {
+    Error::Invalid { message, fault, position: None }
+}
+
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

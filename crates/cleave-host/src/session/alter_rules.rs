@@ -1,0 +1,199 @@
+//! Checks under ALTER TABLE: what is added, renamed or dropped in, the table with its other rules out.
+//!
+//! A check is kept as SQL text, which names columns: those of other names are put in their place. Names of tables before them
+//! are left out there, as tables get other names too.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use cleave_store::Column;
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+
+use super::Session;
+use super::alter::{quoted, reshaped};
+use super::definitions::Definition;
+use crate::catalog::index_definition::{IndexDefinition, chosen_name};
+use crate::catalog::rules::Check;
+use crate::catalog::{CatalogState, TableState};
+use crate::error::{Error, Fault, NameKind, Result, Rule};
+use crate::statement::ddl::GivenCheck;
+use crate::statement::ddl::rules::mentioned;
+use crate::statement::names::fold;
+use crate::statement::parse::parse_expression;
+use crate::write::checks::{check_rows, compile};
+use crate::write::conform::Conform;
+
+impl Session {
+    /// `definition` with one check more on `table`, whose rows do not break it.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`]; [`Error::Violation`]; those of an expression that is no condition on one row.
+    pub(super) async fn add_check(
+        &self,
+        mut definition: Definition,
+        table: TableState,
+        given: GivenCheck,
+    ) -> Result<Definition> {
+        let schema = Arc::clone(&table.schema);
+        let columns = mentioned(&parse_expression(&given.expression)?, &schema);
+        let name = match given.name {
+            Some(name) if is_taken(&table, &name) => {
+                return Err(Error::NameTaken { kind: NameKind::Constraint, name });
+            }
+            Some(name) => name,
+            None => {
+                let only = match columns.as_slice() {
+                    [only] => schema.column_by_id(*only),
+                    _ => None,
+                };
+                let only: Vec<&str> = only.iter().map(|column| &*column.name).collect();
+                chosen_name(&schema.name, &only, "check", |name| is_taken(&table, name))
+            }
+        };
+        let id = table.rules.next_id();
+        let check = Check { id, name: name.clone(), expression: given.expression, columns };
+        let compiled =
+            compile(self.database.query_runtime(), &schema, std::slice::from_ref(&check));
+        Box::pin(compiled).await.map_err(|error| error.at(given.position))?;
+        let mut changed = with_own_rules(&table)?;
+        let rules = Arc::make_mut(&mut changed.rules);
+        rules.checks.push(check);
+        rules.checks.sort_by(|one, other| one.name.cmp(&other.name));
+        if table.row_count() > 0 {
+            let all = schema.columns.iter().map(|column| quoted(&column.name));
+            let select = format!("SELECT {}", all.collect::<Vec<_>>().join(", "));
+            let mut rows = self.rows_of(&definition, &schema.name, &select, "").await?;
+            while let Some(batch) = rows.next().await {
+                let batch = batch?;
+                let batch = Conform::by_name(&schema, &batch.schema(), 0)?.rows(&batch)?;
+                let checked = Box::pin(check_rows(&self.database, &changed, [&batch])).await;
+                checked.map_err(|error| of_rows_there(error, &name))?;
+            }
+        }
+        definition.transaction.put_table(changed);
+        Ok(definition)
+    }
+
+    /// Refuses a table whose checks do not suit its columns.
+    ///
+    /// # Errors
+    /// Those of binding them.
+    pub(super) async fn check_rules(&self, table: &TableState) -> Result<()> {
+        let checks = &table.rules.checks;
+        Box::pin(compile(self.database.query_runtime(), &table.schema, checks)).await.map(drop)
+    }
+}
+
+/// Has the checks of `table` call a column by its other name, and say nothing of what the table was called.
+///
+/// # Errors
+/// A text that does not parse.
+pub(super) fn rename_column(table: &mut TableState, names: Option<(&str, &str)>) -> Result<()> {
+    if table.rules.checks.is_empty() {
+        return Ok(());
+    }
+    for check in &mut Arc::make_mut(&mut table.rules).checks {
+        let mut expression = parse_expression(&check.expression)?;
+        let flow: ControlFlow<()> = ast::visit_expressions_mut(&mut expression, |expression| {
+            let name = match expression {
+                ast::Expr::Identifier(name) => Some(name.clone()),
+                ast::Expr::CompoundIdentifier(parts) => parts.last().cloned(),
+                _ => None,
+            };
+            if let Some(name) = name {
+                let renamed = names.filter(|(from, _)| fold(&name) == *from);
+                let own = renamed.map(|(_, to)| ast::Ident::with_quote('"', to));
+                *expression = ast::Expr::Identifier(own.unwrap_or(name));
+            }
+            ControlFlow::Continue(())
+        });
+        debug_assert!(flow.is_continue(), "nothing stops the visit");
+        check.expression = expression.to_string();
+    }
+    Ok(())
+}
+
+/// `table` with its check `from` called `to`; None: it has none of this name.
+///
+/// # Errors
+/// [`Error::NameTaken`].
+pub(super) fn renamed(table: &TableState, from: &str, to: &str) -> Result<Option<TableState>> {
+    if !table.rules.is_name_taken(from) {
+        return Ok(None);
+    }
+    if is_taken(table, to) {
+        return Err(Error::NameTaken { kind: NameKind::Constraint, name: to.to_owned() });
+    }
+    let mut changed = with_own_rules(table)?;
+    let rules = Arc::make_mut(&mut changed.rules);
+    for check in rules.checks.iter_mut().filter(|check| check.name == from) {
+        to.clone_into(&mut check.name);
+    }
+    rules.checks.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Some(changed))
+}
+
+/// `table` without its check `name`; None: it has none of this name.
+///
+/// # Errors
+/// None that is to be expected.
+pub(super) fn without(table: &TableState, name: &str) -> Result<Option<TableState>> {
+    if !table.rules.is_name_taken(name) {
+        return Ok(None);
+    }
+    let mut changed = with_own_rules(table)?;
+    Arc::make_mut(&mut changed.rules).checks.retain(|check| check.name != name);
+    Ok(Some(changed))
+}
+
+/// Refuses to give an identity column another default, or NULL.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub(super) fn check_no_identity(
+    state: &CatalogState,
+    table_id: u32,
+    column: &Column,
+) -> Result<()> {
+    let mut owners = state.sequences.values().filter_map(|sequence| sequence.owner);
+    let is_identity = owners
+        .any(|owner| owner.is_identity && (owner.table, owner.column) == (table_id, column.id));
+    if !is_identity {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        message: format!("column \"{}\" is an identity column", column.name),
+        fault: Fault::Statement,
+        position: None,
+    })
+}
+
+/// `table` under a version of its own: what was prepared for it is prepared anew.
+fn with_own_rules(table: &TableState) -> Result<TableState> {
+    let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
+    reshaped(table, cleave_store::TableSchema::clone(&table.schema), indexes)
+}
+
+fn is_taken(table: &TableState, name: &str) -> bool {
+    table.rules.is_name_taken(name) || table.indexes.iter().any(|index| index.name == name)
+}
+
+/// What a row that breaks the check `name` says where it is there already.
+fn of_rows_there(error: Error, name: &str) -> Error {
+    match error {
+        Error::Violation { rule: Rule::Check, table, constraint, .. } if constraint == name => {
+            let message = format!(
+                "check constraint \"{name}\" of relation \"{table}\" is violated by some row"
+            );
+            Error::Violation {
+                rule: Rule::Check,
+                table,
+                constraint,
+                message,
+                detail: String::new(),
+            }
+        }
+        other => other,
+    }
+}

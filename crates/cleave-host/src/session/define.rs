@@ -1,0 +1,123 @@
+//! Definitions other than those of CREATE and DROP; and TRUNCATE: a table without rows in the place of one with rows.
+//!
+//! VIDs go on where they were: a snapshot that still has the rows must not take others for them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use cleave_store::{Column, TableSchema, VersionMap};
+use futures::StreamExt;
+use futures::stream;
+
+use super::{Outcome, Session};
+use crate::catalog::{TableState, TabletState};
+use crate::error::{Error, Result};
+use crate::index::TabletIndex;
+use crate::statement::parse::{CreateTableAs, Define, Truncate};
+use crate::statement::placement::placement;
+use crate::statement::select::{self, Asked};
+use crate::statement::{CreateTable, Parameters};
+use crate::write::conform::Conform;
+
+impl Session {
+    /// Runs a statement that defines something anew.
+    pub(super) async fn define(&mut self, define: Define) -> Result<Outcome> {
+        match define {
+            Define::Truncate(truncate) => self.truncate(&truncate).await,
+            Define::CreateTableAs(create) => self.create_table_as(*create).await,
+            Define::CreateView(create) => self.create_view(*create).await,
+            Define::DropView { if_exists, names, cascade } => {
+                self.drop_views(if_exists, &names, cascade).await
+            }
+            Define::AlterTable(alter) => self.alter_table(alter).await,
+            Define::RenameIndex { from, to } => self.rename_index(&from, &to).await,
+        }
+    }
+
+    async fn create_table_as(&mut self, create: CreateTableAs) -> Result<Outcome> {
+        self.wait_for_tables(&create.query).await?;
+        let view = self.view().await?;
+        let parameters = Parameters::default();
+        let asked = Asked { query: &create.query, parameters: &parameters, view: Some(&view) };
+        let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
+        let schema = TableSchema {
+            table_id: 0,
+            version: 1,
+            name: create.table,
+            columns: columns_of(&running.schema())?,
+            primary_key: Vec::new(),
+        };
+        schema.validate()?;
+        let create = CreateTable {
+            if_not_exists: create.if_not_exists,
+            placement: placement(&create.options, &schema)?,
+            schema,
+            primary_key_name: None,
+            unique: Vec::new(),
+            checks: Vec::new(),
+            sequences: Vec::new(),
+            temporary: create.temporary,
+        };
+        let Some((definition, schema)) = self.new_table(create).await? else {
+            return Ok(Outcome::done("CREATE TABLE AS"));
+        };
+        let (fitted, now_us) = (Arc::clone(&schema), self.moment().now_us);
+        let rows = stream::try_unfold(running, move |mut running| {
+            let fitted = Arc::clone(&fitted);
+            async move {
+                let Some(batch) = running.next().await? else { return Ok(None) };
+                let rows = Conform::by_name(&fitted, &batch.schema(), now_us)?.rows(&batch)?;
+                Ok(Some((rows, running)))
+            }
+        });
+        let settings = self.shared_settings();
+        let loaded = definition.load(&settings, &schema, Vec::new(), rows.boxed()).await?;
+        let (definition, count) = loaded;
+        self.end_definition(definition).await?;
+        Ok(Outcome::done(format!("SELECT {count}")))
+    }
+
+    async fn truncate(&mut self, truncate: &Truncate) -> Result<Outcome> {
+        let mut definition = self.begin_definition("TRUNCATE", &truncate.tables, &[]).await?;
+        for name in &truncate.tables {
+            let emptied = emptied(definition.transaction.next.find_writable_table(name)?);
+            let table_id = emptied.schema.table_id;
+            definition.transaction.put_table(emptied);
+            if truncate.restart_identity {
+                self.restart_sequences_of(&mut definition, table_id)?;
+            }
+        }
+        self.end_definition(definition).await?;
+        Ok(Outcome::done("TRUNCATE TABLE"))
+    }
+}
+
+/// The columns of a table with the rows of a query.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a type that no column has.
+pub(super) fn columns_of(schema: &Schema) -> Result<Vec<Column>> {
+    let column = |(field, id): (&Arc<Field>, u32)| {
+        let column_type = select::sql_type(field.data_type()).ok_or_else(|| {
+            Error::unsupported(format!("column \"{}\" of type {}", field.name(), field.data_type()))
+        })?;
+        Ok(Column { id, name: field.name().clone(), column_type, not_null: false, default: None })
+    };
+    schema.fields().iter().zip(1..).map(column).collect()
+}
+
+/// `table` without rows.
+pub(super) fn emptied(table: &TableState) -> TableState {
+    let tablet = |tablet: &Arc<TabletState>| {
+        let indexes = tablet.indexes.iter();
+        let indexes = indexes.map(|index| TabletIndex::empty(Arc::clone(index.shape())));
+        Arc::new(TabletState {
+            heap: Vec::new(),
+            version_map: Arc::new(VersionMap::new()),
+            indexes: indexes.map(Arc::new).collect(),
+            ..TabletState::clone(tablet)
+        })
+    };
+    let tablets = table.tablets.iter().map(tablet).collect();
+    TableState { tablets, ..TableState::clone(table) }
+}

@@ -1,0 +1,513 @@
+//! What transactions define: tables, views, sequences and indexes that one session alone sees until its block commits.
+//!
+//! ```text
+//!  newest state ──▶ Defined::over ──▶ what the session sees ──▶ kept Transaction: a statement ──▶ Defined::note
+//!                                                                                                      │ COMMIT
+//!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the root ◀───┘
+//! ```
+//!
+//! 1. [`Session::begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it a transaction on what the session
+//!    sees. Rows that the block has changed in such a table before are applied there first.
+//! 2. The statement changes the transaction's state as it likes. [`Session::end_definition`] compares it with the one before:
+//!    tables that are others now are [`Defined`], with the space that they take.
+//! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever applied again.
+//! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the root.
+//!
+//! Outside of a block a statement is a block of its own. Temporary tables are defined in the same way, and stay with the session
+//! when its block commits: no state that others see ever has them.
+//!
+//! Invariant: a table that is defined is locked ACCESS EXCLUSIVE, so the newest state has of it what it had when it was locked; ids of
+//! tables and segments are the database's, so that blocks side by side never have the same ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use cleave_media::Extent;
+use cleave_store::TableSchema;
+use cleave_txn::{LockMode, Written};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::Session;
+use super::block::Block;
+use super::define::emptied;
+use super::held::Held;
+use crate::catalog::commit::Transaction;
+use crate::catalog::sequence::Sequence;
+use crate::catalog::view::ViewState;
+use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
+use crate::database::Database;
+use crate::device::Claim;
+use crate::error::{Error, NameKind, Result};
+use crate::settings::{Isolation, Settings};
+use crate::statement::ddl::OnCommit;
+use crate::write::insert::{TableChange, apply};
+use crate::write::load::BulkLoad;
+
+/// The tables that a transaction has defined, and their space.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Defined {
+    /// By id; None: dropped.
+    tables: BTreeMap<u32, Option<Arc<TableState>>>,
+    /// Views, in the same way.
+    views: BTreeMap<u32, Option<Arc<ViewState>>>,
+    /// Sequences, too; the numbers that they give belong to no transaction.
+    sequences: BTreeMap<u32, Option<Arc<Sequence>>>,
+    /// Those that the session alone has, also after its block, and what becomes of them then.
+    temporary: BTreeMap<u32, OnCommit>,
+    claims: BTreeMap<DeviceId, Arc<Claim>>,
+    /// The greatest number that their rows have as their commit.
+    commit: u64,
+}
+
+impl Defined {
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.views.is_empty() && self.sequences.is_empty()
+    }
+
+    /// Whether the table, view or sequence `id` is one of them.
+    pub(super) fn has(&self, id: u32) -> bool {
+        self.tables.contains_key(&id)
+            || self.views.contains_key(&id)
+            || self.sequences.contains_key(&id)
+    }
+
+    /// Whether the table or view `id` is temporary.
+    pub(super) fn is_temporary(&self, id: u32) -> bool {
+        self.temporary.contains_key(&id)
+    }
+
+    /// What becomes of the table or sequence `id` at the end of a transaction, if it is temporary.
+    pub(super) fn on_commit(&self, id: u32) -> Option<OnCommit> {
+        self.temporary.get(&id).copied()
+    }
+
+    /// Whether it only gives space back that `committed` takes: nothing is written, and something is gone.
+    pub(super) fn makes_room(&self, committed: &CatalogState) -> bool {
+        let is_there = |id: &u32| committed.tables().any(|table| table.schema.table_id == *id);
+        let is_damaged =
+            |id: &u32| committed.damaged_tables().any(|table| table.schema.table_id == *id);
+        self.claims.values().all(|claim| claim.block_count() == 0)
+            && self.tables.keys().any(|id| is_there(id) || is_damaged(id))
+    }
+
+    /// What a session sees that has defined this, where `base` is what was committed.
+    pub(super) fn over(&self, database: &Database, base: Arc<CatalogState>) -> Arc<CatalogState> {
+        if self.is_empty() {
+            return base;
+        }
+        let mut state = CatalogState::clone(&base);
+        self.put_into(&mut state);
+        state.commit = state.commit.max(self.commit);
+        // No id of theirs is given again to what others see beside them.
+        let (table, segment) = database.ids.next();
+        state.next_table = state.next_table.max(table);
+        state.next_segment = state.next_segment.max(segment);
+        state.keep = Some(Arc::new(Keep::new(base, self.claims.values().cloned().collect())));
+        Arc::new(state)
+    }
+
+    fn put_into(&self, state: &mut CatalogState) {
+        state.tables.retain(|_, table| !self.has(table.schema.table_id));
+        state.damaged.retain(|_, table| !self.has(table.schema.table_id));
+        state.views.retain(|_, view| !self.has(view.schema.table_id));
+        state.sequences.retain(|_, sequence| !self.has(sequence.id));
+        let is_temporary =
+            |table: &&Arc<TableState>| self.temporary.contains_key(&table.schema.table_id);
+        // One of the session's own hides what has its name.
+        let (temporary, permanent): (Vec<_>, Vec<_>) =
+            self.tables.values().flatten().partition(is_temporary);
+        for table in permanent.into_iter().chain(temporary) {
+            state.views.remove(&table.schema.name);
+            state.tables.insert(table.schema.name.clone(), Arc::clone(table));
+        }
+        for view in self.views.values().flatten() {
+            state.tables.remove(&view.schema.name);
+            state.views.insert(view.schema.name.clone(), Arc::clone(view));
+        }
+        for sequence in self.sequences.values().flatten() {
+            state.sequences.insert(sequence.name.clone(), Arc::clone(sequence));
+        }
+    }
+
+    /// Whether a temporary table, view or sequence has this name.
+    pub(super) fn has_temporary(&self, name: &str) -> bool {
+        let mut tables = self.tables.iter().filter(|(id, _)| self.temporary.contains_key(id));
+        let mut views = self.views.iter().filter(|(id, _)| self.temporary.contains_key(id));
+        let mut sequences = self.sequences.iter().filter(|(id, _)| self.temporary.contains_key(id));
+        tables.any(|(_, table)| table.as_ref().is_some_and(|table| table.schema.name == name))
+            || views.any(|(_, view)| view.as_ref().is_some_and(|view| view.schema.name == name))
+            || sequences.any(|(_, known)| known.as_ref().is_some_and(|known| known.name == name))
+    }
+
+    /// What others see when the block commits.
+    pub(super) fn permanent(&self) -> Self {
+        let tables = self.tables.iter().filter(|(id, _)| !self.temporary.contains_key(id));
+        let views = self.views.iter().filter(|(id, _)| !self.temporary.contains_key(id));
+        let sequences = self.sequences.iter().filter(|(id, _)| !self.temporary.contains_key(id));
+        Self {
+            tables: tables.map(|(id, table)| (*id, table.clone())).collect(),
+            views: views.map(|(id, view)| (*id, view.clone())).collect(),
+            sequences: sequences.map(|(id, known)| (*id, known.clone())).collect(),
+            temporary: BTreeMap::new(),
+            claims: self.claims.clone(),
+            commit: self.commit,
+        }
+    }
+
+    /// What the session has after the block has committed.
+    pub(super) fn into_temporary(self) -> Self {
+        let mut kept = Self { claims: self.claims, commit: self.commit, ..Self::default() };
+        for (id, on_commit) in self.temporary {
+            if let Some(Some(view)) = self.views.get(&id) {
+                kept.views.insert(id, Some(Arc::clone(view)));
+                kept.temporary.insert(id, on_commit);
+            }
+            if let Some(Some(sequence)) = self.sequences.get(&id)
+                && on_commit != OnCommit::Drop
+            {
+                kept.sequences.insert(id, Some(Arc::clone(sequence)));
+                kept.temporary.insert(id, on_commit);
+            }
+            let Some(table) = self.tables.get(&id).and_then(Option::as_ref) else { continue };
+            let table = match on_commit {
+                OnCommit::PreserveRows => Arc::clone(table),
+                OnCommit::DeleteRows => Arc::new(emptied(table)),
+                OnCommit::Drop => continue,
+            };
+            kept.tables.insert(id, Some(table));
+            kept.temporary.insert(id, on_commit);
+        }
+        if kept.tables.is_empty() {
+            kept.claims.clear();
+        }
+        kept
+    }
+
+    /// Gives back the space that none of its tables takes, where nobody reads it.
+    pub(super) fn trim(&mut self) {
+        for (device, claim) in &self.claims {
+            if Arc::strong_count(claim) == 1 {
+                claim.keep_only(&self.extents(*device));
+            }
+        }
+    }
+
+    /// Notes what a statement made of `before`, and the space that it has.
+    fn note(
+        &mut self,
+        before: &CatalogState,
+        after: &CatalogState,
+        claims: BTreeMap<DeviceId, Arc<Claim>>,
+        temporary: BTreeMap<u32, OnCommit>,
+    ) {
+        self.claims = claims;
+        self.commit = self.commit.max(after.commit);
+        self.temporary.extend(temporary);
+        let ids = |state: &CatalogState| -> Vec<u32> {
+            let sound = state.tables().map(|table| table.schema.table_id);
+            sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
+        };
+        let now = ids(after);
+        // A temporary one that the statement has made hides what had its name.
+        let tables = after.tables().map(|table| &table.schema);
+        let schemas = tables.chain(after.views().map(|view| &view.schema));
+        let hiding: BTreeSet<&str> = schemas
+            .filter(|schema| self.is_temporary(schema.table_id))
+            .map(|schema| schema.name.as_str())
+            .collect();
+        let hidden = |id: &u32| {
+            let known = before.tables().find(|table| table.schema.table_id == *id);
+            known.is_some_and(|table| {
+                !self.is_temporary(*id) && hiding.contains(table.schema.name.as_str())
+            })
+        };
+        let gone = ids(before).into_iter().filter(|id| !now.contains(id) && !hidden(id));
+        let gone: Vec<u32> = gone.collect();
+        self.tables.extend(gone.into_iter().map(|id| (id, None)));
+        let known: BTreeMap<u32, &Arc<TableState>> =
+            before.tables().map(|table| (table.schema.table_id, table)).collect();
+        for table in after.tables() {
+            let id = table.schema.table_id;
+            if known.get(&id).is_none_or(|known| !Arc::ptr_eq(known, table)) {
+                self.tables.insert(id, Some(Arc::clone(table)));
+            }
+        }
+        let known: BTreeMap<u32, &Arc<ViewState>> =
+            before.views().map(|view| (view.schema.table_id, view)).collect();
+        let now: BTreeMap<u32, &Arc<ViewState>> =
+            after.views().map(|view| (view.schema.table_id, view)).collect();
+        for (id, view) in &known {
+            let is_hidden = !self.is_temporary(*id) && hiding.contains(view.schema.name.as_str());
+            if !now.contains_key(id) && !is_hidden {
+                self.views.insert(*id, None);
+            }
+        }
+        for (id, view) in now {
+            if known.get(&id).is_none_or(|known| !Arc::ptr_eq(known, view)) {
+                self.views.insert(id, Some(Arc::clone(view)));
+            }
+        }
+        let by_id = |state: &CatalogState| -> BTreeMap<u32, Arc<Sequence>> {
+            let sequences = state.sequences.values();
+            sequences.map(|sequence| (sequence.id, Arc::clone(sequence))).collect()
+        };
+        let (known, now) = (by_id(before), by_id(after));
+        let gone = known.keys().filter(|id| !now.contains_key(*id));
+        self.sequences.extend(gone.map(|id| (*id, None)));
+        let is_new = |id: &u32, sequence: &Arc<Sequence>| {
+            known.get(id).is_none_or(|known| !Arc::ptr_eq(known, sequence))
+        };
+        let new = now.into_iter().filter(|(id, sequence)| is_new(id, sequence));
+        self.sequences.extend(new.map(|(id, sequence)| (id, Some(sequence))));
+    }
+
+    /// Makes it part of what `transaction` commits.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`] where a name is another one's by now.
+    pub(super) fn install(&self, transaction: &mut Transaction) -> Result<()> {
+        let (table, segment) = transaction.database().ids.next();
+        let next = &mut transaction.next;
+        let others = Self {
+            tables: self.tables.keys().map(|id| (*id, None)).collect(),
+            views: self.views.keys().map(|id| (*id, None)).collect(),
+            sequences: self.sequences.keys().map(|id| (*id, None)).collect(),
+            ..Self::default()
+        };
+        others.put_into(next);
+        for table in self.tables.values().flatten() {
+            let name = &table.schema.name;
+            if next.is_name_taken(name) {
+                return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
+            }
+            if let Some(index) = table.indexes.iter().find(|index| next.is_name_taken(&index.name))
+            {
+                return Err(Error::NameTaken { kind: NameKind::Index, name: index.name.clone() });
+            }
+            next.tables.insert(name.clone(), Arc::clone(table));
+        }
+        for view in self.views.values().flatten() {
+            let name = &view.schema.name;
+            if next.is_name_taken(name) {
+                return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
+            }
+            next.views.insert(name.clone(), Arc::clone(view));
+        }
+        for sequence in self.sequences.values().flatten() {
+            let name = &sequence.name;
+            if next.is_name_taken(name) {
+                return Err(Error::NameTaken { kind: NameKind::Sequence, name: name.clone() });
+            }
+            next.sequences.insert(name.clone(), Arc::clone(sequence));
+        }
+        next.next_table = next.next_table.max(table);
+        next.next_segment = next.next_segment.max(segment);
+        for (device, claim) in &self.claims {
+            transaction.publish_kept(Arc::clone(claim), self.extents(*device));
+        }
+        Ok(())
+    }
+
+    /// What its tables occupy on `device`, ascending.
+    fn extents(&self, device: DeviceId) -> Vec<Extent> {
+        let tablets = self.tables.values().flatten().flat_map(|table| &table.tablets);
+        let here = tablets.filter(|tablet| tablet.device == device);
+        let mut extents: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
+        extents.sort_unstable();
+        extents
+    }
+}
+
+/// A statement that defines something, while it runs.
+pub(super) struct Definition {
+    /// What it changes.
+    pub(super) transaction: Transaction,
+    before: Arc<CatalogState>,
+    /// Tables whose rows, as the block has changed them, are in the transaction's state.
+    folded: Vec<u32>,
+    /// Tables that are made for the session alone.
+    pub(super) temporary: BTreeMap<u32, OnCommit>,
+    /// Outside of a block: its own.
+    implicit: Option<Block>,
+}
+
+impl Definition {
+    /// Locks the table `table_id` for the transaction.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub(super) async fn lock_table(
+        &self,
+        session: &Session,
+        table_id: u32,
+        mode: LockMode,
+    ) -> Result<()> {
+        let timeout = session.in_force().lock_timeout_ms;
+        match self.implicit.as_ref().or(session.block.as_ref()) {
+            Some(block) => block.locks.lock_table(table_id, mode, timeout).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same with rows loaded into the table that `schema` describes, and how many they are.
+    ///
+    /// # Errors
+    /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
+    pub(super) async fn load(
+        self,
+        settings: &Arc<Settings>,
+        schema: &Arc<TableSchema>,
+        first: Vec<RecordBatch>,
+        mut rest: BoxStream<'_, Result<RecordBatch>>,
+    ) -> Result<(Self, u64)> {
+        let mut load = BulkLoad::begin(self.transaction, settings, schema)?;
+        for batch in first {
+            load.push(Ok(batch)).await?;
+        }
+        while let Some(batch) = rest.next().await {
+            load.push(batch).await?;
+        }
+        let (transaction, count) = load.end().await?;
+        Ok((Self { transaction, ..self }, count))
+    }
+}
+
+impl Session {
+    /// The catalog as the session sees it, without the rows that it has changed.
+    pub(super) fn names(&self) -> Arc<CatalogState> {
+        let newest = self.database.catalog();
+        self.defined().over(&self.database, newest)
+    }
+
+    /// Whether the table `table_id` is the session's own.
+    pub(super) fn owns(&self, table_id: u32) -> bool {
+        self.defined().has(table_id)
+    }
+
+    /// What the session has defined and others do not see.
+    pub(super) fn defined(&self) -> &Defined {
+        match &self.block {
+            Some(block) => &block.defined,
+            None => &self.temporary,
+        }
+    }
+
+    /// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins to define.
+    ///
+    /// # Errors
+    /// In a read-only transaction; [`Error::Conflict`] of a lock; those of applying rows that were changed before.
+    pub(super) async fn begin_definition(
+        &mut self,
+        what: &str,
+        tables: &[String],
+        names: &[&str],
+    ) -> Result<Definition> {
+        self.check_may_write(what)?;
+        if !tables.is_empty() {
+            self.track_writes().await?;
+        }
+        let database = Arc::clone(&self.database);
+        let settings = self.shared_settings();
+        let timeout = settings.lock_timeout_ms;
+        let mut implicit = None;
+        let block = match &self.block {
+            Some(block) => block,
+            None => {
+                let (locks, defined) = (Held::new(&database), self.temporary.clone());
+                implicit.insert(Block::new(Isolation::ReadCommitted, false, locks, defined))
+            }
+        };
+        for name in names {
+            block.locks.lock_name(name, timeout).await?;
+        }
+        let seen = || block.defined.over(&database, database.catalog());
+        let mut locked = Vec::new();
+        for name in tables {
+            // Whoever had it locked may have put another one in its place.
+            while let Some(id) = id_of(&seen(), name).filter(|id| !locked.contains(id)) {
+                if !block.defined.has(id) {
+                    block.locks.lock_table(id, LockMode::AccessExclusive, timeout).await?;
+                }
+                locked.push(id);
+            }
+        }
+        if let Some(tracked) = self.tracked() {
+            for id in locked.iter().filter(|id| !block.defined.has(**id)) {
+                tracked.writes(u64::from(*id), &Written::All)?;
+            }
+        }
+        // With all rows of what was locked.
+        let newest = match tables {
+            [] => database.catalog(),
+            _ => database.settled().await?,
+        };
+        let before = block.defined.over(&database, newest);
+        let claims = block.defined.claims.clone();
+        let mut transaction = Transaction::kept(&database, Arc::clone(&before), claims)?;
+        let mut folded = Vec::new();
+        for id in locked {
+            if let Some(change) = block.changes.get(&id) {
+                transaction = apply(transaction, &settings, change).await?;
+                folded.push(id);
+            }
+        }
+        Ok(Definition { transaction, before, folded, temporary: BTreeMap::new(), implicit })
+    }
+
+    /// Has the session's block keep what was defined, or commits it where there is none.
+    ///
+    /// # Errors
+    /// Those of a commit.
+    pub(super) async fn end_definition(&mut self, definition: Definition) -> Result<()> {
+        let Definition { transaction, before, folded, temporary, mut implicit } = definition;
+        let Some(block) = implicit.as_mut().or(self.block.as_mut()) else { return Ok(()) };
+        let (after, claims) = transaction.into_kept();
+        block.defined.note(&before, &after, claims, temporary);
+        block.changes.retain(|id, _| !folded.contains(id));
+        block.own = None;
+        match implicit {
+            Some(block) => self.commit_block(block).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Changes rows of a table that is the session's own.
+    ///
+    /// # Errors
+    /// As [`apply`].
+    pub(super) async fn change_own(&mut self, change: &TableChange) -> Result<()> {
+        let settings = self.shared_settings();
+        let mut definition = self.begin_definition("a change of rows", &[], &[]).await?;
+        definition.transaction = apply(definition.transaction, &settings, change).await?;
+        self.end_definition(definition).await
+    }
+
+    /// Loads rows into a table that is the session's own; returns how many.
+    ///
+    /// # Errors
+    /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
+    pub(super) async fn load_own(
+        &mut self,
+        schema: &Arc<TableSchema>,
+        first: Vec<RecordBatch>,
+        rest: BoxStream<'_, Result<RecordBatch>>,
+    ) -> Result<u64> {
+        let settings = self.shared_settings();
+        let definition = self.begin_definition("a load", &[], &[]).await?;
+        let (definition, count) = definition.load(&settings, schema, first, rest).await?;
+        self.end_definition(definition).await?;
+        Ok(count)
+    }
+}
+
+/// The id of the table, view or sequence `name`, be it damaged.
+fn id_of(state: &CatalogState, name: &str) -> Option<u32> {
+    let damaged = || state.damaged.get(name).map(|table| table.schema.table_id);
+    let view = || state.view(name).map(|view| view.schema.table_id);
+    let sequence = || state.sequences.get(name).map(|sequence| sequence.id);
+    let table = state.table(name).map(|table| table.schema.table_id);
+    table.or_else(view).or_else(damaged).or_else(sequence)
+}

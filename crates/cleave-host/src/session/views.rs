@@ -1,0 +1,185 @@
+//! CREATE VIEW, DROP VIEW, and what keeps views whole: a query in, a name for it in the catalog out.
+//!
+//! A query that names a view has the view's plan in its place before anything is optimised, so conditions, joins and cuts go through
+//! it.
+//!
+//! What a view is made of is kept by id. A table or view that others are made of is dropped with them only (CASCADE), and keeps its
+//! name and the columns that it has.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cleave_store::TableSchema;
+use cleave_txn::LockMode;
+
+use super::define::columns_of;
+use super::{Outcome, Session};
+use crate::catalog::CatalogState;
+use crate::catalog::view::ViewState;
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::statement::ddl::OnCommit;
+use crate::statement::parameters;
+use crate::statement::parse::CreateView;
+use crate::statement::select::{self, ReadView};
+
+impl Session {
+    /// Runs CREATE VIEW.
+    pub(super) async fn create_view(&mut self, create: CreateView) -> Result<Outcome> {
+        if parameters::count(&create.query)? > 0 {
+            return Err(Error::unknown(NameKind::Parameter, "$1", []));
+        }
+        let name = create.name;
+        let names: &[&str] = if create.is_temporary { &[] } else { &[&name] };
+        let replaced: Vec<String> = create.or_replace.then(|| name.clone()).into_iter().collect();
+        let mut definition = self.begin_definition("CREATE VIEW", &replaced, names).await?;
+        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let before = state.view(&name);
+        let is_taken = match create.is_temporary {
+            true => self.defined().has_temporary(&name),
+            false => state.is_name_taken(&name),
+        };
+        if is_taken && !(create.or_replace && before.is_some()) {
+            return Err(super::indexes::name_taken(&state, &name));
+        }
+        let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
+        let described = select::describe(
+            &self.database,
+            self.in_force(),
+            Some(&view),
+            &create.query,
+            Vec::new(),
+        );
+        let described = Box::pin(described).await?;
+        let mut columns = columns_of(&described.schema)?;
+        if create.columns.len() > columns.len() {
+            return Err(invalid(
+                format!("view \"{name}\" has {} columns", columns.len()),
+                Fault::Statement,
+            ));
+        }
+        for (column, name) in columns.iter_mut().zip(create.columns) {
+            column.name = name;
+        }
+        let before = before.filter(|_| is_taken);
+        let (table_id, version) = match before {
+            Some(before) => (before.schema.table_id, before.schema.version + 1),
+            None => (definition.transaction.table_id()?, 1),
+        };
+        let depends: BTreeSet<u32> = described.tables.iter().map(|table| table.table_id).collect();
+        if depends.contains(&table_id) {
+            let message = format!("view \"{name}\" would be made of itself");
+            return Err(invalid(message, Fault::TableDefinition));
+        }
+        if let Some(before) = before {
+            let kept = before.schema.columns.iter().zip(&columns);
+            let is_kept = before.schema.columns.len() <= columns.len()
+                && kept
+                    .into_iter()
+                    .all(|(old, new)| (&old.name, old.column_type) == (&new.name, new.column_type));
+            if !is_kept {
+                let message = format!(
+                    "CREATE OR REPLACE VIEW keeps the columns of \"{name}\" and may add others behind; drop the view first"
+                );
+                return Err(invalid(message, Fault::TableDefinition));
+            }
+        }
+        for table in &described.tables {
+            if !self.owns(table.table_id) {
+                definition.lock_table(self, table.table_id, LockMode::AccessShare).await?;
+            }
+        }
+        // What was dropped before the locks were there.
+        let newest = self.names();
+        let has = |id: &u32| {
+            newest.has_table_id(*id) || newest.views().any(|view| view.schema.table_id == *id)
+        };
+        if let Some(gone) = described.tables.iter().find(|table| !has(&table.table_id)) {
+            return Err(Error::unknown(NameKind::Table, &gone.name, newest.table_names()));
+        }
+        let schema = TableSchema { table_id, version, name, columns, primary_key: Vec::new() };
+        schema.validate()?;
+        let view = ViewState {
+            schema: Arc::new(schema),
+            query: create.query.to_string(),
+            sources: described.sources,
+            depends: depends.into_iter().collect(),
+        };
+        let of_session = view.depends.iter().any(|id| self.defined().is_temporary(*id));
+        if create.is_temporary || of_session {
+            definition.temporary.insert(table_id, OnCommit::PreserveRows);
+        }
+        let name = view.schema.name.clone();
+        definition.transaction.next.views.insert(name, Arc::new(view));
+        self.end_definition(definition).await?;
+        Ok(Outcome::done("CREATE VIEW"))
+    }
+
+    /// Runs DROP VIEW.
+    pub(super) async fn drop_views(
+        &mut self,
+        if_exists: bool,
+        names: &[String],
+        cascade: bool,
+    ) -> Result<Outcome> {
+        let mut definition = self.begin_definition("DROP VIEW", names, &[]).await?;
+        let next = &mut definition.transaction.next;
+        let mut gone = BTreeSet::new();
+        for name in names {
+            if let Some(view) = next.views.remove(name) {
+                gone.insert(view.schema.table_id);
+            } else if next.is_name_taken(name) {
+                return Err(super::indexes::wrong_kind(name, "a view"));
+            } else if !if_exists {
+                let views = next.views().map(|view| view.schema.name.as_str());
+                return Err(Error::unknown(NameKind::Table, name, views));
+            }
+        }
+        drop_dependents(next, &gone, cascade)?;
+        if !gone.is_empty() {
+            self.end_definition(definition).await?;
+        }
+        Ok(Outcome::done("DROP VIEW"))
+    }
+}
+
+/// Drops the views that are made of what is `gone`.
+///
+/// # Errors
+/// [`Error::Invalid`] where there are any, and no CASCADE says so.
+pub(super) fn drop_dependents(
+    state: &mut CatalogState,
+    gone: &BTreeSet<u32>,
+    cascade: bool,
+) -> Result<()> {
+    let is_made_of = |view: &Arc<ViewState>| view.depends.iter().any(|id| gone.contains(id));
+    let dependent = state.views().find(|view| is_made_of(view));
+    if let Some(view) = dependent.filter(|_| !cascade) {
+        let name = &view.schema.name;
+        let message =
+            format!("view \"{name}\" depends on what would be dropped; say CASCADE to drop it too");
+        return Err(invalid(message, Fault::Dependent));
+    }
+    state.views.retain(|_, view| !is_made_of(view));
+    Ok(())
+}
+
+/// Refuses to change the names or types of the columns of the table `id`, where views are made of it.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub(super) fn check_no_views(state: &CatalogState, schema: &TableSchema) -> Result<()> {
+    match state.views_of(schema.table_id).next() {
+        None => Ok(()),
+        Some(view) => Err(invalid(
+            format!(
+                "view \"{}\" depends on table \"{}\"; drop the view first",
+                view.schema.name, schema.name
+            ),
+            Fault::Dependent,
+        )),
+    }
+}
+
+fn invalid(message: String, fault: Fault) -> Error {
+    Error::Invalid { message, fault, position: None }
+}

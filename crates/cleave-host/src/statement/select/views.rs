@@ -1,0 +1,95 @@
+//! Views in queries: a view's text in, its plan in the place of its name out.
+//!
+//! The plan is made when a query that names the view is bound, on the tables of that query's own state, and stands where a scan would:
+//! it is optimised and cut with the rest. Its columns are found by the names that the view's query had for them when it was made, so a
+//! `*` in it goes on to mean the columns of then.
+
+use std::sync::Arc;
+
+use cleave_store::TableSchema;
+use datafusion::catalog::TableProvider;
+use datafusion::common::{Column, DataFusionError, TableReference};
+use datafusion::datasource::ViewTable;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast;
+
+use super::result_names::ResultNames;
+use super::statement_context::StatementContext;
+use super::{parsed, pg_catalog, sequence_functions, table_provider};
+use crate::catalog::view::ViewState;
+use crate::dialect::lower_syntax;
+use crate::engine;
+use crate::statement::catalog_syntax;
+
+/// What `plan` calls its columns.
+pub(super) fn source_names(plan: &LogicalPlan) -> Vec<String> {
+    let columns = plan.schema().iter();
+    columns.map(|(table, field)| source_name(table, field.name())).collect()
+}
+
+fn source_name(table: Option<&TableReference>, column: &str) -> String {
+    table.map_or_else(|| column.to_owned(), |table| format!("{table}.{column}"))
+}
+
+/// Adds the table or view `name` to `tables`, and all that a view is made of.
+///
+/// # Errors
+/// As [`CatalogState::find_table`](crate::catalog::CatalogState::find_table).
+pub(super) fn note_tables(
+    context: &StatementContext,
+    name: &str,
+    tables: &mut Vec<Arc<TableSchema>>,
+) -> crate::Result<()> {
+    let state = context.state();
+    let Some(view) = state.view(name) else {
+        tables.push(Arc::clone(&context.find_table(name)?.schema));
+        return Ok(());
+    };
+    tables.push(Arc::clone(&view.schema));
+    let made_of = |schema: &&Arc<TableSchema>| view.depends.contains(&schema.table_id);
+    let views = state.views().map(|view| &view.schema).filter(made_of);
+    tables.extend(state.tables().map(|table| &table.schema).filter(made_of).chain(views).cloned());
+    Ok(())
+}
+
+/// `view` as the engine's planner takes it.
+///
+/// # Errors
+/// Those of binding its query.
+pub(super) async fn table(
+    context: &Arc<StatementContext>,
+    view: &ViewState,
+) -> Result<Arc<dyn TableProvider>> {
+    let external = |error: crate::Error| DataFusionError::External(Box::new(error));
+    let mut query = parsed(view.query.clone()).map_err(external)?;
+    catalog_syntax::lower(&mut query);
+    drop(ResultNames::take(&mut query));
+    lower_syntax(&mut query);
+    let settings = context.settings();
+    let catalog = table_provider::StatementCatalog::new(Arc::clone(context));
+    let runtime = context.database().query_runtime();
+    let partitions = engine::host_partitions(settings);
+    let mut state = engine::statement_state(settings, partitions, runtime, catalog);
+    let shown = || pg_catalog::view(context);
+    pg_catalog::functions::register(&mut state, &query, settings, shown)?;
+    sequence_functions::register(&mut state, &query, context)?;
+    let statement = ast::Statement::Query(query);
+    let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
+    let mut columns = Vec::with_capacity(view.sources.len());
+    for (source, column) in view.sources.iter().zip(&view.schema.columns) {
+        let mut all = plan.schema().iter();
+        let found = all.find(|(table, field)| source_name(*table, field.name()) == *source);
+        let Some((table, field)) = found else {
+            return Err(DataFusionError::Plan(format!(
+                "view \"{}\" has no column {source} any more; make it anew",
+                view.schema.name
+            )));
+        };
+        let expression = Expr::Column(Column::new(table.cloned(), field.name()));
+        columns.push(expression.alias(&column.name));
+    }
+    let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
+    Ok(Arc::new(ViewTable::new(plan, Some(view.query.clone()))))
+}
