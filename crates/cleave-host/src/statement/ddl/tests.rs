@@ -161,7 +161,6 @@ fn clauses_that_are_refused_by_name() {
         ("CREATE TABLE t (a int, PRIMARY KEY (a DESC))", "PRIMARY KEY of anything but columns"),
         ("CREATE TABLE t (a int) ON COMMIT DROP", "ON COMMIT"),
         ("CREATE OR REPLACE TABLE t (a int)", "CREATE OR REPLACE TABLE"),
-        ("CREATE TABLE t AS SELECT 1", "CREATE TABLE ... AS"),
         ("CREATE TABLE t (LIKE s)", "CREATE TABLE ... LIKE"),
         (
             "CREATE TABLE t (a int) WITH (user_catalog_table = true)",
