@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arrow::array::{BinaryArray, RecordBatch};
 use arrow::compute::concat_batches;
@@ -37,7 +37,7 @@ use crate::write::load::made_anew;
 const CHANGE_COUNT_MAX: usize = 8192;
 /// Bytes of rows up to which it does.
 const BYTES_MAX: usize = 4 << 20;
-/// Bytes of rows after which the device is asked for room again.
+/// Bytes of rows for which the device is asked for room at once.
 const ROOM_BYTES: usize = 64 << 10;
 
 /// What is committed: a state, and the commits behind it.
@@ -63,8 +63,9 @@ struct Contents {
     tablets: BTreeMap<(u32, usize), DeltaTablet>,
     change_count: usize,
     byte_count: usize,
-    /// Bytes of rows for which there was room on the device.
+    /// Bytes of rows for which there is room on the device, and that room.
     room_bytes: usize,
+    room: Vec<Claim>,
 }
 
 #[derive(Debug)]
@@ -220,12 +221,12 @@ impl Delta {
         found
     }
 
-    /// Refuses rows that begin where the embedded device has no room for the pages that they will be: who commits is told so, and
-    /// not who settles. Under the turn to write.
+    /// Takes room on the embedded device for the pages that rows which begin will be, so that who commits is told where there is
+    /// none, and not who settles. Under the turn to write.
     ///
     /// # Errors
     /// Those of taking space.
-    pub(crate) async fn check_room(
+    pub(crate) async fn take_room(
         &self,
         database: &Database,
         changes: &[&TableChange],
@@ -233,20 +234,28 @@ impl Delta {
         let rows = changes.iter().flat_map(|change| change.rows.values());
         let rows = rows.filter(|rows| rows.num_rows() > 0);
         let bytes: usize = rows.map(RecordBatch::get_array_memory_size).sum();
-        let (byte_count, room_bytes) = {
+        let (byte_count, held_bytes) = {
             let contents = self.read();
             (contents.byte_count + bytes, contents.room_bytes)
         };
-        if bytes == 0 || byte_count <= room_bytes {
+        if bytes == 0 || byte_count <= held_bytes {
             return Ok(());
         }
         let room_bytes = byte_count.next_multiple_of(ROOM_BYTES);
+        let block_count = (room_bytes - held_bytes) / BLOCK_SIZE;
         let claim = Claim::new(database.attached(DeviceId::EMBEDDED)?);
-        // It is free again at once: others may take it meanwhile, which is then told to who settles.
-        claim.acquire(u32::try_from(room_bytes / BLOCK_SIZE).unwrap_or(u32::MAX)).await?;
-        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        claim.acquire(u32::try_from(block_count).unwrap_or(u32::MAX)).await?;
+        let mut contents = self.write();
         contents.room_bytes = room_bytes;
+        contents.room.push(claim);
         Ok(())
+    }
+
+    /// Gives the room back, for pages that are written now.
+    pub(crate) fn give_room_back(&self) {
+        let mut contents = self.write();
+        contents.room_bytes = 0;
+        contents.room.clear();
     }
 
     /// What `changes` are behind all that is here, on `state`.
@@ -299,7 +308,7 @@ impl Delta {
 
     /// Enters what the commit `number` changes. Under the turn to write, under which it was prepared.
     pub(crate) fn put(&self, prepared: Vec<Prepared>, number: u64) {
-        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.write();
         for change in prepared {
             let row_count = change.rows.as_ref().map_or(0, |rows| rows.num_rows());
             let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
@@ -381,5 +390,9 @@ impl Delta {
 
     fn read(&self) -> RwLockReadGuard<'_, Contents> {
         self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Contents> {
+        self.contents.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

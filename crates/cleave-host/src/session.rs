@@ -373,7 +373,7 @@ impl Session {
             Statement::Show { name } => self.show(&name),
             Statement::ShowAll => self.show_all(),
             Statement::ShowTables => self.show_tables().await,
-            Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()),
+            Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()).await,
             Statement::Analyze(analyze) => self.analyze(analyze).await,
             Statement::Set { name, value } => {
                 if name.eq_ignore_ascii_case("transaction_isolation") {

@@ -97,6 +97,7 @@ impl Transaction {
         if live.delta.is_empty() {
             return Ok(Some(turn));
         }
+        live.delta.give_room_back();
         database.reclaim();
         let mut transaction = Self::on(database, live.state, Kind::Published { turn });
         transaction.next.log_end = live.log_end;

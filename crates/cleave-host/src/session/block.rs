@@ -694,7 +694,7 @@ impl Session {
         for change in changes {
             check_ended(&live, change)?;
         }
-        live.delta.check_room(database, changes).await?;
+        live.delta.take_room(database, changes).await?;
         let prepared = live.delta.prepare(&live.state, changes)?;
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();

@@ -45,8 +45,9 @@ impl Session {
         Ok(Outcome::done("VACUUM"))
     }
 
-    pub(super) fn show_statistics(&self, table: Option<&str>) -> Result<Outcome> {
-        let state = self.database.catalog();
+    pub(super) async fn show_statistics(&self, table: Option<&str>) -> Result<Outcome> {
+        // A key's values grow with the rows, those of small commits too.
+        let state = self.database.settled().await?;
         if let Some(name) = table {
             state.find_table(name)?;
         }

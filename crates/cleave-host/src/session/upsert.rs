@@ -15,7 +15,7 @@
 
 mod simple;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
@@ -227,7 +227,7 @@ impl Session {
         table: &TableState,
         shape: &IndexShape,
         keys: &'a BinaryArray,
-    ) -> Result<HashMap<&'a [u8], RowPlace>> {
+    ) -> Result<BTreeMap<&'a [u8], RowPlace>> {
         let keys = (0..keys.len()).filter_map(|row| own_key(shape, keys, row));
         let keys: BTreeSet<&[u8]> = keys.collect();
         let keys: Vec<&[u8]> = keys.into_iter().collect();
@@ -252,7 +252,7 @@ impl Session {
         table: &TableState,
         shape: &IndexShape,
         keys: &[&'a [u8]],
-    ) -> Result<HashMap<&'a [u8], RowPlace>> {
+    ) -> Result<BTreeMap<&'a [u8], RowPlace>> {
         let asked = table.tablets.iter().enumerate().filter_map(|(place, tablet)| {
             let index = tablet.index(shape.definition.id)?;
             Some(async move {
@@ -261,7 +261,7 @@ impl Session {
                 Ok::<_, Error>((place, found))
             })
         });
-        let mut rows = HashMap::new();
+        let mut rows = BTreeMap::new();
         for (place, found) in try_join_all(asked).await? {
             let of_tablet = keys.iter().zip(found);
             rows.extend(of_tablet.filter_map(|(key, vid)| Some((*key, (place, vid?)))));

@@ -549,6 +549,7 @@ fn reads_catalog(select: &ast::Select) -> bool {
 fn makes_json(select: &ast::Select) -> bool {
     select.projection.iter().any(|item| {
         matches!(item, SelectItem::UnnamedExpr(Expr::Function(function))
+            | SelectItem::ExprWithAlias { expr: Expr::Function(function), .. }
             if function.name.to_string().eq_ignore_ascii_case("json_build_object"))
     })
 }

@@ -56,7 +56,7 @@ pub enum ConflictAction {
         /// SET.
         assignments: Vec<Assignment>,
         /// WHERE.
-        selection: Option<ast::Expr>,
+        selection: Option<Box<ast::Expr>>,
     },
 }
 
@@ -137,7 +137,7 @@ impl OnConflict {
         let pair = ast::Ident::with_quote('"', "excluded");
         let mut condition = equal(column(target), column(&pair));
         if let Some(selection) = selection {
-            let nested = Box::new(ast::Expr::Nested(Box::new(selection.clone())));
+            let nested = Box::new(ast::Expr::Nested(selection.clone()));
             let (left, op) = (Box::new(condition), ast::BinaryOperator::And);
             condition = ast::Expr::BinaryOp { left, op, right: nested };
         }
@@ -201,7 +201,7 @@ pub(crate) fn on_conflict(on: ast::OnInsert, position: Option<Position>) -> Resu
             if values.chain(&update.selection).any(has_subquery) {
                 return Err(Error::unsupported("a subquery in ON CONFLICT DO UPDATE").at(position));
             }
-            ConflictAction::Update { assignments, selection: update.selection }
+            ConflictAction::Update { assignments, selection: update.selection.map(Box::new) }
         }
     };
     Ok(OnConflict { target, action, position })

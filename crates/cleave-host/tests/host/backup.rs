@@ -8,6 +8,7 @@ use cleave_host::backup::{check_backup, restore};
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, DeviceId, OpenOptions};
 use cleave_media::{FaultyMedia, Media};
+use datafusion::common::runtime::SpawnedTask;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::durability::Slot;
@@ -47,7 +48,7 @@ async fn a_backup_has_one_commit_while_writers_go_on() {
     let done = Arc::new(AtomicBool::new(false));
     let writer = {
         let (database, done) = (Arc::clone(&database), Arc::clone(&done));
-        tokio::spawn(async move {
+        SpawnedTask::spawn(async move {
             let mut session = database.session();
             let mut turn = 0;
             while !done.load(Ordering::Relaxed) {
@@ -138,6 +139,7 @@ async fn tables_of_all_devices_come_back_on_one() {
         assert_eq!(count, "2900,100");
         run(&mut session, &format!("INSERT INTO {table} VALUES (1, 'one')")).await;
     }
+    run(&mut session, "CHECKPOINT").await;
     assert_no_leak(&restored);
 }
 

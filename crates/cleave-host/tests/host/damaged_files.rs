@@ -299,6 +299,7 @@ async fn a_damaged_index_is_not_read_and_its_table_not_written() {
     for (_, extent) in extents(&database, "good") {
         assert!(occupied.iter().all(|(_, old)| !old.overlaps(extent)), "{extent}");
     }
+    run(&mut session, "CHECKPOINT").await;
     assert_no_leak(&database);
     let report = database.check(&CheckOptions::default()).await.unwrap();
     let [finding] = report.findings.kept() else { panic!("{:#?}", report.findings) };

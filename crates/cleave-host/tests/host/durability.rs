@@ -248,5 +248,6 @@ async fn a_root_that_cannot_be_replaced_changes_nothing() {
     assert_eq!(std::fs::read_dir(directory.path().join("segments")).unwrap().count(), 0);
     run(&mut session, "INSERT INTO t VALUES (1, 'x')").await;
     assert_eq!(row(&mut session, "SELECT note FROM t WHERE id = 1").await, "x");
+    run(&mut session, "CHECKPOINT").await;
     assert_no_leak(&database);
 }

@@ -5,7 +5,9 @@
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use cleave_media::clock::Stopwatch;
 
 use super::client::{Client, ClientError};
 use super::latency::Latencies;
@@ -100,7 +102,7 @@ fn run_client(
 ) -> Result<Vec<Figures>, ClientError> {
     let mut figures = vec![Figures::default(); workload.operations().len()];
     start.wait();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let end = course.warmup + course.measured;
     for number in 0_u64.. {
         let at = begun.elapsed();

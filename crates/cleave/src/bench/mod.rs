@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use cleave_media::clock::Stopwatch;
 use tokio::runtime::Handle;
 
 use crate::arguments::Place;
@@ -168,7 +169,7 @@ fn measure(options: &BenchOptions, measured: &Measured) -> Result<(), Failure> {
     let workload = workload.as_ref();
     if !options.no_load {
         let mut client = measured.client()?;
-        let started = std::time::Instant::now();
+        let started = Stopwatch::start();
         workload.load(client.as_mut(), options.seed).map_err(failed)?;
         report::loaded(started.elapsed());
     }
@@ -184,7 +185,7 @@ fn measure(options: &BenchOptions, measured: &Measured) -> Result<(), Failure> {
     for _ in 0..options.clients {
         clients.push(connected(options, measured, workload)?);
     }
-    let analytics = Analytics::default();
+    let analytics = Analytics;
     let mut analysts = Vec::new();
     if options.workload == WorkloadName::Ch {
         for _ in 0..options.analysts {

@@ -115,7 +115,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t FROM 'f' CSV WHERE a > 1", "0A000", "WHERE"),
         ("COPY t FROM 'f' CSV FORCE NOT NULL a", "0A000", "FORCE outside of parentheses"),
         ("COPY t FROM 'f' (SPEED 9)", "42601", "SPEED"),
-        ("COPY t FROM 'f' (FORMAT yaml)", "42601", "csv, text or parquet"),
+        ("COPY t FROM 'f' (FORMAT yaml)", "42601", "csv, text, binary or parquet"),
         ("COPY t FROM 'f' (HEADER maybe)", "42601", "TRUE or FALSE"),
         ("COPY t FROM 'f' (FORMAT csv, FORMAT csv)", "42601", "given twice"),
         ("COPY t FROM 'f' CSV CSV", "42601", "given twice"),

@@ -95,7 +95,6 @@ fn what_this_version_cannot_do_is_named() {
         ("SELECT DISTINCT a FROM t FOR KEY SHARE", "SELECT ... FOR KEY SHARE with DISTINCT"),
         ("SELECT * FROM (SELECT * FROM t FOR SHARE) s", "SELECT ... FOR SHARE"),
         ("SELECT 1 FOR UPDATE", "SELECT ... FOR UPDATE"),
-        ("SELECT 1 for no key update", "SELECT ... FOR UPDATE"),
         ("EXPLAIN SELECT 1 FOR SHARE", "SELECT ... FOR SHARE"),
         ("SELECT * FROM t FOR JSON AUTO", "SELECT ... FOR JSON AUTO"),
         ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),

@@ -10,6 +10,7 @@ use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemTable, MemoryCatalogProvider,
     MemoryCatalogProviderList, MemorySchemaProvider, SchemaProvider,
 };
+use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::physical_expr::expressions::Column;
@@ -28,6 +29,8 @@ use crate::statement::modify::{TARGET, over_target};
 use crate::statement::parameters::place_of;
 use crate::statement::parse::refuse_in_query;
 
+/// The engine's rule that computes once what several expressions have in common.
+const SHARING_RULE: &str = "common_sub_expression_eliminate";
 /// What the column of a parameter is called, before its place.
 const PARAMETER: &str = "\u{1}parameter";
 
@@ -99,6 +102,10 @@ pub(crate) async fn compile(
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     let state = engine::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
+    // What several of them share would become a projection of its own, below theirs.
+    let rules = state.optimizers().iter().filter(|rule| rule.name() != SHARING_RULE);
+    let rules = rules.map(Arc::clone).collect();
+    let state = SessionStateBuilder::new_from_existing(state).with_optimizer_rules(rules).build();
     let named = values.into_iter().zip(0..).map(|(expr, number)| {
         let alias = ast::Ident::with_quote('"', format!("value{number}"));
         ast::SelectItem::ExprWithAlias { expr, alias }

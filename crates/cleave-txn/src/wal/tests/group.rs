@@ -142,6 +142,8 @@ fn who_still_waits_when_the_log_is_dropped_is_served() {
 fn a_log_is_copied_while_others_append() {
     let folder = tempfile::tempdir().unwrap();
     let (directory, copies) = (folder.path().join("log"), folder.path().join("copies"));
+    // What an archive lies in is there, or nothing is made.
+    std::fs::create_dir(&copies).unwrap();
     let log = Wal::create(&directory, Lsn(0), small()).unwrap();
     let start = log.resume_from();
     thread::scope(|scope| {

@@ -52,7 +52,7 @@ fn rows(outcome: Outcome) -> Result<Rows, ClientError> {
     for batch in &batches {
         for row in 0..batch.num_rows() {
             let texts = batch.columns().iter().map(|column| value_text(column, row));
-            rows.push(texts.collect::<Result<Vec<_>, _>>().map_err(Error::from)?);
+            rows.push(texts.collect::<Result<Vec<_>, _>>()?);
         }
     }
     let count = rows.len() as u64;

@@ -10,6 +10,7 @@
 //! that runs on another runtime would be measured too, and this one does a few messages.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
+#![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
