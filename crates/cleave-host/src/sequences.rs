@@ -140,7 +140,10 @@ impl Sequences {
     ) -> BTreeMap<String, Arc<Sequence>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         // Those of a transaction that has not committed stay.
-        live.retain(|_, kept| Arc::strong_count(&kept.sequence.shared) > 1);
+        live.retain(|_, kept| {
+            let sequence = &kept.sequence;
+            Arc::strong_count(sequence) > 1 || Arc::strong_count(&sequence.shared) > 1
+        });
         let given = sequences.iter().map(|(name, sequence)| {
             let given = match live.get_mut(&sequence.id) {
                 Some(kept) => {
