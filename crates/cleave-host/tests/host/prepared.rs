@@ -109,6 +109,7 @@ async fn a_program_prepares_describes_and_executes() {
     session.deallocate(Some("q")).unwrap();
     assert_eq!(session.deallocate(Some("q")).unwrap_err().sqlstate(), "26000");
     assert_eq!(session.describe("q").await.unwrap_err().sqlstate(), "26000");
+    run(&mut session, "CHECKPOINT").await;
     assert_no_leak(&database);
 }
 
