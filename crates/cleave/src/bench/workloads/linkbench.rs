@@ -19,6 +19,8 @@
 //!
 //! Source: Armstrong et al., "LinkBench: a Database Benchmark Based on the Facebook Social Graph", SIGMOD 2013, §4 and table 2.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::{Turn, Workload, by_share, csv, in_transaction, records, unexpected};
 use crate::bench::client::{Client, ClientError, Value};
 use crate::bench::random::{Zipf, between, letters};
@@ -53,12 +55,19 @@ pub(crate) struct LinkBench {
     nodes: u64,
     zipf: Zipf,
     clients: u64,
+    /// The greatest number of a node that was there before.
+    last: AtomicU64,
 }
 
 impl LinkBench {
     pub(crate) fn new(scale: f64, clients: u16) -> Self {
         let nodes = records(scale);
-        Self { nodes, zipf: Zipf::new(nodes, 0.8), clients: u64::from(clients) }
+        Self {
+            nodes,
+            zipf: Zipf::new(nodes, 0.8),
+            clients: u64::from(clients),
+            last: AtomicU64::new(nodes),
+        }
     }
 
     /// A node that was loaded.
@@ -75,8 +84,13 @@ impl LinkBench {
 
     /// What link number `link` of a node leads to: no two of a node to the same.
     fn target(&self, from: u64, link: u64) -> i64 {
-        signed(1 + (mix(from, 9) % self.nodes + link * 7919) % self.nodes)
+        target_of(self.nodes, from, link)
     }
+}
+
+/// The same, among `nodes`.
+fn target_of(nodes: u64, from: u64, link: u64) -> i64 {
+    signed(1 + (mix(from, 9) % nodes + link * 7919) % nodes)
 }
 
 /// Links that a node is loaded with: few have many.
@@ -120,18 +134,18 @@ impl Workload for LinkBench {
              CREATE TABLE counttable (id bigint NOT NULL, link_type bigint NOT NULL, count integer NOT NULL,
                  time bigint NOT NULL, version bigint NOT NULL, PRIMARY KEY (id, link_type))",
         )?;
-        let nodes = csv(self.nodes, move |number, piece| {
+        let rows = csv(self.nodes, move |number, piece| {
             let mut draw = Draw::new(mix(seed, number), 22);
             let data = letters(&mut draw, 64, 192);
             piece.push_str(&format!("{},2048,0,{MADE_AT},{data}\n", number + 1));
         });
-        client.load("nodetable", nodes)?;
-        let graph = Self { nodes: self.nodes, zipf: self.zipf, clients: self.clients };
+        client.load("nodetable", rows)?;
+        let nodes = self.nodes;
         let links = csv(self.nodes, move |number, piece| {
             let from = number + 1;
             for link in 0..links_of(from) {
                 let mut draw = Draw::new(mix(seed, from), link);
-                let (to, data) = (graph.target(from, link), letters(&mut draw, 4, 12));
+                let (to, data) = (target_of(nodes, from, link), letters(&mut draw, 4, 12));
                 let time = MADE_AT + between(&mut draw, 0, 1_000_000);
                 piece.push_str(&format!("{from},{to},{LINK_TYPE},1,{data},{time},0\n"));
             }
@@ -189,7 +203,10 @@ impl Workload for LinkBench {
             ),
             ("delete node", "DELETE FROM nodetable WHERE id = $1"),
         ];
-        statements.iter().try_for_each(|(name, sql)| client.prepare(name, sql))
+        statements.iter().try_for_each(|(name, sql)| client.prepare(name, sql))?;
+        let last = client.run("SELECT max(id) FROM nodetable")?.number(0, 0).unwrap_or(0);
+        self.last.fetch_max(last.unsigned_abs(), Ordering::AcqRel);
+        Ok(())
     }
 
     fn choose(&self, draw: &mut Draw, _: Turn) -> usize {
@@ -226,8 +243,8 @@ impl Workload for LinkBench {
                 in_transaction(client, |client| change_link(client, ends, data, now))?;
             }
             ADD_NODE => {
-                // No client has the number of another, nor of an earlier run with another seed.
-                let id = self.nodes + 1 + draw.bits() % (1 << 40) * self.clients + who;
+                // No client has the number of another, nor of an earlier run.
+                let id = self.last.load(Ordering::Acquire) + 1 + number * self.clients + who;
                 let data = letters(draw, 64, 192);
                 client.execute("add node", &[signed(id).into(), now.into(), data.into()])?;
             }
