@@ -114,7 +114,7 @@ impl Session {
                     return Err(column_taken(&schema, &column.name));
                 }
                 let name = schema.name.clone();
-                let added = self.add_column(definition, table, (column, sequence), keys).await?;
+                let added = self.add_column(definition, table, (*column, sequence), keys).await?;
                 definition = added;
                 for check in checks {
                     let table = definition.transaction.next.find_writable_table(&name)?;

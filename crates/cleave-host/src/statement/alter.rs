@@ -34,7 +34,7 @@ pub enum Action {
         /// A column of the name that exists is no error, and stays.
         if_not_exists: bool,
         /// The column; its id is yet to be given.
-        column: Column,
+        column: Box<Column>,
         /// Its keys.
         keys: Vec<Key>,
         /// Its checks, of which it is not known yet which columns they name.
@@ -233,7 +233,10 @@ fn added_column(definition: &ast::ColumnDef, if_not_exists: bool) -> Result<Acti
     keys.extend(create.unique.into_iter().map(|(name, _)| Key { is_primary: false, name }));
     let (checks, sequence) = (create.checks, create.sequences.into_iter().next());
     match create.schema.columns.into_iter().next() {
-        Some(column) => Ok(Action::AddColumn { if_not_exists, column, keys, checks, sequence }),
+        Some(column) => {
+            let column = Box::new(column);
+            Ok(Action::AddColumn { if_not_exists, column, keys, checks, sequence })
+        }
         None => Err(Error::unsupported("ALTER TABLE ... ADD COLUMN of nothing")),
     }
 }

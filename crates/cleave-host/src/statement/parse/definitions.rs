@@ -38,7 +38,7 @@ pub enum Define {
     },
 }
 
-/// CREATE [TEMP] TABLE name [(column, …)] AS query.
+/// `CREATE [TEMP] TABLE name [(column, …)] AS query`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateTableAs {
     /// The table.
@@ -53,7 +53,7 @@ pub struct CreateTableAs {
     pub query: Box<ast::Query>,
 }
 
-/// CREATE [OR REPLACE] [TEMP] VIEW name [(column, …)] AS query.
+/// `CREATE [OR REPLACE] [TEMP] VIEW name [(column, …)] AS query`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateView {
     /// The view.
@@ -68,7 +68,7 @@ pub struct CreateView {
     pub query: Box<ast::Query>,
 }
 
-/// TRUNCATE [TABLE] name [, …] [RESTART IDENTITY | CONTINUE IDENTITY] [CASCADE | RESTRICT].
+/// `TRUNCATE [TABLE] name [, …] [RESTART IDENTITY | CONTINUE IDENTITY] [CASCADE | RESTRICT]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Truncate {
     /// The tables.
