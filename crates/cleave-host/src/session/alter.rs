@@ -29,6 +29,7 @@ use crate::statement::Parameters;
 use crate::statement::alter::{Action, AlterTable, Key};
 use crate::statement::ddl::GivenSequence;
 use crate::statement::defaults::check_default;
+use crate::statement::names::in_quotes;
 use crate::statement::select::{self, Asked, ReadView};
 use crate::storage_error::StorageError;
 use crate::write::build_index::build_index_within;
@@ -202,7 +203,7 @@ impl Session {
                     return Err(invalid(message, Fault::Type));
                 }
                 let values = table.schema.columns.iter().map(|known| {
-                    let quoted = quoted(&known.name);
+                    let quoted = in_quotes(&known.name);
                     match &using {
                         Some(using) if known.name == column => format!("({using}) AS {quoted}"),
                         _ => quoted,
@@ -268,7 +269,7 @@ impl Session {
             Arc::make_mut(&mut changed.rules).always.push(id);
         }
         if has_default && table.row_count() > 0 {
-            let values = table.schema.columns.iter().map(|known| quoted(&known.name));
+            let values = table.schema.columns.iter().map(|known| in_quotes(&known.name));
             let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
             definition = self.rewrite(definition, &table, changed, &query).await?;
         } else if not_null && table.row_count() > 0 {
@@ -357,7 +358,7 @@ impl Session {
         table: &TableState,
         column: &str,
     ) -> Result<()> {
-        let (name, quoted) = (&table.schema.name, quoted(column));
+        let (name, quoted) = (&table.schema.name, in_quotes(column));
         let text = format!("SELECT {quoted}");
         let filter = format!("WHERE {quoted} IS NULL LIMIT 1");
         let mut found = self.rows_of(definition, name, &text, &filter).await?;
@@ -378,7 +379,7 @@ impl Session {
         rest: &str,
     ) -> Result<BoxStream<'static, Result<arrow::array::RecordBatch>>> {
         let state = Arc::new(CatalogState::clone(&definition.transaction.next));
-        let query = select::parsed(format!("{select} FROM {} {rest}", quoted(name)))?;
+        let query = select::parsed(format!("{select} FROM {} {rest}", in_quotes(name)))?;
         let parameters = Parameters::default();
         let view = ReadView { state, target: None, reads: None };
         let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
@@ -517,8 +518,4 @@ fn contains_null(table: &str, column: &str) -> Error {
 
 fn invalid(message: String, fault: Fault) -> Error {
     Error::Invalid { message, fault, position: None }
-}
-
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 
 use super::Session;
-use super::alter::{quoted, reshaped};
+use super::alter::reshaped;
 use super::definitions::Definition;
 use crate::catalog::index_definition::{IndexDefinition, chosen_name};
 use crate::catalog::rules::Check;
@@ -19,7 +19,7 @@ use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Fault, NameKind, Result, Rule};
 use crate::statement::ddl::GivenCheck;
 use crate::statement::ddl::rules::mentioned;
-use crate::statement::names::fold;
+use crate::statement::names::{fold, in_quotes};
 use crate::statement::parse::parse_expression;
 use crate::write::checks::{check_rows, compile};
 use crate::write::conform::Conform;
@@ -61,7 +61,7 @@ impl Session {
         rules.checks.push(check);
         rules.checks.sort_by(|one, other| one.name.cmp(&other.name));
         if table.row_count() > 0 {
-            let all = schema.columns.iter().map(|column| quoted(&column.name));
+            let all = schema.columns.iter().map(|column| in_quotes(&column.name));
             let select = format!("SELECT {}", all.collect::<Vec<_>>().join(", "));
             let mut rows = self.rows_of(&definition, &schema.name, &select, "").await?;
             while let Some(batch) = rows.next().await {

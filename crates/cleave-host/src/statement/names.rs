@@ -57,5 +57,10 @@ pub(crate) fn quoted(name: &str) -> String {
         && name
             .chars()
             .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    if is_plain { name.to_owned() } else { in_quotes(name) }
+}
+
+/// A name as SQL reads it whatever it is.
+pub(crate) fn in_quotes(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -71,6 +71,7 @@ use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::Settings;
+use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 use order_and_split::{Divided, Planning};
@@ -270,10 +271,9 @@ pub(crate) fn table_query(
     columns: &[&str],
     function: Option<&str>,
 ) -> Result<Box<ast::Query>> {
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-    let list = columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
+    let list = columns.iter().map(|column| in_quotes(column)).collect::<Vec<_>>().join(", ");
     let list = function.map_or(list.clone(), |function| format!("{function}({list})"));
-    parsed(format!("SELECT {list} FROM {}", quoted(table)))
+    parsed(format!("SELECT {list} FROM {}", in_quotes(table)))
 }
 
 /// `SELECT value`, of a value that needs no table.
