@@ -26,7 +26,6 @@ use arrow::array::RecordBatch;
 use cleave_media::Extent;
 use cleave_store::TableSchema;
 use cleave_txn::{LockMode, Written};
-use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::Session;
@@ -134,27 +133,24 @@ impl Defined {
 
     /// Whether a temporary table, view or sequence has this name.
     pub(super) fn has_temporary(&self, name: &str) -> bool {
-        let mut tables = self.tables.iter().filter(|(id, _)| self.temporary.contains_key(id));
-        let mut views = self.views.iter().filter(|(id, _)| self.temporary.contains_key(id));
-        let mut sequences = self.sequences.iter().filter(|(id, _)| self.temporary.contains_key(id));
-        tables.any(|(_, table)| table.as_ref().is_some_and(|table| table.schema.name == name))
-            || views.any(|(_, view)| view.as_ref().is_some_and(|view| view.schema.name == name))
-            || sequences.any(|(_, known)| known.as_ref().is_some_and(|known| known.name == name))
+        let mut ids = self.temporary.keys();
+        ids.any(|id| {
+            let table = self.tables.get(id).and_then(Option::as_ref);
+            let view = self.views.get(id).and_then(Option::as_ref);
+            let sequence = self.sequences.get(id).and_then(Option::as_ref);
+            table.is_some_and(|table| table.schema.name == name)
+                || view.is_some_and(|view| view.schema.name == name)
+                || sequence.is_some_and(|sequence| sequence.name == name)
+        })
     }
 
     /// What others see when the block commits.
     pub(super) fn permanent(&self) -> Self {
-        let tables = self.tables.iter().filter(|(id, _)| !self.temporary.contains_key(id));
-        let views = self.views.iter().filter(|(id, _)| !self.temporary.contains_key(id));
-        let sequences = self.sequences.iter().filter(|(id, _)| !self.temporary.contains_key(id));
-        Self {
-            tables: tables.map(|(id, table)| (*id, table.clone())).collect(),
-            views: views.map(|(id, view)| (*id, view.clone())).collect(),
-            sequences: sequences.map(|(id, known)| (*id, known.clone())).collect(),
-            temporary: BTreeMap::new(),
-            claims: self.claims.clone(),
-            commit: self.commit,
-        }
+        let mut permanent = Self { temporary: BTreeMap::new(), ..self.clone() };
+        permanent.tables.retain(|id, _| !self.is_temporary(*id));
+        permanent.views.retain(|id, _| !self.is_temporary(*id));
+        permanent.sequences.retain(|id, _| !self.is_temporary(*id));
+        permanent
     }
 
     /// What the session has after the block has committed.
@@ -206,62 +202,34 @@ impl Defined {
         self.claims = claims;
         self.commit = self.commit.max(after.commit);
         self.temporary.extend(temporary);
-        let ids = |state: &CatalogState| -> Vec<u32> {
-            let sound = state.tables().map(|table| table.schema.table_id);
-            sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
-        };
-        let now = ids(after);
         // A temporary one that the statement has made hides what had its name.
-        let tables = after.tables().map(|table| &table.schema);
-        let schemas = tables.chain(after.views().map(|view| &view.schema));
-        let hiding: BTreeSet<&str> = schemas
-            .filter(|schema| self.is_temporary(schema.table_id))
-            .map(|schema| schema.name.as_str())
-            .collect();
-        let hidden = |id: &u32| {
-            let known = before.tables().find(|table| table.schema.table_id == *id);
-            known.is_some_and(|table| {
-                !self.is_temporary(*id) && hiding.contains(table.schema.name.as_str())
-            })
+        let made = after.tables().map(|table| &table.schema);
+        let made = made.chain(after.views().map(|view| &view.schema));
+        let made = made.filter(|schema| self.is_temporary(schema.table_id));
+        let hiding: BTreeSet<&str> = made.map(|schema| schema.name.as_str()).collect();
+        let is_hidden = |schema: &TableSchema| {
+            !self.is_temporary(schema.table_id) && hiding.contains(schema.name.as_str())
         };
-        let gone = ids(before).into_iter().filter(|id| !now.contains(id) && !hidden(id));
-        let gone: Vec<u32> = gone.collect();
-        self.tables.extend(gone.into_iter().map(|id| (id, None)));
-        let known: BTreeMap<u32, &Arc<TableState>> =
-            before.tables().map(|table| (table.schema.table_id, table)).collect();
-        for table in after.tables() {
-            let id = table.schema.table_id;
-            if known.get(&id).is_none_or(|known| !Arc::ptr_eq(known, table)) {
-                self.tables.insert(id, Some(Arc::clone(table)));
-            }
-        }
-        let known: BTreeMap<u32, &Arc<ViewState>> =
-            before.views().map(|view| (view.schema.table_id, view)).collect();
-        let now: BTreeMap<u32, &Arc<ViewState>> =
-            after.views().map(|view| (view.schema.table_id, view)).collect();
-        for (id, view) in &known {
-            let is_hidden = !self.is_temporary(*id) && hiding.contains(view.schema.name.as_str());
-            if !now.contains_key(id) && !is_hidden {
-                self.views.insert(*id, None);
-            }
-        }
-        for (id, view) in now {
-            if known.get(&id).is_none_or(|known| !Arc::ptr_eq(known, view)) {
-                self.views.insert(id, Some(Arc::clone(view)));
-            }
-        }
-        let by_id = |state: &CatalogState| -> BTreeMap<u32, Arc<Sequence>> {
-            let sequences = state.sequences.values();
-            sequences.map(|sequence| (sequence.id, Arc::clone(sequence))).collect()
+        let tables = |state: &CatalogState| -> BTreeMap<u32, Arc<TableState>> {
+            state.tables().map(|table| (table.schema.table_id, Arc::clone(table))).collect()
         };
-        let (known, now) = (by_id(before), by_id(after));
-        let gone = known.keys().filter(|id| !now.contains_key(*id));
-        self.sequences.extend(gone.map(|id| (*id, None)));
-        let is_new = |id: &u32, sequence: &Arc<Sequence>| {
-            known.get(id).is_none_or(|known| !Arc::ptr_eq(known, sequence))
+        let tables = differences(&tables(before), &tables(after), |table| is_hidden(&table.schema));
+        let views = |state: &CatalogState| -> BTreeMap<u32, Arc<ViewState>> {
+            state.views().map(|view| (view.schema.table_id, Arc::clone(view))).collect()
         };
-        let new = now.into_iter().filter(|(id, sequence)| is_new(id, sequence));
-        self.sequences.extend(new.map(|(id, sequence)| (id, Some(sequence))));
+        let views = differences(&views(before), &views(after), |view| is_hidden(&view.schema));
+        let sequences = |state: &CatalogState| -> BTreeMap<u32, Arc<Sequence>> {
+            state.sequences.values().map(|known| (known.id, Arc::clone(known))).collect()
+        };
+        let sequences = differences(&sequences(before), &sequences(after), |_| false);
+        let damaged = |state: &CatalogState| -> BTreeSet<u32> {
+            state.damaged_tables().map(|table| table.schema.table_id).collect()
+        };
+        let dropped = damaged(before).difference(&damaged(after)).map(|id| (*id, None)).collect();
+        self.tables.extend::<BTreeMap<_, _>>(dropped);
+        self.tables.extend(tables);
+        self.views.extend(views);
+        self.sequences.extend(sequences);
     }
 
     /// Makes it part of what `transaction` commits.
@@ -361,15 +329,10 @@ impl Definition {
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
         first: Vec<RecordBatch>,
-        mut rest: BoxStream<'_, Result<RecordBatch>>,
+        rest: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<(Self, u64)> {
         let mut load = BulkLoad::begin(self.transaction, settings, schema)?;
-        for batch in first {
-            load.push(Ok(batch)).await?;
-        }
-        while let Some(batch) = rest.next().await {
-            load.push(batch).await?;
-        }
+        load.push_all(first, rest).await?;
         let (transaction, count) = load.end().await?;
         Ok((Self { transaction, ..self }, count))
     }
@@ -501,6 +464,19 @@ impl Session {
         self.end_definition(definition).await?;
         Ok(count)
     }
+}
+
+/// What is another one in `after` than in `before`, by id; None: it is gone, and not because something hides it.
+fn differences<T>(
+    before: &BTreeMap<u32, Arc<T>>,
+    after: &BTreeMap<u32, Arc<T>>,
+    is_hidden: impl Fn(&T) -> bool,
+) -> BTreeMap<u32, Option<Arc<T>>> {
+    let gone = before.iter().filter(|(id, known)| !after.contains_key(id) && !is_hidden(known));
+    let is_new =
+        |(id, now): &(&u32, &Arc<T>)| before.get(id).is_none_or(|known| !Arc::ptr_eq(known, now));
+    let new = after.iter().filter(is_new).map(|(id, now)| (*id, Some(Arc::clone(now))));
+    gone.map(|(id, _)| (*id, None)).chain(new).collect()
 }
 
 /// The id of the table, view or sequence `name`, be it damaged.

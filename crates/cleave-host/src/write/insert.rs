@@ -90,16 +90,11 @@ pub(crate) async fn load(
     settings: &Arc<Settings>,
     schema: &Arc<TableSchema>,
     first: Vec<RecordBatch>,
-    mut rest: BoxStream<'_, Result<RecordBatch>>,
+    rest: BoxStream<'_, Result<RecordBatch>>,
 ) -> Result<u64> {
     let transaction = Transaction::begin(database).await?;
     let mut load = BulkLoad::begin(transaction, settings, schema)?;
-    for batch in first {
-        load.push(Ok(batch)).await?;
-    }
-    while let Some(batch) = rest.next().await {
-        load.push(batch).await?;
-    }
+    load.push_all(first, rest).await?;
     load.commit().await
 }
 

@@ -102,6 +102,24 @@ impl BulkLoad {
         self.row_count
     }
 
+    /// Takes the rows of `first`, and then those of `rest`.
+    ///
+    /// # Errors
+    /// Those of [`BulkLoad::push`].
+    pub(crate) async fn push_all(
+        &mut self,
+        first: Vec<RecordBatch>,
+        mut rest: BoxStream<'_, Result<RecordBatch>>,
+    ) -> Result<()> {
+        for batch in first {
+            self.push(Ok(batch)).await?;
+        }
+        while let Some(batch) = rest.next().await {
+            self.push(batch).await?;
+        }
+        Ok(())
+    }
+
     /// Takes rows that conform to the table, or what kept them from coming.
     ///
     /// # Errors
