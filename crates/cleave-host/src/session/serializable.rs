@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use cleave_store::{KeyRange, PageRead, SegmentId, decode_rows, overflow_pages};
+use cleave_store::KeyRange;
 use cleave_txn::{KeySpan, Written};
 
 use super::Session;
 use crate::catalog::TabletState;
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::index::{TabletIndex, long_values};
+use crate::index::{TabletIndex, rows_by_vid};
 use crate::point_path::{PointQuery, newest};
 use crate::settings::{Isolation, Stack};
 use crate::write::insert::TableChange;
@@ -168,37 +168,16 @@ async fn ended_keys(
     vids: &BTreeSet<u64>,
     spaces: &mut BTreeMap<u32, BTreeSet<Vec<u8>>>,
 ) -> Result<()> {
-    let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
-    for vid in vids.range(..tablet.next_vid) {
-        if let Some((segment, page, slot)) = newest(tablet, *vid) {
-            places.entry((segment.segment, page)).or_default().push(slot);
-        }
-    }
-    let projections: Vec<_> = indexes.iter().map(|index| index.shape().projection()).collect();
-    let mut wanted: Vec<_> =
-        projections.iter().flat_map(|projection| projection.columns.iter().copied()).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
+    // Others may have ended some: who takes the change is told so.
+    let there = vids.range(..tablet.next_vid).copied();
+    let there: Vec<u64> = there.filter(|vid| newest(tablet, *vid).is_some()).collect();
     let pages = database.page_source(tablet.device, Stack::Native)?;
-    for ((segment, page), slots) in places {
-        let Some(segment) = tablet.segment(segment) else { continue };
-        let Some(entry) = segment.page(page) else { continue };
-        let columns = wanted.clone();
-        let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns };
-        let answers = pages.read(vec![read.clone()]).await?;
-        let Some(columns) = answers.first() else { continue };
-        let needed = if columns.header.has_long_values() {
-            overflow_pages(columns, &read, &read.columns, None)?
-        } else {
-            Vec::new()
-        };
-        let overflow = long_values(&*pages, entry, &read, &needed).await?;
-        for (index, projection) in indexes.iter().zip(&projections) {
-            let keys = decode_rows(columns, &read, &slots, projection, &overflow)?;
-            let entries = index.shape().entries(&keys, 0)?;
-            let known = spaces.entry(index.definition().id).or_default();
-            known.extend(entries.iter().flatten().map(<[u8]>::to_vec));
-        }
+    for index in indexes {
+        let shape = index.shape();
+        let keys = rows_by_vid(tablet, &*pages, &shape.projection(), &there).await?;
+        let entries = shape.entries(&keys, 0)?;
+        let known = spaces.entry(index.definition().id).or_default();
+        known.extend(entries.iter().flatten().map(<[u8]>::to_vec));
     }
     Ok(())
 }
