@@ -19,9 +19,7 @@ const NATIONS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrs
 
 /// Makes the tables.
 pub(super) fn load(tpcc: &Tpcc, client: &mut dyn Client, seed: u64) -> Result<(), ClientError> {
-    for statement in TABLES.split(';').filter(|statement| !statement.trim().is_empty()) {
-        client.run(statement)?;
-    }
+    client.run(TABLES)?;
     let Tpcc { warehouses, items, customers, with_suppliers } = *tpcc;
     let draw_of = move |table: u64, row: u64| Draw::new(mix(seed, row), table);
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -153,9 +151,7 @@ pub(super) fn load(tpcc: &Tpcc, client: &mut dyn Client, seed: u64) -> Result<()
 }
 
 fn load_suppliers(client: &mut dyn Client, seed: u64) -> Result<(), ClientError> {
-    for statement in SUPPLIERS.split(';').filter(|statement| !statement.trim().is_empty()) {
-        client.run(statement)?;
-    }
+    client.run(SUPPLIERS)?;
     let regions = ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"];
     let rows = csv(5, move |number, piece| {
         let name = usize::try_from(number).ok().and_then(|place| regions.get(place));
