@@ -300,7 +300,7 @@ pub(crate) async fn redo(
     let changes = committed.changes(&live).map_err(damaged)?;
     let changes: Vec<&TableChange> = changes.iter().collect();
     let number = live.number + 1;
-    live.delta.put(live.delta.prepare(&live.state, &changes)?, number);
+    live.delta.put(live.delta.prepare(&live.state, &changes)?, number, 0);
     database.publish_small(number, 0);
     Ok(())
 }

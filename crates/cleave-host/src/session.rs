@@ -38,6 +38,7 @@ mod views;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ pub struct Session {
     /// From when the statement that writes has locked its table: what it gives back to lock all of it.
     table_mark: Option<LockMark>,
     /// The end of the log of all that its statements have seen.
-    seen_log: u64,
+    seen_log: AtomicU64,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
 }
@@ -144,7 +145,7 @@ impl Session {
             statement_locks: None,
             statement_tracked: None,
             table_mark: None,
-            seen_log: 0,
+            seen_log: AtomicU64::new(0),
             client: Mutex::default(),
         }
     }
@@ -266,11 +267,11 @@ impl Session {
             return None;
         }
         let mut live = self.database.live();
+        self.note_seen(live.state.log_end);
         live.state = self.temporary.over(&self.database, live.state);
-        let log_end = live.log_end;
         let query = self.point_queries.seen(sql, &live.state)?;
         let outcome = self.run_point_query(live, &query).await.ok()?;
-        self.database.harden(log_end).await.ok()?;
+        self.database.harden(self.seen_log()).await.ok()?;
         outcome
     }
 
@@ -311,7 +312,7 @@ impl Session {
     /// afterwards (rule 27), and a block in which it failed is noted to have failed.
     async fn end_statement<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let outcome = match outcome {
-            Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
+            Ok(outcome) => self.database.harden(self.seen_log()).await.map(|()| outcome),
             Err(error) => Err(error),
         };
         let outcome = self.end_tracked(outcome);
@@ -324,6 +325,15 @@ impl Session {
             }
         }
         outcome
+    }
+
+    /// Notes that a statement has seen what the log says up to `end`.
+    fn note_seen(&self, end: u64) {
+        self.seen_log.fetch_max(end, Ordering::Relaxed);
+    }
+
+    fn seen_log(&self) -> u64 {
+        self.seen_log.load(Ordering::Relaxed)
     }
 
     /// The settings of a statement with these hints; None: there are none.
@@ -452,8 +462,9 @@ impl Session {
 
     async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
         self.note_look_up(query)?;
-        let sight = Sight { live, own: self.own_changes(query.table_id()) };
+        let sight = Sight::new(live, self.own_changes(query.table_id()));
         let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
+        self.note_seen(sight.log_end());
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 
@@ -552,7 +563,7 @@ impl Session {
             let stopwatch = Stopwatch::start();
             // Own changes are in the state.
             self.note_look_up(point)?;
-            let sight = Sight { live: Live::settled(Arc::clone(state)), own: None };
+            let sight = Sight::new(Live::settled(Arc::clone(state)), None);
             let stack = self.in_force().stack;
             let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
                 return Ok(None);

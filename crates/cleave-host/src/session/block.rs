@@ -444,8 +444,9 @@ impl Session {
                 live
             }
         };
+        // What it has seen of the delta, a look-up tells.
+        self.note_seen(live.state.log_end);
         live.state = self.defined().over(&self.database, live.state);
-        self.seen_log = self.seen_log.max(live.log_end);
         Ok(live)
     }
 
@@ -469,7 +470,7 @@ impl Session {
             ));
         }
         let state = self.database.state_as_of(as_of).await?;
-        self.seen_log = self.seen_log.max(state.log_end);
+        self.note_seen(state.log_end);
         Ok(Some(self.defined().over(&self.database, state)))
     }
 
@@ -495,7 +496,7 @@ impl Session {
             }
         };
         let reads = self.tracked().map(Arc::clone);
-        self.seen_log = self.seen_log.max(base.log_end);
+        self.note_seen(base.log_end);
         let Some(block) = self.block.as_mut() else {
             let state = self.temporary.over(&database, base);
             return Ok(ReadView { state, target: None, reads });
@@ -656,7 +657,7 @@ impl Session {
     /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
     fn note_committed(&mut self, log_end: u64) {
         self.statement_locks = None;
-        self.seen_log = self.seen_log.max(log_end);
+        self.note_seen(log_end);
     }
 
     /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log that is to
@@ -709,7 +710,7 @@ impl Session {
             false => log.append_urgent(record)?,
         };
         let number = live.number + 1;
-        live.delta.put(prepared, number);
+        live.delta.put(prepared, number, appended.end.0);
         database.publish_small(number, appended.end.0);
         if let Some(tracked) = tracked {
             tracked.ended();

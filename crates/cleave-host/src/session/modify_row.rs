@@ -228,9 +228,10 @@ impl Session {
             self.note_look_up(&query)?;
             let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
             identity::check_update(&table, modify.assignments())?;
-            let sight = Sight { live, own: self.own_changes(query.table_id()) };
+            let sight = Sight::new(live, self.own_changes(query.table_id()));
             let stack = self.in_force().stack;
             let found = point_path::find(&self.database, &sight, &query, stack).await?;
+            self.note_seen(sight.log_end());
             let (count, rows, change, own_ended) = match found {
                 None => return Ok(None),
                 Some(None) => {
