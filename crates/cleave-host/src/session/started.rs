@@ -124,7 +124,7 @@ impl Session {
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
             Statement::Execute(execute) => {
-                return self.describe(&execute.name).await.map(|described| described.columns);
+                return Ok(self.describe(&execute.name).await?.columns.clone());
             }
             // It shows the same columns whether or not it runs what it explains.
             Statement::Explain { verbose, format, statement, .. } => Statement::Explain {
