@@ -103,6 +103,8 @@ pub struct Session {
     seen_log: AtomicU64,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
+    /// Says that it is there.
+    _place: Arc<()>,
 }
 
 /// What a statement gave.
@@ -131,6 +133,7 @@ impl Outcome {
 impl Session {
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
+        let place = database.session_place();
         Self {
             database,
             settings: Settings::default(),
@@ -147,6 +150,7 @@ impl Session {
             table_mark: None,
             seen_log: AtomicU64::new(0),
             client: Mutex::default(),
+            _place: place,
         }
     }
 
@@ -261,17 +265,17 @@ impl Session {
         // At level SERIALIZABLE it is noted what is read.
         if settings.index_scan == When::Never
             || !settings.as_of.is_empty()
-            || self.is_serializable_alone()
+            || (self.block.is_none() && self.is_serializable_alone())
             || self.database.readers_held_back()
         {
             return None;
         }
         let mut live = self.database.live();
         self.note_seen(live.state.log_end);
-        live.state = self.temporary.over(&self.database, live.state);
+        live.state = self.defined().over(&self.database, live.state);
         let query = self.point_queries.seen(sql, &live.state)?;
         let outcome = self.run_point_query(live, &query).await.ok()?;
-        self.database.harden(self.seen_log()).await.ok()?;
+        self.harden_seen().await.ok()?;
         outcome
     }
 
@@ -312,7 +316,7 @@ impl Session {
     /// afterwards (rule 27), and a block in which it failed is noted to have failed.
     async fn end_statement<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let outcome = match outcome {
-            Ok(outcome) => self.database.harden(self.seen_log()).await.map(|()| outcome),
+            Ok(outcome) => self.harden_seen().await.map(|()| outcome),
             Err(error) => Err(error),
         };
         let outcome = self.end_tracked(outcome);
@@ -330,6 +334,16 @@ impl Session {
     /// Notes that a statement has seen what the log says up to `end`.
     fn note_seen(&self, end: u64) {
         self.seen_log.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// Waits until all that its statements have seen is durable. The only session of a server syncs by itself: while it waits its thread
+    /// has nobody else to serve, and handing the sync to the log's thread and back costs more than a short one takes.
+    async fn harden_seen(&self) -> Result<()> {
+        let end = self.seen_log();
+        match self.runtime.is_some() && self.database.has_one_session() {
+            true => self.database.harden_now(end),
+            false => self.database.harden(end).await,
+        }
     }
 
     fn seen_log(&self) -> u64 {

@@ -407,6 +407,20 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
     }
 
+    /// Whether a statement that begins now may run and reads what is committed by then.
+    pub(super) fn reads_newest(&self) -> bool {
+        let is_newest =
+            |block: &Block| !block.failed && block.isolation == Isolation::ReadCommitted;
+        self.block.as_ref().is_none_or(is_newest)
+    }
+
+    /// Notes that a statement has read something.
+    pub(super) fn note_read(&mut self) {
+        if let Some(block) = &mut self.block {
+            block.has_read = true;
+        }
+    }
+
     /// The state that all statements of the block read; None: each has its own.
     pub(super) async fn block_snapshot(&mut self) -> Result<Option<Arc<CatalogState>>> {
         let database = Arc::clone(&self.database);
