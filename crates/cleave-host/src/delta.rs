@@ -63,6 +63,8 @@ struct Contents {
     tablets: BTreeMap<(u32, usize), DeltaTablet>,
     change_count: usize,
     byte_count: usize,
+    /// The end of the log of each commit, the first one first.
+    log_ends: Vec<u64>,
     /// Bytes of rows for which there is room on the device, and that room.
     room_bytes: usize,
     room: Vec<Claim>,
@@ -138,6 +140,14 @@ impl DeltaRow {
     }
 }
 
+impl Contents {
+    /// The end of the log of commit `number`; 0: there is no such commit.
+    fn log_end(&self, number: u64) -> u64 {
+        let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+        place.and_then(|place| self.log_ends.get(place)).copied().unwrap_or(0)
+    }
+}
+
 impl Delta {
     /// Whether nothing was ever put into it.
     pub(crate) fn is_empty(&self) -> bool {
@@ -187,38 +197,41 @@ impl Delta {
         row.is_some_and(|row| row.is_seen(number))
     }
 
-    /// Whether the row `vid`, which is in pages, has ended by commit `number`.
-    pub(crate) fn has_ended(&self, table: u32, place: usize, vid: u64, number: u64) -> bool {
+    /// Where the row `vid`, which is in pages, has ended by commit `number`: the end of the log of the commit that ended it.
+    pub(crate) fn ended(&self, table: u32, place: usize, vid: u64, number: u64) -> Option<u64> {
         let contents = self.read();
-        let changed = contents.tablets.get(&(table, place));
-        let ended = changed.and_then(|changed| changed.ended.get(&vid));
-        ended.is_some_and(|ended| *ended <= number)
+        let changed = contents.tablets.get(&(table, place))?;
+        let ended = changed.ended.get(&vid).filter(|ended| **ended <= number)?;
+        Some(contents.log_end(*ended))
     }
 
-    /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs.
+    /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs; and the end of the
+    /// log of the last commit up to then that began or ended such a row.
     pub(crate) fn with_prefix(
         &self,
         (table, place): (u32, usize),
         index: u32,
         prefix: &[u8],
         number: u64,
-    ) -> Vec<(u64, FoundRow)> {
+    ) -> (Vec<(u64, FoundRow)>, u64) {
         let contents = self.read();
-        let mut found = Vec::new();
-        let Some(changed) = contents.tablets.get(&(table, place)) else { return found };
-        let Some(keys) = changed.keys.get(&index) else { return found };
+        let (mut found, mut last) = (Vec::new(), 0);
+        let Some(changed) = contents.tablets.get(&(table, place)) else { return (found, 0) };
+        let Some(keys) = changed.keys.get(&index) else { return (found, 0) };
         let from = (Bound::Included(prefix), Bound::Unbounded);
         for (_, places) in
             keys.range::<[u8], _>(from).take_while(|(key, _)| key.starts_with(prefix))
         {
             for place in places {
                 let Some(row) = changed.rows.get(*place) else { continue };
+                let commits = [row.begun, row.ended].into_iter();
+                last = commits.filter(|commit| *commit <= number).fold(last, u64::max);
                 if row.is_seen(number) {
                     found.push((changed.vid_first + *place as u64, row.row.clone()));
                 }
             }
         }
-        found
+        (found, contents.log_end(last))
     }
 
     /// Takes room on the embedded device for the pages that rows which begin will be, so that who commits is told where there is
@@ -306,9 +319,12 @@ impl Delta {
         Ok(prepared)
     }
 
-    /// Enters what the commit `number` changes. Under the turn to write, under which it was prepared.
-    pub(crate) fn put(&self, prepared: Vec<Prepared>, number: u64) {
+    /// Enters what the commit `number` changes, whose record ends at `log_end`. Under the turn to write, under which it was
+    /// prepared.
+    pub(crate) fn put(&self, prepared: Vec<Prepared>, number: u64, log_end: u64) {
         let mut contents = self.write();
+        debug_assert_eq!(contents.log_ends.len() as u64 + 1, number);
+        contents.log_ends.push(log_end);
         for change in prepared {
             let row_count = change.rows.as_ref().map_or(0, |rows| rows.num_rows());
             let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
@@ -396,3 +412,6 @@ impl Delta {
         self.contents.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,6 +59,8 @@ pub use catalog::{
 pub use database::{Database, OpenOptions};
 pub use device::{Device, EmbeddedFactory};
 pub use error::{Error, NameKind, Position, Result};
-pub use session::{ClientStreams, Outcome, ResultRows, Session, Started, TransactionStatus};
+pub use session::{
+    ClientStreams, Described, Outcome, ResultRows, Session, Started, TransactionStatus,
+};
 pub use settings::Client;
 pub use storage_error::StorageError;

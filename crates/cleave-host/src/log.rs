@@ -17,13 +17,12 @@
 //! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the database
 //! does not open; space that the durable root names is not used again before a newer one is durable. Source: rules 25 and 27.
 
+mod rows;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use bytes::Bytes;
-use cleave_fragment::command::slot::{SlotDecoder, encode_batch};
 use cleave_media::{Clock, SystemClock};
 use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Record, Wal};
 use prost::Message;
@@ -149,7 +148,7 @@ struct CommittedTablet {
     /// The VID of the first row that begins.
     #[prost(uint64, tag = "3")]
     vid_first: u64,
-    /// The rows that begin, as an Arrow IPC message; empty: none.
+    /// The rows that begin ([`rows`]); empty: none.
     #[prost(bytes = "vec", tag = "4")]
     rows: Vec<u8>,
 }
@@ -172,7 +171,7 @@ impl Committed {
                     place: u32::try_from(place).unwrap_or(u32::MAX),
                     ended_gaps: change.ended.get(&place).map(gaps).unwrap_or_default(),
                     vid_first: live.delta.next_vid(table, place),
-                    rows: rows.map(encode_batch).transpose()?.unwrap_or_default(),
+                    rows: rows.map(rows::encode).transpose()?.unwrap_or_default(),
                 });
             }
             let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
@@ -223,7 +222,7 @@ fn change_of(
     tablets: Vec<CommittedTablet>,
 ) -> Result<TableChange, String> {
     let mut change = TableChange::new(Arc::clone(&table.schema));
-    let decoder = SlotDecoder::new(&table.schema.arrow());
+    let schema = table.schema.arrow();
     for logged in tablets {
         let place = usize::try_from(logged.place).unwrap_or(usize::MAX);
         let name = &table.schema.name;
@@ -248,11 +247,7 @@ fn change_of(
             change.ended.insert(place, ended);
         }
         if !logged.rows.is_empty() {
-            let rows = decoder.decode(Bytes::from(logged.rows)).map_err(|e| e.to_string())?;
-            let columns = rows.columns().to_vec();
-            let rows = RecordBatch::try_new(table.schema.arrow(), columns);
-            let rows = rows.map_err(|error| error.to_string())?;
-            change.rows.insert(place, rows);
+            change.rows.insert(place, rows::decode(logged.rows, &schema)?);
         }
     }
     Ok(change)
@@ -300,7 +295,7 @@ pub(crate) async fn redo(
     let changes = committed.changes(&live).map_err(damaged)?;
     let changes: Vec<&TableChange> = changes.iter().collect();
     let number = live.number + 1;
-    live.delta.put(live.delta.prepare(&live.state, &changes)?, number);
+    live.delta.put(live.delta.prepare(&live.state, &changes)?, number, 0);
     database.publish_small(number, 0);
     Ok(())
 }

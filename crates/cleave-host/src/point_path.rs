@@ -23,6 +23,7 @@ mod template;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{Array, BooleanBufferBuilder, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
@@ -226,8 +227,26 @@ impl PointQuery {
 /// What a look-up sees: what is committed, and the changes of its own transaction behind it.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
-    pub(crate) live: Live,
-    pub(crate) own: Option<&'a TableChange>,
+    live: Live,
+    own: Option<&'a TableChange>,
+    /// The end of the log of the last commit in the delta that makes a difference to what was found.
+    log_end: AtomicU64,
+}
+
+impl<'a> Sight<'a> {
+    pub(crate) fn new(live: Live, own: Option<&'a TableChange>) -> Self {
+        Self { live, own, log_end: AtomicU64::new(0) }
+    }
+
+    /// The end of the log of the last commit in the delta that look-ups have seen something of, be it that a row is not there. Other
+    /// commits make no difference to what they found, so nobody need wait for these (rule 27).
+    pub(crate) fn log_end(&self) -> u64 {
+        self.log_end.load(Ordering::Relaxed)
+    }
+
+    fn note_seen(&self, end: u64) {
+        self.log_end.fetch_max(end, Ordering::Relaxed);
+    }
 }
 
 /// A row that a look-up has found.
@@ -379,7 +398,9 @@ impl TabletRead<'_> {
         let place = (self.table, self.place);
         let (index, prefix) = (template.index.id, self.query.prefix.as_slice());
         if !live.delta.is_empty() {
-            for (vid, row) in live.delta.with_prefix(place, index, prefix, live.number) {
+            let (rows, log_end) = live.delta.with_prefix(place, index, prefix, live.number);
+            self.sight.note_seen(log_end);
+            for (vid, row) in rows {
                 if own_ended.is_some_and(|ended| ended.contains(&vid)) {
                     continue;
                 }
@@ -412,8 +433,11 @@ impl TabletRead<'_> {
     /// Whether a row in pages has ended by a commit since, or by the own transaction.
     fn has_ended(&self, vid: u64) -> bool {
         let (live, own) = (&self.sight.live, self.sight.own);
+        if let Some(log_end) = live.delta.ended(self.table, self.place, vid, live.number) {
+            self.sight.note_seen(log_end);
+            return true;
+        }
         own.and_then(|own| own.ended.get(&self.place)).is_some_and(|ended| ended.contains(&vid))
-            || live.delta.has_ended(self.table, self.place, vid, live.number)
     }
 
     /// The rows of all entries that begin with the key; `None`: these are too many.

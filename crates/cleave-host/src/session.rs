@@ -38,6 +38,7 @@ mod views;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -99,9 +100,11 @@ pub struct Session {
     /// From when the statement that writes has locked its table: what it gives back to lock all of it.
     table_mark: Option<LockMark>,
     /// The end of the log of all that its statements have seen.
-    seen_log: u64,
+    seen_log: AtomicU64,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
+    /// Says that it is there.
+    _place: Arc<()>,
 }
 
 /// What a statement gave.
@@ -130,6 +133,7 @@ impl Outcome {
 impl Session {
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
+        let place = database.session_place();
         Self {
             database,
             settings: Settings::default(),
@@ -144,8 +148,9 @@ impl Session {
             statement_locks: None,
             statement_tracked: None,
             table_mark: None,
-            seen_log: 0,
+            seen_log: AtomicU64::new(0),
             client: Mutex::default(),
+            _place: place,
         }
     }
 
@@ -260,17 +265,17 @@ impl Session {
         // At level SERIALIZABLE it is noted what is read.
         if settings.index_scan == When::Never
             || !settings.as_of.is_empty()
-            || self.is_serializable_alone()
+            || (self.block.is_none() && self.is_serializable_alone())
             || self.database.readers_held_back()
         {
             return None;
         }
         let mut live = self.database.live();
-        live.state = self.temporary.over(&self.database, live.state);
-        let log_end = live.log_end;
+        self.note_seen(live.state.log_end);
+        live.state = self.defined().over(&self.database, live.state);
         let query = self.point_queries.seen(sql, &live.state)?;
         let outcome = self.run_point_query(live, &query).await.ok()?;
-        self.database.harden(log_end).await.ok()?;
+        self.harden_seen().await.ok()?;
         outcome
     }
 
@@ -311,7 +316,7 @@ impl Session {
     /// afterwards (rule 27), and a block in which it failed is noted to have failed.
     async fn end_statement<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let outcome = match outcome {
-            Ok(outcome) => self.database.harden(self.seen_log).await.map(|()| outcome),
+            Ok(outcome) => self.harden_seen().await.map(|()| outcome),
             Err(error) => Err(error),
         };
         let outcome = self.end_tracked(outcome);
@@ -324,6 +329,25 @@ impl Session {
             }
         }
         outcome
+    }
+
+    /// Notes that a statement has seen what the log says up to `end`.
+    fn note_seen(&self, end: u64) {
+        self.seen_log.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// Waits until all that its statements have seen is durable. The only session of a server syncs by itself: while it waits its thread
+    /// has nobody else to serve, and handing the sync to the log's thread and back costs more than a short one takes.
+    async fn harden_seen(&self) -> Result<()> {
+        let end = self.seen_log();
+        match self.runtime.is_some() && self.database.has_one_session() {
+            true => self.database.harden_now(end),
+            false => self.database.harden(end).await,
+        }
+    }
+
+    fn seen_log(&self) -> u64 {
+        self.seen_log.load(Ordering::Relaxed)
     }
 
     /// The settings of a statement with these hints; None: there are none.
@@ -452,8 +476,9 @@ impl Session {
 
     async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
         self.note_look_up(query)?;
-        let sight = Sight { live, own: self.own_changes(query.table_id()) };
+        let sight = Sight::new(live, self.own_changes(query.table_id()));
         let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
+        self.note_seen(sight.log_end());
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 
@@ -552,7 +577,7 @@ impl Session {
             let stopwatch = Stopwatch::start();
             // Own changes are in the state.
             self.note_look_up(point)?;
-            let sight = Sight { live: Live::settled(Arc::clone(state)), own: None };
+            let sight = Sight::new(Live::settled(Arc::clone(state)), None);
             let stack = self.in_force().stack;
             let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
                 return Ok(None);

@@ -407,6 +407,20 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
     }
 
+    /// Whether a statement that begins now may run and reads what is committed by then.
+    pub(super) fn reads_newest(&self) -> bool {
+        let is_newest =
+            |block: &Block| !block.failed && block.isolation == Isolation::ReadCommitted;
+        self.block.as_ref().is_none_or(is_newest)
+    }
+
+    /// Notes that a statement has read something.
+    pub(super) fn note_read(&mut self) {
+        if let Some(block) = &mut self.block {
+            block.has_read = true;
+        }
+    }
+
     /// The state that all statements of the block read; None: each has its own.
     pub(super) async fn block_snapshot(&mut self) -> Result<Option<Arc<CatalogState>>> {
         let database = Arc::clone(&self.database);
@@ -444,8 +458,9 @@ impl Session {
                 live
             }
         };
+        // What it has seen of the delta, a look-up tells.
+        self.note_seen(live.state.log_end);
         live.state = self.defined().over(&self.database, live.state);
-        self.seen_log = self.seen_log.max(live.log_end);
         Ok(live)
     }
 
@@ -469,7 +484,7 @@ impl Session {
             ));
         }
         let state = self.database.state_as_of(as_of).await?;
-        self.seen_log = self.seen_log.max(state.log_end);
+        self.note_seen(state.log_end);
         Ok(Some(self.defined().over(&self.database, state)))
     }
 
@@ -495,7 +510,7 @@ impl Session {
             }
         };
         let reads = self.tracked().map(Arc::clone);
-        self.seen_log = self.seen_log.max(base.log_end);
+        self.note_seen(base.log_end);
         let Some(block) = self.block.as_mut() else {
             let state = self.temporary.over(&database, base);
             return Ok(ReadView { state, target: None, reads });
@@ -656,7 +671,7 @@ impl Session {
     /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
     fn note_committed(&mut self, log_end: u64) {
         self.statement_locks = None;
-        self.seen_log = self.seen_log.max(log_end);
+        self.note_seen(log_end);
     }
 
     /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log that is to
@@ -709,7 +724,7 @@ impl Session {
             false => log.append_urgent(record)?,
         };
         let number = live.number + 1;
-        live.delta.put(prepared, number);
+        live.delta.put(prepared, number, appended.end.0);
         database.publish_small(number, appended.end.0);
         if let Some(tracked) = tracked {
             tracked.ended();

@@ -107,7 +107,7 @@ impl Keys<'_> {
         let ended = self.whole.ended.get(&place);
         let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(&vid));
         if !live.delta.is_empty() {
-            let found = live.delta.with_prefix((table, place), id, key, live.number);
+            let (found, _) = live.delta.with_prefix((table, place), id, key, live.number);
             if found.iter().any(|(vid, _)| is_kept(*vid)) {
                 return Ok(true);
             }
@@ -117,7 +117,7 @@ impl Keys<'_> {
         let pages = self.database.page_source(tablet.device, Stack::Native)?;
         let found = index.get(tablet, &*pages, key).await?;
         Ok(found.is_some_and(|vid| {
-            is_kept(vid) && !live.delta.has_ended(table, place, vid, live.number)
+            is_kept(vid) && live.delta.ended(table, place, vid, live.number).is_none()
         }))
     }
 }

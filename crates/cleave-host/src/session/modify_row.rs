@@ -228,9 +228,10 @@ impl Session {
             self.note_look_up(&query)?;
             let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
             identity::check_update(&table, modify.assignments())?;
-            let sight = Sight { live, own: self.own_changes(query.table_id()) };
+            let sight = Sight::new(live, self.own_changes(query.table_id()));
             let stack = self.in_force().stack;
             let found = point_path::find(&self.database, &sight, &query, stack).await?;
+            self.note_seen(sight.log_end());
             let (count, rows, change, own_ended) = match found {
                 None => return Ok(None),
                 Some(None) => {
@@ -264,9 +265,8 @@ impl Session {
     ) -> Result<RecordBatch> {
         let schema = &table.schema;
         let mut columns = found.batch.columns().to_vec();
-        let before = RecordBatch::try_new(schema.arrow(), columns.clone())?;
         if matches!(modify.action, Action::Delete) {
-            return Ok(before);
+            return Ok(RecordBatch::try_new(schema.arrow(), columns)?);
         }
         let arrays = parameters.values().iter().zip(1..).map(|(value, number)| {
             let array = value.array();
@@ -298,7 +298,7 @@ impl Session {
                 made
             }
         };
-        let mut values = compiled.values(&before, &arrays)?.into_iter();
+        let mut values = compiled.values(&found.batch, &arrays)?.into_iter();
         let mut defaults: Vec<Option<BooleanArray>> = vec![None; columns.len()];
         for (set, place) in modify.assignments().iter().zip(&row.places) {
             match (&set.value, columns.get_mut(*place), defaults.get_mut(*place)) {
@@ -311,14 +311,8 @@ impl Session {
                 _ => {}
             }
         }
-        let names = schema.columns.iter().zip(&columns);
-        let fields = names.map(|(column, array)| {
-            arrow::datatypes::Field::new(&column.name, array.data_type().clone(), true)
-        });
-        let fields = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
-        let batch = RecordBatch::try_new(Arc::new(fields), columns)?;
         let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
-        conform.rows_with_defaults(&batch, &defaults)
+        conform.rows_of_columns(&columns, found.batch.num_rows(), &defaults)
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) struct PreparedStatements {
 pub(super) struct PreparedStatement {
     /// What it was before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
     source: Source,
-    described: Described,
+    described: Arc<Described>,
     /// The tables that it names, as they were then.
     tables: Vec<Arc<TableSchema>>,
     /// How it is looked up, where it can be.
@@ -180,8 +180,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::UnknownName`]; and, where a table has changed, those of [`Session::prepare`].
-    pub async fn describe(&mut self, name: &str) -> Result<Described> {
-        Ok(self.prepared_now(name).await?.described.clone())
+    pub async fn describe(&mut self, name: &str) -> Result<Arc<Described>> {
+        Ok(Arc::clone(&self.prepared_now(name).await?.described))
     }
 
     /// Runs the prepared statement `name` with `values`, `$1` first, as text by PostgreSQL's input rules; None: NULL.
@@ -327,7 +327,7 @@ impl Session {
             let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
-            let described = Described { parameters, lists, columns };
+            let described = Arc::new(Described { parameters, lists, columns });
             return Ok(PreparedStatement { source, described, tables, point: None, row: None });
         }
         if let Statement::Modify(modify) = &source.statement {
@@ -338,7 +338,7 @@ impl Session {
             };
             let columns = self.returned(&modify.table, returning, &parameters).await?;
             let row = RowChange::of(modify, &parameters, &self.names());
-            let described = Described { parameters, lists, columns };
+            let described = Arc::new(Described { parameters, lists, columns });
             return Ok(PreparedStatement { source, described, tables, point: None, row });
         }
         let Some(query) = query else {
@@ -353,7 +353,7 @@ impl Session {
             Statement::Declare(_) => (None, None),
             _ => (Some(schema), point),
         };
-        let described = Described { parameters: types, lists, columns };
+        let described = Arc::new(Described { parameters: types, lists, columns });
         Ok(PreparedStatement { source, described, tables, point, row: None })
     }
 

@@ -96,11 +96,13 @@ impl Session {
     }
 
     /// Starts the one statement of `sql`, if it is a look-up that was seen before.
-    pub async fn start_seen(&self, sql: &str) -> Option<Started> {
-        if self.block.is_some() {
+    pub async fn start_seen(&mut self, sql: &str) -> Option<Started> {
+        if !self.reads_newest() {
             return None;
         }
-        self.look_up(sql).await.map(Started::from)
+        let outcome = self.look_up(sql).await?;
+        self.note_read();
+        Some(outcome.into())
     }
 
     /// The columns of the rows that a statement without parameters gives; None: it gives none, or these are not known
@@ -124,7 +126,7 @@ impl Session {
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
             Statement::Execute(execute) => {
-                return self.describe(&execute.name).await.map(|described| described.columns);
+                return Ok(self.describe(&execute.name).await?.columns.clone());
             }
             // It shows the same columns whether or not it runs what it explains.
             Statement::Explain { verbose, format, statement, .. } => Statement::Explain {

@@ -152,6 +152,9 @@ impl Parameter {
 
 /// `text` as results show the value that it is.
 fn canonical(column_type: ColumnType, text: &str) -> Result<String, ValueError> {
+    if is_canonical_whole(column_type, text) {
+        return Ok(text.to_owned());
+    }
     let read_as = match column_type {
         ColumnType::Numeric { .. } => numeric_of(text),
         other => other,
@@ -161,6 +164,19 @@ fn canonical(column_type: ColumnType, text: &str) -> Result<String, ValueError> 
     // What the builder took has a text.
     let shown = value_text(&builder.finish(), 0).ok().flatten();
     Ok(shown.unwrap_or_else(|| text.to_owned()))
+}
+
+/// Whether `text` is a whole number of this type as results show it.
+fn is_canonical_whole(column_type: ColumnType, text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_plain = !digits.starts_with(['0', '+']) || text == "0";
+    is_plain
+        && match column_type {
+            ColumnType::SmallInt => text.parse::<i16>().is_ok(),
+            ColumnType::Int => text.parse::<i32>().is_ok(),
+            ColumnType::BigInt => text.parse::<i64>().is_ok(),
+            _ => false,
+        }
 }
 
 /// The numeric with the digits behind the point that `text` has.

@@ -136,11 +136,20 @@ impl Conform {
         batch: &RecordBatch,
         defaults: &[Option<BooleanArray>],
     ) -> Result<RecordBatch> {
-        let row_count = batch.num_rows();
+        self.rows_of_columns(batch.columns(), batch.num_rows(), defaults)
+    }
+
+    /// As [`Conform::rows_with_defaults`], of the columns of so many rows.
+    pub(crate) fn rows_of_columns(
+        &self,
+        input: &[ArrayRef],
+        row_count: usize,
+        defaults: &[Option<BooleanArray>],
+    ) -> Result<RecordBatch> {
         let default = |column, row_count| default_array(column, row_count, &self.moment);
         let mut columns = Vec::with_capacity(self.sources.len());
         for (column, source) in self.schema.columns.iter().zip(&self.sources) {
-            let array = match source.and_then(|place| batch.columns().get(place)) {
+            let array = match source.and_then(|place| input.get(place)) {
                 Some(array) => converted(column, array)?,
                 None => default(column, row_count)?,
             };
@@ -160,8 +169,7 @@ impl Conform {
             }
             columns.push(array);
         }
-        let options =
-            arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(row_count));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.arrow), columns, &options)?)
     }
 }

@@ -72,7 +72,7 @@ async fn a_program_prepares_describes_and_executes() {
     session.prepare("q", "SELECT id, note AS n FROM far WHERE id = $1", &[]).await.unwrap();
     let described = session.describe("q").await.unwrap();
     assert_eq!(described.parameters, [ColumnType::Int]);
-    let columns = described.columns.unwrap();
+    let columns = described.columns.clone().unwrap();
     let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
     assert_eq!(names, ["id", "n"]);
     let Outcome::Rows { schema, batches } = session.execute("q", &[Some("20000")]).await.unwrap()

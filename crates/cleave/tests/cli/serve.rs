@@ -142,6 +142,38 @@ fn a_block_is_seen_by_others_when_it_ends() {
 }
 
 #[test]
+fn look_ups_that_were_seen_before_are_the_block_s() {
+    let (_folder, server) = served();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.query("CREATE TABLE t (a int PRIMARY KEY, b int)");
+    client.query("INSERT INTO t VALUES (1, 10), (2, 20)");
+    let one = "SELECT b FROM t WHERE a = 1";
+    assert_eq!(client.value(one), "10");
+    client.query("BEGIN");
+    client.query("UPDATE t SET b = 11 WHERE a = 1");
+    assert_eq!((client.value(one).as_str(), other.value(one).as_str()), ("11", "10"));
+    other.query("UPDATE t SET b = 21 WHERE a = 2");
+    assert_eq!(client.value("SELECT b FROM t WHERE a = 2"), "21");
+    client.query("DELETE FROM t WHERE a = 1");
+    assert!(client.query(one).rows.is_empty());
+    let late = client.query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!((field(&late.error, 'C'), late.state), ("25001", 'E'));
+    assert_eq!(field(&client.query(one).error, 'C'), "25P02");
+    client.query("ROLLBACK");
+    assert_eq!(client.value(one), "10");
+    client.query("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(client.value(one), "10");
+    other.query("UPDATE t SET b = 12 WHERE a = 1");
+    assert_eq!((client.value(one).as_str(), other.value(one).as_str()), ("10", "12"));
+    client.query("COMMIT");
+    assert_eq!(client.value(one), "12");
+    client.query("BEGIN");
+    assert_eq!(client.value(one), "12");
+    let late = client.query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(field(&late.error, 'C'), "25001", "the look-up was a query");
+}
+
+#[test]
 fn a_block_that_failed_takes_nothing_but_its_end() {
     let (_folder, server) = served();
     let mut client = server.client();

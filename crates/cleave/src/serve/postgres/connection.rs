@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     pub(super) session: Session,
     registered: Registered,
     phase: watch::Receiver<Phase>,
-    pub(super) known: BTreeMap<String, Known>,
+    pub(super) known: BTreeMap<String, Arc<Known>>,
     pub(super) portals: BTreeMap<String, Portal>,
     reported: BTreeMap<&'static str, String>,
     /// After a failure of the extended protocol, until Sync.

@@ -12,11 +12,11 @@
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use cleave_host::statement::{ParsedStatement, parse_script};
-use cleave_host::{ResultRows, Started};
+use cleave_host::{Described, ResultRows, Started};
 
 use super::block;
 use super::complaint::Complaint;
@@ -52,7 +52,9 @@ pub(crate) enum Known {
 pub(crate) struct Portal {
     /// The statement's name.
     statement: String,
-    known: Known,
+    known: Arc<Known>,
+    /// What was known of it when it got its values, if the session has prepared it.
+    described: Option<Arc<Described>>,
     values: Vec<Option<String>>,
     formats: Vec<Format>,
     state: State,
@@ -113,12 +115,12 @@ impl Connection {
             }
             Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
         };
-        self.known.insert(name, known);
+        self.known.insert(name, Arc::new(known));
         reply::bare(&mut self.wire.output, b'1');
         Ok(())
     }
 
-    fn known(&self, name: &str) -> Result<Known, Complaint> {
+    fn known(&self, name: &str) -> Result<Arc<Known>, Complaint> {
         self.known.get(name).cloned().ok_or_else(|| {
             let message = match name {
                 "" => "unnamed prepared statement does not exist".to_owned(),
@@ -132,14 +134,19 @@ impl Connection {
     pub(super) async fn bind(&mut self, bind: Bind) -> Result<(), Stop> {
         let Bind { portal, statement, formats, values, results } = bind;
         let known = self.known(&statement)?;
-        let (mut types, mut oids, mut lists) = (Vec::new(), Vec::new(), BTreeSet::new());
-        if let Known::Prepared { sql, declared, .. } = &known {
-            oids.clone_from(declared);
-            let mut watch = self.watch();
-            let described = Box::pin(self.session.describe(&statement));
-            let described = watch.over(&mut self.wire, sql, described).await?;
-            (types, lists) = (described.parameters, described.lists);
-        }
+        let described = match &*known {
+            Known::Prepared { sql, .. } => {
+                let mut watch = self.watch();
+                let described = Box::pin(self.session.describe(&statement));
+                Some(watch.over(&mut self.wire, sql, described).await?)
+            }
+            Known::Empty | Known::Plain(..) => None,
+        };
+        let types = described.as_ref().map_or(&[][..], |described| &described.parameters);
+        let oids: &[u32] = match &*known {
+            Known::Prepared { declared, .. } => declared,
+            Known::Empty | Known::Plain(..) => &[],
+        };
         if values.len() != types.len() {
             let message = format!(
                 "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
@@ -158,8 +165,9 @@ impl Connection {
         }
         let read = values.iter().zip(types).enumerate().map(|(place, (value, column_type))| {
             let oid = oids.get(place).copied().unwrap_or(0);
-            let is_list = lists.contains(&place);
-            let told = parameter(place + 1, oid, column_type, is_list);
+            let is_list =
+                described.as_ref().is_some_and(|described| described.lists.contains(&place));
+            let told = parameter(place + 1, oid, *column_type, is_list);
             let (_, element) = told.map_err(|error| Complaint::of(&error, ""))?;
             let text = |value| {
                 parameter_text(place + 1, (element, is_list), format_at(&formats, place), value)
@@ -174,7 +182,8 @@ impl Connection {
         if self.portals.len() >= KEPT_COUNT_MAX {
             return Err(too_many("portals"));
         }
-        let bound = Portal { statement, known, values, formats: results, state: State::Bound };
+        let (formats, state) = (results, State::Bound);
+        let bound = Portal { statement, known, described, values, formats, state };
         self.portals.insert(portal, bound);
         reply::bare(&mut self.wire.output, b'2');
         Ok(())
@@ -203,23 +212,23 @@ impl Connection {
 
     async fn describe_statement(&mut self, name: &str) -> Result<(), Stop> {
         let mut watch = self.watch();
-        let (parameters, schema): (Vec<u32>, _) = match self.known(name)? {
+        let (parameters, schema): (Vec<u32>, _) = match &*self.known(name)? {
             Known::Empty => (Vec::new(), None),
             Known::Prepared { sql, declared, .. } => {
                 let described = Box::pin(self.session.describe(name));
-                let described = watch.over(&mut self.wire, &sql, described).await?;
-                let declared = declared.into_iter().chain(std::iter::repeat(0));
-                let told = described.parameters.into_iter().zip(declared).enumerate();
+                let described = watch.over(&mut self.wire, sql, described).await?;
+                let declared = declared.iter().copied().chain(std::iter::repeat(0));
+                let told = described.parameters.iter().zip(declared).enumerate();
                 let oids = told.map(|(place, (known, oid))| {
                     let is_list = described.lists.contains(&place);
-                    parameter(place + 1, oid, known, is_list).map(|(oid, _)| oid)
+                    parameter(place + 1, oid, *known, is_list).map(|(oid, _)| oid)
                 });
                 let oids = oids.collect::<Result<_, _>>();
-                (oids.map_err(|error| Complaint::of(&error, &sql))?, described.columns)
+                (oids.map_err(|error| Complaint::of(&error, sql))?, described.columns.clone())
             }
             Known::Plain(parsed, sql) => {
-                let columns = Box::pin(self.session.columns(&parsed));
-                (Vec::new(), watch.over(&mut self.wire, &sql, columns).await?)
+                let columns = Box::pin(self.session.columns(parsed));
+                (Vec::new(), watch.over(&mut self.wire, sql, columns).await?)
             }
         };
         let out = &mut self.wire.output;
@@ -232,18 +241,15 @@ impl Connection {
     }
 
     async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
-        if let (Known::Prepared { sql, .. }, State::Bound) = (&portal.known, &portal.state) {
-            let mut watch = self.watch();
-            let described = Box::pin(self.session.describe(&portal.statement));
-            let schema = watch.over(&mut self.wire, sql, described).await?.columns;
+        if let (Some(described), State::Bound) = (&portal.described, &portal.state) {
             let out = &mut self.wire.output;
-            match schema {
-                Some(schema) => reply::row_description(out, &columns(&schema, &portal.formats)),
+            match &described.columns {
+                Some(schema) => reply::row_description(out, &columns(schema, &portal.formats)),
                 None => reply::bare(out, b'n'),
             }
             return Ok(());
         }
-        if let (Known::Plain(parsed, sql), State::Bound) = (&portal.known, &portal.state) {
+        if let (Known::Plain(parsed, sql), State::Bound) = (&*portal.known, &portal.state) {
             let mut watch = self.watch();
             let shown = Box::pin(self.session.columns(parsed));
             if watch.over(&mut self.wire, sql, shown).await?.is_some() {
@@ -266,7 +272,7 @@ impl Connection {
 
     /// Starts the statement of a portal that has not begun.
     async fn begin(&mut self, watch: &mut Watch, portal: &mut Portal) -> Result<(), Stop> {
-        let is_border = match &portal.known {
+        let is_border = match &*portal.known {
             Known::Plain(parsed, _) => block::is_border(&parsed.statement),
             Known::Empty => true,
             Known::Prepared { .. } => false,
@@ -275,7 +281,7 @@ impl Connection {
         if !is_border && !self.wire.is_next(b'S') {
             self.session.begin_implicit();
         }
-        let started = match &portal.known {
+        let started = match &*portal.known {
             Known::Empty => return Ok(()),
             Known::Prepared { sql, .. } => {
                 let values: Vec<Option<&str>> =
@@ -316,14 +322,14 @@ impl Connection {
         row_count_max: u32,
     ) -> Result<(), Stop> {
         let mut watch = self.watch();
-        if let Known::Empty = portal.known {
+        if let Known::Empty = *portal.known {
             reply::bare(&mut self.wire.output, b'I');
             return Ok(());
         }
         if let State::Bound = portal.state {
             self.begin(&mut watch, portal).await?;
         }
-        let (verb, sql) = match &portal.known {
+        let (verb, sql) = match &*portal.known {
             Known::Plain(parsed, sql) => (verb(&parsed.statement), sql.as_str()),
             Known::Prepared { sql, verb, .. } => (*verb, sql.as_str()),
             Known::Empty => ("SELECT", ""),
@@ -385,7 +391,8 @@ impl Connection {
         match target {
             Target::Portal(name) => drop(self.portals.remove(name)),
             Target::Statement(name) => {
-                if let Some(Known::Prepared { .. }) = self.known.remove(name) {
+                let known = self.known.remove(name);
+                if known.is_some_and(|known| matches!(*known, Known::Prepared { .. })) {
                     // One that SQL has deallocated is gone already.
                     drop(self.session.deallocate(Some(name)));
                 }

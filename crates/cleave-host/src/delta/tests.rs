@@ -1,0 +1,60 @@
+use arrow::array::Int32Array;
+use cleave_store::{Column, ColumnType};
+
+use super::*;
+
+const TABLE: u32 = 7;
+const INDEX: u32 = 3;
+
+fn schema() -> Arc<TableSchema> {
+    let id = Column {
+        id: 1,
+        name: "id".to_owned(),
+        column_type: ColumnType::Int,
+        not_null: true,
+        default: None,
+    };
+    let (name, columns) = ("t".to_owned(), vec![id]);
+    Arc::new(TableSchema { table_id: TABLE, version: 1, name, columns, primary_key: vec![1] })
+}
+
+/// A change that ends these rows and begins one with this key, which gets VID `vid`.
+fn change(ended: &[u64], begun: Option<(u64, &[u8])>) -> Vec<Prepared> {
+    let schema = schema();
+    let rows = begun.map(|_| {
+        let column = Arc::new(Int32Array::from(vec![1]));
+        Arc::new(RecordBatch::try_new(schema.arrow(), vec![column]).unwrap())
+    });
+    let keys = begun.map(|(_, key)| (INDEX, BinaryArray::from(vec![Some(key)])));
+    vec![Prepared {
+        table: TABLE,
+        place: 0,
+        schema,
+        next_vid: 10,
+        vid_first: begun.map_or(12, |(vid, _)| vid),
+        ended: ended.iter().copied().collect(),
+        rows,
+        keys: keys.into_iter().collect(),
+    }]
+}
+
+#[test]
+fn a_look_up_is_told_the_last_commit_that_makes_a_difference() {
+    let delta = Delta::default();
+    delta.put(change(&[], Some((10, b"a"))), 1, 100);
+    delta.put(change(&[3], Some((11, b"b"))), 2, 200);
+    delta.put(change(&[10], None), 3, 300);
+    let seen = |key: &[u8], number| {
+        let (rows, log_end) = delta.with_prefix((TABLE, 0), INDEX, key, number);
+        (rows.into_iter().map(|(vid, _)| vid).collect::<Vec<_>>(), log_end)
+    };
+    assert_eq!(seen(b"a", 0), (vec![], 0));
+    assert_eq!(seen(b"a", 2), (vec![10], 100));
+    assert_eq!(seen(b"b", 2), (vec![11], 200));
+    assert_eq!(seen(b"b", 3), (vec![11], 200));
+    assert_eq!(seen(b"a", 3), (vec![], 300), "that a row is gone is seen, too");
+    assert_eq!(seen(b"c", 3), (vec![], 0));
+    assert_eq!(delta.ended(TABLE, 0, 3, 1), None);
+    assert_eq!(delta.ended(TABLE, 0, 3, 3), Some(200));
+    assert_eq!(delta.ended(TABLE, 0, 4, 3), None);
+}
