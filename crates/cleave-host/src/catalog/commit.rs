@@ -27,6 +27,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::root::{self, ReplaceError};
 use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
 use crate::archive::{self, Logged};
+use crate::commitment;
 use crate::database::Database;
 use crate::device::{Claim, DISK_FULL, Device};
 use crate::error::Result;
@@ -323,6 +324,7 @@ impl Transaction {
             self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
         self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
+        commitment::begin();
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.
