@@ -324,6 +324,7 @@ impl Run {
         if let Some(cut) = self.cut {
             if let Some(left) = cut.checked_sub(world.change_count()) {
                 world.cut_host_power_after(left);
+                self.events += 1;
             }
             return None;
         }
