@@ -178,7 +178,7 @@ impl Transaction {
         (self.next, self.claims)
     }
 
-    /// Makes pages that a block has written part of the commit: those at `named`, in `claim`. The rest stays in there.
+    /// Makes pages that have a claim of their own part of the commit: those at `named`, ascending, in `claim`. The rest stays in there.
     pub(crate) fn publish_kept(&mut self, claim: Arc<Claim>, named: Vec<Extent>) {
         self.kept.push((claim, named));
     }
@@ -270,6 +270,7 @@ impl Transaction {
     /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
     pub(crate) fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
         self.claims.values().for_each(|claim| claim.commit());
+        self.kept.iter().for_each(|(claim, named)| claim.commit_named(named));
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
         }
