@@ -14,18 +14,16 @@ Needs `cargo build --release` (or CLEAVE_BINARY), and PostgreSQL with pgbench: `
 
 import argparse
 import os
-import pwd
 import re
 import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import bench
+import servers
 
 SCRIPTS = {"S": ["-S"], "N": ["-N"], "tpcb": ["-b", "tpcb-like"]}
 BUFFERS = "512MB"
@@ -64,16 +62,19 @@ def main():
 class Server:
     """Rows of pgbench in a folder of their own, served on a port of this machine."""
 
+    # Words in front of the command that starts it.
+    before = ()
+
     def __init__(self, folder):
         self.folder, self.port, self.environment = folder, None, dict(os.environ)
 
     def say(self, *commands):
         """What psql prints for commands, without headers."""
         arguments = sum((["-c", command] for command in commands), [])
-        return output(["psql", "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", *arguments], env=self.environment)
+        return servers.output(["psql", "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", *arguments], env=self.environment)
 
     def pgbench(self, *arguments):
-        return output(["pgbench", "-n", *arguments], env=self.environment)
+        return servers.output(["pgbench", "-n", *arguments], env=self.environment)
 
     def client(self, user, database):
         self.environment |= {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": user, "PGDATABASE": database}
@@ -85,22 +86,14 @@ class Cleave(Server):
     name = "Cleave"
 
     def start(self, script):
-        database, port_file = self.folder / "accounts", self.folder / "port"
+        database = self.folder / "accounts"
         (self.folder / "tables.sql").write_text(script)
-        output([bench.CLEAVE, "sql", "--db", database, "-f", self.folder / "tables.sql"])
-        arguments = ["--listen", "127.0.0.1:0", "--port-file", port_file, "--buffer-pool", BUFFERS]
-        with (self.folder / "log").open("w") as log:
-            self.process = subprocess.Popen([bench.CLEAVE, "serve", "--db", database, *arguments], stderr=log)
-        for _ in range(600):
-            if port_file.exists() and port_file.read_text().strip():
-                self.port = int(port_file.read_text())
-                return self.client("ada", "accounts")
-            time.sleep(0.05)
-        raise AssertionError("the server does not listen: " + (self.folder / "log").read_text())
+        servers.output([bench.CLEAVE, "sql", "--db", database, "-f", self.folder / "tables.sql"])
+        self.process, self.port = servers.serve(bench.CLEAVE, database, "--buffer-pool", BUFFERS, before=self.before)
+        self.client("ada", "accounts")
 
     def stop(self):
-        self.process.terminate()
-        self.process.wait(30)
+        servers.stop(self.process)
 
     def cpu_seconds(self):
         return cpu_seconds(self.process.pid)
@@ -112,57 +105,15 @@ class PostgreSQL(Server):
     name = "PostgreSQL"
 
     def start(self, script):
-        binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-        if not binaries:
-            sys.exit("PostgreSQL is not there: run `scripts/install_peers.sh postgresql`, or say --only cleave")
-        # The server refuses to run as root.
-        user = "postgres" if os.geteuid() == 0 else None
-        if user:
-            account = pwd.getpwnam(user)
-            os.chown(self.folder, account.pw_uid, account.pw_gid)
-            open_way(self.folder)
-        data, self.port = self.folder / "data", free_port()
-        environment = {**os.environ, "LC_ALL": "C"}
-        run = lambda command: output(command, user=user, cwd="/", env=environment)
-        run([binaries[-1], "-D", data, "-A", "trust", "-E", "UTF8", "--locale=C"])
-        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
-                    "shared_buffers": BUFFERS, "max_wal_size": "4GB"}
-        with (data / "postgresql.conf").open("a") as file:
-            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-        with (self.folder / "log").open("w") as log:
-            self.process = subprocess.Popen([binaries[-1].with_name("postgres"), "-D", data], stderr=log, user=user,
-                                            cwd="/", env=environment)
-        self.client(user or pwd.getpwuid(os.getuid()).pw_name, "postgres")
-        for _ in range(200):
-            if subprocess.run(["psql", "-X", "-c", "SELECT 1"], env=self.environment, capture_output=True).returncode == 0:
-                break
-            time.sleep(0.05)
+        self.process, self.port, user = servers.postgresql(self.folder, shared_buffers=BUFFERS, max_wal_size="4GB")
+        self.client(user, "postgres")
         self.say(*[line for line in script.splitlines() if line], "VACUUM ANALYZE", "CHECKPOINT")
 
     def stop(self):
-        self.process.send_signal(2)
-        self.process.wait(60)
+        servers.stop(self.process, signal=2)
 
     def cpu_seconds(self):
         return cpu_seconds(self.process.pid)
-
-
-def output(command, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command[0]} failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
-    return done.stdout
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def open_way(folder):
-    """Lets others pass through the temporary folder that `folder` lies in."""
-    os.chmod(folder.parent, 0o755)
 
 
 def cpu_seconds(parent):
@@ -206,24 +157,24 @@ def one_run(server, script, clients, mode, seconds):
 
 
 def measure(options):
-    folder, servers = started(options.scale, options.only)
+    folder, running = started(options.scale, options.only)
     if options.pid_file:
-        options.pid_file.write_text(str(servers[0].process.pid))
+        options.pid_file.write_text(str(running[0].process.pid))
     try:
         print(f"pgbench, scale {options.scale}, {options.seconds} s a run, {options.rounds} rounds; tps and CPU us a transaction "
               "of the server, p99 in ms")
-        head = "".join(f"{server.name + ' tps':>17}{'p99':>8}{'CPU':>7}" for server in servers)
+        head = "".join(f"{server.name + ' tps':>17}{'p99':>8}{'CPU':>7}" for server in running)
         print(f"{'script':7}{'mode':9}{'clients':>7}{head}{'tps':>8}{'p99':>7}{'CPU':>7}")
         for script in options.scripts.split(","):
             for mode in options.modes.split(","):
                 for clients in map(int, options.clients.split(",")):
-                    runs = {server.name: [] for server in servers}
+                    runs = {server.name: [] for server in running}
                     for place in range(options.rounds):
-                        for server in servers if place % 2 == 0 else servers[::-1]:
+                        for server in running if place % 2 == 0 else running[::-1]:
                             runs[server.name].append(one_run(server, script, clients, mode, options.seconds))
                     print_row(f"{script:7}{mode:9}{clients:7}", list(runs.values()))
     finally:
-        stop(folder, servers)
+        stop(folder, running)
 
 
 def print_row(head, runs):
@@ -245,21 +196,21 @@ def started(scale, only=None):
     folder = Path(tempfile.mkdtemp(dir=work))
     script = TABLES.format(scale=scale, accounts=scale * 100_000)
     kinds = [kind for kind in (Cleave, PostgreSQL) if only in (None, kind.__name__.lower())]
-    servers = []
+    running = []
     try:
         for kind in kinds:
             place = folder / kind.name.lower()
             place.mkdir()
-            servers.append(kind(place))
-            servers[-1].start(script)
+            running.append(kind(place))
+            running[-1].start(script)
     except BaseException:
-        stop(folder, servers)
+        stop(folder, running)
         raise
-    return folder, servers
+    return folder, running
 
 
-def stop(folder, servers):
-    for server in servers:
+def stop(folder, running):
+    for server in running:
         if hasattr(server, "process"):
             server.stop()
     shutil.rmtree(folder)

@@ -19,6 +19,7 @@ import sys
 
 import bench
 import bench_oltp
+import servers
 
 WORKLOADS = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "linkbench", "tpcc"]
 
@@ -46,7 +47,7 @@ def url(server):
 def run(workload, where, *options):
     """What `cleave bench` has measured."""
     command = [bench.CLEAVE, "bench", workload, *where, *options, "--json"]
-    return json.loads(bench_oltp.output(command).splitlines()[-1])
+    return json.loads(servers.output(command).splitlines()[-1])
 
 
 def operation(figures, name):
@@ -66,33 +67,33 @@ def one_run(server, workload, scale, clients, seconds):
 def measure(options):
     for workload in options.workloads.split(","):
         # In folders of their own, so that none has to do with what another has left.
-        folder, servers = bench_oltp.started(0, options.only)
+        folder, running = bench_oltp.started(0, options.only)
         try:
-            for server in servers:
-                bench_oltp.output([bench.CLEAVE, "bench", workload, "--url", url(server), "--scale", options.scale, "--load-only"])
+            for server in running:
+                servers.output([bench.CLEAVE, "bench", workload, "--url", url(server), "--scale", options.scale, "--load-only"])
             if workload == options.workloads.split(",")[0]:
-                head = "".join(f"{server.name + ' a second':>19}{'p99':>8}{'CPU':>7}" for server in servers)
+                head = "".join(f"{server.name + ' a second':>19}{'p99':>8}{'CPU':>7}" for server in running)
                 print(f"scale {options.scale:g}, {options.seconds:g} s a run, {options.rounds} rounds; CPU us an operation of the "
                       f"server, p99 in ms\n{'workload':11}{'clients':>7}{head}{'ratio':>8}{'p99':>7}{'CPU':>7}")
             for clients in map(int, options.clients.split(",")):
-                runs = {server.name: [] for server in servers}
+                runs = {server.name: [] for server in running}
                 for place in range(options.rounds):
-                    for server in servers if place % 2 == 0 else servers[::-1]:
+                    for server in running if place % 2 == 0 else running[::-1]:
                         runs[server.name].append(one_run(server, workload, options.scale, clients, options.seconds))
                 bench_oltp.print_row(f"{workload:11}{clients:7}  ", list(runs.values()))
         finally:
-            bench_oltp.stop(folder, servers)
+            bench_oltp.stop(folder, running)
 
 
 def analytics(options):
     """Transactions while an analyst asks the queries of CH-benCHmark, against the same without an analyst."""
-    folder, servers = bench_oltp.started(0, options.only)
+    folder, running = bench_oltp.started(0, options.only)
     try:
         clients = int(options.clients.split(",")[-1])
         common = ["--no-load", "--scale", options.scale, "--clients", clients, "--seconds", options.seconds]
-        for server in servers:
+        for server in running:
             where = ["--url", url(server)]
-            bench_oltp.output([bench.CLEAVE, "bench", "ch", *where, "--scale", options.scale, "--load-only"])
+            servers.output([bench.CLEAVE, "bench", "ch", *where, "--scale", options.scale, "--load-only"])
             ratios, slower, queries = [], [], []
             for _ in range(options.rounds):
                 alone = operation(run("tpcc", where, *common), "all")
@@ -107,7 +108,7 @@ def analytics(options):
             print(f"{server.name}: with an analyst {statistics.median(ratios):.2f}x of the transactions without, p99 of new orders "
                   f"{statistics.median(slower):.2f}x, {statistics.median(queries):.2f} queries a second", flush=True)
     finally:
-        bench_oltp.stop(folder, servers)
+        bench_oltp.stop(folder, running)
 
 
 def self_test(_):

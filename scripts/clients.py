@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from pathlib import Path
+
+import servers
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "clients"
@@ -77,18 +78,9 @@ def start_server(folder):
     database = folder / "shop"
     run([cleave(), "sql", "--db", str(database), "-f", str(PROGRAMS / "shop.sql")])
     run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
-    port_file = folder / "port"
-    log = (folder / "log").open("w")
-    arguments = ["serve", "--db", str(database), "--listen", "127.0.0.1:0", "--port-file", str(port_file)]
-    process = subprocess.Popen([cleave(), *arguments, "--tls-self-made"], stderr=log)
-    for _ in range(600):
-        if port_file.exists():
-            SERVER["port"] = port_file.read_text().strip()
-            return process
-        if process.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise AssertionError("the server does not listen: " + (folder / "log").read_text())
+    process, port = servers.serve(cleave(), database, "--tls-self-made")
+    SERVER["port"] = str(port)
+    return process
 
 
 def debian(program):
@@ -101,13 +93,10 @@ def debian(program):
 
 
 def python():
-    interpreter = WORK / "python" / "bin" / "python"
-    if not interpreter.exists():
-        install([sys.executable, "-m", "venv", str(WORK / "python")], "a Python environment")
-    check = "import psycopg, asyncpg, sqlalchemy"
-    if subprocess.run([interpreter, "-c", check], capture_output=True).returncode != 0:
-        install([interpreter, "-m", "pip", "install", "--quiet", *PYTHON_PACKAGES], "psycopg, asyncpg and SQLAlchemy")
-    return str(interpreter)
+    interpreter = servers.python_with(PYTHON_PACKAGES, "import psycopg, asyncpg, sqlalchemy")
+    if interpreter is None:
+        raise Skipped("psycopg, asyncpg and SQLAlchemy cannot be installed")
+    return interpreter
 
 
 def psql():
@@ -241,8 +230,7 @@ def main():
                     print(f"{name}: FAILED: {error}")
                 assert server.poll() is None, "the server has ended"
         finally:
-            server.terminate()
-            code = server.wait(timeout=30)
+            code = servers.stop(server)
     if failed or code != 0:
         sys.exit(f"failed: {', '.join(failed)}; the server ended with {code}")
 

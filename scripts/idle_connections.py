@@ -7,24 +7,17 @@
 Ends with 1 where a connection takes 100 kB or more.
 """
 
-import os
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import servers
+
 MOST_KB = 100
 QUERIES = [None, "SELECT 1", "SELECT count(*) FROM pg_catalog.pg_class AS a JOIN pg_catalog.pg_namespace AS b ON a.relnamespace = b.oid"]
-
-
-def cleave():
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    found = [os.environ.get("CLEAVE_BINARY"), target / "release" / "cleave", target / "debug" / "cleave"]
-    return str(next(path for path in found if path and Path(path).exists()))
 
 
 def resident_kb(process):
@@ -65,15 +58,8 @@ def ask(connection, query):
 
 def measured(database, query, count):
     """Kilobytes for each of `count` connections that have sent `query`, or nothing, to a server of their own."""
-    port_file = database.parent / "port"
-    port_file.unlink(missing_ok=True)
-    arguments = ["serve", "--db", str(database), "--listen", "127.0.0.1:0", "--port-file", str(port_file)]
-    server = subprocess.Popen([cleave(), *arguments], stderr=subprocess.DEVNULL)
+    server, port = servers.serve(servers.cleave(), database)
     try:
-        while not port_file.exists():
-            assert server.poll() is None, "the server has ended"
-            time.sleep(0.05)
-        port = int(port_file.read_text())
         # What the first statements make is there once.
         for _ in range(20):
             with connect(port) as first:
@@ -87,8 +73,7 @@ def measured(database, query, count):
         time.sleep(1)
         return (resident_kb(server) - before) / count
     finally:
-        server.terminate()
-        server.wait(timeout=30)
+        servers.stop(server)
 
 
 def main():
@@ -96,7 +81,7 @@ def main():
     worst = 0
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "db"
-        subprocess.run([cleave(), "sql", "--db", str(database), "-c", "SELECT 1"], check=True, capture_output=True)
+        servers.output([servers.cleave(), "sql", "--db", database, "-c", "SELECT 1"])
         for query in QUERIES:
             each = measured(database, query, count)
             worst = max(worst, each)

@@ -27,6 +27,7 @@ pub mod backup;
 pub mod buffer_pool;
 pub mod catalog;
 pub mod check;
+pub mod commitment;
 pub mod cooperative;
 pub mod copy;
 pub mod database;

@@ -58,6 +58,7 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::catalog::CatalogState;
+use crate::commitment::unless;
 use crate::database::Database;
 use crate::delta::Live;
 use crate::device::DISK_FULL;
@@ -646,8 +647,7 @@ async fn within<T>(limit_ms: u32, statement: impl Future<Output = Result<T>>) ->
         return statement.await;
     }
     let limit = Duration::from_millis(u64::from(limit_ms));
-    let outcome = waiting::timeout(limit, statement).await;
-    outcome.unwrap_or(Err(Error::StatementTimeout))
+    unless(statement, waiting::sleep(limit)).await.unwrap_or(Err(Error::StatementTimeout))
 }
 
 fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {

@@ -8,7 +8,7 @@
 //!    files.
 //! 3. [`machine`]: the device far away, which is killed, loses power and comes back. [`link`]: the way there, which
 //!    delays, loses and repeats commands and replies.
-//! 4. [`model`]: what the tables must hold. [`workload`]: statements that know their effect on it.
+//! 4. [`model`]: what the database must hold. [`workload`]: statements and blocks that know their effect on it.
 //! 5. [`run`]: one seed: statements, faults, crashes, and the comparison with the model after each.
 //!
 //! ```text
@@ -34,4 +34,4 @@ pub mod run;
 pub mod workload;
 pub mod world;
 
-pub use run::{Failure, Report, run_seed, run_seed_on_lying_media};
+pub use run::{Failure, Report, run_seed, run_seed_cut_at, run_seed_on_lying_media};

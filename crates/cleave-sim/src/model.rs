@@ -16,10 +16,12 @@ pub struct Row {
 /// One table. Ids are unique, whether or not the table says so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
-    /// Whether the id is its primary key.
-    pub has_key: bool,
+    /// The name of the index of its primary key, the id; None: it has none.
+    pub key: Option<String>,
     /// Its other indexes, by name.
     pub indexes: BTreeMap<String, Index>,
+    /// Columns behind those of a [`Row`], with the default that all rows have there.
+    pub extra: Vec<(String, i64)>,
     /// Its rows.
     pub rows: BTreeMap<i64, Row>,
 }
@@ -74,7 +76,7 @@ impl Table {
     /// What its rows must differ in.
     pub fn unique_keys(&self) -> impl Iterator<Item = Key> {
         let indexes = self.indexes.values().filter(|index| index.unique).map(|index| index.key);
-        self.has_key.then_some(Key::Id).into_iter().chain(indexes)
+        self.key.is_some().then_some(Key::Id).into_iter().chain(indexes)
     }
 
     /// Whether its rows and `more` differ in `key`.
@@ -86,11 +88,15 @@ impl Table {
     }
 }
 
-/// All tables, by name.
+/// All that the database has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Model {
-    /// See above.
+    /// Tables by name.
     pub tables: BTreeMap<String, Table>,
+    /// The table of each view.
+    pub views: BTreeMap<String, String>,
+    /// The last number that each sequence has told anybody.
+    pub sequences: BTreeMap<String, i64>,
 }
 
 /// What a statement does to the tables.
@@ -100,12 +106,32 @@ pub enum Effect {
     Create(String, Table),
     /// Removes a table.
     Drop(String),
-    /// Adds rows.
-    Insert(String, Vec<(i64, Row)>),
+    /// Adds rows, in the place of those that have the same ids.
+    Put(String, Vec<(i64, Row)>),
+    /// Removes the rows with these ids.
+    Delete(String, Vec<i64>),
+    /// Removes all rows.
+    Truncate(String),
+    /// Adds a column, with the default that all rows have there.
+    AddColumn(String, String, i64),
+    /// Removes an added column.
+    DropColumn(String, String),
+    /// Gives a table another name.
+    Rename(String, String),
+    /// Makes a view of a table.
+    CreateView(String, String),
+    /// Removes a view.
+    DropView(String),
+    /// Makes a sequence.
+    CreateSequence(String),
+    /// Removes a sequence.
+    DropSequence(String),
     /// Makes an index of a table.
     CreateIndex(String, String, Index),
     /// Removes an index of a table.
     DropIndex(String, String),
+    /// All of these, one after the other, or none.
+    All(Vec<Effect>),
 }
 
 impl Model {
@@ -113,17 +139,62 @@ impl Model {
     #[must_use]
     pub fn after(&self, effect: &Effect) -> Self {
         let mut next = self.clone();
+        next.apply(effect);
+        next
+    }
+
+    fn apply(&mut self, effect: &Effect) {
+        let next = self;
         match effect {
+            Effect::All(effects) => effects.iter().for_each(|effect| next.apply(effect)),
             Effect::Create(name, table) => {
                 next.tables.insert(name.clone(), table.clone());
             }
             Effect::Drop(name) => {
                 next.tables.remove(name);
+                next.views.retain(|_, table| table != name);
             }
-            Effect::Insert(name, rows) => {
+            Effect::Put(name, rows) => {
                 if let Some(table) = next.tables.get_mut(name) {
                     table.rows.extend(rows.iter().cloned());
                 }
+            }
+            Effect::Delete(name, ids) => {
+                if let Some(table) = next.tables.get_mut(name) {
+                    table.rows.retain(|id, _| !ids.contains(id));
+                }
+            }
+            Effect::Truncate(name) => {
+                if let Some(table) = next.tables.get_mut(name) {
+                    table.rows.clear();
+                }
+            }
+            Effect::AddColumn(name, column, default) => {
+                if let Some(table) = next.tables.get_mut(name) {
+                    table.extra.push((column.clone(), *default));
+                }
+            }
+            Effect::DropColumn(name, column) => {
+                if let Some(table) = next.tables.get_mut(name) {
+                    table.extra.retain(|(extra, _)| extra != column);
+                }
+            }
+            Effect::Rename(from, to) => {
+                if let Some(table) = next.tables.remove(from) {
+                    next.tables.insert(to.clone(), table);
+                }
+            }
+            Effect::CreateView(name, table) => {
+                next.views.insert(name.clone(), table.clone());
+            }
+            Effect::DropView(name) => {
+                next.views.remove(name);
+            }
+            Effect::CreateSequence(name) => {
+                next.sequences.insert(name.clone(), 0);
+            }
+            Effect::DropSequence(name) => {
+                next.sequences.remove(name);
             }
             Effect::CreateIndex(name, index_name, index) => {
                 if let Some(table) = next.tables.get_mut(name) {
@@ -136,7 +207,23 @@ impl Model {
                 }
             }
         }
-        next
+    }
+
+    /// What a catalog has of it, a line for each table, index, view and sequence, sorted.
+    #[must_use]
+    pub fn shape(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (name, table) in &self.tables {
+            let extra = table.extra.iter().map(|(column, _)| column.as_str());
+            let columns: Vec<_> = ["id", "v", "note"].into_iter().chain(extra).collect();
+            lines.push(format!("table {name} ({})", columns.join(", ")));
+            let indexes = table.indexes.keys().chain(&table.key);
+            lines.extend(indexes.map(|index| format!("index {index} of {name}")));
+        }
+        lines.extend(self.views.keys().map(|name| format!("view {name}")));
+        lines.extend(self.sequences.keys().map(|name| format!("sequence {name}")));
+        lines.sort();
+        lines
     }
 }
 
@@ -163,14 +250,20 @@ pub enum Query {
     Range(String, i64, i64),
     /// The rows of one table with those of another whose id is their `v`.
     Join(String, String),
+    /// A view: the rows of its table from [`VIEW_FROM`] on.
+    View(String),
 }
+
+/// The least `v` that views show.
+pub const VIEW_FROM: i64 = 30;
 
 impl Query {
     /// Its text.
     #[must_use]
     pub fn sql(&self) -> String {
         match self {
-            Self::All(t) => format!("SELECT id, v, note FROM {t} ORDER BY id"),
+            Self::All(t) => format!("SELECT * FROM {t} ORDER BY id"),
+            Self::View(name) => format!("SELECT * FROM {name} ORDER BY id"),
             Self::Filter(t, modulus, rest) => {
                 format!("SELECT id, note FROM {t} WHERE v % {modulus} = {rest} ORDER BY id")
             }
@@ -208,8 +301,16 @@ impl Query {
         let table = |name: &String| model.tables.get(name).unwrap_or(&none);
         match self {
             Self::All(t) => {
-                let line = |(id, row): (&i64, &Row)| format!("{id},{},{}", row.v, text(&row.note));
+                let extra = table(t).extra.iter().map(|(_, default)| format!(",{default}"));
+                let extra: String = extra.collect();
+                let line =
+                    |(id, row): (&i64, &Row)| format!("{id},{},{}{extra}", row.v, text(&row.note));
                 table(t).rows.iter().map(line).collect()
+            }
+            Self::View(name) => {
+                let Some(t) = model.views.get(name) else { return Vec::new() };
+                let rows = table(t).rows.iter().filter(|(_, row)| row.v >= VIEW_FROM);
+                rows.map(|(id, row)| format!("{id},{}", row.v)).collect()
             }
             Self::Filter(t, modulus, rest) => table(t)
                 .rows

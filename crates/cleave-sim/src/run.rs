@@ -6,7 +6,8 @@
 //!    connections break.
 //! 3. An acknowledged statement counts. One that failed counts for nothing, unless the host went away or the
 //!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
-//! 4. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
+//! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever is asked for.
+//! 5. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
 
 use std::fmt;
@@ -24,7 +25,8 @@ use cleave_fragment::waiting::{sleep, timeout};
 use cleave_host::check::CheckOptions;
 use cleave_host::value::value_text;
 use cleave_host::{
-    Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session, StorageError,
+    CatalogState, Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session,
+    StorageError, TransactionStatus,
 };
 use cleave_media::{Media, SplitMix64};
 use cleave_txn::LogError;
@@ -37,6 +39,8 @@ use crate::media::SimMedia;
 use crate::model::{Effect, Model, Query};
 use crate::workload::{Kind, Step, WAYS, Workload, may_be_refused};
 use crate::world::{self, Rates, SimWorld};
+
+mod backups;
 
 /// Stack of the thread on which all of it runs: operators walk expressions by recursion.
 const STACK_BYTES: usize = 64 << 20;
@@ -55,6 +59,8 @@ pub struct Report {
     pub statements: (u32, u32),
     /// Crashes of the host.
     pub crashes: u32,
+    /// Changes of the host's media and files that its statements made.
+    pub changes: u64,
 }
 
 /// What a run found.
@@ -95,7 +101,19 @@ impl fmt::Debug for Failure {
 /// # Panics
 /// Where the system gives no thread or no folder.
 pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
-    run_on(seed, false)
+    run_on(seed, false, None)
+}
+
+/// Runs `seed` without faults and events, but for a loss of the host's power during the change of its media and files that
+/// has this number; none, if there are fewer ([`Report::changes`]).
+///
+/// # Errors
+/// As [`run_seed`].
+///
+/// # Panics
+/// As [`run_seed`].
+pub fn run_seed_cut_at(seed: u64, change: u64) -> Result<Report, Box<Failure>> {
+    run_on(seed, false, Some(change))
 }
 
 /// Runs `seed` on media that acknowledge a sync and do nothing: what the checks are worth shows when they find that.
@@ -106,22 +124,23 @@ pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
 /// # Panics
 /// As [`run_seed`].
 pub fn run_seed_on_lying_media(seed: u64) -> Result<Report, Box<Failure>> {
-    run_on(seed, true)
+    run_on(seed, true, None)
 }
 
-fn run_on(seed: u64, media_lies: bool) -> Result<Report, Box<Failure>> {
+fn run_on(seed: u64, media_lies: bool, cut: Option<u64>) -> Result<Report, Box<Failure>> {
     let thread = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK_BYTES);
     let running = thread.spawn(move || {
         let directory = tempfile::tempdir().expect("a folder for the run");
         let world = SimWorld::new(seed, directory.path());
         world.set_media_lies(media_lies);
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            let run = Run::of_seed(seed, directory.path(), &world);
+            let run = Run::of_seed(seed, cut, directory.path(), &world);
             executor::run(&world, run)
         }));
         let finding = match ran {
-            Ok(Ok(Ok((statements, crashes)))) => {
-                return Ok(Report { trace: world.take_trace(), statements, crashes });
+            Ok(Ok(Ok(mut report))) => {
+                report.trace = world.take_trace();
+                return Ok(report);
             }
             Ok(Ok(Err(finding))) => finding,
             Ok(Err(why)) => why.to_owned(),
@@ -140,6 +159,8 @@ type Found<T> = Result<T, String>;
 
 struct Run {
     random: SplitMix64,
+    /// The one change at which the host's power goes; None: faults and events as they are drawn.
+    cut: Option<u64>,
     rates: Rates,
     workload: Workload,
     /// The database's folder, and the one of files to copy from.
@@ -151,6 +172,7 @@ struct Run {
     /// What may or may not have happened.
     uncertain: Option<Effect>,
     open: Option<Session>,
+    backups: Vec<backups::Taken>,
     statements: (u32, u32),
     crashes: u32,
     /// Events since the last look, after which nothing of them goes on.
@@ -160,7 +182,12 @@ struct Run {
 }
 
 impl Run {
-    async fn of_seed(seed: u64, folder: &Path, world: &Rc<SimWorld>) -> Found<((u32, u32), u32)> {
+    async fn of_seed(
+        seed: u64,
+        cut: Option<u64>,
+        folder: &Path,
+        world: &Rc<SimWorld>,
+    ) -> Found<Report> {
         let mut random = SplitMix64::new(seed ^ 0x5eed);
         let machine = Machine::start();
         let _network = simulate_network({
@@ -168,8 +195,9 @@ impl Run {
             Rc::new(move |_: &RemoteAddress| SimLink::dial(&machine))
         });
         let run = Self {
-            rates: Rates::draw(&mut random),
+            rates: Some(Rates::draw(&mut random)).filter(|_| cut.is_none()).unwrap_or_default(),
             random,
+            cut: None,
             workload: Workload::new(seed),
             place: folder.join("db"),
             folder: folder.to_owned(),
@@ -178,15 +206,16 @@ impl Run {
             model: Model::default(),
             uncertain: None,
             open: None,
+            backups: Vec::new(),
             statements: (0, 0),
             crashes: 0,
             events: 0,
             near_device: Arc::default(),
         };
-        Box::pin(run.all(world)).await
+        Box::pin(run.all(cut, world)).await
     }
 
-    async fn all(mut self, world: &Rc<SimWorld>) -> Found<((u32, u32), u32)> {
+    async fn all(mut self, cut: Option<u64>, world: &Rc<SimWorld>) -> Found<Report> {
         world.log(&format_args!("{:?}", self.rates));
         Box::pin(self.reopen()).await?;
         let far = RemoteDevice {
@@ -201,28 +230,33 @@ impl Run {
             .await
             .map_err(|error| format!("no device: {error}"))?;
         drop(database);
+        let before = world.change_count();
+        self.cut = cut.map(|change| before.saturating_add(change));
         let step_count = 10 + self.random.below(25);
         for _ in 0..step_count {
             world.set_rates(self.rates);
             let step = self.workload.next(&self.model, &self.folder);
             Box::pin(self.step(world, &step)).await?;
-            if self.random.below(4) == 0 {
+            if self.cut.is_none() && self.random.below(4) == 0 {
                 Box::pin(self.look(world)).await?;
             }
         }
+        let changes = world.change_count() - before;
         Box::pin(self.look(world)).await?;
         // What was acknowledged is durable, whether or not anyone had time to tidy up.
         self.crash(world, true).await?;
         Box::pin(self.look(world)).await?;
         Box::pin(self.check()).await?;
         self.close().await;
-        Ok((self.statements, self.crashes))
+        Box::pin(self.check_backups(world)).await?;
+        let (statements, crashes) = (self.statements, self.crashes);
+        Ok(Report { trace: Vec::new(), statements, crashes, changes })
     }
 
     // ---- one statement -------------------------------------------------------------------------
 
     async fn step(&mut self, world: &Rc<SimWorld>, step: &Step) -> Found<()> {
-        if let (Some(_), Kind::Change(_) | Kind::Duplicate) = (&self.uncertain, &step.kind) {
+        if self.uncertain.is_some() {
             // The model must be sure of what it stands on.
             Box::pin(self.look(world)).await?;
         }
@@ -254,6 +288,9 @@ impl Run {
         world.log(&Said(&outcome));
         self.open = Some(session);
         let went_away = outcome.is_none() || !world.host_has_power();
+        if !went_away && !stopped {
+            Box::pin(self.leave_block()).await?;
+        }
         self.judge(step, outcome, went_away || stopped)?;
         if went_away {
             let with_power = !world.host_has_power() || self.random.below(2) == 0;
@@ -271,8 +308,26 @@ impl Run {
         Ok(())
     }
 
+    /// Ends the block that a statement which failed has left open.
+    async fn leave_block(&mut self) -> Found<()> {
+        let session = self.session()?;
+        if session.transaction_status() == TransactionStatus::Idle {
+            return Ok(());
+        }
+        let left = timeout(STATEMENT_LIMIT, session.run("ROLLBACK")).await;
+        let left = left.ok_or("a ROLLBACK hangs")?;
+        left.map(drop).map_err(|error| format!("ROLLBACK: {error}"))
+    }
+
     /// What happens beside the next statement. When the host dies, if it does at a time.
     fn event(&mut self, world: &Rc<SimWorld>) -> Option<Duration> {
+        if let Some(cut) = self.cut {
+            if let Some(left) = cut.checked_sub(world.change_count()) {
+                world.cut_host_power_after(left);
+                self.events += 1;
+            }
+            return None;
+        }
         let soon = Duration::from_micros(self.random.below(6000));
         let later = Duration::from_millis(self.random.below(200));
         match self.random.below(100) {
@@ -325,6 +380,14 @@ impl Run {
                 self.statements.0 += 1;
                 self.compare(query, &outcomes)?;
             }
+            (Some(Ok(outcomes)), Kind::Next(name)) => {
+                self.statements.0 += 1;
+                self.count(name, &outcomes)?;
+            }
+            (Some(Ok(_)), Kind::Backup(place)) => {
+                self.statements.0 += 1;
+                self.backups.push(backups::Taken::new(place, &self.model, true));
+            }
             (Some(Ok(_)), Kind::Duplicate) => {
                 return Err(format!("a key was taken twice: {}", step.sql));
             }
@@ -332,6 +395,9 @@ impl Run {
                 self.statements.1 += 1;
                 if let Some(Err(error)) = failed {
                     self.check_error(step, &error)?;
+                }
+                if let Kind::Backup(place) = kind {
+                    self.backups.push(backups::Taken::new(place, &self.model, false));
                 }
                 if let (Kind::Change(effect), true) = (kind, is_uncertain) {
                     self.uncertain = Some(effect.clone());
@@ -356,27 +422,14 @@ impl Run {
     }
 
     fn compare(&mut self, query: &Query, outcomes: &[Outcome]) -> Found<()> {
-        let [Outcome::Rows { batches, .. }] = outcomes else {
-            return Err(format!("{} gives {outcomes:?}", query.sql()));
-        };
-        let mut found = Vec::new();
-        for batch in batches {
-            for row in 0..batch.num_rows() {
-                let value = |column: &ArrayRef| match value_text(column, row) {
-                    Ok(text) => text.unwrap_or_else(|| "NULL".to_owned()),
-                    Err(error) => error.to_string(),
-                };
-                found.push(batch.columns().iter().map(value).collect::<Vec<_>>().join(","));
-            }
-        }
+        let mut found = rows_of(outcomes)?;
         if query.is_unordered() {
             found.sort();
         }
         let expected = query.rows(&self.model);
         if found == expected {
-            if let (Query::All(asked), Some(Effect::Insert(name, _))) = (query, &self.uncertain)
-                && asked == name
-            {
+            let is_told = |effect: &Effect| query.rows(&self.model.after(effect)) != expected;
+            if self.uncertain.as_ref().is_some_and(is_told) {
                 world::log("the statement is not there");
                 self.uncertain = None;
             }
@@ -391,14 +444,20 @@ impl Run {
                 return Ok(());
             }
         }
-        let missing: Vec<_> = expected.iter().filter(|row| !found.contains(row)).take(5).collect();
-        let surplus: Vec<_> = found.iter().filter(|row| !expected.contains(row)).take(5).collect();
-        Err(format!(
-            "{}: {} rows where {} are due; missing {missing:?}, surplus {surplus:?}",
-            query.sql(),
-            found.len(),
-            expected.len()
-        ))
+        Err(differing(query, &expected, &found))
+    }
+
+    /// A sequence never gives a number again that somebody was told.
+    fn count(&mut self, name: &str, outcomes: &[Outcome]) -> Found<()> {
+        let found = rows_of(outcomes)?;
+        let [number] = found.as_slice() else { return Err(format!("{name} gives {found:?}")) };
+        let number: i64 = number.parse().map_err(|_| format!("{name} gives {number}"))?;
+        let Some(last) = self.model.sequences.get_mut(name) else { return Ok(()) };
+        if number <= *last {
+            return Err(format!("{name} gives {number} after {last}"));
+        }
+        *last = number;
+        Ok(())
     }
 
     // ---- looking ---------------------------------------------------------------------------------
@@ -442,10 +501,20 @@ impl Run {
                 }
             }
         }
+        let views: Vec<Query> = self.model.views.keys().cloned().map(Query::View).collect();
+        for query in views {
+            let outcomes = self.asked(&query.sql()).await?;
+            self.compare(&query, &outcomes)?;
+        }
+        let sequences: Vec<String> = self.model.sequences.keys().cloned().collect();
+        for name in sequences {
+            let outcomes = self.asked(&format!("SELECT nextval('{name}')")).await?;
+            self.count(&name, &outcomes)?;
+        }
         // What was not found by now is not there.
         self.uncertain = None;
         self.check_space()?;
-        self.check_indexes()?;
+        self.settle()?;
         sleep(CALM).await;
         self.check_devices().await?;
         self.events = 0;
@@ -465,19 +534,30 @@ impl Run {
         [Query::Equal(name.to_owned(), row.v), point].into_iter().chain(word).collect()
     }
 
-    /// Finds out from the catalog whether an uncertain CREATE or DROP has happened.
+    /// What a statement gives that nothing is in the way of.
+    async fn asked(&mut self, sql: &str) -> Found<Vec<Outcome>> {
+        let ran = timeout(STATEMENT_LIMIT, self.session()?.run(sql)).await;
+        let ran = ran.ok_or_else(|| format!("it hangs: {sql}"))?;
+        ran.map_err(|error| format!("{sql}: without faults, {error}"))
+    }
+
+    /// Compares the catalog with the model, which may tell whether an uncertain statement has happened.
     fn settle(&mut self) -> Found<()> {
-        let catalog = self.session()?.database().catalog();
-        let has_happened = match &self.uncertain {
-            Some(Effect::Create(name, _)) => catalog.table(name).is_some(),
-            Some(Effect::Drop(name)) => catalog.table(name).is_none(),
-            Some(Effect::CreateIndex(_, name, _)) => catalog.index(name).is_some(),
-            Some(Effect::DropIndex(_, name)) => catalog.index(name).is_none(),
-            _ => return Ok(()),
-        };
-        if let (Some(effect), true) = (self.uncertain.take(), has_happened) {
-            world::log("the statement is there after all");
-            self.model = self.model.after(&effect);
+        let found = shape_of(&self.session()?.database().catalog());
+        let expected = self.model.shape();
+        let after = self.uncertain.as_ref().map(|effect| self.model.after(effect));
+        let is_after = after.as_ref().is_some_and(|after| after.shape() == found);
+        match after {
+            Some(after) if is_after && found != expected => {
+                world::log("the statement is there after all");
+                (self.model, self.uncertain) = (after, None);
+            }
+            Some(_) if !is_after && found == expected => {
+                world::log("the statement is not there");
+                self.uncertain = None;
+            }
+            _ if found == expected => {}
+            _ => return Err(format!("the catalog has {found:?}, not {expected:?}")),
         }
         Ok(())
     }
@@ -492,23 +572,6 @@ impl Run {
             let space = device.space();
             if space.used_blocks != named + space.retired_blocks + space.doubtful_blocks {
                 return Err(format!("{}: {named} blocks are named, {space:?}", device.name()));
-            }
-        }
-        Ok(())
-    }
-
-    /// The catalog has the indexes that the model has.
-    fn check_indexes(&mut self) -> Found<()> {
-        let catalog = self.session()?.database().catalog();
-        for (name, table) in &self.model.tables {
-            let indexes = catalog.indexes().filter(|(found, _)| found.schema.name == *name);
-            let mut found: Vec<_> = indexes.map(|(_, index)| index.name.clone()).collect();
-            let key = table.has_key.then(|| format!("{name}_pkey"));
-            let mut expected: Vec<_> = table.indexes.keys().cloned().chain(key).collect();
-            found.sort();
-            expected.sort();
-            if found != expected {
-                return Err(format!("{name} has the indexes {found:?}, not {expected:?}"));
             }
         }
         Ok(())
@@ -619,6 +682,53 @@ impl Run {
 fn is_stopped(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
     matches!(**error, StorageError::Stopped { .. } | StorageError::Log(LogError::Failed { .. }))
+}
+
+/// The rows of one query, values joined by commas.
+fn rows_of(outcomes: &[Outcome]) -> Found<Vec<String>> {
+    let [Outcome::Rows { batches, .. }] = outcomes else {
+        return Err(format!("no rows but {outcomes:?}"));
+    };
+    let mut found = Vec::new();
+    for batch in batches {
+        for row in 0..batch.num_rows() {
+            let value = |column: &ArrayRef| match value_text(column, row) {
+                Ok(text) => text.unwrap_or_else(|| "NULL".to_owned()),
+                Err(error) => error.to_string(),
+            };
+            found.push(batch.columns().iter().map(value).collect::<Vec<_>>().join(","));
+        }
+    }
+    Ok(found)
+}
+
+fn differing(query: &Query, expected: &[String], found: &[String]) -> String {
+    let missing: Vec<_> = expected.iter().filter(|row| !found.contains(row)).take(5).collect();
+    let surplus: Vec<_> = found.iter().filter(|row| !expected.contains(row)).take(5).collect();
+    format!(
+        "{}: {} rows where {} are due; missing {missing:?}, surplus {surplus:?}",
+        query.sql(),
+        found.len(),
+        expected.len()
+    )
+}
+
+/// See [`Model::shape`].
+fn shape_of(catalog: &CatalogState) -> Vec<String> {
+    let mut lines = Vec::new();
+    for table in catalog.tables() {
+        let columns: Vec<_> =
+            table.schema.columns.iter().map(|column| column.name.as_str()).collect();
+        lines.push(format!("table {} ({})", table.schema.name, columns.join(", ")));
+    }
+    let indexes = catalog.indexes();
+    lines.extend(
+        indexes.map(|(table, index)| format!("index {} of {}", index.name, table.schema.name)),
+    );
+    lines.extend(catalog.view_names().map(|name| format!("view {name}")));
+    lines.extend(catalog.sequence_names().map(|name| format!("sequence {name}")));
+    lines.sort();
+    lines
 }
 
 #[expect(clippy::disallowed_methods, reason = "events of the world belong to no statement")]

@@ -1,11 +1,11 @@
 //! Statements by the seed, each with what it does to the model or what it gives.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cleave_media::SplitMix64;
 
-use crate::model::{Effect, Index, Key, Model, Query, Row, Table};
+use crate::model::{Effect, Index, Key, Model, Query, Row, Table, VIEW_FROM};
 use crate::world::index;
 
 /// Names of the devices that tables are put on: one, or divided over both.
@@ -51,6 +51,16 @@ pub enum Kind {
     Duplicate,
     /// It gives rows.
     Query(Query),
+    /// It gives the next number of a sequence.
+    Next(String),
+    /// It copies everything into a folder.
+    Backup(PathBuf),
+}
+
+impl Step {
+    fn of(sql: String, kind: Kind) -> Self {
+        Self { settings: Vec::new(), sql, kind }
+    }
 }
 
 /// Draws statements.
@@ -59,6 +69,8 @@ pub struct Workload {
     random: SplitMix64,
     next_table: u32,
     next_index: u32,
+    /// Number of the next column, view, sequence or backup.
+    next_other: u32,
     next_id: i64,
 }
 
@@ -70,6 +82,7 @@ impl Workload {
             random: SplitMix64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)),
             next_table: 0,
             next_index: 0,
+            next_other: 0,
             next_id: 1,
         }
     }
@@ -79,31 +92,190 @@ impl Workload {
     /// # Panics
     /// Where such a file cannot be written.
     pub fn next(&mut self, model: &Model, directory: &Path) -> Step {
+        let choice = self.random.below(100);
+        if choice >= 62 && !model.tables.is_empty() {
+            let tables: Vec<&String> = model.tables.keys().collect();
+            let name = tables[index(&mut self.random, tables.len())].clone();
+            return self.query(model, &tables, name);
+        }
+        let mut step = match choice {
+            0..22 => self.block(model, directory),
+            22..26 => self.sequence(model),
+            26..28 => {
+                let place = directory.join(format!("backup{}", self.number()));
+                let sql = format!("BACKUP TO '{}'", place.display());
+                Step::of(sql, Kind::Backup(place))
+            }
+            28..30 => Step::of("CHECKPOINT".to_owned(), Kind::Change(Effect::All(Vec::new()))),
+            _ => self.change(model, directory),
+        };
+        // What reads rows in order to change them does it in any way that takes all of it.
+        let ways: Vec<_> = WAYS.iter().filter(|way| !may_be_refused(way)).collect();
+        let way = ways[index(&mut self.random, ways.len())];
+        step.settings.extend(way.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        step
+    }
+
+    /// A statement that changes tables.
+    fn change(&mut self, model: &Model, directory: &Path) -> Step {
         let tables: Vec<&String> = model.tables.keys().collect();
         let choice = self.random.below(100);
-        if tables.is_empty() || (choice < 8 && tables.len() < 5) {
+        if tables.is_empty() || (choice < 14 && tables.len() < 5) {
             return self.create();
         }
         let name = tables[index(&mut self.random, tables.len())].clone();
+        let table = &model.tables[&name];
         match choice {
-            8..12 => Step {
-                settings: Vec::new(),
-                sql: format!("DROP TABLE {name}"),
-                kind: Kind::Change(Effect::Drop(name)),
-            },
-            12..19 => self.index(&model.tables[&name], name),
-            19..52 => self.insert(&model.tables[&name], name),
-            52..66 => self.copy(&model.tables[&name], name, directory),
-            _ => self.query(model, &tables, name),
+            14..18 => {
+                Step::of(format!("DROP TABLE {name} CASCADE"), Kind::Change(Effect::Drop(name)))
+            }
+            18..28 => self.index(table, name),
+            28..34 => self.alter(model, name),
+            34..38 => self.view(model, name),
+            38..41 => Step::of(format!("TRUNCATE {name}"), Kind::Change(Effect::Truncate(name))),
+            41..55 => self.copy(table, name, directory),
+            55..70 => self.update(table, name),
+            70..78 => self.delete(table, name),
+            _ => self.insert(table, name),
         }
+    }
+
+    /// Several changes as one, with some that are taken back; or all taken back.
+    fn block(&mut self, model: &Model, directory: &Path) -> Step {
+        let mut inner = model.clone();
+        let (mut sql, mut settings) = ("BEGIN".to_owned(), Vec::new());
+        let mut effects = Vec::new();
+        for _ in 0..1 + self.random.below(5) {
+            let step = self.change(&inner, directory);
+            let Kind::Change(effect) = step.kind else { continue };
+            if self.random.below(5) == 0 {
+                // The next may be of the same name again.
+                write!(sql, "; SAVEPOINT s; {}; ROLLBACK TO s", step.sql).expect("text grows");
+            } else {
+                inner = inner.after(&effect);
+                effects.push(effect);
+                write!(sql, "; {}", step.sql).expect("text grows");
+            }
+            if self.random.below(8) == 0 {
+                sql.push_str("; CREATE TEMP TABLE own (a int); INSERT INTO own VALUES (1), (2)");
+                sql.push_str("; UPDATE own SET a = 3 WHERE a = 1; DROP TABLE own");
+            }
+            settings.extend(step.settings);
+        }
+        if self.random.below(6) == 0 {
+            effects.clear();
+            sql.push_str("; ROLLBACK");
+        } else {
+            sql.push_str("; COMMIT");
+        }
+        Step { settings, sql, kind: Kind::Change(Effect::All(effects)) }
+    }
+
+    fn sequence(&mut self, model: &Model) -> Step {
+        let choice = self.random.below(8);
+        match model.sequences.keys().next() {
+            Some(name) if choice == 0 => Step::of(
+                format!("DROP SEQUENCE {name}"),
+                Kind::Change(Effect::DropSequence(name.clone())),
+            ),
+            Some(name) => Step::of(format!("SELECT nextval('{name}')"), Kind::Next(name.clone())),
+            None => {
+                let name = format!("s{}", self.number());
+                let sql = format!("CREATE SEQUENCE {name}");
+                Step::of(sql, Kind::Change(Effect::CreateSequence(name)))
+            }
+        }
+    }
+
+    fn alter(&mut self, model: &Model, name: String) -> Step {
+        let has_views = model.views.values().any(|table| *table == name);
+        let number = self.number();
+        match (model.tables[&name].extra.first(), self.random.below(3)) {
+            (Some((column, _)), 0) => {
+                let sql = format!("ALTER TABLE {name} DROP COLUMN {column}");
+                Step::of(sql, Kind::Change(Effect::DropColumn(name, column.clone())))
+            }
+            (_, 1) if !has_views => {
+                let new = format!("r{number}");
+                let sql = format!("ALTER TABLE {name} RENAME TO {new}");
+                Step::of(sql, Kind::Change(Effect::Rename(name, new)))
+            }
+            _ => {
+                let column = format!("c{number}");
+                let sql = format!("ALTER TABLE {name} ADD COLUMN {column} int DEFAULT {number}");
+                Step::of(sql, Kind::Change(Effect::AddColumn(name, column, i64::from(number))))
+            }
+        }
+    }
+
+    fn view(&mut self, model: &Model, name: String) -> Step {
+        match model.views.keys().next() {
+            Some(view) if self.random.below(2) == 0 => {
+                Step::of(format!("DROP VIEW {view}"), Kind::Change(Effect::DropView(view.clone())))
+            }
+            _ => {
+                let view = format!("w{}", self.number());
+                let sql = format!(
+                    "CREATE VIEW {view} AS SELECT id, v FROM {name} WHERE v >= {VIEW_FROM}"
+                );
+                Step::of(sql, Kind::Change(Effect::CreateView(view, name)))
+            }
+        }
+    }
+
+    /// Changes one row by its id, or many by a condition.
+    fn update(&mut self, table: &Table, name: String) -> Step {
+        let keys: Vec<Key> = table.unique_keys().collect();
+        let v = i64::try_from(self.random.below(60)).unwrap_or(0);
+        if keys.contains(&Key::V) || keys.contains(&Key::VAndId) || self.random.below(3) == 0 {
+            // Many rows, no key of which changes but perhaps one of notes.
+            let word = WORDS[index(&mut self.random, WORDS.len())];
+            let changed = table.rows.iter().filter(|(id, _)| *id % 4 == v % 4);
+            let changed = changed
+                .map(|(id, row)| (*id, Row { note: Some(format!("{word} {id}")), ..row.clone() }));
+            let sql = format!("UPDATE {name} SET note = '{word} ' || id WHERE id % 4 = {}", v % 4);
+            return Step::of(sql, Kind::Change(Effect::Put(name, changed.collect())));
+        }
+        let id = self.some_id(table);
+        let changed = table.rows.get(&id).map(|row| (id, Row { v, ..row.clone() }));
+        let sql = format!("UPDATE {name} SET v = {v} WHERE id = {id}");
+        Step::of(sql, Kind::Change(Effect::Put(name, changed.into_iter().collect())))
+    }
+
+    fn delete(&mut self, table: &Table, name: String) -> Step {
+        if self.random.below(3) == 0 {
+            let rest = i64::try_from(self.random.below(3)).unwrap_or(0);
+            let ids = table.rows.iter().filter(|(_, row)| row.v % 3 == rest).map(|(id, _)| *id);
+            let ids = ids.collect();
+            let sql = format!("DELETE FROM {name} WHERE v % 3 = {rest}");
+            return Step::of(sql, Kind::Change(Effect::Delete(name, ids)));
+        }
+        let id = self.some_id(table);
+        let sql = format!("DELETE FROM {name} WHERE id = {id}");
+        Step::of(sql, Kind::Change(Effect::Delete(name, vec![id])))
+    }
+
+    /// An id of a row that is there, mostly.
+    fn some_id(&mut self, table: &Table) -> i64 {
+        if table.rows.is_empty() || self.random.below(8) == 0 {
+            return -1;
+        }
+        let at = index(&mut self.random, table.rows.len());
+        table.rows.keys().nth(at).copied().unwrap_or_default()
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next_other += 1;
+        self.next_other
     }
 
     fn create(&mut self) -> Step {
         let name = format!("t{}", self.next_table);
         self.next_table += 1;
-        let has_key = self.random.below(2) == 0;
+        let has_key = self.random.below(3) > 0;
         let key = if has_key { " PRIMARY KEY" } else { "" };
-        let mut table = Table { has_key, ..Table::default() };
+        let index_name = has_key.then(|| format!("{name}_pkey"));
+        let mut table = Table { key: index_name, ..Table::default() };
         let mut unique = "";
         if self.random.below(5) == 0 {
             unique = " UNIQUE";
@@ -134,7 +306,7 @@ impl Workload {
             let dropped = own[index(&mut self.random, own.len())].0.clone();
             let sql = format!("DROP INDEX {dropped}");
             let kind = Kind::Change(Effect::DropIndex(name, dropped));
-            return Step { settings: Vec::new(), sql, kind };
+            return Step::of(sql, kind);
         }
         let keys = [Key::Id, Key::V, Key::Note, Key::VAndId];
         let key = keys[index(&mut self.random, keys.len())];
@@ -149,7 +321,7 @@ impl Workload {
             let index = Index { key, unique, constraint: false };
             Kind::Change(Effect::CreateIndex(name, index_name, index))
         };
-        Step { settings: Vec::new(), sql, kind }
+        Step::of(sql, kind)
     }
 
     fn insert(&mut self, table: &Table, name: String) -> Step {
@@ -162,15 +334,30 @@ impl Workload {
             let place = index(&mut self.random, rows.len());
             rows[place].0 = taken;
         }
-        let kind = added(table, name.clone(), &rows);
-        let mut sql = format!("INSERT INTO {name} VALUES ");
+        // Rows of which some are there already are told apart by the id alone.
+        let upserts = table.unique_keys().eq([Key::Id]) && self.random.below(3) == 0;
+        let (kind, conflict) = match self.random.below(2) {
+            0 if upserts => {
+                let change = Effect::Put(name.clone(), rows.clone());
+                let set = "v = excluded.v, note = excluded.note";
+                (Kind::Change(change), format!(" ON CONFLICT (id) DO UPDATE SET {set}"))
+            }
+            _ if upserts => {
+                let new = rows.iter().filter(|(id, _)| !table.rows.contains_key(id));
+                let change = Effect::Put(name.clone(), new.cloned().collect());
+                (Kind::Change(change), " ON CONFLICT DO NOTHING".to_owned())
+            }
+            _ => (added(table, name.clone(), &rows), String::new()),
+        };
+        let mut sql = format!("INSERT INTO {name} (id, v, note) VALUES ");
         for (number, (id, row)) in rows.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
             let note =
                 row.note.as_ref().map_or_else(|| "NULL".to_owned(), |note| format!("'{note}'"));
             write!(sql, "{comma}({id}, {}, {note})", row.v).expect("text grows");
         }
-        Step { settings: Vec::new(), sql, kind }
+        sql.push_str(&conflict);
+        Step::of(sql, kind)
     }
 
     fn copy(&mut self, table: &Table, name: String, directory: &Path) -> Step {
@@ -181,11 +368,12 @@ impl Workload {
             let note = row.note.as_ref().map_or_else(String::new, |note| format!("\"{note}\""));
             writeln!(text, "{id},{},{note}", row.v).expect("text grows");
         }
-        let path = directory.join("rows.csv");
+        // A block may have several.
+        let path = directory.join(format!("rows{}.csv", self.number()));
         std::fs::write(&path, text).expect("the run's folder can be written");
         Step {
             settings: Vec::new(),
-            sql: format!("COPY {name} FROM '{}' (FORMAT csv)", path.display()),
+            sql: format!("COPY {name} (id, v, note) FROM '{}' (FORMAT csv)", path.display()),
             kind: added(table, name, &rows),
         }
     }
@@ -197,6 +385,10 @@ impl Workload {
         let query = match self.random.below(10) {
             0 => Query::All(name),
             1 => Query::Filter(name, 7, 3),
+            2 if !model.views.is_empty() => {
+                let at = index(&mut self.random, model.views.len());
+                Query::View(model.views.keys().nth(at).cloned().unwrap_or_default())
+            }
             2 => Query::Figures(name, id),
             3 => Query::Groups(name),
             4 => Query::Top(name, 1 + index(&mut self.random, 10)),
@@ -248,7 +440,7 @@ impl Workload {
 /// What comes of adding `rows` to `table`.
 fn added(table: &Table, name: String, rows: &[(i64, Row)]) -> Kind {
     if table.unique_keys().all(|key| table.differ_in(key, rows)) {
-        Kind::Change(Effect::Insert(name, rows.to_vec()))
+        Kind::Change(Effect::Put(name, rows.to_vec()))
     } else {
         Kind::Duplicate
     }

@@ -91,6 +91,8 @@ pub struct SimWorld {
     host_has_power: Cell<bool>,
     /// Changes of media and files that the host still makes before its power goes.
     host_fuse: Cell<Option<u64>>,
+    /// How many changes it has made.
+    change_count: Cell<u64>,
     /// Whether media acknowledge a sync and forget it.
     media_lies: Cell<bool>,
     files: SimFiles,
@@ -144,6 +146,7 @@ impl SimWorld {
             rates: Cell::default(),
             host_has_power: Cell::new(true),
             host_fuse: Cell::default(),
+            change_count: Cell::default(),
             media_lies: Cell::default(),
             files: SimFiles::new(directory),
             main: RefCell::default(),
@@ -210,11 +213,17 @@ impl SimWorld {
         self.host_fuse.set(Some(count));
     }
 
+    /// How many changes of media and files the host has made.
+    pub fn change_count(&self) -> u64 {
+        self.change_count.get()
+    }
+
     /// One change of media or files on the host: whether it happens whole, in part, or not at all.
     pub fn host_change(&self) -> Change {
         if !self.host_has_power.get() {
             return Change::None;
         }
+        self.change_count.set(self.change_count.get() + 1);
         match self.host_fuse.get() {
             Some(0) => {
                 self.host_has_power.set(false);

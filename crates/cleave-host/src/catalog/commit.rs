@@ -27,6 +27,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::root::{self, ReplaceError};
 use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
 use crate::archive::{self, Logged};
+use crate::commitment;
 use crate::database::Database;
 use crate::device::{Claim, DISK_FULL, Device};
 use crate::error::Result;
@@ -177,7 +178,7 @@ impl Transaction {
         (self.next, self.claims)
     }
 
-    /// Makes pages that a block has written part of the commit: those at `named`, in `claim`. The rest stays in there.
+    /// Makes pages that have a claim of their own part of the commit: those at `named`, ascending, in `claim`. The rest stays in there.
     pub(crate) fn publish_kept(&mut self, claim: Arc<Claim>, named: Vec<Extent>) {
         self.kept.push((claim, named));
     }
@@ -269,6 +270,7 @@ impl Transaction {
     /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
     pub(crate) fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
         self.claims.values().for_each(|claim| claim.commit());
+        self.kept.iter().for_each(|(claim, named)| claim.commit_named(named));
         for keys in std::mem::take(&mut self.keys) {
             keys.publish();
         }
@@ -323,6 +325,7 @@ impl Transaction {
             self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
         self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
+        commitment::begin();
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.

@@ -62,3 +62,15 @@ impl CatalogState {
         self.views().filter(move |view| view.depends.contains(&id))
     }
 }
+
+impl CatalogState {
+    /// The names of all views.
+    pub fn view_names(&self) -> impl Iterator<Item = &str> {
+        self.views.keys().map(String::as_str)
+    }
+
+    /// The names of all sequences.
+    pub fn sequence_names(&self) -> impl Iterator<Item = &str> {
+        self.sequences.keys().map(String::as_str)
+    }
+}

@@ -396,9 +396,12 @@ impl Subject<'_> {
             let fault = Fault::Page(Corruption::Field { field: "kind", found: 0, expected: None });
             return self.damaged(self.place(&self.entry.page), fault);
         }
-        // Columns that the page does not have, since they are younger, are NULL; others are the table's.
+        // Columns that the page does not have, since they are younger, are NULL; others are the table's, or were dropped since.
         let known = all_columns(schema);
-        for column in read.columns.iter().filter(|column| !known.contains(column)) {
+        let is_strange = |column: &&ColumnRef| {
+            !known.contains(column) && page.header.schema_version >= schema.version
+        };
+        for column in read.columns.iter().filter(is_strange) {
             let mut place = self.place(&self.entry.page);
             place.column = Some(column.to_string());
             self.find(place, Fault::Values("the table has no such column".into()));

@@ -37,6 +37,7 @@ use super::{Outcome, Session};
 use crate::archive;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
+use crate::commitment;
 use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
@@ -723,6 +724,7 @@ impl Session {
             true => log.append(record)?,
             false => log.append_urgent(record)?,
         };
+        commitment::begin();
         let number = live.number + 1;
         live.delta.put(prepared, number, appended.end.0);
         database.publish_small(number, appended.end.0);

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use cleave_media::{AlignedBuffer, BlockAddress};
+use cleave_media::{AlignedBuffer, BlockAddress, Extent};
 use cleave_store::{
     CommitColumn, EncodedPage, Memtable, PageClass, PageRead, PageSource, SegmentDirectory,
     SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns, append_rows,
@@ -35,10 +35,10 @@ use super::merge_runs::RunMerger;
 use super::route::Router;
 use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
-use crate::catalog::{TableState, TabletState};
+use crate::catalog::{TableState, TabletState, segment_extents};
 use crate::database::Database;
 use crate::delta::TableDelta;
-use crate::device::{COMMAND_BYTES, Claim};
+use crate::device::{COMMAND_BYTES, Claim, DISK_FULL};
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::settings::{Settings, Stack};
@@ -366,7 +366,7 @@ impl Part {
         index: &Arc<TabletIndex>,
         keys: Keys,
     ) -> Result<Arc<TabletIndex>> {
-        let (shape, tablet, pages) = (index.shape(), &self.tablet, &*self.pages);
+        let (tablet, pages) = (&self.tablet, &*self.pages);
         if transaction.is_private() {
             let with_keys = index.with_keys(tablet, pages, keys.into_iter().collect()).await?;
             return Ok(Arc::new(with_keys));
@@ -379,15 +379,44 @@ impl Part {
             transaction.keys.push(index.pending(keys.into_iter().collect()));
             return Ok(Arc::clone(index));
         }
+        match self.flush(transaction, index, &keys).await {
+            // What is committed can be read all the same: keys gather in memory until there is room for a run of them.
+            Err(error) if transaction.is_published() && error.sqlstate() == DISK_FULL => {
+                transaction.keys.push(index.pending(keys.into_iter().collect()));
+                Ok(Arc::clone(index))
+            }
+            flushed => flushed,
+        }
+    }
+
+    /// `index` with a run of its memtable and `keys`. What is published has the run in a claim of its own: where there is too
+    /// little room, nothing of it is left taken.
+    async fn flush(
+        &self,
+        transaction: &mut Transaction,
+        index: &Arc<TabletIndex>,
+        keys: &Keys,
+    ) -> Result<Arc<TabletIndex>> {
+        let (shape, tablet, pages) = (index.shape(), &self.tablet, &*self.pages);
+        let claim = match transaction.is_published() {
+            true => Arc::new(Claim::new(transaction.database().attached(tablet.device)?)),
+            false => Arc::clone(&self.claim),
+        };
         let mut memtable: Memtable = index.memtable_copy(tablet, pages).await?;
-        for (key, vid) in &keys {
+        for (key, vid) in keys {
             memtable.put(key, *vid);
         }
         let segment = segment_ref(transaction, shape.schema())?;
-        let run = write_memtable(shape, &self.claim, segment, &memtable).await?;
+        let run = write_memtable(shape, &claim, segment, &memtable).await?;
         let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
         runs.push(Arc::new(run));
-        let runs = compact(transaction, &self.claim, index, runs, &self.merger).await?;
+        let runs = compact(transaction, &claim, index, runs, &self.merger).await?;
+        if transaction.is_published() {
+            let named = runs.iter().flat_map(|run| segment_extents(run));
+            let mut named: Vec<Extent> = named.collect();
+            named.sort_by_key(|extent| extent.start);
+            transaction.publish_kept(claim, named);
+        }
         let covered = tablet.next_vid + self.rows.num_rows() as u64;
         Ok(Arc::new(index.flushed(runs, covered)?))
     }

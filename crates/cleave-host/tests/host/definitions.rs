@@ -165,3 +165,19 @@ async fn a_kill_leaves_all_of_a_block_or_nothing() {
         assert_no_leak(&database);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_knows_pages_that_are_older_than_a_dropped_column() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO t VALUES (1, 'one'); CHECKPOINT").await;
+    run(&mut session, "ALTER TABLE t ADD COLUMN a int DEFAULT 5, DROP COLUMN note").await;
+    run(&mut session, "INSERT INTO t VALUES (2, 6); ALTER TABLE t DROP COLUMN a").await;
+    run(&mut session, "INSERT INTO t VALUES (3); CHECKPOINT").await;
+    assert_eq!(rows(&mut session, "SELECT * FROM t ORDER BY id").await, ["1", "2", "3"]);
+    drop((session, database));
+    let options = OpenOptions::new(embedded());
+    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+}

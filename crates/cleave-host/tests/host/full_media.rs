@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, Memory};
+use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, Memory, SplitMix64};
 
 use crate::durability::Slot;
 use crate::support::{assert_no_leak, batches, numbered, row, run};
@@ -95,5 +95,57 @@ async fn what_gives_space_back_works_where_there_is_none() {
     run(&mut session, "DROP TABLE other").await;
     run(&mut session, "INSERT INTO t VALUES (-1, 'in its place'); CHECKPOINT").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, (end - 5000).to_string());
+    assert_no_leak(&database);
+}
+
+/// What is acknowledged can be read, though a run of keys that is due finds no room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let slot = Slot::new(Arc::new(Bounded::new(2 * BLOCK_COUNT)));
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (word text PRIMARY KEY, id int)").await;
+    for table in ["filler", "room"] {
+        run(&mut session, &format!("CREATE TABLE {table} (id int PRIMARY KEY, note text)")).await;
+    }
+    // More than a memtable takes, of words that do not get smaller.
+    let mut random = SplitMix64::new(7);
+    let mut word = || (0..50).map(|_| format!("{:016x}", random.next_u64())).collect::<String>();
+    let mut count = 0;
+    while count < 5600 {
+        let rows: Vec<_> = (count..count + 100).map(|id| format!("('{}', {id})", word())).collect();
+        run(&mut session, &format!("INSERT INTO t VALUES {}", rows.join(", "))).await;
+        if count % 1000 == 0 {
+            let settled = row(&mut session, "SELECT count(*) FROM t WHERE id >= 0").await;
+            assert_eq!(settled, (count + 100).to_string());
+        }
+        count += 100;
+    }
+    session.load("room", batches(vec![numbered(0..15_000)]), None).await.unwrap();
+    let mut end = 0;
+    for step in [20_000, 2_000, 200] {
+        let refused = loop {
+            let rows = numbered(end..end + step);
+            match session.load("filler", batches(vec![rows]), None).await {
+                Ok(_) => end += step,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.sqlstate(), "53100", "{refused}");
+    }
+    // Room for a few rows, and not for a run.
+    run(&mut session, "DROP TABLE room").await;
+    for _ in 0..3 {
+        run(&mut session, &format!("INSERT INTO t VALUES ('{}', {count})", word())).await;
+        count += 1;
+        let found = row(&mut session, "SELECT count(*), max(id) FROM t WHERE id >= 0").await;
+        assert_eq!(found, format!("{count},{}", count - 1));
+    }
+    assert_no_leak(&database);
+    run(&mut session, "DROP TABLE filler").await;
+    run(&mut session, &format!("INSERT INTO t VALUES ('{}', {count}); CHECKPOINT", word())).await;
+    let found = row(&mut session, "SELECT count(*) FROM t WHERE id >= 0").await;
+    assert_eq!(found, (count + 1).to_string());
     assert_no_leak(&database);
 }

@@ -1,7 +1,7 @@
 //! Simulated runs: one seed twice, and many seeds once.
 //!
 //! `CLEAVE_SIM_SEED=N` runs that seed alone and prints its trace when it fails; `CLEAVE_SIM_SEEDS=COUNT` runs more of
-//! them than CI does.
+//! them than CI does. `CLEAVE_SIM_CUTS=COUNT` lets the power go at so many changes of each swept seed, `all` at every one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use cleave_fragment::waiting::sleep;
 use cleave_sim::executor;
 use cleave_sim::world::SimWorld;
-use cleave_sim::{run_seed, run_seed_on_lying_media};
+use cleave_sim::{run_seed, run_seed_cut_at, run_seed_on_lying_media};
 
 /// Seeds of a run without wishes.
 const SEEDS_DEFAULT: u64 = 40;
@@ -74,6 +74,55 @@ fn a_wait_without_end_is_found() {
 fn a_sync_that_does_nothing_is_found() {
     let found = (0..10).filter(|seed| run_seed_on_lying_media(*seed).is_err()).count();
     assert!(found >= 3, "in {found} of 10 seeds");
+}
+
+/// Seeds whose every change is one at which the power goes.
+const SWEPT: std::ops::Range<u64> = 1000..1004;
+/// Changes of each at which it does in a run without wishes.
+const CUTS_DEFAULT: u64 = 5;
+
+#[test]
+fn power_may_go_at_any_change() {
+    let one = wished("CLEAVE_SIM_SEED");
+    for seed in one.map_or(SWEPT, |seed| seed..seed + 1) {
+        let whole = run_seed_cut_at(seed, u64::MAX).unwrap_or_else(|failure| panic!("{failure}"));
+        let cuts = match std::env::var("CLEAVE_SIM_CUTS") {
+            Ok(wish) if wish == "all" => whole.changes,
+            _ => wished("CLEAVE_SIM_CUTS").unwrap_or(CUTS_DEFAULT).min(whole.changes),
+        };
+        let next = std::sync::atomic::AtomicU64::new(0);
+        let failures = Mutex::new(Vec::new());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= cuts {
+                            break;
+                        }
+                        // Another one of each part.
+                        let change = (number * whole.changes + seed % whole.changes) / cuts;
+                        match run_seed_cut_at(seed, change) {
+                            Ok(report) => {
+                                let least = if change < whole.changes { 2 } else { 1 };
+                                assert!(report.crashes >= least, "seed {seed}, change {change}");
+                            }
+                            Err(failure) => failures.lock().unwrap().push((change, failure)),
+                        }
+                    }
+                });
+            }
+        });
+        let mut failures = failures.into_inner().unwrap();
+        failures.sort_by_key(|(change, _)| *change);
+        println!("seed {seed}: {} changes, cut at {cuts} of them", whole.changes);
+        if let Some((change, first)) = failures.first() {
+            let found: Vec<_> =
+                failures.iter().map(|(at, f)| format!("{at}: {}", f.finding)).collect();
+            panic!("{first}\n\ncut at change {change}; all that were found:\n{}", found.join("\n"));
+        }
+    }
 }
 
 #[test]

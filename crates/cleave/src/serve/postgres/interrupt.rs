@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_host::Error;
+use cleave_host::commitment::unless;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant};
 
@@ -167,19 +168,23 @@ impl Watch {
         }
     }
 
-    /// `work` of the database, up to its end or that of the statement. What the client sends meanwhile is kept.
+    /// `work` of the database, up to its end or that of the statement, which does not come while it commits. What the client
+    /// sends meanwhile is kept.
     pub(crate) async fn over<T>(
         &mut self,
         wire: &mut Wire,
         sql: &str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Stop> {
-        tokio::select! {
-            biased;
-            done = work => done.map_err(|error| Stop::Failed(Complaint::of(&error, sql))),
-            complaint = self.ended() => Err(Stop::Failed(complaint)),
-            () = wire.closed() => Err(Stop::Lost),
-        }
+        let stop = async {
+            tokio::select! {
+                biased;
+                complaint = self.ended() => Stop::Failed(complaint),
+                () = wire.closed() => Stop::Lost,
+            }
+        };
+        let done = unless(work, stop).await?;
+        done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
     }
 
     /// Sends what there is; a client that takes nothing does not keep the statement from being ended.

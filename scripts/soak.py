@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Many kinds of statements of many clients for as long as one likes, and what that does to the server.
+
+    scripts/soak.py [--minutes M] [--clients N]     rows, memory, descriptors, threads and the log
+    scripts/soak.py --space …                       fails where the device's file grows, too (updates need vacuum for that)
+    scripts/soak.py --kill-every S …                kill -9 each so many seconds, and a start over what is left
+    scripts/soak.py self-test                       half a minute of both, as `.ci/run` does it
+
+Clients move money between accounts, insert, delete, upsert, take numbers, define tables, fail, vanish within blocks and ask the device for
+sums. The sum of all accounts never changes, for nobody; each client's acknowledged transactions are there after each kill, and at most the
+one beside them that nobody was told of; numbers never come again. What is sampled must not be larger in the last third of the time than
+in the second by more than a tolerance. Ends with 1 where something is wrong. Needs psycopg, which it installs into target/clients.
+"""
+
+import argparse
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import servers
+
+ACCOUNTS, EACH = 500, 1000
+# What may be lost to a conflict, and is tried again.
+RETRIED = {"40001", "40P01", "55P03"}
+# By how much what is sampled may grow: a share, and an amount.
+TOLERANCES = {"resident MB": (1.1, 24), "descriptors": (1.0, 8), "threads": (1.0, 8), "log MB": (1.2, 24), "device MB": (1.1, 16)}
+TABLES = f"""
+CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL CHECK (balance > -1000000000), note text);
+CREATE INDEX account_note ON account (note);
+CREATE TABLE client (id int PRIMARY KEY, done bigint NOT NULL);
+CREATE TABLE counter (id int PRIMARY KEY, n bigint NOT NULL);
+CREATE SEQUENCE number;
+CREATE TABLE ledger (id bigint PRIMARY KEY, client int NOT NULL, delta int NOT NULL);
+INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, {ACCOUNTS}) AS g (i);
+"""
+
+
+class Run:
+    """What all clients share."""
+
+    def __init__(self, address, seed):
+        self.address, self.seed = address, seed
+        self.port = None
+        self.is_over = threading.Event()
+        self.faults, self.counts = [], {}
+        self.guard = threading.Lock()
+
+    def fault(self, text):
+        with self.guard:
+            self.faults.append(text)
+        self.is_over.set()
+
+    def count(self, kind):
+        with self.guard:
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+
+
+class Client:
+    """One connection, made again whenever it is lost."""
+
+    def __init__(self, psycopg, run, number):
+        self.psycopg, self.run, self.number = psycopg, run, number
+        self.random = random.Random(run.seed * 1000 + number)
+        self.done, self.in_doubt, self.last_number = 0, False, 0
+        self.connection = None
+        kinds = [(self.transfer, 12), (self.upsert, 4), (self.sums, 3), (self.look_up, 6), (self.add, 4), (self.forget, 1),
+                 (self.define, 1), (self.fail, 2), (self.vanish, 1)]
+        self.kinds, self.weights = zip(*kinds)
+
+    def work(self):
+        while not self.run.is_over.is_set():
+            try:
+                if self.connection is None:
+                    self.connect()
+                kind = self.random.choices(self.kinds, self.weights)[0]
+                kind()
+                self.run.count(kind.__name__)
+            except self.psycopg.OperationalError as error:
+                if error.sqlstate in RETRIED:
+                    self.run.count(error.sqlstate)
+                    self.connection.rollback()
+                    continue
+                # The server is gone, or going: another one comes.
+                self.connection = None
+                time.sleep(0.05)
+            except AssertionError as error:
+                self.run.fault(f"client {self.number}: {error}")
+            except Exception as error:
+                self.run.fault(f"client {self.number}: {type(error).__name__}: {getattr(error, 'sqlstate', None)} {error}")
+        if self.connection is not None:
+            self.connection.close()
+
+    def connect(self):
+        self.connection = self.psycopg.connect(self.run.address.format(port=self.run.port), connect_timeout=10)
+        place = "host" if self.number % 2 else "h0"
+        with self.connection.transaction():
+            self.connection.execute(f"SET split = {place}")
+            found = self.connection.execute("SELECT done FROM client WHERE id = %s", [self.number]).fetchone()
+            done = found[0] if found else 0
+        most = self.done + self.in_doubt
+        assert self.done <= done <= most, f"{done} transactions are there, {self.done} to {most} were acknowledged"
+        self.done, self.in_doubt = done, False
+
+    def transfer(self):
+        one, other = self.random.sample(range(1, ACCOUNTS + 1), 2)
+        amount = self.random.randrange(100)
+        execute = self.connection.execute
+        # First by number: two that want the same rows wait, and seldom for each other.
+        for account, change in sorted([(one, -amount), (other, amount)]):
+            execute("UPDATE account SET balance = balance + %s WHERE id = %s", [change, account])
+        execute("INSERT INTO client VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET done = client.done + 1", [self.number])
+        self.in_doubt = True
+        self.connection.commit()
+        self.done, self.in_doubt = self.done + 1, False
+
+    def upsert(self):
+        sql = "INSERT INTO counter VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET n = counter.n + 1 RETURNING n"
+        assert self.connection.execute(sql, [self.random.randrange(20)]).fetchone()[0] >= 1
+        self.connection.commit()
+
+    def sums(self):
+        hint = "" if self.number % 2 else "/*+ split(ndp) */"
+        found = self.connection.execute(f"SELECT {hint} sum(balance), count(*) FROM account").fetchone()
+        self.connection.commit()
+        assert found == (ACCOUNTS * EACH, ACCOUNTS), f"accounts have {found}"
+
+    def look_up(self):
+        account = self.random.randrange(1, ACCOUNTS + 1)
+        assert self.connection.execute("SELECT balance FROM account WHERE id = %s", [account]).fetchone()
+        note = f"note {self.random.randrange(50)}"
+        found = self.connection.execute("SELECT count(*) FROM account WHERE note = %s", [note]).fetchone()
+        assert found == (ACCOUNTS // 50,), f"{found} accounts have {note}"
+        self.connection.commit()
+
+    def add(self):
+        number = self.connection.execute("SELECT nextval('number')").fetchone()[0]
+        assert number > self.last_number, f"number {number} after {self.last_number}"
+        self.last_number = number
+        self.connection.execute("INSERT INTO ledger VALUES (%s, %s, 1), (-%s, %s, -1)", [number, self.number] * 2)
+        self.connection.commit()
+
+    def forget(self):
+        self.connection.execute("DELETE FROM ledger WHERE client = %s", [self.number])
+        found = self.connection.execute("SELECT coalesce(sum(delta), 0) FROM ledger").fetchone()
+        assert found == (0,), f"the ledger has {found}"
+        self.connection.commit()
+
+    def define(self):
+        name = f"own{self.number}"
+        for sql in ["CREATE TEMP TABLE t (a int); INSERT INTO t VALUES (1), (2)", f"CREATE TABLE {name} (a int PRIMARY KEY, b text)",
+                    f"INSERT INTO {name} SELECT i, 'b' || i FROM generate_series(1, 200) AS g (i)", f"ALTER TABLE {name} ADD COLUMN c int",
+                    f"UPDATE {name} SET c = a WHERE a < 100", f"TRUNCATE {name}", f"DROP TABLE {name}", "DROP TABLE t"]:
+            self.connection.execute(sql)
+        if self.random.random() < 0.5:
+            self.connection.commit()
+        else:
+            self.connection.rollback()
+
+    def fail(self):
+        sql, state = self.random.choice([("SELECT 1 / 0", "22012"), ("SELEC 1", "42601"), ("SELECT * FROM nowhere", "42P01"),
+                                         ("INSERT INTO account VALUES (1, 0, '')", "23505")])
+        try:
+            self.connection.execute(sql)
+            raise AssertionError(f"{sql} does not fail")
+        except self.psycopg.OperationalError:
+            raise
+        except self.psycopg.Error as error:
+            assert error.sqlstate == state, f"{sql}: {error.sqlstate} {error}"
+        self.connection.rollback()
+
+    def vanish(self):
+        """Goes away without a word, in a block that has changed rows, or amid an answer."""
+        self.connection.execute("UPDATE account SET balance = balance - 7 WHERE id = %s", [self.random.randrange(1, ACCOUNTS + 1)])
+        if self.random.random() < 0.5:
+            self.connection.pgconn.send_query(b"SELECT a.id, b.id FROM account AS a, account AS b")
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as stream:
+            stream.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+        self.connection = None
+
+
+def sample(process, database):
+    place = Path(f"/proc/{process.pid}")
+    status = (place / "status").read_text()
+    size = lambda files: sum(file.stat().st_blocks * 512 for file in files if file.exists()) / 1e6
+    return {
+        "resident MB": int(status.split("VmRSS:")[1].split()[0]) / 1e3,
+        "descriptors": len(os.listdir(place / "fd")),
+        "threads": int(status.split("Threads:")[1].split()[0]),
+        "log MB": size(list((database / "log").iterdir())),
+        "device MB": size([database / "device-0.media"]),
+    }
+
+
+def grown(samples, with_space):
+    """What of the samples grew, in words."""
+    third = len(samples) // 3
+    for name, (share, amount) in TOLERANCES.items():
+        before, after = (statistics.median(one[name] for one in part) for part in (samples[third:2 * third], samples[2 * third:]))
+        is_judged = name != "device MB" or with_space
+        print(f"    {name}: {before:.1f}, then {after:.1f}{'' if is_judged else ' (not judged)'}")
+        if is_judged and after > before * share + amount:
+            yield f"{name} grew from {before:.1f} to {after:.1f}"
+
+
+def soak(psycopg, options):
+    seed = options.seed if options.seed is not None else random.randrange(1 << 30)
+    print(f"seed {seed}, {options.clients} clients, {options.minutes:g} minutes", flush=True)
+    dice = random.Random(seed)
+    binary = servers.cleave()
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "db"
+        tables = Path(folder) / "tables.sql"
+        tables.write_text(TABLES)
+        servers.output([binary, "sql", "--db", database, "-f", tables])
+        run = Run("host=127.0.0.1 port={port} user=ada dbname=db", seed)
+        process, run.port = servers.serve(binary, database)
+        clients = [Client(psycopg, run, number) for number in range(options.clients)]
+        threads = [threading.Thread(target=client.work, daemon=True) for client in clients]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + options.minutes * 60
+        samples, kills = [], 0
+        try:
+            while time.monotonic() < end and not run.is_over.is_set():
+                if options.kill_every:
+                    time.sleep(options.kill_every * dice.uniform(0.5, 1.5))
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    kills += 1
+                    process, run.port = servers.serve(binary, database)
+                else:
+                    time.sleep(min(1, options.minutes * 2))
+                    assert process.poll() is None, "the server has ended"
+                    samples.append(sample(process, database))
+            if options.kill_every:
+                # Everybody looks once more.
+                time.sleep(2)
+        finally:
+            run.is_over.set()
+            for thread in threads:
+                thread.join(60)
+            code = servers.stop(process)
+        faults = run.faults + [f"the server ended with {code}"] * (code != 0) + [
+            f"client {client.number} hangs" for client, thread in zip(clients, threads) if thread.is_alive()]
+        print("   ", ", ".join(f"{count} {name}" for name, count in sorted(run.counts.items())), f"{kills} kills" if kills else "")
+        if samples and not faults:
+            faults += grown(samples, options.space)
+        if not faults:
+            found = servers.output([binary, "sql", "--db", database, "--format", "csv", "-c", "SELECT sum(balance) FROM account"])
+            faults += [f"accounts have {found}"] * (found.split()[-1] != str(ACCOUNTS * EACH))
+            servers.output([binary, "check", "--db", database])
+        print("\n".join(faults) or "    all is well", flush=True)
+        return not faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", nargs="?", choices=["run", "self-test"], default="run")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--clients", type=int, default=6)
+    parser.add_argument("--kill-every", type=float, default=0, help="seconds")
+    parser.add_argument("--space", action="store_true")
+    parser.add_argument("--seed", type=int)
+    options = parser.parse_args()
+    try:
+        import psycopg
+    except ImportError:
+        python = servers.python_with(["psycopg[binary]"], "import psycopg")
+        if python is None:
+            print("SKIPPED: psycopg cannot be installed")
+            return
+        sys.exit(subprocess.run([python, __file__, *sys.argv[1:]]).returncode)
+    if options.command == "self-test":
+        options.minutes = 0.3
+        is_well = soak(psycopg, options)
+        options.kill_every = 4
+        sys.exit(not (soak(psycopg, options) and is_well))
+    sys.exit(not soak(psycopg, options))
+
+
+if __name__ == "__main__":
+    main()
