@@ -36,7 +36,7 @@ use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
-use cleave_txn::{Dependencies, LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
+use cleave_txn::{Dependencies, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
@@ -546,11 +546,6 @@ impl Database {
     /// Whether there is any of these, so that who reads a table must lock it.
     pub(crate) fn readers_held_back(&self) -> bool {
         self.holding_readers_back.load(Ordering::SeqCst) > 0
-    }
-
-    /// An owner of locks, for a transaction that begins now.
-    pub(crate) fn lock_owner(&self) -> Arc<LockOwner> {
-        LockOwner::new(self.transaction_id())
     }
 
     /// An id that no transaction had since the database was opened.

@@ -14,6 +14,8 @@
 //!              └──────────────────────────────┘
 //! ```
 //!
+//! Owners of one [`LockGroup`] are as one to all others, and never in each other's way; each lets go of its own.
+//!
 //! Invariant: two owners never hold conflicting modes of one key. A request that no conflict holds back is granted: no
 //! wake-up is lost. A lock is held until its owner ends, or rolls back to a [`LockMark`] that is older.
 //! Deliberately absent: time. Who waits for so long only, drops the wait ([`LockWait::block`] does it on a condition
@@ -25,6 +27,7 @@ mod table;
 mod wait;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -179,9 +182,32 @@ impl LockError {
     }
 }
 
+/// Owners that never exclude each other and wait as one: a session's transaction, and what the session itself holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockGroup {
+    number: u64,
+    backend: i32,
+}
+
+impl LockGroup {
+    /// A new one, of the connection with this number; 0: of none.
+    #[must_use]
+    pub fn new(backend: i32) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self { number: COUNT.fetch_add(1, Ordering::Relaxed), backend }
+    }
+
+    /// The number of the connection.
+    #[must_use]
+    pub fn backend(self) -> i32 {
+        self.backend
+    }
+}
+
 /// Who holds and awaits locks: one transaction, all of its threads.
 pub struct LockOwner {
     id: TransactionId,
+    group: LockGroup,
     held: Mutex<Held>,
 }
 
@@ -202,7 +228,19 @@ impl LockOwner {
     /// An owner without locks. No other one may have its id.
     #[must_use]
     pub fn new(id: TransactionId) -> Arc<Self> {
-        Arc::new(Self { id, held: Mutex::default() })
+        Self::in_group(id, LockGroup::new(0))
+    }
+
+    /// As [`LockOwner::new`], one of `group`.
+    #[must_use]
+    pub fn in_group(id: TransactionId, group: LockGroup) -> Arc<Self> {
+        Arc::new(Self { id, group, held: Mutex::default() })
+    }
+
+    /// Its group.
+    #[must_use]
+    pub fn group(&self) -> LockGroup {
+        self.group
     }
 
     /// Its transaction.
@@ -253,6 +291,8 @@ pub struct LockStatus {
     pub mode: LockMode,
     /// Who.
     pub owner: TransactionId,
+    /// The group of the owner.
+    pub group: LockGroup,
     /// Whether it is held; otherwise it is awaited.
     pub is_granted: bool,
 }
@@ -357,14 +397,14 @@ impl Locks {
         let is_waiting = held.waiting > 0;
         drop(held);
         if is_waiting {
-            self.table.withdraw_all(owner.id, |_, _| LockError::Ended(owner.id));
+            self.table.withdraw_all(owner, |_, _| LockError::Ended(owner.id));
         }
         self.table.release(owner.id, &released);
     }
 
     /// Ends every wait of `owner` with [`LockError::Cancelled`]; what it holds it keeps.
     pub fn cancel(&self, owner: &LockOwner) {
-        self.table.withdraw_all(owner.id, |key, mode| LockError::Cancelled { key, mode });
+        self.table.withdraw_all(owner, |key, mode| LockError::Cancelled { key, mode });
     }
 
     /// Whether `owner` holds `key` in `mode` or a stronger one.

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
 use super::identity;
+use super::key_locks::leaves_keys;
 use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
@@ -118,6 +119,7 @@ impl Session {
         let rows = concat_batches(&schema.arrow(), &all)?;
         if matches!(modify.action, Action::Update(_)) {
             change.rows = route(table, rows.clone())?;
+            change.keeps_keys = leaves_keys(table, modify.assignments());
         }
         Ok(Made { change, row_count: rows.num_rows(), rows })
     }

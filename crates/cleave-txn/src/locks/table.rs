@@ -13,7 +13,7 @@ use cleave_media::random_bytes;
 use super::deadlock;
 use super::mode::{LockMode, Modes};
 use super::wait::Request;
-use super::{Held, LockError, LockKey, LockOwner, LockStatus};
+use super::{Held, LockError, LockGroup, LockKey, LockOwner, LockStatus};
 use crate::transaction::TransactionId;
 
 const PARTITION_COUNT: usize = 64;
@@ -26,8 +26,8 @@ pub(crate) enum Grant {
     Queued(Arc<Request>),
 }
 
-/// What one transaction waits for; several things, if it has several threads.
-pub(crate) type Waits = HashMap<TransactionId, Vec<Arc<Request>>>;
+/// What the owners of a group wait for; several things, if they have several threads.
+pub(crate) type Waits = HashMap<LockGroup, Vec<Arc<Request>>>;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holder {
     pub(crate) owner: TransactionId,
+    pub(crate) group: LockGroup,
     pub(crate) modes: Modes,
 }
 
@@ -79,7 +80,7 @@ impl Table {
         let entry = match partition.entry(key) {
             MapEntry::Vacant(vacant) => {
                 owner.note(key, mode, lock_count_max)?;
-                let first = Holder { owner: owner.id, modes: Modes::of(mode) };
+                let first = Holder::new(owner, mode);
                 vacant.insert(Entry { first, rest: None });
                 return Ok(Grant::Granted);
             }
@@ -89,10 +90,10 @@ impl Table {
         if own.cover(mode) {
             return Ok(Grant::Granted);
         }
-        let place = entry.place(owner.id, own);
-        if !entry.is_held_back(owner.id, mode, place) {
+        let place = entry.place(owner.group);
+        if !entry.is_held_back(owner.group, mode, place) {
             owner.note(key, mode, lock_count_max)?;
-            entry.hold(owner.id, mode);
+            entry.hold(owner, mode);
             return Ok(Grant::Granted);
         }
         if !may_wait {
@@ -103,7 +104,7 @@ impl Table {
         // With the waits in hand: an owner that ends with one looks into them after it has said so.
         owner.held().admit(owner.id, lock_count_max)?.waiting += 1;
         entry.rest().queue.insert(place, Arc::clone(&request));
-        waits.entry(owner.id).or_default().push(Arc::clone(&request));
+        waits.entry(owner.group).or_default().push(Arc::clone(&request));
         Ok(Grant::Queued(request))
     }
 
@@ -156,11 +157,11 @@ impl Table {
     /// Ends all waits of an owner.
     pub(crate) fn withdraw_all(
         &self,
-        owner: TransactionId,
+        owner: &LockOwner,
         error: impl Fn(LockKey, LockMode) -> LockError,
     ) {
-        let requests = self.waits().get(&owner).cloned().unwrap_or_default();
-        for request in requests {
+        let requests = self.waits().get(&owner.group).cloned().unwrap_or_default();
+        for request in requests.into_iter().filter(|request| request.owner.id == owner.id) {
             self.withdraw(&request);
             request.end(Err(error(request.key, request.mode)));
         }
@@ -180,14 +181,13 @@ impl Table {
             for key in keys {
                 let Some(entry) = partition.get(key) else { continue };
                 let held = entry.holders().flat_map(|holder| {
-                    holder.modes.iter().map(move |mode| (holder.owner, mode, true))
+                    holder.modes.iter().map(move |mode| (holder.owner, holder.group, mode, true))
                 });
-                let awaited = entry.queue().iter().map(|wait| (wait.owner.id, wait.mode, false));
-                found.extend(held.chain(awaited).map(|(owner, mode, is_granted)| LockStatus {
-                    key: *key,
-                    mode,
-                    owner,
-                    is_granted,
+                let wait =
+                    |wait: &Arc<Request>| (wait.owner.id, wait.owner.group, wait.mode, false);
+                let awaited = entry.queue().iter().map(wait);
+                found.extend(held.chain(awaited).map(|(owner, group, mode, is_granted)| {
+                    LockStatus { key: *key, mode, owner, group, is_granted }
                 }));
             }
         }
@@ -235,9 +235,9 @@ impl All<'_> {
         self.partitions.get(self.hash.partition(key))?.get(key)
     }
 
-    /// What a transaction waits for.
-    pub(crate) fn waits_of(&self, owner: TransactionId) -> &[Arc<Request>] {
-        self.waits.get(&owner).map_or(&[], Vec::as_slice)
+    /// What a group waits for.
+    pub(crate) fn waits_of(&self, group: LockGroup) -> &[Arc<Request>] {
+        self.waits.get(&group).map_or(&[], Vec::as_slice)
     }
 
     /// Moves a request in the queue of its key from one place to another.
@@ -295,33 +295,43 @@ impl Entry {
         own.next().map_or(Modes::NONE, |holder| holder.modes)
     }
 
-    /// Where in the queue a request belongs whose owner holds `own`: before all who wait for that, else at the end.
-    fn place(&self, owner: TransactionId, own: Modes) -> usize {
+    /// What all owners of a group hold.
+    fn modes_of_group(&self, group: LockGroup) -> Modes {
+        let own = self.holders().filter(|holder| holder.group == group);
+        own.fold(Modes::NONE, |modes, holder| modes.union(holder.modes))
+    }
+
+    /// Where in the queue a request of `group` belongs: before all who wait for what that holds, else at the end.
+    fn place(&self, group: LockGroup) -> usize {
+        let own = self.modes_of_group(group);
         let waits_for_own = |request: &Arc<Request>| {
-            request.owner.id != owner && own.intersects(Modes::conflicting(request.mode))
+            request.owner.group != group && own.intersects(Modes::conflicting(request.mode))
         };
         self.queue().iter().position(waits_for_own).unwrap_or(self.queue().len())
     }
 
     /// Whether a holder, or one of the first `ahead` of the queue, holds a request back.
-    fn is_held_back(&self, owner: TransactionId, mode: LockMode, ahead: usize) -> bool {
+    fn is_held_back(&self, group: LockGroup, mode: LockMode, ahead: usize) -> bool {
         let conflicting = Modes::conflicting(mode);
-        let mut holders = self.holders().filter(|holder| holder.owner != owner);
+        let mut holders = self.holders().filter(|holder| holder.group != group);
         let mut waiters = self.queue().iter().take(ahead);
         holders.any(|holder| holder.modes.intersects(conflicting))
-            || waiters.any(|wait| wait.owner.id != owner && conflicting.has(wait.mode))
+            || waiters.any(|wait| wait.owner.group != group && conflicting.has(wait.mode))
     }
 
-    fn hold(&mut self, owner: TransactionId, mode: LockMode) {
-        if self.first.modes.is_empty() || self.first.owner == owner {
-            let modes = self.first.modes.with(mode);
-            self.first = Holder { owner, modes };
+    fn hold(&mut self, owner: &LockOwner, mode: LockMode) {
+        if self.first.modes.is_empty() {
+            self.first = Holder::new(owner, mode);
+            return;
+        }
+        if self.first.owner == owner.id {
+            self.first.modes = self.first.modes.with(mode);
             return;
         }
         let holders = &mut self.rest().holders;
-        match holders.iter_mut().find(|holder| holder.owner == owner) {
+        match holders.iter_mut().find(|holder| holder.owner == owner.id) {
             Some(holder) => holder.modes = holder.modes.with(mode),
-            None => holders.push(Holder { owner, modes: Modes::of(mode) }),
+            None => holders.push(Holder::new(owner, mode)),
         }
     }
 
@@ -359,7 +369,7 @@ impl Entry {
         let mut granted = Vec::new();
         let mut place = 0;
         while let Some(request) = self.queue().get(place).map(Arc::clone) {
-            let is_held_back = self.is_held_back(request.owner.id, request.mode, place);
+            let is_held_back = self.is_held_back(request.owner.group, request.mode, place);
             // What was let in when it came to wait is not turned away for the number of its locks.
             let note = || request.owner.note(request.key, request.mode, usize::MAX);
             if is_held_back || note().is_err() {
@@ -367,7 +377,7 @@ impl Entry {
                 continue;
             }
             self.rest().queue.remove(place);
-            self.hold(request.owner.id, request.mode);
+            self.hold(&request.owner, request.mode);
             granted.push(request);
         }
         if self.rest.as_ref().is_some_and(|rest| rest.holders.is_empty() && rest.queue.is_empty()) {
@@ -378,6 +388,12 @@ impl Entry {
 
     fn is_free(&self) -> bool {
         self.first.modes.is_empty() && self.queue().is_empty()
+    }
+}
+
+impl Holder {
+    fn new(owner: &LockOwner, mode: LockMode) -> Self {
+        Self { owner: owner.id, group: owner.group, modes: Modes::of(mode) }
     }
 }
 
@@ -406,10 +422,10 @@ fn forget(waits: &mut Waits, request: &Arc<Request>) {
     let mut held = request.owner.held();
     held.waiting = held.waiting.saturating_sub(1);
     drop(held);
-    if let Some(requests) = waits.get_mut(&request.owner.id) {
+    if let Some(requests) = waits.get_mut(&request.owner.group) {
         requests.retain(|other| !Arc::ptr_eq(other, request));
         if requests.is_empty() {
-            waits.remove(&request.owner.id);
+            waits.remove(&request.owner.group);
         }
     }
 }

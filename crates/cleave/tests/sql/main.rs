@@ -177,6 +177,8 @@ fn is_repeatable(sql: &str) -> bool {
         "offset",
         "nextval(",
         "setval(",
+        "advisory_",
+        "returning",
     ];
     ["select", "with", "execute"].iter().any(|verb| sql.starts_with(verb))
         && !varies.iter().any(|word| sql.contains(word))
