@@ -564,9 +564,6 @@ impl Session {
         }
         check_rows(&database, table, change.rows.values()).await?;
         self.lock_keys(table, &change).await?;
-        if !change.keeps_keys && !own_ended.is_empty() {
-            self.lock_own_keys(table, &own_ended).await?;
-        }
         self.note_writes(&change).await?;
         let tracked = self.statement_tracked.clone();
         let Some(block) = &mut self.block else {

@@ -241,6 +241,9 @@ impl Session {
                 Some(Some(found)) => {
                     let made = self.row_made(&table, modify, (row, parameters), &found).await?;
                     let (change, own_ended) = row_change(&table, modify, &made, &found)?;
+                    if !change.keeps_keys {
+                        self.lock_gone_keys(&table, &found.batch).await?;
+                    }
                     (1, made, change, own_ended)
                 }
             };

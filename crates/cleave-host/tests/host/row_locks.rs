@@ -199,6 +199,31 @@ async fn an_update_of_no_key_leaves_room_for_key_share() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn key_share_outlasts_an_update_of_the_row() {
+    let (_directory, database, mut one, mut two) = jobs(3).await;
+    run(&mut two, "BEGIN; SELECT id FROM job WHERE id = 1 FOR KEY SHARE").await;
+    // The row is another one from then on, and has its key still.
+    run(&mut one, "UPDATE job SET n = 7 WHERE id = 1; UPDATE job SET n = n + 1 WHERE id < 2").await;
+    run(&mut one, "SET lock_timeout = 100").await;
+    for change in [
+        "DELETE FROM job WHERE id = 1",
+        "DELETE FROM job WHERE id < 2",
+        "UPDATE job SET id = 9 WHERE id = 1",
+        "UPDATE job SET id = id + 8 WHERE id < 2",
+    ] {
+        assert_eq!(refused(&mut one, change).await.sqlstate(), "55P03", "{change}");
+    }
+    run(&mut two, "COMMIT").await;
+    run(&mut one, "DELETE FROM job WHERE id = 1").await;
+    // Without a unique key nothing of the row outlasts an update.
+    run(&mut one, "CREATE TABLE bare (n int, m int UNIQUE); INSERT INTO bare VALUES (1, NULL)")
+        .await;
+    let mut two = database.session();
+    run(&mut two, "BEGIN; SELECT * FROM bare FOR KEY SHARE").await;
+    assert_eq!(refused(&mut one, "UPDATE bare SET n = 2").await.sqlstate(), "55P03");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_take_jobs_by_one_statement_each() {
     for take in [
         "DELETE FROM job WHERE id = (SELECT id FROM job ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id",
