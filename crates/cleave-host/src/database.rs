@@ -271,9 +271,10 @@ impl Database {
             CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
         let is_usable = opening.is_some() || state.devices().all(is_consistent);
         let named = if is_usable { &state } else { &nothing };
-        let mut devices = BTreeMap::new();
+        let (mut devices, locks) = (BTreeMap::new(), Locks::new());
         for entry in state.devices() {
             let device = attach(named, opening, entry.clone(), directory, &embedded)?;
+            device.share_locks(&locks);
             devices.insert(entry.id, Arc::new(device));
         }
         let statistics = StatisticsStore::open(directory, &state);
@@ -293,7 +294,7 @@ impl Database {
             host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
-            locks: Locks::new(),
+            locks,
             dependencies: Dependencies::new(),
             holding_readers_back: Arc::default(),
             log: OnceLock::new(),
@@ -514,6 +515,7 @@ impl Database {
 
     /// Makes `device` one of the database's, before a state that names it is published.
     pub(crate) fn adopt(&self, device: Arc<Device>) {
+        device.share_locks(&self.locks);
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(device.id(), device);
     }
 

@@ -5,7 +5,8 @@
 //!    into the queue of what it wants ([`table`]) and gives a [`LockWait`], to block on or to `await`.
 //! 3. [`deadlock`]: whoever comes to wait looks for a ring of waits that it closed. One that exists only because queues
 //!    are kept in order is opened by changing that order; any other ends the request.
-//! 4. [`Locks::release_all`] and [`Locks::release_to`] let go, and grant what waits, in the order of the queue.
+//! 4. A row that jobs of its device may change, too, is in the table that the device shares: `shared` joins there.
+//! 5. [`Locks::release_all`] and [`Locks::release_to`] let go, and grant what waits, in the order of the queue.
 //!
 //! ```text
 //!  partition (64, a mutex each)
@@ -23,6 +24,7 @@
 
 pub mod deadlock;
 pub mod mode;
+mod shared;
 mod table;
 mod wait;
 
@@ -31,6 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cleave_shmem::HostLocks;
 pub use deadlock::{Deadlock, DeadlockEdge};
 pub use mode::LockMode;
 pub use wait::LockWait;
@@ -39,12 +42,17 @@ use crate::transaction::TransactionId;
 use table::{Grant, Table};
 use wait::Request;
 
+/// The device of what lies on none.
+const NO_DEVICE: u32 = u32::MAX;
+
 /// What is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockKey {
     kind: KeyKind,
     object: u64,
     id: u64,
+    /// Of a row: the device that it lies on.
+    device: u32,
 }
 
 /// What kind of thing a [`LockKey`] names.
@@ -67,31 +75,37 @@ impl LockKey {
     /// The table `object`.
     #[must_use]
     pub fn table(object: u64) -> Self {
-        Self { kind: KeyKind::Table, object, id: 0 }
+        Self { kind: KeyKind::Table, object, id: 0, device: NO_DEVICE }
     }
 
-    /// The row `vid` of the table `object`.
+    /// The row `vid` of the table `object`, which lies on no device that shares locks.
     #[must_use]
     pub fn row(object: u64, vid: u64) -> Self {
-        Self { kind: KeyKind::Row, object, id: vid }
+        Self::row_on(NO_DEVICE, object, vid)
+    }
+
+    /// The row `vid` of `object`, which lies on the device with this number: always the same one.
+    #[must_use]
+    pub fn row_on(device: u32, object: u64, vid: u64) -> Self {
+        Self { kind: KeyKind::Row, object, id: vid, device }
     }
 
     /// The key with this hash in the index `object`.
     #[must_use]
     pub fn key(object: u64, hash: u64) -> Self {
-        Self { kind: KeyKind::Key, object, id: hash }
+        Self { kind: KeyKind::Key, object, id: hash, device: NO_DEVICE }
     }
 
     /// The end of a transaction.
     #[must_use]
     pub fn transaction(id: TransactionId) -> Self {
-        Self { kind: KeyKind::Transaction, object: 0, id: id.0 }
+        Self { kind: KeyKind::Transaction, object: 0, id: id.0, device: NO_DEVICE }
     }
 
     /// A number of the user's.
     #[must_use]
     pub fn advisory(class: u64, id: u64) -> Self {
-        Self { kind: KeyKind::Advisory, object: class, id }
+        Self { kind: KeyKind::Advisory, object: class, id, device: NO_DEVICE }
     }
 
     /// What kind of thing it names.
@@ -115,7 +129,7 @@ impl LockKey {
 
 impl fmt::Display for LockKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, object, id } = self;
+        let Self { kind, object, id, device: _ } = self;
         match kind {
             KeyKind::Table => write!(formatter, "table {object}"),
             KeyKind::Row => write!(formatter, "row {id} of table {object}"),
@@ -163,6 +177,14 @@ pub enum LockError {
         /// How many it may hold.
         lock_count_max: usize,
     },
+    /// The table that a device shares is spoilt: end the device's jobs and fence it.
+    #[error("{key} cannot be locked: {source}")]
+    Shared {
+        /// What was wanted.
+        key: LockKey,
+        /// What was found.
+        source: cleave_shmem::LockError,
+    },
     /// The transaction has ended; a mistake of the caller.
     #[error("{0} has ended, and locks nothing any more")]
     Ended(TransactionId),
@@ -177,6 +199,7 @@ impl LockError {
             Self::Deadlock(_) => "40P01",
             Self::Cancelled { .. } => "57014",
             Self::TooMany { .. } => "53200",
+            Self::Shared { .. } => "58030",
             Self::Ended(_) => "XX000",
         }
     }
@@ -326,6 +349,12 @@ impl Locks {
         Self { table: Table::new(), lock_count_max }
     }
 
+    /// Shares the rows of the device with this number by `table`, unless it has one: from now on whoever locks one of them joins
+    /// there, too. To be called before any row of the device is locked.
+    pub fn share(&self, device: u32, table: &Arc<HostLocks>) {
+        self.table.share(device, table);
+    }
+
     /// Locks `key` for `owner`, or comes to wait for it. What the owner holds already excludes nothing that it asks for.
     ///
     /// # Errors
@@ -417,6 +446,10 @@ impl Locks {
     #[must_use]
     pub fn list(&self) -> Vec<LockStatus> {
         self.table.list()
+    }
+
+    pub(crate) fn look(&self, key: LockKey) {
+        self.table.look(key);
     }
 
     pub(crate) fn withdraw(&self, request: &Arc<Request>) {

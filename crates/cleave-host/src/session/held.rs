@@ -222,7 +222,11 @@ pub(super) fn table_key(table: &TableState) -> LockKey {
 
 /// What it calls a row.
 pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
-    LockKey::row((u64::from(table.schema.table_id) << 32) | place as u64, vid)
+    let object = (u64::from(table.schema.table_id) << 32) | place as u64;
+    match table.tablets.get(place) {
+        Some(tablet) => LockKey::row_on(tablet.device.0, object, vid),
+        None => LockKey::row(object, vid),
+    }
 }
 
 /// What it calls a key of a unique index of `table`.

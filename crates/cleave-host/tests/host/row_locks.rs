@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_host::{Database, Session};
+use cleave_shmem::{JobLocks, Row};
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{fresh, refused, row, rows, run};
@@ -287,4 +288,45 @@ async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     drop(one);
     let mut three = database.session();
     assert_eq!(row(&mut three, "SELECT count(*) FROM pg_locks").await, "0");
+}
+
+/// A job of the device locks rows as fragments that update will: in the table that the device shares with the database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_a_job_of_the_device_has_are_waited_for() {
+    let (_directory, database, mut one, mut two) = jobs(3).await;
+    let devices = database.devices();
+    let shared = devices[0].shared_locks().unwrap();
+    let begin =
+        || shared.device.as_ref().unwrap().begin(shared.host.assign_job().unwrap()).unwrap();
+    // Whatever number the table has.
+    let locks_all = |job: &JobLocks| {
+        let mut rows = (1..64).flat_map(|table| (0..16).map(move |vid| (table << 32, vid)));
+        rows.all(|(object, vid)| job.try_lock(Row { object, vid }).unwrap())
+    };
+    let job = begin();
+    assert!(locks_all(&job));
+    let first = "SELECT id FROM job WHERE id = 1 FOR UPDATE";
+    assert_eq!(refused(&mut two, &format!("{first} NOWAIT")).await.sqlstate(), "55P03");
+    assert!(rows(&mut two, &format!("{first} SKIP LOCKED")).await.is_empty());
+    run(&mut two, "SET lock_timeout = 100").await;
+    let update = "UPDATE job SET n = n + 1 WHERE id = 1";
+    assert_eq!(refused(&mut two, update).await.sqlstate(), "55P03");
+    run(&mut two, "SET lock_timeout = 0").await;
+    let mut task = beside(two, update);
+    assert!(waits(&mut task).await);
+    shared.host.release_job(job.job()).unwrap();
+    let (_two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, ["done"]);
+    run(&mut one, &format!("BEGIN; {update}")).await;
+    let job = begin();
+    assert!(!locks_all(&job));
+    shared.host.release_job(job.job()).unwrap();
+    run(&mut one, "ROLLBACK").await;
+    // A device that is given up has nothing any more.
+    let job = begin();
+    assert!(locks_all(&job));
+    shared.host.fence();
+    run(&mut one, update).await;
+    assert_eq!(row(&mut one, "SELECT n FROM job WHERE id = 1").await, "2");
+    assert_eq!(shared.host.contended().unwrap(), []);
 }

@@ -71,7 +71,7 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
     let origin = request.owner.group;
     let mut seen = BTreeSet::new();
     let mut ahead = Vec::new();
-    if let Some(entry) = table.partition(&request.key).get(&request.key) {
+    if let Some(entry) = table.partition(&request.key).entries.get(&request.key) {
         let queue = entry.queue().iter();
         let before = queue.take_while(|other| !Arc::ptr_eq(other, request));
         ahead.extend(before.map(|other| other.owner.group));
@@ -85,7 +85,7 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
         let waits = table.waits().get(&group).cloned().unwrap_or_default();
         for key in waits.iter().map(|request| request.key) {
             if seen.insert(key)
-                && let Some(entry) = table.partition(&key).get(&key)
+                && let Some(entry) = table.partition(&key).entries.get(&key)
             {
                 let queue = entry.queue().iter();
                 let others = queue.filter(|other| !Arc::ptr_eq(other, request));

@@ -7,11 +7,14 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use cleave_media::random_bytes;
+use cleave_shmem::HostLocks;
 
 use super::deadlock;
 use super::mode::{LockMode, Modes};
+use super::shared::{Shared, SharedTables};
 use super::wait::Request;
 use super::{Held, LockError, LockGroup, LockKey, LockOwner, LockStatus};
 use crate::transaction::TransactionId;
@@ -37,14 +40,20 @@ pub(crate) struct Table {
     hash: KeyHash,
 }
 
-pub(crate) type Partition = HashMap<LockKey, Entry, KeyHash>;
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) entries: HashMap<LockKey, Entry, KeyHash>,
+    /// The same in all partitions: whoever has one looks here.
+    shared: SharedTables,
+}
 
-/// One key: who holds it, and who waits. There is always a holder.
+/// One key: who holds it, and who waits. There is always a holder, but where a job of the device has the row: then all wait.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Nearly always the only one.
     first: Holder,
     rest: Option<Box<Rest>>,
+    shared: Shared,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +72,10 @@ struct Rest {
 impl Table {
     pub(crate) fn new() -> Self {
         let hash = KeyHash::new();
-        let partition = || Mutex::new(Partition::with_hasher(hash));
+        let partition = || {
+            let (entries, shared) = (HashMap::with_hasher(hash), SharedTables::default());
+            Mutex::new(Partition { entries, shared })
+        };
         let partitions = std::iter::repeat_with(partition).take(PARTITION_COUNT).collect();
         Self { partitions, waits: Mutex::default(), hash }
     }
@@ -77,12 +89,26 @@ impl Table {
         may_wait: bool,
     ) -> Result<Grant, LockError> {
         let mut partition = self.partition(&key);
-        let entry = match partition.entry(key) {
+        let Partition { entries, shared } = &mut *partition;
+        let table = shared.of(&key);
+        let entry = match entries.entry(key) {
             MapEntry::Vacant(vacant) => {
-                owner.note(key, mode, lock_count_max)?;
-                let first = Holder::new(owner, mode);
-                vacant.insert(Entry { first, rest: None });
-                return Ok(Grant::Granted);
+                let joined = Shared::join(table, key, owner, may_wait)?;
+                let Some(shared) = joined else { return Ok(Grant::NotFree) };
+                let is_awaited = shared.is_awaited();
+                if !is_awaited && let Err(error) = owner.note(key, mode, lock_count_max) {
+                    shared.leave(table);
+                    return Err(error);
+                }
+                let mut first = Holder::new(owner, mode);
+                if is_awaited {
+                    first.modes = Modes::NONE;
+                }
+                let entry = vacant.insert(Entry { first, rest: None, shared });
+                if !is_awaited {
+                    return Ok(Grant::Granted);
+                }
+                entry
             }
             MapEntry::Occupied(occupied) => occupied.into_mut(),
         };
@@ -102,9 +128,22 @@ impl Table {
         let request = Request::new(owner, key, mode);
         let mut waits = self.waits();
         // With the waits in hand: an owner that ends with one looks into them after it has said so.
-        owner.held().admit(owner.id, lock_count_max)?.waiting += 1;
+        let admitted = owner.held().admit(owner.id, lock_count_max).map(|held| held.waiting += 1);
+        if let Err(error) = admitted {
+            if entry.is_free()
+                && let Some(entry) = entries.remove(&key)
+            {
+                entry.shared.leave(table);
+            }
+            return Err(error);
+        }
         entry.rest().queue.insert(place, Arc::clone(&request));
         waits.entry(owner.group).or_default().push(Arc::clone(&request));
+        if entry.shared.is_awaited() {
+            entry.shared.watch(table, &Waker::from(Arc::clone(&request)));
+            // It may have come before the watch.
+            entry.look(table, key, &mut waits);
+        }
         Ok(Grant::Queued(request))
     }
 
@@ -128,29 +167,50 @@ impl Table {
     pub(crate) fn release(&self, owner: TransactionId, released: &[(LockKey, LockMode)]) {
         for (key, mode) in released {
             let mut partition = self.partition(key);
-            let MapEntry::Occupied(mut occupied) = partition.entry(*key) else { continue };
+            let Partition { entries, shared } = &mut *partition;
+            let MapEntry::Occupied(mut occupied) = entries.entry(*key) else { continue };
             if occupied.get().rest.is_none() {
                 let first = &mut occupied.get_mut().first;
                 if first.owner == owner {
                     first.modes = first.modes.without(*mode);
                     if first.modes.is_empty() {
-                        occupied.remove();
+                        occupied.remove().shared.leave(shared.of(key));
                     }
                 }
                 continue;
             }
             occupied.get_mut().let_go(owner, *mode);
-            self.settle(occupied);
+            self.settle(occupied, shared.of(key));
         }
     }
 
     /// Takes a request out of its queue, if it is still there.
     pub(crate) fn withdraw(&self, request: &Arc<Request>) {
         let mut partition = self.partition(&request.key);
-        let MapEntry::Occupied(mut occupied) = partition.entry(request.key) else { return };
+        let Partition { entries, shared } = &mut *partition;
+        let MapEntry::Occupied(mut occupied) = entries.entry(request.key) else { return };
         if occupied.get_mut().leave(request) {
             forget(&mut self.waits(), request);
-            self.settle(occupied);
+            self.settle(occupied, shared.of(&request.key));
+        }
+    }
+
+    /// Grants what can be of `key`, if a job had it and has it no more.
+    pub(crate) fn look(&self, key: LockKey) {
+        let mut partition = self.partition(&key);
+        let Partition { entries, shared } = &mut *partition;
+        let MapEntry::Occupied(mut occupied) = entries.entry(key) else { return };
+        let table = shared.of(&key);
+        occupied.get_mut().look(table, key, &mut self.waits());
+        if occupied.get().is_free() {
+            occupied.remove().shared.leave(table);
+        }
+    }
+
+    /// Makes `table` that of a device.
+    pub(crate) fn share(&self, device: u32, table: &Arc<HostLocks>) {
+        for partition in &self.partitions {
+            lock(partition).shared.put(device, table);
         }
     }
 
@@ -169,17 +229,17 @@ impl Table {
 
     pub(crate) fn holds(&self, owner: TransactionId, key: LockKey, mode: LockMode) -> bool {
         let partition = self.partition(&key);
-        partition.get(&key).is_some_and(|entry| entry.modes_of(owner).cover(mode))
+        partition.entries.get(&key).is_some_and(|entry| entry.modes_of(owner).cover(mode))
     }
 
     pub(crate) fn list(&self) -> Vec<LockStatus> {
         let mut found = Vec::new();
         for partition in &self.partitions {
             let partition = lock(partition);
-            let mut keys: Vec<&LockKey> = partition.keys().collect();
+            let mut keys: Vec<&LockKey> = partition.entries.keys().collect();
             keys.sort_unstable();
             for key in keys {
-                let Some(entry) = partition.get(key) else { continue };
+                let Some(entry) = partition.entries.get(key) else { continue };
                 let held = entry.holders().flat_map(|holder| {
                     holder.modes.iter().map(move |mode| (holder.owner, holder.group, mode, true))
                 });
@@ -196,15 +256,24 @@ impl Table {
     }
 
     /// Grants what can be, and drops the entry of a key that nobody holds.
-    fn settle(&self, mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>) {
+    fn settle(
+        &self,
+        mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>,
+        table: Option<&HostLocks>,
+    ) {
         if !occupied.get().queue().is_empty() {
-            for granted in occupied.get_mut().grant() {
+            let key = *occupied.key();
+            let entry = occupied.get_mut();
+            if table.is_some() && entry.holders().next().is_none() && !entry.shared.is_awaited() {
+                entry.join_anew(table, key, &mut self.waits());
+            }
+            for granted in entry.grant() {
                 forget(&mut self.waits(), &granted);
                 granted.end(Ok(()));
             }
         }
         if occupied.get().is_free() {
-            occupied.remove();
+            occupied.remove().shared.leave(table);
         }
     }
 
@@ -232,7 +301,7 @@ pub(crate) struct All<'a> {
 
 impl All<'_> {
     pub(crate) fn entry(&self, key: &LockKey) -> Option<&Entry> {
-        self.partitions.get(self.hash.partition(key))?.get(key)
+        self.partitions.get(self.hash.partition(key))?.entries.get(key)
     }
 
     /// What a group waits for.
@@ -268,11 +337,23 @@ impl All<'_> {
             forget(&mut self.waits, request);
             request.end(outcome);
             self.grant(&request.key);
+            self.drop_free(&request.key);
+        }
+    }
+
+    /// Drops the entry of a key for which a job was awaited, by nobody any more.
+    fn drop_free(&mut self, key: &LockKey) {
+        let Some(partition) = self.partitions.get_mut(self.hash.partition(key)) else { return };
+        let Partition { entries, shared } = &mut **partition;
+        if entries.get(key).is_some_and(Entry::is_free)
+            && let Some(entry) = entries.remove(key)
+        {
+            entry.shared.leave(shared.of(key));
         }
     }
 
     fn entry_mut(&mut self, key: &LockKey) -> Option<&mut Entry> {
-        self.partitions.get_mut(self.hash.partition(key))?.get_mut(key)
+        self.partitions.get_mut(self.hash.partition(key))?.entries.get_mut(key)
     }
 }
 
@@ -312,6 +393,9 @@ impl Entry {
 
     /// Whether a holder, or one of the first `ahead` of the queue, holds a request back.
     fn is_held_back(&self, group: LockGroup, mode: LockMode, ahead: usize) -> bool {
+        if self.shared.is_awaited() {
+            return true;
+        }
         let conflicting = Modes::conflicting(mode);
         let mut holders = self.holders().filter(|holder| holder.group != group);
         let mut waiters = self.queue().iter().take(ahead);
@@ -384,6 +468,47 @@ impl Entry {
             self.rest = None;
         }
         granted
+    }
+
+    /// Asks for the row anew, for the first that waits: behind jobs that came while others of the host had it.
+    fn join_anew(&mut self, table: Option<&HostLocks>, key: LockKey, waits: &mut Waits) {
+        let Some(first) = self.queue().first().map(Arc::clone) else { return };
+        std::mem::replace(&mut self.shared, Shared::Alone).leave(table);
+        match Shared::join(table, key, &first.owner, true) {
+            Ok(joined) => self.shared = joined.unwrap_or(Shared::Alone),
+            Err(error) => return self.fail(&error, waits),
+        }
+        if self.shared.is_awaited() {
+            let requests: Vec<Arc<Request>> = self.queue().to_vec();
+            for request in requests {
+                self.shared.watch(table, &Waker::from(request));
+            }
+            // It may have come before the watch.
+            self.look(table, key, waits);
+        }
+    }
+
+    /// Lets those hold that waited for a job, if the row is the host's now.
+    fn look(&mut self, table: Option<&HostLocks>, key: LockKey, waits: &mut Waits) {
+        match self.shared.look(table, key) {
+            Ok(false) => {}
+            Ok(true) => {
+                for granted in self.grant() {
+                    forget(waits, &granted);
+                    granted.end(Ok(()));
+                }
+            }
+            Err(error) => self.fail(&error, waits),
+        }
+    }
+
+    /// Ends all waits: the table that the device shares is spoilt.
+    fn fail(&mut self, error: &LockError, waits: &mut Waits) {
+        let requests = self.rest.as_mut().map(|rest| std::mem::take(&mut rest.queue));
+        for request in requests.unwrap_or_default() {
+            forget(waits, &request);
+            request.end(Err(error.clone()));
+        }
     }
 
     fn is_free(&self) -> bool {
