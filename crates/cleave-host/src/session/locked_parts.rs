@@ -17,8 +17,29 @@ use crate::statement::select::Asked;
 use crate::statement::{Parameters, Statement};
 
 impl Session {
-    /// Runs such a statement, whose text is `text`.
+    /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until the end of its
+    /// transaction, outside of a block it is one.
     pub(super) async fn run_locked_parts(
+        &mut self,
+        parts: &LockedParts,
+        parameters: &Parameters,
+        text: &str,
+    ) -> Result<Outcome> {
+        if self.block.is_some() || !self.is_serializable_alone() {
+            return Box::pin(self.run_parts(parts, parameters, text)).await;
+        }
+        self.begin_implicit();
+        let outcome = Box::pin(self.run_parts(parts, parameters, text)).await;
+        match outcome {
+            Ok(outcome) => self.commit().await.map(|_| outcome),
+            Err(error) => {
+                self.rollback();
+                Err(error)
+            }
+        }
+    }
+
+    async fn run_parts(
         &mut self,
         parts: &LockedParts,
         parameters: &Parameters,

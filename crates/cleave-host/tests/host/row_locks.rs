@@ -330,3 +330,26 @@ async fn rows_that_a_job_of_the_device_has_are_waited_for() {
     assert_eq!(row(&mut one, "SELECT n FROM job WHERE id = 1").await, "2");
     assert_eq!(shared.host.contended().unwrap(), []);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_locking_subquery_reads_counts_at_level_serializable() {
+    let (_directory, _database, mut one, mut two) = jobs(3).await;
+    for session in [&mut one, &mut two] {
+        run(session, "SET default_transaction_isolation = 'serializable'").await;
+    }
+    let take = "UPDATE job SET n = 1 WHERE id = (SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 1 \
+                FOR UPDATE) RETURNING id";
+    assert_eq!(rows(&mut one, take).await, ["1"]);
+    // Each looks in vain for what the other one writes.
+    let insert = |id: u32, own: &str, other: &str| {
+        format!(
+            "BEGIN; INSERT INTO job SELECT {id}, '{own}', 0 WHERE NOT EXISTS \
+             (SELECT 1 FROM job WHERE state = '{other}' FOR UPDATE)"
+        )
+    };
+    run(&mut one, &insert(10, "x", "y")).await;
+    run(&mut two, &insert(11, "y", "x")).await;
+    run(&mut one, "COMMIT").await;
+    assert_eq!(refused(&mut two, "COMMIT").await.sqlstate(), "40001");
+    assert_eq!(row(&mut one, "SELECT count(*) FROM job").await, "4");
+}
