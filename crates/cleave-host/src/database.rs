@@ -36,7 +36,7 @@ use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
-use cleave_txn::{Dependencies, LockOwner, Locks, LogReader, Lsn, TransactionId, Wal};
+use cleave_txn::{Dependencies, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
@@ -273,9 +273,10 @@ impl Database {
             CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
         let is_usable = opening.is_some() || state.devices().all(is_consistent);
         let named = if is_usable { &state } else { &nothing };
-        let mut devices = BTreeMap::new();
+        let (mut devices, locks) = (BTreeMap::new(), Locks::new());
         for entry in state.devices() {
             let device = attach(named, opening, entry.clone(), directory, &embedded)?;
+            device.share_locks(&locks);
             devices.insert(entry.id, Arc::new(device));
         }
         let statistics = StatisticsStore::open(directory, &state);
@@ -295,7 +296,7 @@ impl Database {
             host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
-            locks: Locks::new(),
+            locks,
             dependencies: Dependencies::new(),
             holding_readers_back: Arc::default(),
             sessions: Arc::default(),
@@ -517,6 +518,7 @@ impl Database {
 
     /// Makes `device` one of the database's, before a state that names it is published.
     pub(crate) fn adopt(&self, device: Arc<Device>) {
+        device.share_locks(&self.locks);
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(device.id(), device);
     }
 
@@ -549,11 +551,6 @@ impl Database {
     /// Whether there is any of these, so that who reads a table must lock it.
     pub(crate) fn readers_held_back(&self) -> bool {
         self.holding_readers_back.load(Ordering::SeqCst) > 0
-    }
-
-    /// An owner of locks, for a transaction that begins now.
-    pub(crate) fn lock_owner(&self) -> Arc<LockOwner> {
-        LockOwner::new(self.transaction_id())
     }
 
     /// An id that no transaction had since the database was opened.

@@ -15,7 +15,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use cleave_fragment::command::{
@@ -39,12 +39,14 @@ mod claim;
 mod claimed_run;
 mod openings;
 pub mod profile;
+pub mod shared_locks;
 mod writing_fragment;
 
 pub(crate) use claim::{Claim, DISK_FULL, PendingWrite};
 pub(crate) use claimed_run::ClaimedRun;
 use openings::Openings;
 pub(crate) use profile::Known;
+use shared_locks::SharedLocks;
 pub(crate) use writing_fragment::Written;
 
 /// Makes the service of the embedded device over the media file at a path. The host never names the
@@ -81,6 +83,8 @@ pub struct Device {
     openings: Openings,
     /// Measured or read, for the host that this is.
     profile: Known<Arc<Profile>>,
+    /// From when locks of its rows were shared.
+    locks: OnceLock<Option<SharedLocks>>,
     media: PathBuf,
     embedded: EmbeddedFactory,
 }
@@ -150,6 +154,7 @@ impl Device {
             failures: AtomicU64::new(0),
             abandoned: AbandonedRuns::default(),
             profile: Known::default(),
+            locks: OnceLock::new(),
             embedded,
         })
     }

@@ -11,6 +11,7 @@
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
 //! behind, one that has is there.
 
+mod advisory;
 mod alter;
 mod alter_rules;
 mod block;
@@ -23,6 +24,8 @@ mod held;
 mod identity;
 mod indexes;
 mod insert;
+mod key_locks;
+mod locked_parts;
 mod locking;
 mod modify;
 mod modify_row;
@@ -51,6 +54,8 @@ use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
 
+pub use advisory::AdvisoryLocks;
+pub(crate) use advisory::Span;
 use block::Block;
 pub use block::TransactionStatus;
 pub use copy::ClientStreams;
@@ -175,7 +180,8 @@ impl Session {
 
     /// Says whose session it is.
     pub fn set_client(&mut self, client: Client) {
-        self.settings.client = client;
+        let advisory = AdvisoryLocks::new(client.backend);
+        self.settings.client = Client { advisory, ..client };
     }
 
     /// Where COPY … STDIN reads and COPY … STDOUT writes.
@@ -308,6 +314,7 @@ impl Session {
     fn begin_statement(&mut self) -> Result<()> {
         self.check_not_failed()?;
         self.statement_locks = None;
+        self.settings.client.advisory.end_statement();
         self.statement_tracked = None;
         self.table_mark = None;
         Ok(())
@@ -386,6 +393,10 @@ impl Session {
                 let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
                 Box::pin(self.run_locking(&locking, &none, point)).await
             }
+            Statement::LockedParts(parts) => {
+                let none = Parameters::default();
+                Box::pin(self.run_locked_parts(&parts, &none, &parsed.text)).await
+            }
             Statement::LockTable(lock) => self.run_lock_table(&lock).await,
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
             Statement::Execute(execute) => {
@@ -417,6 +428,7 @@ impl Session {
             }
             Statement::DiscardAll => {
                 self.discard_temporary()?;
+                self.settings.client.advisory.unlock_all();
                 self.settings.reset_all();
                 self.deallocate(None)?;
                 self.cursors.clear();
@@ -489,6 +501,15 @@ impl Session {
         format: ExplainFormat,
         statement: Statement,
     ) -> Result<Outcome> {
+        let statement = match statement {
+            Statement::LockedParts(_) if analyze => {
+                return Err(Error::unsupported(
+                    "EXPLAIN ANALYZE of a statement with a locking clause, which would lock rows,",
+                ));
+            }
+            Statement::LockedParts(parts) => *parts.plain,
+            other => other,
+        };
         if let Statement::Execute(execute) = statement {
             let prepared = self.prepared_now(&execute.name).await?;
             let parameters = self.values_of(&prepared, &execute).await?;

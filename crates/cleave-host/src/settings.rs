@@ -18,6 +18,7 @@ pub use cleave_plan::split::{Split, When};
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
+use crate::session::AdvisoryLocks;
 use crate::value::parse;
 
 const KIB: u64 = 1024;
@@ -146,6 +147,8 @@ pub struct Client {
     pub backend: i32,
     /// What it has taken of sequences.
     pub sequences: SequenceValues,
+    /// What it has locked of its own accord.
+    pub advisory: AdvisoryLocks,
 }
 
 impl Default for Client {
@@ -155,6 +158,7 @@ impl Default for Client {
             database: "cleave".to_owned(),
             backend: 0,
             sequences: SequenceValues::default(),
+            advisory: AdvisoryLocks::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cleave_media::Stopwatch;
+use cleave_shmem::{HostLocks, TableShape};
 use cleave_txn::{
     LockKey, LockMode, LockOwner, Locks, LogOptions, Lsn, Record, TransactionId, Wal,
 };
@@ -30,30 +31,40 @@ fn each(name: &str, count: u64, elapsed: Duration) {
     println!("{name:<44} {:>9.0} ns", elapsed.as_nanos() as f64 / count as f64);
 }
 
+/// The host's whole path: its own table, and, where a device shares its rows, the shared one.
 fn locks() {
-    let locks = Locks::new();
-    let watch = Stopwatch::start();
-    for id in 1..=ROUNDS {
-        let owner = LockOwner::new(TransactionId(id));
-        assert!(locks.try_lock(&owner, LockKey::row(1, id), LockMode::ForUpdate).unwrap());
+    let shape = TableShape::default();
+    let (embedded, _device) = HostLocks::embedded(shape).unwrap();
+    let local = HostLocks::create(shape).unwrap();
+    for (name, table) in [("no device", None), ("embedded", Some(embedded)), ("local", Some(local))]
+    {
+        println!("locks of rows that {name} shares");
+        let locks = Locks::new();
+        table.iter().for_each(|table| locks.share(0, table));
+        let row = |vid| LockKey::row_on(0, 1, vid);
+        let watch = Stopwatch::start();
+        for id in 1..=ROUNDS {
+            let owner = LockOwner::new(TransactionId(id));
+            assert!(locks.try_lock(&owner, row(id), LockMode::ForUpdate).unwrap());
+            locks.release_all(&owner);
+        }
+        each("a transaction's only lock, and its release", ROUNDS, watch.elapsed());
+        let owner = LockOwner::new(TransactionId(ROUNDS + 1));
+        let watch = Stopwatch::start();
+        for id in 1..=ROUNDS {
+            assert!(locks.try_lock(&owner, row(id), LockMode::ForUpdate).unwrap());
+        }
         locks.release_all(&owner);
+        each("each of a million locks of one, and its release", ROUNDS, watch.elapsed());
+        let owner = LockOwner::new(TransactionId(ROUNDS + 2));
+        let watch = Stopwatch::start();
+        for _ in 1..=ROUNDS {
+            let mark = owner.mark();
+            assert!(locks.try_lock(&owner, row(7), LockMode::ForUpdate).unwrap());
+            locks.release_to(&owner, mark);
+        }
+        each("lock and unlock", ROUNDS, watch.elapsed());
     }
-    each("a transaction's only lock, and its release", ROUNDS, watch.elapsed());
-    let owner = LockOwner::new(TransactionId(ROUNDS + 1));
-    let watch = Stopwatch::start();
-    for id in 1..=ROUNDS {
-        assert!(locks.try_lock(&owner, LockKey::row(1, id), LockMode::ForUpdate).unwrap());
-    }
-    locks.release_all(&owner);
-    each("each of a million locks of one, and its release", ROUNDS, watch.elapsed());
-    let owner = LockOwner::new(TransactionId(ROUNDS + 2));
-    let watch = Stopwatch::start();
-    for _ in 1..=ROUNDS {
-        let mark = owner.mark();
-        assert!(locks.try_lock(&owner, LockKey::row(1, 7), LockMode::ForUpdate).unwrap());
-        locks.release_to(&owner, mark);
-    }
-    each("lock and unlock", ROUNDS, watch.elapsed());
 }
 
 /// What the media takes for a write and a sync alone.

@@ -27,7 +27,9 @@ pub mod serializable;
 pub mod transaction;
 pub mod wal;
 
-pub use locks::{LockError, LockKey, LockMode, LockOwner, LockWait, Locks, Requested};
+pub use locks::{
+    LockError, LockGroup, LockKey, LockMode, LockOwner, LockStatus, LockWait, Locks, Requested,
+};
 pub use serializable::{Dependencies, KeySpan, SerializationFailure, Tracked, Written};
 pub use transaction::TransactionId;
 pub use wal::{

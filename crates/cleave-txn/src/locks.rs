@@ -5,7 +5,8 @@
 //!    into the queue of what it wants ([`table`]) and gives a [`LockWait`], to block on or to `await`.
 //! 3. [`deadlock`]: whoever comes to wait looks for a ring of waits that it closed. One that exists only because queues
 //!    are kept in order is opened by changing that order; any other ends the request.
-//! 4. [`Locks::release_all`] and [`Locks::release_to`] let go, and grant what waits, in the order of the queue.
+//! 4. A row that jobs of its device may change, too, is in the table that the device shares: `shared` joins there.
+//! 5. [`Locks::release_all`] and [`Locks::release_to`] let go, and grant what waits, in the order of the queue.
 //!
 //! ```text
 //!  partition (64, a mutex each)
@@ -14,6 +15,8 @@
 //!              └──────────────────────────────┘
 //! ```
 //!
+//! Owners of one [`LockGroup`] are as one to all others, and never in each other's way; each lets go of its own.
+//!
 //! Invariant: two owners never hold conflicting modes of one key. A request that no conflict holds back is granted: no
 //! wake-up is lost. A lock is held until its owner ends, or rolls back to a [`LockMark`] that is older.
 //! Deliberately absent: time. Who waits for so long only, drops the wait ([`LockWait::block`] does it on a condition
@@ -21,13 +24,16 @@
 
 pub mod deadlock;
 pub mod mode;
+mod shared;
 mod table;
 mod wait;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cleave_shmem::HostLocks;
 pub use deadlock::{Deadlock, DeadlockEdge};
 pub use mode::LockMode;
 pub use wait::LockWait;
@@ -36,12 +42,17 @@ use crate::transaction::TransactionId;
 use table::{Grant, Table};
 use wait::Request;
 
+/// The device of what lies on none.
+const NO_DEVICE: u32 = u32::MAX;
+
 /// What is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockKey {
     kind: KeyKind,
     object: u64,
     id: u64,
+    /// Of a row: the device that it lies on.
+    device: u32,
 }
 
 /// What kind of thing a [`LockKey`] names.
@@ -64,31 +75,37 @@ impl LockKey {
     /// The table `object`.
     #[must_use]
     pub fn table(object: u64) -> Self {
-        Self { kind: KeyKind::Table, object, id: 0 }
+        Self { kind: KeyKind::Table, object, id: 0, device: NO_DEVICE }
     }
 
-    /// The row `vid` of the table `object`.
+    /// The row `vid` of the table `object`, which lies on no device that shares locks.
     #[must_use]
     pub fn row(object: u64, vid: u64) -> Self {
-        Self { kind: KeyKind::Row, object, id: vid }
+        Self::row_on(NO_DEVICE, object, vid)
+    }
+
+    /// The row `vid` of `object`, which lies on the device with this number: always the same one.
+    #[must_use]
+    pub fn row_on(device: u32, object: u64, vid: u64) -> Self {
+        Self { kind: KeyKind::Row, object, id: vid, device }
     }
 
     /// The key with this hash in the index `object`.
     #[must_use]
     pub fn key(object: u64, hash: u64) -> Self {
-        Self { kind: KeyKind::Key, object, id: hash }
+        Self { kind: KeyKind::Key, object, id: hash, device: NO_DEVICE }
     }
 
     /// The end of a transaction.
     #[must_use]
     pub fn transaction(id: TransactionId) -> Self {
-        Self { kind: KeyKind::Transaction, object: 0, id: id.0 }
+        Self { kind: KeyKind::Transaction, object: 0, id: id.0, device: NO_DEVICE }
     }
 
     /// A number of the user's.
     #[must_use]
     pub fn advisory(class: u64, id: u64) -> Self {
-        Self { kind: KeyKind::Advisory, object: class, id }
+        Self { kind: KeyKind::Advisory, object: class, id, device: NO_DEVICE }
     }
 
     /// What kind of thing it names.
@@ -112,7 +129,7 @@ impl LockKey {
 
 impl fmt::Display for LockKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, object, id } = self;
+        let Self { kind, object, id, device: _ } = self;
         match kind {
             KeyKind::Table => write!(formatter, "table {object}"),
             KeyKind::Row => write!(formatter, "row {id} of table {object}"),
@@ -160,6 +177,14 @@ pub enum LockError {
         /// How many it may hold.
         lock_count_max: usize,
     },
+    /// The table that a device shares is spoilt: end the device's jobs and fence it.
+    #[error("{key} cannot be locked: {source}")]
+    Shared {
+        /// What was wanted.
+        key: LockKey,
+        /// What was found.
+        source: cleave_shmem::LockError,
+    },
     /// The transaction has ended; a mistake of the caller.
     #[error("{0} has ended, and locks nothing any more")]
     Ended(TransactionId),
@@ -174,14 +199,38 @@ impl LockError {
             Self::Deadlock(_) => "40P01",
             Self::Cancelled { .. } => "57014",
             Self::TooMany { .. } => "53200",
+            Self::Shared { .. } => "58030",
             Self::Ended(_) => "XX000",
         }
+    }
+}
+
+/// Owners that never exclude each other and wait as one: a session's transaction, and what the session itself holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockGroup {
+    number: u64,
+    backend: i32,
+}
+
+impl LockGroup {
+    /// A new one, of the connection with this number; 0: of none.
+    #[must_use]
+    pub fn new(backend: i32) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self { number: COUNT.fetch_add(1, Ordering::Relaxed), backend }
+    }
+
+    /// The number of the connection.
+    #[must_use]
+    pub fn backend(self) -> i32 {
+        self.backend
     }
 }
 
 /// Who holds and awaits locks: one transaction, all of its threads.
 pub struct LockOwner {
     id: TransactionId,
+    group: LockGroup,
     held: Mutex<Held>,
 }
 
@@ -202,7 +251,19 @@ impl LockOwner {
     /// An owner without locks. No other one may have its id.
     #[must_use]
     pub fn new(id: TransactionId) -> Arc<Self> {
-        Arc::new(Self { id, held: Mutex::default() })
+        Self::in_group(id, LockGroup::new(0))
+    }
+
+    /// As [`LockOwner::new`], one of `group`.
+    #[must_use]
+    pub fn in_group(id: TransactionId, group: LockGroup) -> Arc<Self> {
+        Arc::new(Self { id, group, held: Mutex::default() })
+    }
+
+    /// Its group.
+    #[must_use]
+    pub fn group(&self) -> LockGroup {
+        self.group
     }
 
     /// Its transaction.
@@ -253,6 +314,8 @@ pub struct LockStatus {
     pub mode: LockMode,
     /// Who.
     pub owner: TransactionId,
+    /// The group of the owner.
+    pub group: LockGroup,
     /// Whether it is held; otherwise it is awaited.
     pub is_granted: bool,
 }
@@ -284,6 +347,12 @@ impl Locks {
     #[must_use]
     pub fn with_lock_count_max(lock_count_max: usize) -> Self {
         Self { table: Table::new(), lock_count_max }
+    }
+
+    /// Shares the rows of the device with this number by `table`, unless it has one: from now on whoever locks one of them joins
+    /// there, too. To be called before any row of the device is locked.
+    pub fn share(&self, device: u32, table: &Arc<HostLocks>) {
+        self.table.share(device, table);
     }
 
     /// Locks `key` for `owner`, or comes to wait for it. What the owner holds already excludes nothing that it asks for.
@@ -357,14 +426,14 @@ impl Locks {
         let is_waiting = held.waiting > 0;
         drop(held);
         if is_waiting {
-            self.table.withdraw_all(owner.id, |_, _| LockError::Ended(owner.id));
+            self.table.withdraw_all(owner, |_, _| LockError::Ended(owner.id));
         }
         self.table.release(owner.id, &released);
     }
 
     /// Ends every wait of `owner` with [`LockError::Cancelled`]; what it holds it keeps.
     pub fn cancel(&self, owner: &LockOwner) {
-        self.table.withdraw_all(owner.id, |key, mode| LockError::Cancelled { key, mode });
+        self.table.withdraw_all(owner, |key, mode| LockError::Cancelled { key, mode });
     }
 
     /// Whether `owner` holds `key` in `mode` or a stronger one.
@@ -377,6 +446,10 @@ impl Locks {
     #[must_use]
     pub fn list(&self) -> Vec<LockStatus> {
         self.table.list()
+    }
+
+    pub(crate) fn look(&self, key: LockKey) {
+        self.table.look(key);
     }
 
     pub(crate) fn withdraw(&self, request: &Arc<Request>) {

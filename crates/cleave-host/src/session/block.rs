@@ -139,7 +139,7 @@ impl Session {
             let settings = &self.settings;
             let (isolation, read_only) =
                 (settings.default_transaction_isolation, settings.default_transaction_read_only);
-            let (locks, defined) = (Held::new(&self.database), self.temporary.clone());
+            let (locks, defined) = (self.new_locks(), self.temporary.clone());
             let block = Block::new(isolation, read_only, locks, defined);
             self.block = Some(Block { implicit: true, ..block });
         }
@@ -170,7 +170,7 @@ impl Session {
                 let settings = &self.settings;
                 let isolation = modes.isolation.unwrap_or(settings.default_transaction_isolation);
                 let read_only = modes.read_only.unwrap_or(settings.default_transaction_read_only);
-                let (locks, defined) = (Held::new(&self.database), self.temporary.clone());
+                let (locks, defined) = (self.new_locks(), self.temporary.clone());
                 self.block = Some(Block::new(isolation, read_only, locks, defined));
                 self.settings.transaction_isolation = Some(isolation);
             }
@@ -633,11 +633,19 @@ impl Session {
         self.locks().lock_change(base, change, timeout_ms).await
     }
 
+    /// No locks yet, of a transaction of this session.
+    pub(super) fn new_locks(&self) -> Held {
+        Held::new(&self.database, &self.settings.client.advisory)
+    }
+
     /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run again.
     pub(super) fn locks(&mut self) -> &Held {
         match &self.block {
             Some(block) => &block.locks,
-            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+            None => {
+                let (database, advisory) = (&self.database, &self.settings.client.advisory);
+                self.statement_locks.get_or_insert_with(|| Held::new(database, advisory))
+            }
         }
     }
 
@@ -645,7 +653,10 @@ impl Session {
     pub(super) fn locks_mut(&mut self) -> &mut Held {
         match &mut self.block {
             Some(block) => &mut block.locks,
-            None => self.statement_locks.get_or_insert_with(|| Held::new(&self.database)),
+            None => {
+                let (database, advisory) = (&self.database, &self.settings.client.advisory);
+                self.statement_locks.get_or_insert_with(|| Held::new(database, advisory))
+            }
         }
     }
 

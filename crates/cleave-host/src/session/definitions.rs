@@ -31,7 +31,6 @@ use futures::stream::BoxStream;
 use super::Session;
 use super::block::Block;
 use super::define::emptied;
-use super::held::Held;
 use crate::catalog::commit::Transaction;
 use crate::catalog::sequence::Sequence;
 use crate::catalog::view::ViewState;
@@ -379,7 +378,7 @@ impl Session {
         let block = match &self.block {
             Some(block) => block,
             None => {
-                let (locks, defined) = (Held::new(&database), self.temporary.clone());
+                let (locks, defined) = (self.new_locks(), self.temporary.clone());
                 implicit.insert(Block::new(Isolation::ReadCommitted, false, locks, defined))
             }
         };

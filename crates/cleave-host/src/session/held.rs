@@ -8,6 +8,10 @@
 //!  SELECT … FOR UPDATE      ROW SHARE on the table │ in the mode that is written: on each unique key of a row, on the row
 //! ```
 //!
+//!
+//! FOR UPDATE is FOR NO KEY UPDATE, on row and keys, where no column of a unique key changes: who holds FOR KEY SHARE, as a
+//! foreign key does, is not in its way.
+//!
 //! Readers lock nothing: they hold a state. Only while someone may hold a table in `ACCESS EXCLUSIVE`, which a counter tells, they
 //! lock theirs, and so wait. Keys are locked first, and rows in the order of their VIDs, so that two statements
 //! over the same rows do not wait for each other: a row that was updated is another one by then, and has its key still. Other
@@ -25,6 +29,7 @@ use cleave_fragment::waiting;
 use cleave_txn::locks::LockMark;
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks, Requested};
 
+use super::advisory::AdvisoryLocks;
 use crate::catalog::TableState;
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -65,8 +70,10 @@ impl Drop for ReadersHeldBack {
 
 impl Held {
     /// None yet.
-    pub(super) fn new(database: &Database) -> Self {
-        let (locks, owner) = (Arc::clone(database.locks()), database.lock_owner());
+    pub(super) fn new(database: &Database, advisory: &AdvisoryLocks) -> Self {
+        let locks = Arc::clone(database.locks());
+        let owner = LockOwner::in_group(database.transaction_id(), advisory.group());
+        advisory.begin(&owner);
         let counter = Arc::clone(database.holding_readers_back());
         Self { locks, owner, counter, readers_held_back: None }
     }
@@ -110,9 +117,11 @@ impl Held {
         if is_large {
             return Ok(());
         }
-        let indexes = table.tablets.first().map(|tablet| tablet.indexes.as_slice());
-        let indexes = indexes.unwrap_or_default().iter();
-        for index in indexes.filter(|index| index.definition().unique) {
+        let mode = match change.keeps_keys {
+            true => LockMode::ForNoKeyUpdate,
+            false => LockMode::ForUpdate,
+        };
+        for index in unique_indexes(table) {
             let shape = index.shape();
             let mut wanted = Vec::new();
             for rows in change.rows.values() {
@@ -124,12 +133,12 @@ impl Held {
             wanted.sort_unstable();
             wanted.dedup();
             for key in wanted {
-                self.lock(key, LockMode::ForUpdate, timeout_ms).await?;
+                self.lock(key, mode, timeout_ms).await?;
             }
         }
         for (place, vids) in &change.ended {
             for vid in vids {
-                self.lock(row_key(table, *place, *vid), LockMode::ForUpdate, timeout_ms).await?;
+                self.lock(row_key(table, *place, *vid), mode, timeout_ms).await?;
             }
         }
         Ok(())
@@ -170,21 +179,40 @@ impl Held {
     /// # Errors
     /// As [`Held::lock_change`].
     pub(super) async fn lock(&self, key: LockKey, mode: LockMode, timeout_ms: u64) -> Result<()> {
-        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
-        let requested = self.locks.request(&self.owner, key, mode);
-        let wait = match requested.map_err(|error| Error::lock(&error))? {
-            Requested::Granted => return Ok(()),
-            Requested::Waiting(wait) => wait,
-        };
-        let Some(limit) = timeout else {
-            return wait.await.map_err(|error| Error::lock(&error));
-        };
-        let mut wait = wait;
-        match waiting::timeout(limit, &mut wait).await {
-            Some(outcome) => outcome.map_err(|error| Error::lock(&error)),
-            None => wait.give_up().map_err(|error| Error::lock(&error)),
-        }
+        lock_within(&self.locks, &self.owner, (key, mode), timeout_ms).await
     }
+}
+
+/// Locks `key` for `owner`.
+///
+/// # Errors
+/// [`Error::Conflict`], where that would take for ever, or longer than `timeout_ms` (0: any time).
+pub(super) async fn lock_within(
+    locks: &Arc<Locks>,
+    owner: &Arc<LockOwner>,
+    (key, mode): (LockKey, LockMode),
+    timeout_ms: u64,
+) -> Result<()> {
+    let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
+    let requested = locks.request(owner, key, mode);
+    let wait = match requested.map_err(|error| Error::lock(&error))? {
+        Requested::Granted => return Ok(()),
+        Requested::Waiting(wait) => wait,
+    };
+    let Some(limit) = timeout else {
+        return wait.await.map_err(|error| Error::lock(&error));
+    };
+    let mut wait = wait;
+    match waiting::timeout(limit, &mut wait).await {
+        Some(outcome) => outcome.map_err(|error| Error::lock(&error)),
+        None => wait.give_up().map_err(|error| Error::lock(&error)),
+    }
+}
+
+/// The unique indexes of `table`, as its first tablet has them.
+pub(super) fn unique_indexes(table: &TableState) -> impl Iterator<Item = &Arc<TabletIndex>> {
+    let indexes = table.tablets.first().map(|tablet| tablet.indexes.as_slice());
+    indexes.unwrap_or_default().iter().filter(|index| index.definition().unique)
 }
 
 /// What the lock table calls `table`.
@@ -194,7 +222,11 @@ pub(super) fn table_key(table: &TableState) -> LockKey {
 
 /// What it calls a row.
 pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
-    LockKey::row((u64::from(table.schema.table_id) << 32) | place as u64, vid)
+    let object = (u64::from(table.schema.table_id) << 32) | place as u64;
+    match table.tablets.get(place) {
+        Some(tablet) => LockKey::row_on(tablet.device.0, object, vid),
+        None => LockKey::row(object, vid),
+    }
 }
 
 /// What it calls a key of a unique index of `table`.

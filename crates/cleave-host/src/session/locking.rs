@@ -375,7 +375,7 @@ impl Session {
     }
 
     /// The unique keys of the rows of `table` at `places`, in the order of the indexes.
-    async fn keys_of(
+    pub(super) async fn keys_of(
         &self,
         table: &TableState,
         places: &BTreeSet<RowPlace>,

@@ -17,7 +17,9 @@ use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
+use super::held::Held;
 use super::identity;
+use super::key_locks::leaves_keys;
 use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
@@ -55,6 +57,11 @@ impl Session {
             let table = view.state.find_writable_table(&modify.table);
             let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
             let made = self.made(&view, &table, modify, parameters).await?;
+            match modify.action {
+                _ if made.change.keeps_keys || Held::takes_table(&made.change) => {}
+                Action::Delete => self.lock_gone_keys(&table, &made.rows).await?,
+                Action::Update(_) => self.lock_changed_keys(&table, &made.change).await?,
+            }
             if let Taken::Again = self.take(&view, &table, made.change).await? {
                 continue;
             }
@@ -118,6 +125,7 @@ impl Session {
         let rows = concat_batches(&schema.arrow(), &all)?;
         if matches!(modify.action, Action::Update(_)) {
             change.rows = route(table, rows.clone())?;
+            change.keeps_keys = leaves_keys(table, modify.assignments());
         }
         Ok(Made { change, row_count: rows.num_rows(), rows })
     }

@@ -21,6 +21,7 @@ use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::block::{OwnRows, Taken};
+use super::key_locks::has_same_keys;
 use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Result};
@@ -51,7 +52,7 @@ impl RowChange {
         types: &[ColumnType],
         state: &CatalogState,
     ) -> Option<Arc<Self>> {
-        if !modify.from.is_empty() {
+        if !modify.from.is_empty() || modify.with.is_some() {
             return None;
         }
         let table = state.find_writable_table(&modify.table).ok()?;
@@ -241,6 +242,9 @@ impl Session {
                 Some(Some(found)) => {
                     let made = self.row_made(&table, modify, (row, parameters), &found).await?;
                     let (change, own_ended) = row_change(&table, modify, &made, &found)?;
+                    if !change.keeps_keys {
+                        self.lock_gone_keys(&table, &found.batch).await?;
+                    }
                     (1, made, change, own_ended)
                 }
             };
@@ -335,6 +339,7 @@ fn row_change(
     }
     if matches!(modify.action, Action::Update(_)) {
         change.rows = route(table, made.clone())?;
+        change.keeps_keys = has_same_keys(table, found.batch.columns(), made);
     }
     Ok((change, own_ended))
 }

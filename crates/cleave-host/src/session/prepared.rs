@@ -302,6 +302,11 @@ impl Session {
     }
 
     async fn describe_source(&self, source: Source) -> Result<PreparedStatement> {
+        if let Statement::LockedParts(parts) = &source.statement {
+            let plain = Source { statement: (*parts.plain).clone(), ..source.clone() };
+            let described = Box::pin(self.describe_source(plain)).await?;
+            return Ok(PreparedStatement { source, point: None, row: None, ..described });
+        }
         let made;
         let query = match &source.statement {
             Statement::Query(query) => Some(query),
@@ -400,6 +405,11 @@ impl Session {
             Statement::Locking(locking) => {
                 let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
                 return Box::pin(self.run_locking(locking, values, point)).await.map(Started::from);
+            }
+            Statement::LockedParts(parts) => {
+                let text = prepared.source.text.with(values);
+                let run = Box::pin(self.run_locked_parts(parts, values, &text));
+                return run.await.map(Started::from);
             }
             Statement::Declare(declare) => {
                 let text = prepared.source.text.with(values);

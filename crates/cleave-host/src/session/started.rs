@@ -118,6 +118,11 @@ impl Session {
                     describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
+            Statement::LockedParts(parts) => {
+                let plain = (*parts.plain).clone();
+                let plain = ParsedStatement { statement: plain, ..parsed.clone() };
+                return Box::pin(self.columns(&plain)).await;
+            }
             Statement::Locking(locking) => {
                 let query = &locking.query;
                 let view = ReadView { state: self.names(), target: None, reads: None };

@@ -20,6 +20,7 @@ use cleave_txn::LockMode;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
+use super::locked_parts::is_rows;
 use super::modify::{TARGET, VID, over_target};
 use super::names::{fold, position_of, table_name};
 use super::parameters::{Parameters, place_of};
@@ -159,7 +160,10 @@ impl Locking {
                 return refused("of a WITH query");
             }
             let Ok(table) = table_name(name) else { continue };
-            if is_with || (name.0.len() > 1 && state.table(&table).is_none() && !is_named) {
+            if is_with
+                || is_rows(&table)
+                || (name.0.len() > 1 && state.table(&table).is_none() && !is_named)
+            {
                 continue;
             }
             if item.is_nullable {

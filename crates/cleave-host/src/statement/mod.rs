@@ -4,7 +4,8 @@
 //! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
 //!    lie, [`copy`] makes options of COPY.
 //! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
-//! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE locks. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have.
+//! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE locks,
+//!    [`locked_parts`] takes subqueries with it out of their statement. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have.
 //!    [`alter`] says what ALTER TABLE does.
 //! 5. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
@@ -16,6 +17,7 @@ pub mod copy;
 pub mod ddl;
 pub mod defaults;
 pub mod hint;
+pub mod locked_parts;
 pub mod locking;
 pub mod modify;
 pub(crate) mod moment;

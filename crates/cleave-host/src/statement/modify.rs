@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::names::{fold, position_of, table_name};
-use super::parse::{is_default, refuse_in_query};
+use super::parse::{Statement, is_default, refuse_in_query};
 use crate::error::{Error, Fault, Position, Result};
 
 /// The name by which a query reads the rows that a statement changes.
@@ -35,6 +35,8 @@ pub struct Modify {
     pub alias: Option<ast::Ident>,
     /// What becomes of its rows.
     pub action: Action,
+    /// WITH.
+    pub with: Option<ast::With>,
     /// FROM of UPDATE, USING of DELETE.
     pub from: Vec<ast::TableWithJoins>,
     /// WHERE.
@@ -81,7 +83,8 @@ impl Modify {
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
     pub fn query(&self, schema: &TableSchema) -> Result<Box<ast::Query>> {
         let items = assigned_items(schema, &self.target_name(), self.assignments())?;
-        let query = self.over_target(items, self.from.clone(), self.selection.clone())?;
+        let mut query = self.over_target(items, self.from.clone(), self.selection.clone())?;
+        query.with.clone_from(&self.with);
         refuse_in_query(&query)?;
         Ok(query)
     }
@@ -203,6 +206,7 @@ pub(crate) fn update(update: ast::Update) -> Result<Modify> {
         table,
         alias,
         action: Action::Update(assignments(update.assignments)?),
+        with: None,
         from,
         selection: update.selection,
         returning: update.returning.unwrap_or_default(),
@@ -237,11 +241,55 @@ pub(crate) fn delete(delete: ast::Delete) -> Result<Modify> {
         table,
         alias,
         action: Action::Delete,
+        with: None,
         from: delete.using.unwrap_or_default(),
         selection: delete.selection,
         returning: delete.returning.unwrap_or_default(),
         position,
     })
+}
+
+/// Whether a query of the parser's is WITH before a statement that changes rows.
+pub(super) fn has_changes(query: &ast::Query) -> bool {
+    use ast::SetExpr as Body;
+    matches!(*query.body, Body::Insert(_) | Body::Update(_) | Body::Delete(_))
+}
+
+/// The statement that such a query is; `typed` makes ours of the parser's.
+///
+/// # Errors
+/// Those of `typed`.
+pub(super) fn with_changes(
+    query: ast::Query,
+    typed: impl FnOnce(ast::Statement) -> Result<Statement>,
+) -> Result<Statement> {
+    let ast::Query { with, body, .. } = query;
+    let (ast::SetExpr::Insert(changes)
+    | ast::SetExpr::Update(changes)
+    | ast::SetExpr::Delete(changes)) = *body
+    else {
+        return Err(Error::unsupported("this statement after WITH"));
+    };
+    let mut statement = typed(changes)?;
+    match &mut statement {
+        Statement::Modify(modify) => modify.with = with,
+        Statement::Insert(insert) => {
+            if let (Some(source), Some(mut with)) = (&mut insert.source, with) {
+                if let Some(own) = source.with.take() {
+                    let is_own = |cte: &ast::Cte| {
+                        own.cte_tables.iter().any(|own| own.alias.name == cte.alias.name)
+                    };
+                    with.cte_tables.retain(|cte| !is_own(cte));
+                    with.recursive |= own.recursive;
+                    with.cte_tables.extend(own.cte_tables);
+                }
+                source.with = Some(with);
+                refuse_in_query(source)?;
+            }
+        }
+        _ => return Err(Error::unsupported("this statement after WITH")),
+    }
+    Ok(statement)
 }
 
 /// The columns and values of SET.

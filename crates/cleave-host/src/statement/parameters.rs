@@ -26,6 +26,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::dialect::digits_behind_point;
 use crate::error::{Error, Fault, NameKind, Result};
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::parse::Cursor;
 use crate::value::{ColumnBuilder, ValueError, value_text};
 
@@ -51,6 +52,8 @@ pub struct Parameter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
     values: Vec<Parameter>,
+    /// What subqueries of the statement gave that ran before it.
+    pub(crate) rows: GivenRows,
 }
 
 /// The type that a parameter has whose declared or inferred type is `column_type`: lengths and digits are not a parameter's.
@@ -119,7 +122,7 @@ impl Parameter {
     }
 
     /// It as it is written in a statement, where it is no list.
-    fn literal(&self) -> Expr {
+    pub(crate) fn literal(&self) -> Expr {
         let value = match &self.text {
             Some(text) => ast::Value::SingleQuotedString(text.clone()),
             None => ast::Value::Null,
@@ -210,7 +213,7 @@ impl Parameters {
     /// These values, `$1` first.
     #[must_use]
     pub fn new(values: Vec<Parameter>) -> Self {
-        Self { values }
+        Self { values, rows: GivenRows::default() }
     }
 
     /// The values.

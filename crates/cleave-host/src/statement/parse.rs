@@ -24,6 +24,7 @@ use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints_in};
+use crate::statement::locked_parts::{self, LockedParts};
 use crate::statement::locking::{Locking, locking};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
@@ -113,6 +114,8 @@ pub enum Statement {
     Query(Box<ast::Query>),
     /// A query with a locking clause, as FOR UPDATE.
     Locking(Box<Locking>),
+    /// One with locking clauses in subqueries.
+    LockedParts(Box<LockedParts>),
     /// LOCK TABLE.
     LockTable(LockTable),
     /// PREPARE.
@@ -222,6 +225,7 @@ impl Statement {
             self,
             Self::Query(_)
                 | Self::Locking(_)
+                | Self::LockedParts(_)
                 | Self::Insert(_)
                 | Self::Modify(_)
                 | Self::Declare(_)
@@ -735,12 +739,20 @@ impl Reader<'_> {
 }
 
 /// A statement of the crate as one of ours, or the error that names what cannot be done.
-fn typed(statement: ast::Statement) -> Result<Statement> {
+fn typed(mut statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
+    if let Some((mut plain, parts)) = locked_parts::taken(&mut statement)? {
+        locked_parts::strip(&mut plain);
+        let (statement, plain) = (Box::new(typed(statement)?), Box::new(typed(plain)?));
+        return Ok(Statement::LockedParts(Box::new(LockedParts { parts, statement, plain })));
+    }
     if let Some(define) = definitions::define(&statement)? {
         return Ok(Statement::Define(Box::new(define)));
     }
     let what = match statement {
+        Ast::Query(query) if modify::has_changes(&query) => {
+            return modify::with_changes(*query, typed);
+        }
         Ast::Query(mut query) => {
             if !query.locks.is_empty() {
                 return locking(query).map(|locking| Statement::Locking(Box::new(locking)));

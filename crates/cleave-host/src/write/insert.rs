@@ -107,12 +107,14 @@ pub(crate) struct TableChange {
     pub(crate) ended: BTreeMap<usize, BTreeSet<u64>>,
     /// Rows that begin, by the places of their tablets.
     pub(crate) rows: BTreeMap<usize, RecordBatch>,
+    /// Whether the rows that begin are those that end, with the same unique keys: it locks less then.
+    pub(crate) keeps_keys: bool,
 }
 
 impl TableChange {
     /// No change of the table that `schema` describes.
     pub(crate) fn new(schema: Arc<TableSchema>) -> Self {
-        Self { schema, ended: BTreeMap::new(), rows: BTreeMap::new() }
+        Self { schema, ended: BTreeMap::new(), rows: BTreeMap::new(), keeps_keys: false }
     }
 
     /// Rows that begin.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_host::{Database, Session};
+use cleave_shmem::{JobLocks, Row};
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{fresh, refused, row, rows, run};
@@ -157,4 +158,198 @@ async fn tables_are_locked_against_those_whose_modes_conflict() {
     run(&mut one, "ROLLBACK").await;
     run(&mut two, "COMMIT").await;
     assert_eq!(row(&mut one, "SELECT sum(n) FROM job").await, "4");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_of_no_key_leaves_room_for_key_share() {
+    let (_directory, _database, mut one, mut two) = jobs(3).await;
+    run(&mut two, "SET lock_timeout = 100").await;
+    let key_share = "SELECT id FROM job WHERE id = 1 FOR KEY SHARE";
+    // Without a plan, and with one; a key that stays as it is is none that changes.
+    for update in [
+        "UPDATE job SET n = 7 WHERE id = 1",
+        "UPDATE job SET n = 8, id = 1 WHERE id = 1",
+        "UPDATE job SET n = n + 1 WHERE id < 2",
+        "SELECT * FROM job WHERE id = 1 FOR NO KEY UPDATE",
+    ] {
+        run(&mut one, &format!("BEGIN; {update}")).await;
+        assert_eq!(rows(&mut two, key_share).await, ["1"], "{update}");
+        let error = refused(&mut two, "SELECT id FROM job WHERE id = 1 FOR SHARE").await;
+        assert_eq!(error.sqlstate(), "55P03", "{update}");
+        let error = refused(&mut two, "UPDATE job SET n = 0 WHERE id = 1").await;
+        assert_eq!(error.sqlstate(), "55P03", "{update}");
+        run(&mut one, "ROLLBACK").await;
+        run(&mut two, &format!("BEGIN; {key_share}")).await;
+        run(&mut one, &format!("BEGIN; {update}; ROLLBACK")).await;
+        run(&mut two, "ROLLBACK").await;
+    }
+    for change in [
+        "DELETE FROM job WHERE id = 1",
+        "DELETE FROM job WHERE id < 2",
+        "UPDATE job SET id = 9 WHERE id = 1",
+        "UPDATE job SET id = id + 8 WHERE id < 2",
+        "SELECT * FROM job WHERE id = 1 FOR UPDATE",
+        // The row is an own one by the time it goes.
+        "UPDATE job SET n = 7 WHERE id = 1; DELETE FROM job WHERE id = 1",
+        "UPDATE job SET n = 7 WHERE id = 1; UPDATE job SET id = 9 WHERE id = 1",
+    ] {
+        run(&mut one, &format!("BEGIN; {change}")).await;
+        assert_eq!(refused(&mut two, key_share).await.sqlstate(), "55P03", "{change}");
+        run(&mut one, "ROLLBACK").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn key_share_outlasts_an_update_of_the_row() {
+    let (_directory, database, mut one, mut two) = jobs(3).await;
+    run(&mut two, "BEGIN; SELECT id FROM job WHERE id = 1 FOR KEY SHARE").await;
+    // The row is another one from then on, and has its key still.
+    run(&mut one, "UPDATE job SET n = 7 WHERE id = 1; UPDATE job SET n = n + 1 WHERE id < 2").await;
+    run(&mut one, "SET lock_timeout = 100").await;
+    for change in [
+        "DELETE FROM job WHERE id = 1",
+        "DELETE FROM job WHERE id < 2",
+        "UPDATE job SET id = 9 WHERE id = 1",
+        "UPDATE job SET id = id + 8 WHERE id < 2",
+    ] {
+        assert_eq!(refused(&mut one, change).await.sqlstate(), "55P03", "{change}");
+    }
+    run(&mut two, "COMMIT").await;
+    run(&mut one, "DELETE FROM job WHERE id = 1").await;
+    // Without a unique key nothing of the row outlasts an update.
+    run(&mut one, "CREATE TABLE bare (n int, m int UNIQUE); INSERT INTO bare VALUES (1, NULL)")
+        .await;
+    let mut two = database.session();
+    run(&mut two, "BEGIN; SELECT * FROM bare FOR KEY SHARE").await;
+    assert_eq!(refused(&mut one, "UPDATE bare SET n = 2").await.sqlstate(), "55P03");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_take_jobs_by_one_statement_each() {
+    for take in [
+        "DELETE FROM job WHERE id = (SELECT id FROM job ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id",
+        "WITH next AS (SELECT id FROM job ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) \
+         DELETE FROM job USING next WHERE job.id = next.id RETURNING job.id",
+        "UPDATE job SET state = 'done' WHERE id IN (SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 1 \
+         FOR UPDATE SKIP LOCKED) RETURNING id",
+    ] {
+        let (_directory, database, _one, _two) = jobs(24).await;
+        let workers = (0..3).map(|_| {
+            let database = Arc::clone(&database);
+            SpawnedTask::spawn(async move {
+                let mut session = database.session();
+                let mut taken = Vec::new();
+                loop {
+                    match rows(&mut session, take).await.pop() {
+                        Some(id) => taken.push(id.parse::<u32>().unwrap()),
+                        None => return taken,
+                    }
+                }
+            })
+        });
+        let mut taken = Vec::new();
+        for worker in workers.collect::<Vec<_>>() {
+            taken.extend(worker.await.unwrap());
+        }
+        taken.sort_unstable();
+        assert_eq!(taken, (1..=24).collect::<Vec<u32>>(), "{take}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
+    let (_directory, database, mut one, mut two) = jobs(1).await;
+    run(&mut one, "SELECT pg_advisory_lock(1); SELECT pg_advisory_lock_shared(2)").await;
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "false");
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(2)").await, "false");
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock_shared(2)").await, "true");
+    assert_eq!(row(&mut two, "SELECT pg_advisory_unlock(1)").await, "false");
+    run(&mut two, "SET lock_timeout = 100").await;
+    assert_eq!(refused(&mut two, "SELECT pg_advisory_lock(1)").await.sqlstate(), "55P03");
+    run(&mut two, "SET lock_timeout = 0").await;
+    // A session is never in its own way, whatever the lock lasts for.
+    run(&mut one, "BEGIN; SELECT pg_advisory_xact_lock(1); COMMIT").await;
+    let mut task = beside(two, "SELECT pg_advisory_lock(1)");
+    assert!(waits(&mut task).await);
+    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    assert_eq!(row(&mut one, waiting).await, "1");
+    run(&mut one, "SELECT pg_advisory_unlock(1)").await;
+    let (mut two, _) = task.await.unwrap();
+    assert_eq!(row(&mut one, "SELECT pg_try_advisory_lock(1)").await, "false");
+    // A ring through a lock of the session and one of its transaction.
+    run(&mut one, "BEGIN; UPDATE job SET n = 1 WHERE id = 1").await;
+    let mut task = beside(two, "UPDATE job SET n = 2 WHERE id = 1");
+    assert!(waits(&mut task).await);
+    assert_eq!(refused(&mut one, "SELECT pg_advisory_lock(1)").await.sqlstate(), "40P01");
+    run(&mut one, "ROLLBACK").await;
+    two = task.await.unwrap().0;
+    drop(two);
+    assert_eq!(row(&mut one, "SELECT pg_try_advisory_lock(1)").await, "true");
+    drop(one);
+    let mut three = database.session();
+    assert_eq!(row(&mut three, "SELECT count(*) FROM pg_locks").await, "0");
+}
+
+/// A job of the device locks rows as fragments that update will: in the table that the device shares with the database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_a_job_of_the_device_has_are_waited_for() {
+    let (_directory, database, mut one, mut two) = jobs(3).await;
+    let devices = database.devices();
+    let shared = devices[0].shared_locks().unwrap();
+    let begin =
+        || shared.device.as_ref().unwrap().begin(shared.host.assign_job().unwrap()).unwrap();
+    // Whatever number the table has.
+    let locks_all = |job: &JobLocks| {
+        let mut rows = (1..64).flat_map(|table| (0..16).map(move |vid| (table << 32, vid)));
+        rows.all(|(object, vid)| job.try_lock(Row { object, vid }).unwrap())
+    };
+    let job = begin();
+    assert!(locks_all(&job));
+    let first = "SELECT id FROM job WHERE id = 1 FOR UPDATE";
+    assert_eq!(refused(&mut two, &format!("{first} NOWAIT")).await.sqlstate(), "55P03");
+    assert!(rows(&mut two, &format!("{first} SKIP LOCKED")).await.is_empty());
+    run(&mut two, "SET lock_timeout = 100").await;
+    let update = "UPDATE job SET n = n + 1 WHERE id = 1";
+    assert_eq!(refused(&mut two, update).await.sqlstate(), "55P03");
+    run(&mut two, "SET lock_timeout = 0").await;
+    let mut task = beside(two, update);
+    assert!(waits(&mut task).await);
+    shared.host.release_job(job.job()).unwrap();
+    let (_two, outcome) = task.await.unwrap();
+    assert_eq!(outcome, ["done"]);
+    run(&mut one, &format!("BEGIN; {update}")).await;
+    let job = begin();
+    assert!(!locks_all(&job));
+    shared.host.release_job(job.job()).unwrap();
+    run(&mut one, "ROLLBACK").await;
+    // A device that is given up has nothing any more.
+    let job = begin();
+    assert!(locks_all(&job));
+    shared.host.fence();
+    run(&mut one, update).await;
+    assert_eq!(row(&mut one, "SELECT n FROM job WHERE id = 1").await, "2");
+    assert_eq!(shared.host.contended().unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_locking_subquery_reads_counts_at_level_serializable() {
+    let (_directory, _database, mut one, mut two) = jobs(3).await;
+    for session in [&mut one, &mut two] {
+        run(session, "SET default_transaction_isolation = 'serializable'").await;
+    }
+    let take = "UPDATE job SET n = 1 WHERE id = (SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 1 \
+                FOR UPDATE) RETURNING id";
+    assert_eq!(rows(&mut one, take).await, ["1"]);
+    // Each looks in vain for what the other one writes.
+    let insert = |id: u32, own: &str, other: &str| {
+        format!(
+            "BEGIN; INSERT INTO job SELECT {id}, '{own}', 0 WHERE NOT EXISTS \
+             (SELECT 1 FROM job WHERE state = '{other}' FOR UPDATE)"
+        )
+    };
+    run(&mut one, &insert(10, "x", "y")).await;
+    run(&mut two, &insert(11, "y", "x")).await;
+    run(&mut one, "COMMIT").await;
+    assert_eq!(refused(&mut two, "COMMIT").await.sqlstate(), "40001");
+    assert_eq!(row(&mut one, "SELECT count(*) FROM job").await, "4");
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::memory::LockMemory;
 use super::queue::{Holder, JobId, Queue};
@@ -260,6 +260,26 @@ impl HostLocks {
     /// Waits until `ticket` is granted. Dropped, it waits no more, and the ticket stays where it is.
     pub fn wait<'a>(&'a self, ticket: &'a Ticket) -> HostWait<'a> {
         HostWait { locks: self, ticket, number: self.waiters.number() }
+    }
+
+    /// Has `waker` woken whenever something happens to the entry of `ticket`, until [`HostLocks::unwatch`] with the number that it
+    /// gives: for who cannot hold a [`HostWait`]. The caller looks at the entry afterwards.
+    #[must_use = "whoever watches looks away again"]
+    pub fn watch(&self, ticket: &Ticket, waker: &Waker) -> u64 {
+        let number = self.waiters.number();
+        self.waiters.register(ticket.entry, number, waker);
+        number
+    }
+
+    /// Wakes those of these numbers no more.
+    pub fn unwatch(&self, ticket: &Ticket, numbers: &[u64]) {
+        numbers.iter().for_each(|number| self.waiters.forget(ticket.entry, *number));
+    }
+
+    /// Whether the lock of `row` is in the entry of `ticket`.
+    #[must_use]
+    pub fn is_at(&self, ticket: &Ticket, row: Row) -> bool {
+        self.table.place_of(row).entry == ticket.entry
     }
 
     /// The jobs before `ticket` in its entry: what it waits for, besides the host's own transactions.

@@ -1,6 +1,6 @@
 //! Rings of waits: a request that just came to wait in, the ring that it closed out, if there is one that must end.
 //!
-//! A transaction waits for another that holds a conflicting mode (a *hard* edge), or that stands before it in a queue
+//! A transaction, with all owners of its group, waits for another that holds a conflicting mode (a *hard* edge), or that stands before it in a queue
 //! and wants one (a *soft* edge: only the order of the queue makes it wait).
 //!
 //! 1. [`may_be_in_ring`] follows the edges one partition at a time, and takes too many rather than too few. Nearly always
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::mode::Modes;
 use super::table::{All, Table};
 use super::wait::Request;
-use super::{LockKey, LockMode};
+use super::{LockGroup, LockKey, LockMode};
 use crate::transaction::TransactionId;
 
 /// How often queues are put into another order for one request.
@@ -68,29 +68,29 @@ impl fmt::Display for Deadlock {
 
 /// Whether a request may have closed a ring.
 pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
-    let origin = request.owner.id;
+    let origin = request.owner.group;
     let mut seen = BTreeSet::new();
     let mut ahead = Vec::new();
-    if let Some(entry) = table.partition(&request.key).get(&request.key) {
+    if let Some(entry) = table.partition(&request.key).entries.get(&request.key) {
         let queue = entry.queue().iter();
         let before = queue.take_while(|other| !Arc::ptr_eq(other, request));
-        ahead.extend(before.map(|other| other.owner.id));
-        ahead.extend(entry.holders().map(|holder| holder.owner));
+        ahead.extend(before.map(|other| other.owner.group));
+        ahead.extend(entry.holders().map(|holder| holder.group));
     }
-    ahead.retain(|owner| *owner != origin);
-    while let Some(owner) = ahead.pop() {
-        if owner == origin {
+    ahead.retain(|group| *group != origin);
+    while let Some(group) = ahead.pop() {
+        if group == origin {
             return true;
         }
-        let waits = table.waits().get(&owner).cloned().unwrap_or_default();
+        let waits = table.waits().get(&group).cloned().unwrap_or_default();
         for key in waits.iter().map(|request| request.key) {
             if seen.insert(key)
-                && let Some(entry) = table.partition(&key).get(&key)
+                && let Some(entry) = table.partition(&key).entries.get(&key)
             {
                 let queue = entry.queue().iter();
                 let others = queue.filter(|other| !Arc::ptr_eq(other, request));
-                ahead.extend(others.map(|other| other.owner.id));
-                ahead.extend(entry.holders().map(|holder| holder.owner));
+                ahead.extend(others.map(|other| other.owner.group));
+                ahead.extend(entry.holders().map(|holder| holder.group));
             }
         }
     }
@@ -120,7 +120,7 @@ fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
     let Some(entry) = all.entry(&key) else { return false };
     let queue = entry.queue();
     let from = queue.iter().position(|other| Arc::ptr_eq(other, &edge.request));
-    let to = queue.iter().position(|other| other.owner.id == edge.blocker);
+    let to = queue.iter().position(|other| other.owner.group == edge.group);
     let (Some(from), Some(to)) = (from, to) else { return false };
     if to >= from {
         return false;
@@ -150,19 +150,20 @@ fn deadlock(ring: &[Edge]) -> Deadlock {
 struct Edge {
     request: Arc<Request>,
     blocker: TransactionId,
+    group: LockGroup,
     is_soft: bool,
 }
 
 /// The way from `request` back to its owner.
 fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
-    let origin = request.owner.id;
+    let origin = request.owner.group;
     let mut seen = BTreeSet::new();
     // Edges still to follow, each with the length of the way that leads to it.
     let mut ahead: Vec<(usize, Edge)> = edges(all, request).map(|edge| (0, edge)).collect();
     let mut way: Vec<Edge> = Vec::new();
     while let Some((length, edge)) = ahead.pop() {
         way.truncate(length);
-        let blocker = edge.blocker;
+        let blocker = edge.group;
         way.push(edge);
         if blocker == origin {
             return Some(way);
@@ -179,12 +180,9 @@ fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
 /// Whom a request waits for; those whom it waits for only because of the queue's order come last.
 fn edges<'a>(all: &'a All<'_>, request: &'a Arc<Request>) -> impl Iterator<Item = Edge> + 'a {
     let conflicting = Modes::conflicting(request.mode);
-    let edge = move |blocker: TransactionId, is_soft: bool| {
-        (blocker != request.owner.id).then(|| Edge {
-            request: Arc::clone(request),
-            blocker,
-            is_soft,
-        })
+    let edge = move |(blocker, group): (TransactionId, LockGroup), is_soft: bool| {
+        let request = Arc::clone(request);
+        (group != request.owner.group).then_some(Edge { request, blocker, group, is_soft })
     };
     let entry = all.entry(&request.key);
     let hard = entry.into_iter().flat_map(|entry| entry.holders());
@@ -193,6 +191,6 @@ fn edges<'a>(all: &'a All<'_>, request: &'a Arc<Request>) -> impl Iterator<Item 
     let soft = soft
         .take_while(move |other| !Arc::ptr_eq(other, request))
         .filter(move |other| conflicting.has(other.mode));
-    let hard = hard.filter_map(move |holder| edge(holder.owner, false));
-    hard.chain(soft.filter_map(move |other| edge(other.owner.id, true)))
+    let hard = hard.filter_map(move |holder| edge((holder.owner, holder.group), false));
+    hard.chain(soft.filter_map(move |other| edge((other.owner.id, other.owner.group), true)))
 }

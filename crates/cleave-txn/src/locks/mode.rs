@@ -145,6 +145,11 @@ impl Modes {
         Self(self.0 & !Self::of(mode).0)
     }
 
+    #[must_use]
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     pub(crate) fn iter(self) -> impl Iterator<Item = LockMode> {
         LockMode::ALL.into_iter().filter(move |mode| self.has(*mode))
     }

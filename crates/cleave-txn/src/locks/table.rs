@@ -7,13 +7,16 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use cleave_media::random_bytes;
+use cleave_shmem::HostLocks;
 
 use super::deadlock;
 use super::mode::{LockMode, Modes};
+use super::shared::{Shared, SharedTables};
 use super::wait::Request;
-use super::{Held, LockError, LockKey, LockOwner, LockStatus};
+use super::{Held, LockError, LockGroup, LockKey, LockOwner, LockStatus};
 use crate::transaction::TransactionId;
 
 const PARTITION_COUNT: usize = 64;
@@ -26,8 +29,8 @@ pub(crate) enum Grant {
     Queued(Arc<Request>),
 }
 
-/// What one transaction waits for; several things, if it has several threads.
-pub(crate) type Waits = HashMap<TransactionId, Vec<Arc<Request>>>;
+/// What the owners of a group wait for; several things, if they have several threads.
+pub(crate) type Waits = HashMap<LockGroup, Vec<Arc<Request>>>;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -37,19 +40,26 @@ pub(crate) struct Table {
     hash: KeyHash,
 }
 
-pub(crate) type Partition = HashMap<LockKey, Entry, KeyHash>;
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) entries: HashMap<LockKey, Entry, KeyHash>,
+    /// The same in all partitions: whoever has one looks here.
+    shared: SharedTables,
+}
 
-/// One key: who holds it, and who waits. There is always a holder.
+/// One key: who holds it, and who waits. There is always a holder, but where a job of the device has the row: then all wait.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Nearly always the only one.
     first: Holder,
     rest: Option<Box<Rest>>,
+    shared: Shared,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holder {
     pub(crate) owner: TransactionId,
+    pub(crate) group: LockGroup,
     pub(crate) modes: Modes,
 }
 
@@ -62,7 +72,10 @@ struct Rest {
 impl Table {
     pub(crate) fn new() -> Self {
         let hash = KeyHash::new();
-        let partition = || Mutex::new(Partition::with_hasher(hash));
+        let partition = || {
+            let (entries, shared) = (HashMap::with_hasher(hash), SharedTables::default());
+            Mutex::new(Partition { entries, shared })
+        };
         let partitions = std::iter::repeat_with(partition).take(PARTITION_COUNT).collect();
         Self { partitions, waits: Mutex::default(), hash }
     }
@@ -76,12 +89,26 @@ impl Table {
         may_wait: bool,
     ) -> Result<Grant, LockError> {
         let mut partition = self.partition(&key);
-        let entry = match partition.entry(key) {
+        let Partition { entries, shared } = &mut *partition;
+        let table = shared.of(&key);
+        let entry = match entries.entry(key) {
             MapEntry::Vacant(vacant) => {
-                owner.note(key, mode, lock_count_max)?;
-                let first = Holder { owner: owner.id, modes: Modes::of(mode) };
-                vacant.insert(Entry { first, rest: None });
-                return Ok(Grant::Granted);
+                let joined = Shared::join(table, key, owner, may_wait)?;
+                let Some(shared) = joined else { return Ok(Grant::NotFree) };
+                let is_awaited = shared.is_awaited();
+                if !is_awaited && let Err(error) = owner.note(key, mode, lock_count_max) {
+                    shared.leave(table);
+                    return Err(error);
+                }
+                let mut first = Holder::new(owner, mode);
+                if is_awaited {
+                    first.modes = Modes::NONE;
+                }
+                let entry = vacant.insert(Entry { first, rest: None, shared });
+                if !is_awaited {
+                    return Ok(Grant::Granted);
+                }
+                entry
             }
             MapEntry::Occupied(occupied) => occupied.into_mut(),
         };
@@ -89,10 +116,10 @@ impl Table {
         if own.cover(mode) {
             return Ok(Grant::Granted);
         }
-        let place = entry.place(owner.id, own);
-        if !entry.is_held_back(owner.id, mode, place) {
+        let place = entry.place(owner.group);
+        if !entry.is_held_back(owner.group, mode, place) {
             owner.note(key, mode, lock_count_max)?;
-            entry.hold(owner.id, mode);
+            entry.hold(owner, mode);
             return Ok(Grant::Granted);
         }
         if !may_wait {
@@ -101,9 +128,22 @@ impl Table {
         let request = Request::new(owner, key, mode);
         let mut waits = self.waits();
         // With the waits in hand: an owner that ends with one looks into them after it has said so.
-        owner.held().admit(owner.id, lock_count_max)?.waiting += 1;
+        let admitted = owner.held().admit(owner.id, lock_count_max).map(|held| held.waiting += 1);
+        if let Err(error) = admitted {
+            if entry.is_free()
+                && let Some(entry) = entries.remove(&key)
+            {
+                entry.shared.leave(table);
+            }
+            return Err(error);
+        }
         entry.rest().queue.insert(place, Arc::clone(&request));
-        waits.entry(owner.id).or_default().push(Arc::clone(&request));
+        waits.entry(owner.group).or_default().push(Arc::clone(&request));
+        if entry.shared.is_awaited() {
+            entry.shared.watch(table, &Waker::from(Arc::clone(&request)));
+            // It may have come before the watch.
+            entry.look(table, key, &mut waits);
+        }
         Ok(Grant::Queued(request))
     }
 
@@ -127,40 +167,61 @@ impl Table {
     pub(crate) fn release(&self, owner: TransactionId, released: &[(LockKey, LockMode)]) {
         for (key, mode) in released {
             let mut partition = self.partition(key);
-            let MapEntry::Occupied(mut occupied) = partition.entry(*key) else { continue };
+            let Partition { entries, shared } = &mut *partition;
+            let MapEntry::Occupied(mut occupied) = entries.entry(*key) else { continue };
             if occupied.get().rest.is_none() {
                 let first = &mut occupied.get_mut().first;
                 if first.owner == owner {
                     first.modes = first.modes.without(*mode);
                     if first.modes.is_empty() {
-                        occupied.remove();
+                        occupied.remove().shared.leave(shared.of(key));
                     }
                 }
                 continue;
             }
             occupied.get_mut().let_go(owner, *mode);
-            self.settle(occupied);
+            self.settle(occupied, shared.of(key));
         }
     }
 
     /// Takes a request out of its queue, if it is still there.
     pub(crate) fn withdraw(&self, request: &Arc<Request>) {
         let mut partition = self.partition(&request.key);
-        let MapEntry::Occupied(mut occupied) = partition.entry(request.key) else { return };
+        let Partition { entries, shared } = &mut *partition;
+        let MapEntry::Occupied(mut occupied) = entries.entry(request.key) else { return };
         if occupied.get_mut().leave(request) {
             forget(&mut self.waits(), request);
-            self.settle(occupied);
+            self.settle(occupied, shared.of(&request.key));
+        }
+    }
+
+    /// Grants what can be of `key`, if a job had it and has it no more.
+    pub(crate) fn look(&self, key: LockKey) {
+        let mut partition = self.partition(&key);
+        let Partition { entries, shared } = &mut *partition;
+        let MapEntry::Occupied(mut occupied) = entries.entry(key) else { return };
+        let table = shared.of(&key);
+        occupied.get_mut().look(table, key, &mut self.waits());
+        if occupied.get().is_free() {
+            occupied.remove().shared.leave(table);
+        }
+    }
+
+    /// Makes `table` that of a device.
+    pub(crate) fn share(&self, device: u32, table: &Arc<HostLocks>) {
+        for partition in &self.partitions {
+            lock(partition).shared.put(device, table);
         }
     }
 
     /// Ends all waits of an owner.
     pub(crate) fn withdraw_all(
         &self,
-        owner: TransactionId,
+        owner: &LockOwner,
         error: impl Fn(LockKey, LockMode) -> LockError,
     ) {
-        let requests = self.waits().get(&owner).cloned().unwrap_or_default();
-        for request in requests {
+        let requests = self.waits().get(&owner.group).cloned().unwrap_or_default();
+        for request in requests.into_iter().filter(|request| request.owner.id == owner.id) {
             self.withdraw(&request);
             request.end(Err(error(request.key, request.mode)));
         }
@@ -168,26 +229,25 @@ impl Table {
 
     pub(crate) fn holds(&self, owner: TransactionId, key: LockKey, mode: LockMode) -> bool {
         let partition = self.partition(&key);
-        partition.get(&key).is_some_and(|entry| entry.modes_of(owner).cover(mode))
+        partition.entries.get(&key).is_some_and(|entry| entry.modes_of(owner).cover(mode))
     }
 
     pub(crate) fn list(&self) -> Vec<LockStatus> {
         let mut found = Vec::new();
         for partition in &self.partitions {
             let partition = lock(partition);
-            let mut keys: Vec<&LockKey> = partition.keys().collect();
+            let mut keys: Vec<&LockKey> = partition.entries.keys().collect();
             keys.sort_unstable();
             for key in keys {
-                let Some(entry) = partition.get(key) else { continue };
+                let Some(entry) = partition.entries.get(key) else { continue };
                 let held = entry.holders().flat_map(|holder| {
-                    holder.modes.iter().map(move |mode| (holder.owner, mode, true))
+                    holder.modes.iter().map(move |mode| (holder.owner, holder.group, mode, true))
                 });
-                let awaited = entry.queue().iter().map(|wait| (wait.owner.id, wait.mode, false));
-                found.extend(held.chain(awaited).map(|(owner, mode, is_granted)| LockStatus {
-                    key: *key,
-                    mode,
-                    owner,
-                    is_granted,
+                let wait =
+                    |wait: &Arc<Request>| (wait.owner.id, wait.owner.group, wait.mode, false);
+                let awaited = entry.queue().iter().map(wait);
+                found.extend(held.chain(awaited).map(|(owner, group, mode, is_granted)| {
+                    LockStatus { key: *key, mode, owner, group, is_granted }
                 }));
             }
         }
@@ -196,15 +256,24 @@ impl Table {
     }
 
     /// Grants what can be, and drops the entry of a key that nobody holds.
-    fn settle(&self, mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>) {
+    fn settle(
+        &self,
+        mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>,
+        table: Option<&HostLocks>,
+    ) {
         if !occupied.get().queue().is_empty() {
-            for granted in occupied.get_mut().grant() {
+            let key = *occupied.key();
+            let entry = occupied.get_mut();
+            if table.is_some() && entry.holders().next().is_none() && !entry.shared.is_awaited() {
+                entry.join_anew(table, key, &mut self.waits());
+            }
+            for granted in entry.grant() {
                 forget(&mut self.waits(), &granted);
                 granted.end(Ok(()));
             }
         }
         if occupied.get().is_free() {
-            occupied.remove();
+            occupied.remove().shared.leave(table);
         }
     }
 
@@ -232,12 +301,12 @@ pub(crate) struct All<'a> {
 
 impl All<'_> {
     pub(crate) fn entry(&self, key: &LockKey) -> Option<&Entry> {
-        self.partitions.get(self.hash.partition(key))?.get(key)
+        self.partitions.get(self.hash.partition(key))?.entries.get(key)
     }
 
-    /// What a transaction waits for.
-    pub(crate) fn waits_of(&self, owner: TransactionId) -> &[Arc<Request>] {
-        self.waits.get(&owner).map_or(&[], Vec::as_slice)
+    /// What a group waits for.
+    pub(crate) fn waits_of(&self, group: LockGroup) -> &[Arc<Request>] {
+        self.waits.get(&group).map_or(&[], Vec::as_slice)
     }
 
     /// Moves a request in the queue of its key from one place to another.
@@ -268,11 +337,23 @@ impl All<'_> {
             forget(&mut self.waits, request);
             request.end(outcome);
             self.grant(&request.key);
+            self.drop_free(&request.key);
+        }
+    }
+
+    /// Drops the entry of a key for which a job was awaited, by nobody any more.
+    fn drop_free(&mut self, key: &LockKey) {
+        let Some(partition) = self.partitions.get_mut(self.hash.partition(key)) else { return };
+        let Partition { entries, shared } = &mut **partition;
+        if entries.get(key).is_some_and(Entry::is_free)
+            && let Some(entry) = entries.remove(key)
+        {
+            entry.shared.leave(shared.of(key));
         }
     }
 
     fn entry_mut(&mut self, key: &LockKey) -> Option<&mut Entry> {
-        self.partitions.get_mut(self.hash.partition(key))?.get_mut(key)
+        self.partitions.get_mut(self.hash.partition(key))?.entries.get_mut(key)
     }
 }
 
@@ -295,33 +376,46 @@ impl Entry {
         own.next().map_or(Modes::NONE, |holder| holder.modes)
     }
 
-    /// Where in the queue a request belongs whose owner holds `own`: before all who wait for that, else at the end.
-    fn place(&self, owner: TransactionId, own: Modes) -> usize {
+    /// What all owners of a group hold.
+    fn modes_of_group(&self, group: LockGroup) -> Modes {
+        let own = self.holders().filter(|holder| holder.group == group);
+        own.fold(Modes::NONE, |modes, holder| modes.union(holder.modes))
+    }
+
+    /// Where in the queue a request of `group` belongs: before all who wait for what that holds, else at the end.
+    fn place(&self, group: LockGroup) -> usize {
+        let own = self.modes_of_group(group);
         let waits_for_own = |request: &Arc<Request>| {
-            request.owner.id != owner && own.intersects(Modes::conflicting(request.mode))
+            request.owner.group != group && own.intersects(Modes::conflicting(request.mode))
         };
         self.queue().iter().position(waits_for_own).unwrap_or(self.queue().len())
     }
 
     /// Whether a holder, or one of the first `ahead` of the queue, holds a request back.
-    fn is_held_back(&self, owner: TransactionId, mode: LockMode, ahead: usize) -> bool {
+    fn is_held_back(&self, group: LockGroup, mode: LockMode, ahead: usize) -> bool {
+        if self.shared.is_awaited() {
+            return true;
+        }
         let conflicting = Modes::conflicting(mode);
-        let mut holders = self.holders().filter(|holder| holder.owner != owner);
+        let mut holders = self.holders().filter(|holder| holder.group != group);
         let mut waiters = self.queue().iter().take(ahead);
         holders.any(|holder| holder.modes.intersects(conflicting))
-            || waiters.any(|wait| wait.owner.id != owner && conflicting.has(wait.mode))
+            || waiters.any(|wait| wait.owner.group != group && conflicting.has(wait.mode))
     }
 
-    fn hold(&mut self, owner: TransactionId, mode: LockMode) {
-        if self.first.modes.is_empty() || self.first.owner == owner {
-            let modes = self.first.modes.with(mode);
-            self.first = Holder { owner, modes };
+    fn hold(&mut self, owner: &LockOwner, mode: LockMode) {
+        if self.first.modes.is_empty() {
+            self.first = Holder::new(owner, mode);
+            return;
+        }
+        if self.first.owner == owner.id {
+            self.first.modes = self.first.modes.with(mode);
             return;
         }
         let holders = &mut self.rest().holders;
-        match holders.iter_mut().find(|holder| holder.owner == owner) {
+        match holders.iter_mut().find(|holder| holder.owner == owner.id) {
             Some(holder) => holder.modes = holder.modes.with(mode),
-            None => holders.push(Holder { owner, modes: Modes::of(mode) }),
+            None => holders.push(Holder::new(owner, mode)),
         }
     }
 
@@ -359,7 +453,7 @@ impl Entry {
         let mut granted = Vec::new();
         let mut place = 0;
         while let Some(request) = self.queue().get(place).map(Arc::clone) {
-            let is_held_back = self.is_held_back(request.owner.id, request.mode, place);
+            let is_held_back = self.is_held_back(request.owner.group, request.mode, place);
             // What was let in when it came to wait is not turned away for the number of its locks.
             let note = || request.owner.note(request.key, request.mode, usize::MAX);
             if is_held_back || note().is_err() {
@@ -367,7 +461,7 @@ impl Entry {
                 continue;
             }
             self.rest().queue.remove(place);
-            self.hold(request.owner.id, request.mode);
+            self.hold(&request.owner, request.mode);
             granted.push(request);
         }
         if self.rest.as_ref().is_some_and(|rest| rest.holders.is_empty() && rest.queue.is_empty()) {
@@ -376,8 +470,55 @@ impl Entry {
         granted
     }
 
+    /// Asks for the row anew, for the first that waits: behind jobs that came while others of the host had it.
+    fn join_anew(&mut self, table: Option<&HostLocks>, key: LockKey, waits: &mut Waits) {
+        let Some(first) = self.queue().first().map(Arc::clone) else { return };
+        std::mem::replace(&mut self.shared, Shared::Alone).leave(table);
+        match Shared::join(table, key, &first.owner, true) {
+            Ok(joined) => self.shared = joined.unwrap_or(Shared::Alone),
+            Err(error) => return self.fail(&error, waits),
+        }
+        if self.shared.is_awaited() {
+            let requests: Vec<Arc<Request>> = self.queue().to_vec();
+            for request in requests {
+                self.shared.watch(table, &Waker::from(request));
+            }
+            // It may have come before the watch.
+            self.look(table, key, waits);
+        }
+    }
+
+    /// Lets those hold that waited for a job, if the row is the host's now.
+    fn look(&mut self, table: Option<&HostLocks>, key: LockKey, waits: &mut Waits) {
+        match self.shared.look(table, key) {
+            Ok(false) => {}
+            Ok(true) => {
+                for granted in self.grant() {
+                    forget(waits, &granted);
+                    granted.end(Ok(()));
+                }
+            }
+            Err(error) => self.fail(&error, waits),
+        }
+    }
+
+    /// Ends all waits: the table that the device shares is spoilt.
+    fn fail(&mut self, error: &LockError, waits: &mut Waits) {
+        let requests = self.rest.as_mut().map(|rest| std::mem::take(&mut rest.queue));
+        for request in requests.unwrap_or_default() {
+            forget(waits, &request);
+            request.end(Err(error.clone()));
+        }
+    }
+
     fn is_free(&self) -> bool {
         self.first.modes.is_empty() && self.queue().is_empty()
+    }
+}
+
+impl Holder {
+    fn new(owner: &LockOwner, mode: LockMode) -> Self {
+        Self { owner: owner.id, group: owner.group, modes: Modes::of(mode) }
     }
 }
 
@@ -406,10 +547,10 @@ fn forget(waits: &mut Waits, request: &Arc<Request>) {
     let mut held = request.owner.held();
     held.waiting = held.waiting.saturating_sub(1);
     drop(held);
-    if let Some(requests) = waits.get_mut(&request.owner.id) {
+    if let Some(requests) = waits.get_mut(&request.owner.group) {
         requests.retain(|other| !Arc::ptr_eq(other, request));
         if requests.is_empty() {
-            waits.remove(&request.owner.id);
+            waits.remove(&request.owner.group);
         }
     }
 }

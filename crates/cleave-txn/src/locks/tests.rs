@@ -1,6 +1,7 @@
 //! Conflicts, queues and rings, one by one; then random histories against what must always hold.
 
 mod random;
+mod shared;
 
 use std::thread;
 

@@ -8,8 +8,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+
+use cleave_media::Stopwatch;
 
 use super::{LockError, LockKey, LockMode, LockOwner, Locks};
 
@@ -26,6 +28,8 @@ pub(crate) struct Request {
 struct State {
     outcome: Option<Result<(), LockError>>,
     waker: Option<Waker>,
+    /// Something happened in a table that a device shares: who waits looks what it was.
+    is_nudged: bool,
 }
 
 impl Request {
@@ -47,12 +51,33 @@ impl Request {
         }
     }
 
+    /// Has whoever waits look.
+    fn nudge(&self) {
+        let mut state = self.state();
+        state.is_nudged = true;
+        self.ended.notify_all();
+        let waker = state.waker.clone();
+        drop(state);
+        waker.iter().for_each(Waker::wake_by_ref);
+    }
+
     pub(crate) fn is_granted(&self) -> bool {
         matches!(self.state().outcome, Some(Ok(())))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a shared table calls: it may be called with a partition in hand, so it only passes on that there is something to see.
+impl Wake for Request {
+    fn wake(self: Arc<Self>) {
+        self.nudge();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.nudge();
     }
 }
 
@@ -79,17 +104,28 @@ impl LockWait {
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::Deadlock`], [`LockError::Cancelled`], [`LockError::Ended`].
     pub fn block(self, timeout: Option<Duration>) -> Result<(), LockError> {
-        let state = self.request.state();
-        let waits = |state: &mut State| state.outcome.is_none();
-        let state = match timeout {
-            None => self.request.ended.wait_while(state, waits),
-            Some(timeout) => {
-                let waited = self.request.ended.wait_timeout_while(state, timeout, waits);
-                Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+        let watch = Stopwatch::start();
+        loop {
+            let state = self.request.state();
+            let waits = |state: &mut State| state.outcome.is_none() && !state.is_nudged;
+            let state = match timeout.map(|timeout| timeout.saturating_sub(watch.elapsed())) {
+                None => self.request.ended.wait_while(state, waits),
+                Some(left) => {
+                    let waited = self.request.ended.wait_timeout_while(state, left, waits);
+                    Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+                }
+            };
+            let mut state = state.unwrap_or_else(PoisonError::into_inner);
+            if let Some(outcome) = state.outcome.clone() {
+                return outcome;
             }
-        };
-        let outcome = state.unwrap_or_else(PoisonError::into_inner).outcome.clone();
-        outcome.unwrap_or_else(|| self.give_up())
+            if !std::mem::take(&mut state.is_nudged) {
+                drop(state);
+                return self.give_up();
+            }
+            drop(state);
+            self.locks.look(self.request.key);
+        }
     }
 
     /// What a wait that lasted too long ends with: the grant, if it came in the last moment.
@@ -108,13 +144,17 @@ impl Future for LockWait {
     type Output = Result<(), LockError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.request.state();
-        match &state.outcome {
-            Some(outcome) => Poll::Ready(outcome.clone()),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
+        loop {
+            let mut state = self.request.state();
+            if let Some(outcome) = &state.outcome {
+                return Poll::Ready(outcome.clone());
             }
+            state.waker = Some(context.waker().clone());
+            if !std::mem::take(&mut state.is_nudged) {
+                return Poll::Pending;
+            }
+            drop(state);
+            self.locks.look(self.request.key);
         }
     }
 }

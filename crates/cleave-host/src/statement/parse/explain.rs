@@ -56,6 +56,7 @@ impl Reader<'_> {
         match self.statement()? {
             statement @ (Statement::Query(_)
             | Statement::Locking(_)
+            | Statement::LockedParts(_)
             | Statement::Insert(_)
             | Statement::Modify(_)
             | Statement::Execute(_)) => {

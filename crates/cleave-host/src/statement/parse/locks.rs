@@ -40,6 +40,9 @@ pub(super) fn lower_locking_clauses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWith
     while let Some((first, behind)) = rest.split_first() {
         match clause(rest) {
             Some((mut clause, length)) => {
+                if ends_in_list(&lowered) {
+                    lowered.extend(limit_all(first));
+                }
                 lowered.append(&mut clause);
                 rest = rest.get(length..).unwrap_or_default();
             }
@@ -57,6 +60,51 @@ fn keyword(token: &Token) -> Keyword {
         Token::Word(word) if word.quote_style.is_none() => word.keyword,
         _ => Keyword::NoKeyword,
     }
+}
+
+/// Whether the last thing in `tokens` is the list of a SELECT without FROM: the parser crate takes FOR for a name there.
+fn ends_in_list(tokens: &[TokenWithSpan]) -> bool {
+    let mut depth = 0_usize;
+    let mut spoken =
+        tokens.iter().rev().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    while let Some(token) = spoken.next() {
+        match (&token.token, keyword(&token.token)) {
+            (Token::RParen, _) => depth += 1,
+            (Token::LParen, _) if depth == 0 => return false,
+            (Token::LParen, _) => depth -= 1,
+            (Token::SemiColon, _) => return false,
+            _ if depth > 0 => {}
+            (_, Keyword::SELECT) => return true,
+            // IS DISTINCT FROM
+            (_, Keyword::FROM) => {
+                let before = spoken.next().map(|token| keyword(&token.token));
+                if before != Some(Keyword::DISTINCT) {
+                    return false;
+                }
+            }
+            (
+                _,
+                Keyword::WHERE
+                | Keyword::GROUP
+                | Keyword::HAVING
+                | Keyword::ORDER
+                | Keyword::LIMIT
+                | Keyword::OFFSET
+                | Keyword::FETCH
+                | Keyword::VALUES,
+            ) => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// `LIMIT ALL`, which says nothing and ends the list, where `place` stands.
+fn limit_all(place: &TokenWithSpan) -> [TokenWithSpan; 2] {
+    [("LIMIT", Keyword::LIMIT), ("ALL", Keyword::ALL)].map(|(value, keyword)| {
+        let token = Token::Word(Word { value: value.to_owned(), quote_style: None, keyword });
+        TokenWithSpan { token, span: place.span }
+    })
 }
 
 /// The clause with which `tokens` begin, lowered, and how many of them it is.

@@ -78,6 +78,7 @@ impl Reader<'_> {
         match self.statement()? {
             statement @ (Statement::Query(_)
             | Statement::Locking(_)
+            | Statement::LockedParts(_)
             | Statement::Insert(_)
             | Statement::Modify(_)) => {
                 let statement = Box::new(statement);

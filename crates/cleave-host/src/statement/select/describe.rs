@@ -21,6 +21,7 @@ use crate::database::Database;
 use crate::dialect::column_type_of;
 use crate::error::{Error, Fault, Result};
 use crate::settings::Settings;
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
 
 /// A query as far as it is known without values.
@@ -50,7 +51,8 @@ pub(crate) async fn describe(
     written_types(query, &mut types)?;
     if types.contains(&None) {
         let put = |query: &mut ast::Query| put_types_into(query, &types);
-        let bound = bind(database, settings, view, query.clone(), put).await?;
+        let bound =
+            bind(database, settings, view, query.clone(), &GivenRows::default(), put).await?;
         infer(&bound.logical, &mut types)?;
         // A column of its own is what it is given.
         shown_places(&query.body, &mut |place| {
@@ -61,7 +63,7 @@ pub(crate) async fn describe(
     }
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let Bound { state, names, logical, tables, .. } =
-        bind(database, settings, view, query.clone(), put).await?;
+        bind(database, settings, view, query.clone(), &GivenRows::default(), put).await?;
     let sources = super::views::source_names(&logical);
     let analysed =
         state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {})?;

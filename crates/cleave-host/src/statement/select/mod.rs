@@ -33,6 +33,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 
+mod advisory_functions;
 mod compiled;
 mod describe;
 mod explain;
@@ -71,6 +72,7 @@ use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::Settings;
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
@@ -180,13 +182,15 @@ async fn bind(
     settings: &Settings,
     view: Option<&ReadView>,
     mut query: ast::Query,
+    given: &GivenRows,
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
 ) -> Result<Bound> {
     let view = match view {
         Some(view) => view.clone(),
         None => ReadView { state: database.settled().await?, target: None, reads: None },
     };
-    let context = StatementContext::new(Arc::clone(database), view, settings.clone());
+    let context =
+        StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone());
     // Below a cut at the root, partial aggregates and exchanges would be in vain.
     let partitions = match settings.split_in_force() {
         Split::Ndp => 1,
@@ -202,6 +206,7 @@ async fn bind(
     let view = || pg_catalog::view(&context);
     pg_catalog::functions::register(&mut state, &query, settings, view)?;
     sequence_functions::register(&mut state, &query, &context)?;
+    advisory_functions::register(&mut state, &query, &context)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;
@@ -219,7 +224,8 @@ async fn plan(
     let split = settings.split_in_force();
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
     let Bound { context, state, names, logical, .. } =
-        bind(database, settings, asked.view, asked.query.clone(), put).await?;
+        bind(database, settings, asked.view, asked.query.clone(), &asked.parameters.rows, put)
+            .await?;
     let logical = state.optimize(&logical)?;
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
@@ -322,6 +328,9 @@ fn named_tables(
     let mut tables = Vec::new();
     for reference in state.resolve_table_references(statement)? {
         if state.table_functions().contains_key(reference.table()) {
+            continue;
+        }
+        if context.given(reference.table()).is_some() {
             continue;
         }
         match reference.schema() {

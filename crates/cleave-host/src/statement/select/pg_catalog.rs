@@ -33,6 +33,7 @@ use crate::error::{self, Error, NameKind};
 mod constraints;
 pub(crate) mod functions;
 mod information;
+mod locks;
 mod rows;
 mod sequences;
 pub(crate) mod shapes;
@@ -87,7 +88,10 @@ impl SchemaProvider for CatalogTables {
                     let (last, is_called) = database.sequences().last(sequence);
                     is_called.then_some(last)
                 };
-                rows::rows(&view, name, self.context.settings(), last)
+                match name {
+                    "pg_locks" => locks::rows(&view, &database.locks().list()),
+                    _ => rows::rows(&view, name, self.context.settings(), last),
+                }
             }
             _ => information::rows(&view, name),
         };

@@ -34,10 +34,7 @@ pub(super) fn register(
     query: &ast::Query,
     context: &Arc<StatementContext>,
 ) -> Result<()> {
-    let mut called = Called(Vec::new());
-    let flow = Visit::visit(query, &mut called);
-    debug_assert!(flow.is_continue(), "nothing stops the visit");
-    for name in called.0 {
+    for name in called(query, &NAMES) {
         let signature = Signature::one_of(
             vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
             Volatility::Volatile,
@@ -48,10 +45,21 @@ pub(super) fn register(
     Ok(())
 }
 
-/// The functions of this module that a query calls.
-struct Called(Vec<&'static str>);
+/// The functions among `names` that a query calls.
+pub(super) fn called(query: &ast::Query, names: &[&'static str]) -> Vec<&'static str> {
+    let mut called = Called { names, found: Vec::new() };
+    let flow = Visit::visit(query, &mut called);
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+    called.found
+}
 
-impl Visitor for Called {
+/// Finds calls.
+struct Called<'a> {
+    names: &'a [&'static str],
+    found: Vec<&'static str>,
+}
+
+impl Visitor for Called<'_> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
@@ -59,8 +67,8 @@ impl Visitor for Called {
             && let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice()
         {
             let name = fold(name);
-            let known = NAMES.into_iter().find(|known| *known == name);
-            self.0.extend(known.filter(|known| !self.0.contains(known)));
+            let known = self.names.iter().find(|known| **known == name);
+            self.found.extend(known.filter(|known| !self.found.contains(known)));
         }
         ControlFlow::Continue(())
     }

@@ -17,7 +17,7 @@ use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::AskedColumn;
 use cleave_plan::{ColumnFacts, PlanEstimates, SampledRows, TableFacts, TableStatistics};
 use cleave_store::{Column, PageSource};
-use datafusion::arrow::array::Array;
+use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
@@ -30,6 +30,7 @@ use crate::cooperative::figures::FigureLog;
 use crate::database::Database;
 use crate::host_pages::RoutedPages;
 use crate::settings::{Settings, Stack, When};
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::locking::target_of;
 use crate::statement::modify::TARGET;
 
@@ -40,6 +41,7 @@ const READ_AHEAD_SHARED: usize = 2;
 
 /// One statement, while it is planned and runs.
 pub struct StatementContext {
+    given: GivenRows,
     database: Arc<Database>,
     view: ReadView,
     settings: Settings,
@@ -79,7 +81,18 @@ pub struct StatementInput {
 impl StatementContext {
     /// A statement that reads `view`.
     pub fn new(database: Arc<Database>, view: ReadView, settings: Settings) -> Arc<Self> {
+        Self::over_given(database, view, settings, GivenRows::default())
+    }
+
+    /// As [`StatementContext::new`], with what subqueries gave that have run before.
+    pub(super) fn over_given(
+        database: Arc<Database>,
+        view: ReadView,
+        settings: Settings,
+        given: GivenRows,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            given,
             database,
             view,
             settings,
@@ -139,6 +152,11 @@ impl StatementContext {
     /// What the statement calls [`TARGET`].
     pub(super) fn target(&self) -> Option<&Target> {
         self.view.target.as_ref()
+    }
+
+    /// The rows that the statement calls `name`, which a subquery gave.
+    pub(super) fn given(&self, name: &str) -> Option<&Arc<RecordBatch>> {
+        self.given.get(name)
     }
 
     /// Notes that rows of `table` are read that satisfy `filters`, be they there or not (rule 28).

@@ -15,6 +15,7 @@ use datafusion::catalog::{
 };
 use datafusion::common::stats::Precision;
 use datafusion::common::{DFSchema, Statistics};
+use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
@@ -298,6 +299,10 @@ impl SchemaProvider for StatementCatalog {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(rows) = self.context.given(name) {
+            let table = MemTable::try_new(rows.schema(), vec![vec![(**rows).clone()]])?;
+            return Ok(Some(Arc::new(table)));
+        }
         let context = || Arc::clone(&self.context);
         let target = self.context.target().filter(|_| name == TARGET);
         let place = target.map(|target| target.tablet);
@@ -316,6 +321,8 @@ impl SchemaProvider for StatementCatalog {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.context.table(name).is_some() || self.context.state().view(name).is_some()
+        self.context.given(name).is_some()
+            || self.context.table(name).is_some()
+            || self.context.state().view(name).is_some()
     }
 }

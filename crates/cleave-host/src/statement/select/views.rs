@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
-use super::{parsed, pg_catalog, sequence_functions, table_provider};
+use super::{advisory_functions, parsed, pg_catalog, sequence_functions, table_provider};
 use crate::catalog::view::ViewState;
 use crate::dialect::lower_syntax;
 use crate::engine;
@@ -75,6 +75,7 @@ pub(super) async fn table(
     let shown = || pg_catalog::view(context);
     pg_catalog::functions::register(&mut state, &query, settings, shown)?;
     sequence_functions::register(&mut state, &query, context)?;
+    advisory_functions::register(&mut state, &query, context)?;
     let statement = ast::Statement::Query(query);
     let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
     let mut columns = Vec::with_capacity(view.sources.len());

@@ -22,29 +22,34 @@ fn mode(key: LockKey, random: u64) -> LockMode {
     LockMode::ALL[first + usize::try_from(random % count).unwrap()]
 }
 
+/// The owner at a place: the last one is of the first one's group.
+fn owner_at(groups: &[LockGroup], place: usize, id: u64) -> Arc<LockOwner> {
+    LockOwner::in_group(TransactionId(id), groups[place % groups.len()])
+}
+
 /// What each owner waits for, by the book: a conflict with a holder, or with one that came before.
 fn check(locks: &Locks) -> Result<(), TestCaseError> {
     let mut by_key: BTreeMap<LockKey, Vec<LockStatus>> = BTreeMap::new();
     for status in locks.list() {
         by_key.entry(status.key).or_default().push(status);
     }
-    let mut waits_for: BTreeMap<TransactionId, BTreeSet<TransactionId>> = BTreeMap::new();
+    let mut waits_for: BTreeMap<LockGroup, BTreeSet<LockGroup>> = BTreeMap::new();
     for statuses in by_key.values() {
         let (held, awaited): (Vec<&LockStatus>, Vec<&LockStatus>) =
             statuses.iter().partition(|status| status.is_granted);
         prop_assert!(!held.is_empty(), "a key that nobody holds is kept");
         for (one, other) in held.iter().flat_map(|one| held.iter().map(move |other| (one, other))) {
-            let excluded = one.owner != other.owner && one.mode.conflicts_with(other.mode);
+            let excluded = one.group != other.group && one.mode.conflicts_with(other.mode);
             prop_assert!(!excluded, "{one:?} and {other:?}");
         }
         for (place, wait) in awaited.iter().enumerate() {
             let before = held.iter().chain(&awaited[..place]);
             let blockers: BTreeSet<_> = before
-                .filter(|one| one.owner != wait.owner && one.mode.conflicts_with(wait.mode))
-                .map(|one| one.owner)
+                .filter(|one| one.group != wait.group && one.mode.conflicts_with(wait.mode))
+                .map(|one| one.group)
                 .collect();
             prop_assert!(!blockers.is_empty(), "{wait:?} waits for nothing");
-            waits_for.entry(wait.owner).or_default().extend(blockers);
+            waits_for.entry(wait.group).or_default().extend(blockers);
         }
     }
     // Take away whoever waits for nobody; what is left then is a ring.
@@ -67,7 +72,11 @@ proptest! {
         let mut random = SplitMix64::new(seed);
         let locks = Locks::new();
         let mut next_id = OWNERS;
-        let mut owners: Vec<_> = (0..OWNERS).map(owner).collect();
+        let groups: Vec<LockGroup> = (1..OWNERS).map(|_| LockGroup::new(0)).collect();
+        let mut owners: Vec<_> =
+            (0_usize..).zip(0..OWNERS).map(|(place, id)| owner_at(&groups, place, id)).collect();
+        let mut group_of: BTreeMap<TransactionId, LockGroup> =
+            owners.iter().map(|owner| (owner.id(), owner.group())).collect();
         let mut marks: Vec<LockMark> = owners.iter().map(|owner| owner.mark()).collect();
         let mut waits: Vec<Option<LockWait>> = owners.iter().map(|_| None).collect();
         for _ in 0..80 {
@@ -97,11 +106,14 @@ proptest! {
                     Err(LockError::Deadlock(deadlock)) => {
                         let edges = &deadlock.edges;
                         prop_assert_eq!(edges[0].waiter, owner.id());
-                        prop_assert_eq!(edges[edges.len() - 1].blocker, owner.id());
-                        let is_ring = edges.windows(2).all(|pair| pair[0].blocker == pair[1].waiter);
+                        prop_assert_eq!(group_of[&edges[edges.len() - 1].blocker], owner.group());
+                        let is_ring = edges
+                            .windows(2)
+                            .all(|pair| group_of[&pair[0].blocker] == group_of[&pair[1].waiter]);
                         prop_assert!(is_ring, "{deadlock}");
                         locks.release_all(&owner);
-                        owners[index] = super::owner(next_id);
+                        owners[index] = owner_at(&groups, index, next_id);
+                        group_of.insert(owners[index].id(), owners[index].group());
                         next_id += 1;
                         marks[index] = owners[index].mark();
                     }
@@ -118,7 +130,8 @@ proptest! {
                 locks.release_to(&owner, marks[index]);
             } else {
                 locks.release_all(&owner);
-                owners[index] = super::owner(next_id);
+                owners[index] = owner_at(&groups, index, next_id);
+                group_of.insert(owners[index].id(), owners[index].group());
                 next_id += 1;
                 marks[index] = owners[index].mark();
             }

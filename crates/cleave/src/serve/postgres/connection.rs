@@ -471,6 +471,7 @@ pub(super) fn verb(statement: &Statement) -> &'static str {
         Statement::Fetch(_) => "FETCH",
         Statement::Insert(_) => "INSERT 0",
         Statement::Modify(modify) => modify.name(),
+        Statement::LockedParts(parts) => verb(&parts.plain),
         _ => "SELECT",
     }
 }

@@ -340,7 +340,6 @@ const KNOWN: &[Known] = &[
     known("current_setting", Gives::Text, current_setting),
     // It is set before the query is planned.
     known("set_config", Gives::Text, current_setting),
-    no_text("pg_advisory_unlock_all"),
     no_text("inet_server_addr"),
     no_text("inet_client_addr"),
     known("inet_server_port", Gives::Number, |_, _| Ok(Answer::Null)),
@@ -373,6 +372,16 @@ const KNOWN: &[Known] = &[
     known("pg_encoding_to_char", Gives::Text, |_, _| Ok(Answer::Text("UTF8".to_owned()))),
     known("quote_ident", Gives::Text, |_, arguments| {
         Ok(text(arguments, 0).map(|name| quoted(&name)).into())
+    }),
+    // Not PostgreSQL's numbers, which are of its own matter: what is wanted is one number for one text.
+    known("hashtext", Gives::Number, |_, arguments| {
+        let hash = text(arguments, 0).map(|text| hash_of(&text, 0));
+        let half = |hash: u64| u32::try_from(hash >> u32::BITS).unwrap_or_default();
+        Ok(hash.map(|hash| i64::from(half(hash).cast_signed())).into())
+    }),
+    known("hashtextextended", Gives::Number, |_, arguments| {
+        let seed = number(arguments, 1).unwrap_or_default();
+        Ok(text(arguments, 0).map(|text| hash_of(&text, seed).cast_signed()).into())
     }),
     known("pg_size_pretty", Gives::Text, |_, arguments| {
         Ok(number(arguments, 0).map(pretty_size).into())
@@ -461,6 +470,12 @@ fn index_text(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
                 .into()
         }
     })
+}
+
+/// The same number for the same text and seed, in every version (FNV-1a).
+fn hash_of(text: &str, seed: i64) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325 ^ seed.cast_unsigned();
+    text.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 fn pretty_size(bytes: i64) -> String {

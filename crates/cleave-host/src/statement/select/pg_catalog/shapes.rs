@@ -283,8 +283,12 @@ const PG_CATALOG: &[Shape] = &[
     filled("pg_indexes", "schemaname:t tablename:t indexname:t tablespace:t indexdef:t"),
     empty("pg_inherits", "inhrelid:o inhparent:o inhseqno:i inhdetachpending:b"),
     empty("pg_language", "oid:o lanname:t lanowner:o lanispl:b lanpltrusted:b"),
-    empty("pg_locks", "locktype:t database:o relation:o pid:i mode:t granted:b"),
     empty("pg_matviews", "schemaname:t matviewname:t matviewowner:t definition:t"),
+    filled(
+        "pg_locks",
+        "locktype:t database:o relation:o page:o tuple:o virtualxid:t transactionid:o classid:o objid:o objsubid:s \
+         virtualtransaction:t pid:i mode:t granted:b fastpath:b waitstart:z",
+    ),
     filled("pg_namespace", "oid:o nspname:t nspowner:o nspacl:T"),
     empty("pg_opclass", "oid:o opcmethod:o opcname:t opcnamespace:o opcintype:o opcdefault:b"),
     empty(

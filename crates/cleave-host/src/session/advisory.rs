@@ -1,0 +1,184 @@
+//! Advisory locks: numbers that only the user understands, locked until the session unlocks them or its transaction ends.
+//!
+//! 1. [`AdvisoryLocks`] are those of one session. A lock of the session has an owner of its own in the host's table, and a count: it
+//!    is free when it was unlocked as often as it was locked, or with the session. ROLLBACK leaves it.
+//! 2. A lock of a transaction is one more of those that its owner has (see [`super::held`]): it ends with the transaction, and
+//!    ROLLBACK TO frees what came after the savepoint. Outside of a block it lasts as long as the statement.
+//! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a ring of waits through any of them is
+//!    found.
+//!
+//! Source: PostgreSQL's manual, "Advisory Locks" and "Advisory Lock Functions".
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use cleave_txn::{LockGroup, LockKey, LockMode, LockOwner, Locks};
+
+use super::held;
+use crate::database::Database;
+use crate::error::{Error, Result};
+
+/// Those of one session. See the module's description.
+#[derive(Debug, Clone)]
+pub struct AdvisoryLocks(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    group: LockGroup,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The session's own, each with how often it was locked.
+    session: BTreeMap<(LockKey, LockMode), (u32, Owned)>,
+    /// The owner of the transaction that runs.
+    transaction: Weak<LockOwner>,
+    /// Of a statement outside of one.
+    statement: Option<Owned>,
+}
+
+/// How long a lock lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Span {
+    /// Until it is unlocked, or the session ends.
+    Session,
+    /// Until the transaction ends.
+    Transaction,
+}
+
+/// An owner whose locks are free when it is dropped.
+#[derive(Debug)]
+struct Owned {
+    locks: Arc<Locks>,
+    owner: Arc<LockOwner>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.locks.release_all(&self.owner);
+    }
+}
+
+impl AdvisoryLocks {
+    /// None yet, of the connection with this number.
+    #[must_use]
+    pub fn new(backend: i32) -> Self {
+        Self(Arc::new(Inner { group: LockGroup::new(backend), state: Mutex::default() }))
+    }
+
+    /// What all owners of the session are in.
+    pub(super) fn group(&self) -> LockGroup {
+        self.0.group
+    }
+
+    /// Notes whose locks are the transaction's from now on.
+    pub(super) fn begin(&self, owner: &Arc<LockOwner>) {
+        self.state().transaction = Arc::downgrade(owner);
+    }
+
+    /// Frees what a statement outside of a transaction has locked.
+    pub(super) fn end_statement(&self) {
+        let ended = self.state().statement.take();
+        drop(ended);
+    }
+
+    /// Locks `key`; false where others have it, and `timeout_ms` says not to wait (0: for any time).
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], where waiting would take for ever, or longer than that.
+    pub(crate) async fn lock(
+        &self,
+        database: &Database,
+        (key, mode, span): (LockKey, LockMode, Span),
+        timeout_ms: Option<u64>,
+    ) -> Result<bool> {
+        let owned = match span {
+            Span::Transaction => {
+                let owner = self.transaction_owner(database);
+                return lock(database.locks(), &owner, (key, mode), timeout_ms).await;
+            }
+            Span::Session => match self.state().session.get_mut(&(key, mode)) {
+                Some((count, _)) => {
+                    *count = count.saturating_add(1);
+                    return Ok(true);
+                }
+                None => self.new_owner(database),
+            },
+        };
+        let is_locked = lock(&owned.locks, &owned.owner, (key, mode), timeout_ms).await?;
+        if is_locked {
+            self.state().session.insert((key, mode), (1, owned));
+        }
+        Ok(is_locked)
+    }
+
+    /// Takes back one lock of the session; whether it had it.
+    pub(crate) fn unlock(&self, key: LockKey, mode: LockMode) -> bool {
+        let mut state = self.state();
+        let Some((count, _)) = state.session.get_mut(&(key, mode)) else { return false };
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            let ended = state.session.remove(&(key, mode));
+            drop(state);
+            drop(ended);
+        }
+        true
+    }
+
+    /// Takes back all of the session's.
+    pub(crate) fn unlock_all(&self) {
+        let ended = std::mem::take(&mut self.state().session);
+        drop(ended);
+    }
+
+    fn transaction_owner(&self, database: &Database) -> Arc<LockOwner> {
+        let mut state = self.state();
+        state.transaction.upgrade().unwrap_or_else(|| {
+            Arc::clone(&state.statement.get_or_insert_with(|| self.new_owner(database)).owner)
+        })
+    }
+
+    fn new_owner(&self, database: &Database) -> Owned {
+        let owner = LockOwner::in_group(database.transaction_id(), self.0.group);
+        Owned { locks: Arc::clone(database.locks()), owner }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn lock(
+    locks: &Arc<Locks>,
+    owner: &Arc<LockOwner>,
+    (key, mode): (LockKey, LockMode),
+    timeout_ms: Option<u64>,
+) -> Result<bool> {
+    match timeout_ms {
+        None => locks.try_lock(owner, key, mode).map_err(|error| Error::lock(&error)),
+        Some(timeout_ms) => {
+            held::lock_within(locks, owner, (key, mode), timeout_ms).await.map(|()| true)
+        }
+    }
+}
+
+impl Default for AdvisoryLocks {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+/// Whose they are makes no difference between clients.
+impl PartialEq for AdvisoryLocks {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for AdvisoryLocks {}
+
+impl Hash for AdvisoryLocks {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}

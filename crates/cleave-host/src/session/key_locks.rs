@@ -1,0 +1,94 @@
+//! How much of a row's keys a change needs: an UPDATE that leaves all unique keys as they are locks them `FOR NO KEY UPDATE`; any other
+//! change, and DELETE, locks those that go for good.
+//!
+//! The keys, and not the row, are what whoever holds `FOR KEY SHARE` holds on to: after an UPDATE the row is another one, with
+//! another VID, and has its keys still. So only a table all rows of which have a unique key has the weaker lock.
+//!
+//! Source: PostgreSQL's manual, "Row-Level Locks".
+
+use std::collections::BTreeSet;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use cleave_txn::{LockKey, LockMode};
+
+use super::Session;
+use super::held::{unique_indexes, unique_key};
+use super::upsert::RowPlace;
+use crate::catalog::TableState;
+use crate::error::Result;
+use crate::statement::modify::Assignment;
+use crate::write::insert::TableChange;
+
+/// Whether SET leaves the columns of all unique keys of `table` alone.
+pub(super) fn leaves_keys(table: &TableState, assignments: &[Assignment]) -> bool {
+    let mut keys = unique_indexes(table).flat_map(|index| index.shape().columns.iter());
+    let is_set = |place: &usize| {
+        let name = table.schema.columns.get(*place).map(|column| column.name.as_str());
+        name.is_none_or(|name| assignments.iter().any(|set| set.column == name))
+    };
+    has_whole_key(table) && !keys.any(is_set)
+}
+
+/// Whether the columns of all unique keys of `table` have the same values in both.
+pub(super) fn has_same_keys(table: &TableState, before: &[ArrayRef], after: &RecordBatch) -> bool {
+    let mut keys = unique_indexes(table).flat_map(|index| index.shape().columns.iter());
+    let is_same = |place: &usize| match (before.get(*place), after.columns().get(*place)) {
+        (Some(before), Some(after)) => before == after,
+        _ => false,
+    };
+    has_whole_key(table) && keys.all(is_same)
+}
+
+/// Whether every row has a unique key without NULL.
+fn has_whole_key(table: &TableState) -> bool {
+    let is_never_null =
+        |place: &usize| table.schema.columns.get(*place).is_some_and(|column| column.not_null);
+    unique_indexes(table).any(|index| index.shape().columns.iter().all(is_never_null))
+}
+
+impl Session {
+    /// Locks the unique keys of `rows` of `table`, which end or change their keys.
+    pub(super) async fn lock_gone_keys(
+        &mut self,
+        table: &TableState,
+        rows: &RecordBatch,
+    ) -> Result<()> {
+        if self.owns(table.schema.table_id) {
+            return Ok(());
+        }
+        let mut keys: Vec<LockKey> = Vec::new();
+        for index in unique_indexes(table) {
+            let shape = index.shape();
+            let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
+            let of_rows = entries.iter().flatten().filter(|key| !shape.key.has_null(key));
+            keys.extend(of_rows.map(|key| unique_key(table, index, key)));
+        }
+        self.lock_for_good(keys).await
+    }
+
+    /// As [`Session::lock_gone_keys`], of the rows of `table` that `change` ends.
+    pub(super) async fn lock_changed_keys(
+        &mut self,
+        table: &TableState,
+        change: &TableChange,
+    ) -> Result<()> {
+        if self.owns(table.schema.table_id) {
+            return Ok(());
+        }
+        let ended = change.ended.iter();
+        let ended = ended.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, *vid)));
+        let ended: BTreeSet<RowPlace> = ended.collect();
+        let keys = self.keys_of(table, &ended).await?;
+        self.lock_for_good(keys.into_values().flatten().collect()).await
+    }
+
+    async fn lock_for_good(&mut self, mut keys: Vec<LockKey>) -> Result<()> {
+        keys.sort_unstable();
+        keys.dedup();
+        let timeout_ms = self.in_force().lock_timeout_ms;
+        for key in keys {
+            self.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
+        }
+        Ok(())
+    }
+}

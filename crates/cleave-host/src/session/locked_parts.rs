@@ -1,0 +1,102 @@
+//! Statements with locking clauses in subqueries: each subquery runs as a query that locks rows does, then the statement over what they
+//! gave ([`LockedParts`]).
+//!
+//! The statement's own view begins when the rows are locked, so it has them as they were locked: what PostgreSQL reaches by evaluating
+//! their conditions anew.
+
+use arrow::compute::concat_batches;
+use datafusion::sql::sqlparser::ast;
+
+use super::locking::Point;
+use super::{Outcome, Session};
+use crate::error::{Error, Result};
+use crate::point_path::PointQuery;
+use crate::statement::locked_parts::{GivenRows, LockedParts, put_values};
+use crate::statement::modify::{Action, Modify};
+use crate::statement::select::Asked;
+use crate::statement::{Parameters, Statement};
+
+impl Session {
+    /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until the end of its
+    /// transaction, outside of a block it is one.
+    pub(super) async fn run_locked_parts(
+        &mut self,
+        parts: &LockedParts,
+        parameters: &Parameters,
+        text: &str,
+    ) -> Result<Outcome> {
+        if self.block.is_some() || !self.is_serializable_alone() {
+            return Box::pin(self.run_parts(parts, parameters, text)).await;
+        }
+        self.begin_implicit();
+        let outcome = Box::pin(self.run_parts(parts, parameters, text)).await;
+        match outcome {
+            Ok(outcome) => self.commit().await.map(|_| outcome),
+            Err(error) => {
+                self.rollback();
+                Err(error)
+            }
+        }
+    }
+
+    async fn run_parts(
+        &mut self,
+        parts: &LockedParts,
+        parameters: &Parameters,
+        text: &str,
+    ) -> Result<Outcome> {
+        let mut given = parameters.clone();
+        for part in &parts.parts {
+            let point: Point<'_> = &|state| PointQuery::detect(&part.query, state);
+            let outcome = Box::pin(self.run_locking(part, &given, point)).await?;
+            let Outcome::Rows { schema, batches } = outcome else {
+                return Err(Error::unsupported("a subquery without rows"));
+            };
+            given.rows.push(concat_batches(&schema, &batches)?);
+        }
+        match &*parts.statement {
+            Statement::Query(query) => {
+                let mut query = query.clone();
+                put_values(&mut query, &given.rows, false)?;
+                self.wait_for_tables(&query).await?;
+                let view = self.view().await?;
+                let asked = Asked { query: &query, parameters: &given, view: Some(&view) };
+                self.started(asked, text).await?.collect().await
+            }
+            Statement::Insert(insert) => {
+                let mut insert = insert.clone();
+                if let Some(source) = &mut insert.source {
+                    put_values(source, &given.rows, false)?;
+                }
+                self.insert(&insert, &given).await
+            }
+            Statement::Modify(modify) => {
+                let mut modify = modify.clone();
+                put_into(&mut modify, &given.rows)?;
+                match Box::pin(self.modify_plain(&modify)).await? {
+                    Some(outcome) => Ok(outcome),
+                    None => Box::pin(self.modify(&modify, &given)).await,
+                }
+            }
+            Statement::Locking(locking) => {
+                let mut locking = locking.clone();
+                put_values(&mut locking.query, &given.rows, false)?;
+                Box::pin(self.run_locking(&locking, &given, &|_| None)).await
+            }
+            _ => Err(Error::unsupported("a locking clause in this statement")),
+        }
+    }
+}
+
+fn put_into(modify: &mut Modify, given: &GivenRows) -> Result<()> {
+    if let Action::Update(assignments) = &mut modify.action {
+        let values = assignments.iter_mut().filter_map(|set| set.value.as_mut());
+        values.into_iter().try_for_each(|value| put_values(value, given, false))?;
+    }
+    if let Some(with) = &mut modify.with {
+        put_values::<ast::With>(with, given, false)?;
+    }
+    modify.selection.iter_mut().try_for_each(|condition| put_values(condition, given, true))?;
+    put_values(&mut modify.from, given, false)?;
+    put_values(&mut modify.returning, given, false)
+}
