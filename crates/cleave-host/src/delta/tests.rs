@@ -1,3 +1,5 @@
+//! What look-ups in a delta are told of commits.
+
 use arrow::array::Int32Array;
 use cleave_store::{Column, ColumnType};
 

@@ -1,3 +1,5 @@
+//! Rows of records: all types there and back, and bytes that are none.
+
 use arrow::array::{
     BinaryArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float32Array,
     Float64Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, StringArray,
