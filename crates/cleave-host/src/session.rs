@@ -283,6 +283,7 @@ impl Session {
             Statement::Commit | Statement::Rollback | Statement::RollbackTo { .. }
         );
         if !ends {
+            self.database.retry_held().await;
             self.begin_statement()?;
         }
         self.hinted = self.under(&hints)?;

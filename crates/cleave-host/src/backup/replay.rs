@@ -135,7 +135,7 @@ pub(super) async fn replay(
             break;
         }
         if !is_note && committed.is_of_sequences() {
-            log::redo(database, committed, damaged).await?;
+            log::redo(database, committed, logged.at, damaged).await?;
             continue;
         }
         let known = database.catalog().upkeep.unlogged_commit;
@@ -156,7 +156,7 @@ pub(super) async fn replay(
             }
             drop(transaction.publish());
         } else {
-            log::redo(database, committed, damaged).await?;
+            log::redo(database, committed, logged.at, damaged).await?;
         }
         if database.logged_count() >= SETTLED_AT_ONCE {
             database.checkpoint().await?;

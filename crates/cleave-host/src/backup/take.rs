@@ -90,6 +90,9 @@ fn check_whole(state: &CatalogState) -> Result<()> {
     if let Some(table) = state.damaged_tables().next() {
         return Err(table.error().into());
     }
+    for table in state.tables() {
+        state.find_table(&table.schema.name)?;
+    }
     match state.damaged_indexes().next() {
         Some((table, index)) => Err(index.error(&table.schema.name).into()),
         None => Ok(()),
