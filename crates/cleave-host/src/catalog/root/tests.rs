@@ -133,7 +133,7 @@ fn state(directory: &Path) -> CatalogState {
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files,
-        held: crate::catalog::held::Held::default(),
+        held: Held::default(),
         upkeep: Upkeep {
             archive_directory: Some(PathBuf::from("/srv/archive")),
             unlogged_commit: 11,
