@@ -100,6 +100,23 @@ pub(crate) struct Committed {
     /// What it changed is not here.
     #[prost(bool, tag = "5")]
     pub(crate) is_missing: bool,
+    /// What it changed lies whole in the archive.
+    #[prost(message, optional, tag = "110")]
+    pub(crate) replaced: Option<Replaced>,
+}
+
+/// What is there behind a commit that lies [whole](crate::backup::change) in the archive.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Replaced {
+    /// Ids of all tables.
+    #[prost(uint32, repeated, tag = "1")]
+    pub(crate) tables: Vec<u32>,
+    /// The id that the next table gets.
+    #[prost(uint32, tag = "2")]
+    pub(crate) next_table: u32,
+    /// The id that the next segment gets.
+    #[prost(uint32, tag = "3")]
+    pub(crate) next_segment: u32,
 }
 
 /// How far a sequence has gone.
@@ -180,7 +197,14 @@ impl Committed {
             time_us: SystemClock.wall(),
             unlogged: live.state.upkeep.unlogged_commit,
             is_missing: false,
+            replaced: None,
         })
+    }
+
+    /// Says of `commit`, which follows `base`, that it lies whole in the archive.
+    pub(crate) fn replaced(base: &CatalogState, commit: u64, replaced: Replaced) -> Self {
+        let (time_us, unlogged) = (SystemClock.wall(), base.upkeep.unlogged_commit);
+        Self { commit, time_us, unlogged, replaced: Some(replaced), ..Self::default() }
     }
 
     /// Whether it says no more than how far sequences have gone, which is no commit's.

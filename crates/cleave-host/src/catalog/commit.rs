@@ -394,6 +394,9 @@ impl Transaction {
             self.next.log_position = self.next.held.first(position);
             self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
+        if matches!(self.logged, Logged::Nowhere) {
+            self.logged = archive::copy_whole(&database, &self.base, &self.next).await;
+        }
         self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         swapped.unwrap_or_else(|_| {

@@ -85,6 +85,21 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
     }
 }
 
+/// The state that `message` says, of a root in `directory`.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn of_message(directory: &Path, message: proto::Root) -> Result<CatalogState> {
+    let path = directory.join(ROOT);
+    let mut decoder =
+        Decoder { directory, path: &path, files: BTreeMap::new(), faults: Vec::new() };
+    let state = decoder.state(message)?;
+    match decoder.faults.into_iter().next() {
+        Some(fault) => Err(fault.error),
+        None => Ok(state),
+    }
+}
+
 /// What a root says of a table that no root can say, though it is as it was written.
 #[derive(Debug)]
 pub(crate) struct TableFault {
