@@ -7,20 +7,22 @@
 //! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the root; [`start`] hands it to the log, at every opening too.
 //! 2. A checkpoint gives a file of the log up only when its copy is synced and was read again. Where that fails the file stays,
 //!    and the next checkpoint tries again; [`Archive`] remembers why, for `SHOW archive_status`.
-//! 3. A commit that replaces the root is in no log. If its rows are few enough a copy of them follows it into the log, else a note
-//!    that they are missing ([`note`]). And every record of a commit says which commit before it was the last that is in no log:
+//! 3. A commit that replaces the root is in no log. If its rows are few enough a copy of them follows it into the log. All else, a
+//!    definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows, or one that it is
+//!    missing ([`note`]). And every record of a commit says which commit before it was the last that is in no log:
 //!    who reads the records in order sees what is missing, also where a crash came before the note.
 //!
 //! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
 //! Source: issue 5, part 4; decision 0062.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_txn::wal::segment::{list_segments, segment_path};
 use cleave_txn::{LogError, Record, Wal};
 use prost::Message;
 
+use crate::backup::change;
 use crate::catalog::CatalogState;
 use crate::catalog::upkeep::Upkeep;
 use crate::database::Database;
@@ -32,19 +34,28 @@ use crate::write::insert::TableChange;
 /// Bytes of rows up to which those of a commit that replaces the root are copied into the log.
 const COPY_BYTES_MAX: usize = 64 << 20;
 
-/// Why the log could not be archived the last time.
+/// What could not be archived.
 #[derive(Debug, Default)]
-pub(crate) struct Archive(Mutex<Option<String>>);
+pub(crate) struct Archive {
+    /// Why the log could not be the last time.
+    failure: Mutex<Option<String>>,
+    /// The last commit that is not in the archive, and why.
+    uncopied: Mutex<Option<String>>,
+}
 
 impl Archive {
     /// Notes how it went.
     pub(crate) fn note<T>(&self, outcome: &Result<T, LogError>) {
         let failure = outcome.as_ref().err().map(ToString::to_string);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
     fn failure(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn uncopied(&self) -> Option<String> {
+        self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -80,6 +91,27 @@ pub(crate) fn copy(live: &Live, changes: &[&TableChange]) -> crate::Result<Logge
         return Ok(Logged::Nowhere);
     }
     Ok(Logged::Copied(Committed::new(live, changes)?.encode_to_vec()))
+}
+
+/// Copies whole what a commit changes that makes `next` of `base`, if the log is archived: within the commit, when all is on the
+/// devices. One that cannot be copied goes on, and is missing in the archive.
+pub(crate) async fn copy_whole(
+    database: &Arc<Database>,
+    base: &CatalogState,
+    next: &CatalogState,
+) -> Logged {
+    let Some(folder) = database.log().and_then(|log| folder(log, base)) else {
+        return Logged::Nowhere;
+    };
+    match Box::pin(change::copy(database, base, next, &folder)).await {
+        Ok(note) => Logged::Copied(note.encode_to_vec()),
+        Err(error) => {
+            let failure = format!("commit {} is not in the archive: {error}", next.commit);
+            let uncopied = &database.archive.uncopied;
+            *uncopied.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+            Logged::Nowhere
+        }
+    }
 }
 
 /// Says in the log what a commit that has replaced the root changed, or that the log does not have it. While no other may be
@@ -135,6 +167,9 @@ pub(crate) fn status(database: &Database) -> String {
         log.archived_end(),
         folder.display()
     );
+    if let Some(uncopied) = database.archive.uncopied() {
+        status = format!("{status}; {uncopied}; a backup that is made now has it");
+    }
     if let Some(failure) = database.archive.failure() {
         status = format!("FAILED: {failure}; {status}");
     }

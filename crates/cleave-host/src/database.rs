@@ -39,12 +39,13 @@ use cleave_store::PageSource;
 use cleave_txn::{Dependencies, Locks, LogReader, Lsn, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
 
 use crate::archive::{self, Archive};
 use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
+use crate::catalog::held::Held;
 use crate::catalog::reserved_ids::ReservedIds;
 use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::upkeep::Upkeep;
@@ -150,6 +151,8 @@ pub struct Database {
     live: RwLock<Live>,
     /// Told whenever a state without a delta is published.
     settled: Notify,
+    /// Before that nobody asks again for devices that held tables lie on.
+    held_retry_at: Mutex<Duration>,
     /// How often something else than a small commit has changed rows, keys or tables.
     rewritten_count: AtomicU64,
     /// States that someone may still hold, oldest first.
@@ -229,7 +232,7 @@ impl Database {
         };
         archive::start(&log, &database.catalog());
         database.log.get_or_init(|| log);
-        if count > 0 {
+        if count > 0 || !database.catalog().held.tables.is_empty() {
             Transaction::begin(&database).await?.checkpoint().await?;
         }
         database.versions.note_commit();
@@ -289,6 +292,7 @@ impl Database {
             published: Mutex::default(),
             live: RwLock::new(Live::settled(Arc::clone(&state))),
             settled: Notify::new(),
+            held_retry_at: Mutex::default(),
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
@@ -531,6 +535,11 @@ impl Database {
     /// Waits until no other statement writes.
     pub(crate) async fn writer_turn(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.writer).lock_owned().await
+    }
+
+    /// The same, if nobody else has it.
+    pub(crate) fn try_writer_turn(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
+        Arc::clone(&self.writer).try_lock_owned()
     }
 
     /// What transactions have locked.
@@ -808,6 +817,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         views: BTreeMap::new(),
         files: BTreeMap::new(),
         upkeep: Upkeep::default(),
+        held: Held::default(),
         keep: None,
     };
     write_root(directory, &state)?;

@@ -65,14 +65,24 @@ struct Contents {
     byte_count: usize,
     /// The end of the log of each commit, the first one first.
     log_ends: Vec<u64>,
-    /// Bytes of rows for which there is room on the device, and that room.
-    room_bytes: usize,
-    room: Vec<Claim>,
+    /// By device: bytes of rows, and the room for them.
+    room: BTreeMap<DeviceId, Room>,
 }
 
-#[derive(Debug)]
+/// What rows need on a device.
+#[derive(Debug, Default)]
+struct Room {
+    byte_count: usize,
+    /// Bytes of rows for which there is room, and that room.
+    held_bytes: usize,
+    claims: Vec<Claim>,
+}
+
+#[derive(Debug, Clone)]
 struct DeltaTablet {
     schema: Arc<TableSchema>,
+    /// Where the first commit lies in the log that changed it.
+    logged_from: u64,
     /// The VID of the first row.
     vid_first: u64,
     rows: Vec<DeltaRow>,
@@ -82,7 +92,7 @@ struct DeltaTablet {
     keys: BTreeMap<u32, BTreeMap<Vec<u8>, Vec<usize>>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct DeltaRow {
     row: FoundRow,
     begun: u64,
@@ -102,6 +112,7 @@ pub(crate) struct FoundRow {
 pub(crate) struct Prepared {
     table: u32,
     place: usize,
+    device: DeviceId,
     schema: Arc<TableSchema>,
     next_vid: u64,
     vid_first: u64,
@@ -149,8 +160,13 @@ impl Contents {
 }
 
 impl Delta {
-    /// Whether nothing was ever put into it.
+    /// Whether there is nothing in it.
     pub(crate) fn is_empty(&self) -> bool {
+        self.read().tablets.is_empty()
+    }
+
+    /// Whether nothing was put into it but what an earlier one [held](Delta::held).
+    pub(crate) fn is_settled(&self) -> bool {
         self.read().change_count == 0
     }
 
@@ -234,41 +250,78 @@ impl Delta {
         (found, contents.log_end(last))
     }
 
-    /// Takes room on the embedded device for the pages that rows which begin will be, so that who commits is told where there is
-    /// none, and not who settles. Under the turn to write.
+    /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not who
+    /// settles. Under the turn to write.
     ///
     /// # Errors
     /// Those of taking space.
     pub(crate) async fn take_room(
         &self,
         database: &Database,
+        state: &CatalogState,
         changes: &[&TableChange],
     ) -> Result<()> {
-        let rows = changes.iter().flat_map(|change| change.rows.values());
-        let rows = rows.filter(|rows| rows.num_rows() > 0);
-        let bytes: usize = rows.map(RecordBatch::get_array_memory_size).sum();
-        let (byte_count, held_bytes) = {
-            let contents = self.read();
-            (contents.byte_count + bytes, contents.room_bytes)
-        };
-        if bytes == 0 || byte_count <= held_bytes {
-            return Ok(());
+        let mut wanted: BTreeMap<DeviceId, usize> = BTreeMap::new();
+        for change in changes {
+            let table = state.find_table(&change.schema.name)?;
+            for (place, rows) in change.rows.iter().filter(|(_, rows)| rows.num_rows() > 0) {
+                let Some(tablet) = table.tablets.get(*place) else { continue };
+                *wanted.entry(tablet.device).or_default() += rows.get_array_memory_size();
+            }
         }
-        let room_bytes = byte_count.next_multiple_of(ROOM_BYTES);
-        let block_count = (room_bytes - held_bytes) / BLOCK_SIZE;
-        let claim = Claim::new(database.attached(DeviceId::EMBEDDED)?);
-        claim.acquire(u32::try_from(block_count).unwrap_or(u32::MAX)).await?;
-        let mut contents = self.write();
-        contents.room_bytes = room_bytes;
-        contents.room.push(claim);
+        for (device, bytes) in wanted {
+            let (byte_count, held_bytes) = {
+                let contents = self.read();
+                let room = contents.room.get(&device);
+                let (byte_count, held_bytes) =
+                    room.map_or((0, 0), |room| (room.byte_count, room.held_bytes));
+                (byte_count + bytes, held_bytes)
+            };
+            if byte_count <= held_bytes {
+                continue;
+            }
+            let room_bytes = byte_count.next_multiple_of(ROOM_BYTES);
+            let block_count = (room_bytes - held_bytes) / BLOCK_SIZE;
+            let claim = Claim::new(database.attached(device)?);
+            claim.acquire(u32::try_from(block_count).unwrap_or(u32::MAX)).await?;
+            let mut contents = self.write();
+            let room = contents.room.entry(device).or_default();
+            room.held_bytes = room_bytes;
+            room.claims.push(claim);
+        }
         Ok(())
     }
 
     /// Gives the room back, for pages that are written now.
     pub(crate) fn give_room_back(&self) {
-        let mut contents = self.write();
-        contents.room_bytes = 0;
-        contents.room.clear();
+        for room in self.write().room.values_mut() {
+            room.held_bytes = 0;
+            room.claims.clear();
+        }
+    }
+
+    /// What it has of the tables `held`, as what was there before all commits of another one.
+    pub(crate) fn held(&self, held: &BTreeSet<u32>) -> Self {
+        let contents = self.read();
+        let tablets = contents.tablets.iter().filter(|((table, _), _)| held.contains(table));
+        let tablets = tablets.map(|(at, tablet)| {
+            let mut tablet = tablet.clone();
+            tablet.ended.values_mut().for_each(|ended| *ended = 0);
+            for row in &mut tablet.rows {
+                row.begun = 0;
+                row.ended = if row.ended == u64::MAX { u64::MAX } else { 0 };
+            }
+            (*at, tablet)
+        });
+        let contents = Contents { tablets: tablets.collect(), ..Contents::default() };
+        Self { contents: RwLock::new(contents) }
+    }
+
+    /// Where the first commit lies in the log that changed a table.
+    pub(crate) fn logged_from(&self, table: u32) -> Option<u64> {
+        let contents = self.read();
+        let tablets = contents.tablets.range((table, 0)..=(table, usize::MAX));
+        tablets.map(|(_, tablet)| tablet.logged_from).min()
     }
 
     /// What `changes` are behind all that is here, on `state`.
@@ -282,7 +335,8 @@ impl Delta {
     ) -> Result<Vec<Prepared>> {
         let mut prepared = Vec::with_capacity(changes.len());
         for change in changes {
-            let table = state.find_writable_table(&change.schema.name)?;
+            // Also one whose commits are held, while the log is read.
+            let table = state.find_held_table(&change.schema.name)?;
             let is_same = table.schema.table_id == change.schema.table_id
                 && table.schema.version == change.schema.version;
             if !is_same {
@@ -307,6 +361,7 @@ impl Delta {
                 prepared.push(Prepared {
                     table: change.schema.table_id,
                     place,
+                    device: tablet.device,
                     schema: Arc::clone(&table.schema),
                     next_vid: tablet.next_vid,
                     vid_first,
@@ -319,9 +374,14 @@ impl Delta {
         Ok(prepared)
     }
 
-    /// Enters what the commit `number` changes, whose record ends at `log_end`. Under the turn to write, under which it was
-    /// prepared.
-    pub(crate) fn put(&self, prepared: Vec<Prepared>, number: u64, log_end: u64) {
+    /// Enters what the commit `number` changes, whose record lies at `logged_at` and ends at `log_end`. Under the turn to
+    /// write, under which it was prepared.
+    pub(crate) fn put(
+        &self,
+        prepared: Vec<Prepared>,
+        number: u64,
+        (logged_at, log_end): (u64, u64),
+    ) {
         let mut contents = self.write();
         debug_assert_eq!(contents.log_ends.len() as u64 + 1, number);
         contents.log_ends.push(log_end);
@@ -330,10 +390,12 @@ impl Delta {
             let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
             contents.change_count += row_count + change.ended.len();
             contents.byte_count += bytes;
+            contents.room.entry(change.device).or_default().byte_count += bytes;
             let tablet =
                 contents.tablets.entry((change.table, change.place)).or_insert_with(|| {
                     DeltaTablet {
                         schema: Arc::clone(&change.schema),
+                        logged_from: logged_at,
                         vid_first: change.next_vid,
                         rows: Vec::new(),
                         ended: BTreeMap::new(),

@@ -209,6 +209,11 @@ impl Device {
         Ok(self.connection().await?.link)
     }
 
+    /// Whether there is a link to it, which may be lost by now.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected().is_some()
+    }
+
     /// What the device said of itself when it was connected.
     ///
     /// # Errors

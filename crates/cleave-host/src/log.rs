@@ -10,9 +10,9 @@
 //! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first of their VIDs.
 //! 2. [`recover`] reads the records behind the root's position, and makes each of them again.
 //!
-//! Every commit that replaces the root is a checkpoint: all before it is in pages by then. Commits that touch tablets of other
-//! devices than the embedded one, and large ones, are made so, since opening a database must not wait for a device that is
-//! away, and rows that are written as pages once need not be written twice.
+//! Every commit that replaces the root is a checkpoint: all before it is in pages by then, but for tables that are
+//! [held](crate::catalog::held) because a device of theirs is away: the log keeps what they lack, and all others go on. Large commits
+//! are made so, since rows that are written as pages once need not be written twice.
 //!
 //! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the database
 //! does not open; space that the durable root names is not used again before a newer one is durable. Source: rules 25 and 27.
@@ -29,7 +29,7 @@ use prost::Message;
 
 use crate::catalog::commit::Transaction;
 use crate::catalog::upkeep::Upkeep;
-use crate::catalog::{CatalogState, DeviceId, TableState};
+use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
 use crate::delta::Live;
 use crate::error::{Error, Result};
@@ -68,19 +68,14 @@ pub(crate) fn open(directory: &Path, position: u64) -> Result<LogReader> {
 
 /// Whether a commit of `changes` to `state` may be made by the log.
 pub(crate) fn takes(state: &CatalogState, changes: &[&TableChange]) -> bool {
-    let on_embedded = |change: &&TableChange| {
-        let Some(table) = state.table(&change.schema.name) else { return false };
-        let touched = change.ended.keys().chain(change.rows.keys());
-        let mut devices = touched.filter_map(|place| table.tablets.get(*place));
-        devices.all(|tablet| tablet.device == DeviceId::EMBEDDED)
-    };
-    changes.iter().all(|change| change.is_small() && on_embedded(change))
+    let is_known = |change: &TableChange| state.table(&change.schema.name).is_some();
+    changes.iter().all(|change| change.is_small() && is_known(change))
 }
 
 /// Whether the next commit is to be a checkpoint.
 pub(crate) fn is_due(log: &Wal, state: &CatalogState, settled_count: u64) -> bool {
-    settled_count >= SETTLED_COUNT_MAX
-        || log.end().0.saturating_sub(state.log_position) >= LOG_BYTES_MAX
+    let since = state.log_position.max(state.held.until);
+    settled_count >= SETTLED_COUNT_MAX || log.end().0.saturating_sub(since) >= LOG_BYTES_MAX
 }
 
 /// What one commit changed.
@@ -104,6 +99,23 @@ pub(crate) struct Committed {
     /// What it changed is not here.
     #[prost(bool, tag = "5")]
     pub(crate) is_missing: bool,
+    /// What it changed lies whole in the archive.
+    #[prost(message, optional, tag = "110")]
+    pub(crate) replaced: Option<Replaced>,
+}
+
+/// What is there behind a commit that lies [whole](crate::backup::change) in the archive.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Replaced {
+    /// Ids of all tables.
+    #[prost(uint32, repeated, tag = "1")]
+    pub(crate) tables: Vec<u32>,
+    /// The id that the next table gets.
+    #[prost(uint32, tag = "2")]
+    pub(crate) next_table: u32,
+    /// The id that the next segment gets.
+    #[prost(uint32, tag = "3")]
+    pub(crate) next_segment: u32,
 }
 
 /// How far a sequence has gone.
@@ -184,7 +196,14 @@ impl Committed {
             time_us: SystemClock.wall(),
             unlogged: live.state.upkeep.unlogged_commit,
             is_missing: false,
+            replaced: None,
         })
+    }
+
+    /// Says of `commit`, which follows `base`, that it lies whole in the archive.
+    pub(crate) fn replaced(base: &CatalogState, commit: u64, replaced: Replaced) -> Self {
+        let (time_us, unlogged) = (SystemClock.wall(), base.upkeep.unlogged_commit);
+        Self { commit, time_us, unlogged, replaced: Some(replaced), ..Self::default() }
     }
 
     /// Whether it says no more than how far sequences have gone, which is no commit's.
@@ -259,6 +278,7 @@ fn change_of(
 /// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the root; those of the device.
 pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> Result<(Wal, u64)> {
     let mut count = 0_u64;
+    let held = database.catalog().held.clone();
     while let Some(logged) = reader.next_record()? {
         let Record::Commit { payload, .. } = logged.record else { continue };
         let damaged = |reason: String| StorageError::Damaged {
@@ -266,20 +286,25 @@ pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> 
             reason: format!("the commit at {} cannot be made again: {reason}", logged.at),
         };
         let committed = Committed::decode(payload.as_slice());
-        let committed = committed.map_err(|error| damaged(error.to_string()))?;
-        redo(database, committed, damaged).await?;
+        let mut committed = committed.map_err(|error| damaged(error.to_string()))?;
+        committed.tables.retain(|table| held.lacks(table.table_id, logged.at.0));
+        if logged.at.0 < held.until {
+            committed.sequences.clear();
+        }
+        redo(database, committed, logged.at, damaged).await?;
         count += 1;
     }
     Ok((Wal::resume(reader, LogOptions::default())?, count))
 }
 
-/// Makes a small commit again, in the delta.
+/// Makes the small commit whose record lies at `at` again, in the delta.
 ///
 /// # Errors
 /// What `damaged` makes of a record that does not fit; those of the device.
 pub(crate) async fn redo(
     database: &Arc<Database>,
     committed: Committed,
+    at: Lsn,
     damaged: impl FnOnce(String) -> StorageError,
 ) -> Result<()> {
     for sequence in &committed.sequences {
@@ -295,7 +320,8 @@ pub(crate) async fn redo(
     let changes = committed.changes(&live).map_err(damaged)?;
     let changes: Vec<&TableChange> = changes.iter().collect();
     let number = live.number + 1;
-    live.delta.put(live.delta.prepare(&live.state, &changes)?, number, 0);
+    let prepared = live.delta.prepare(&live.state, &changes)?;
+    live.delta.put(prepared, number, (at.0, 0));
     database.publish_small(number, 0);
     Ok(())
 }

@@ -247,6 +247,7 @@ impl Session {
     ) -> Result<u64> {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
+        self.database.retry_held(table).await;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
         if self.owns(schema.table_id) {
             return Err(Error::unsupported("a bulk load into a temporary table"));
@@ -295,6 +296,7 @@ impl Session {
             Statement::Commit | Statement::Rollback | Statement::RollbackTo { .. }
         );
         if !ends {
+            self.database.retry_held(&parsed.text).await;
             self.begin_statement()?;
         }
         self.hinted = self.under(&hints)?;

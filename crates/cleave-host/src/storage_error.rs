@@ -76,6 +76,14 @@ pub enum StorageError {
         /// What else to do.
         remedy: Remedy,
     },
+    /// Commits of a table that wait in the log, since a device could not take them: bring it back; other tables work.
+    #[error("table \"{table}\" cannot be used, and its last commits wait in the log: {reason}")]
+    Held {
+        /// The table.
+        table: String,
+        /// What keeps them.
+        reason: Arc<StorageError>,
+    },
     /// A folder that a backup or a restore cannot write to: name another.
     #[error("nothing can be written to \"{}\": {reason}", path.display())]
     BackupPlace {
@@ -309,13 +317,18 @@ impl StorageError {
     /// Whether a device could not be reached.
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
-        matches!(self, Self::DeviceLost { .. })
+        match self {
+            Self::DeviceLost { .. } => true,
+            Self::Held { reason, .. } => reason.is_device_lost(),
+            _ => false,
+        }
     }
 
     /// PostgreSQL's code for it.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
+            Self::Held { reason, .. } => reason.sqlstate(),
             Self::NotADatabase { .. } => "3D000",
             Self::BackupPlace { .. } => "58P02",
             Self::PointInTime { .. } => "55000",

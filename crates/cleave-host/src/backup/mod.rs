@@ -14,9 +14,12 @@
 //! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with what an
 //!    [archive](crate::archive) of the log has behind it.
 //!
+//! A commit that is in the log neither row by row nor at all is [copied](change) into the archive in the same form.
+//!
 //! Invariants: the source is only read; nothing that was there before a backup or a restore is written over; what was
 //! interrupted says so, and can be begun again in the same place. Source: issue 5, part 4; rule 30; decision 0062.
 
+pub(crate) mod change;
 mod manifest;
 mod pages;
 mod replay;

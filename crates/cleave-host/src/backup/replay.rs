@@ -4,12 +4,13 @@
 //! is passed over. Each record says which commit before it was the last that is in no log; where that one is not in the database
 //! by then, what comes behind it cannot be had from this backup, and the error says from when on a backup would have it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleave_txn::{LogReader, Lsn, Record};
 use prost::Message;
 
+use super::change;
 use super::manifest::{Manifest, moment};
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
@@ -107,6 +108,7 @@ pub(super) async fn replay(
         let archive = wanted.archive.display();
         return Err(unreachable(format!("{archive} has no log of the backup's database")));
     }
+    number_above(database, highest_segment(&folder, manifest)?).await?;
     let mut reader = LogReader::open(&folder, Lsn(manifest.log_position))?;
     let settings = Arc::new(Settings::default());
     let mut reached = Reached {
@@ -135,7 +137,7 @@ pub(super) async fn replay(
             break;
         }
         if !is_note && committed.is_of_sequences() {
-            log::redo(database, committed, damaged).await?;
+            log::redo(database, committed, logged.at, damaged).await?;
             continue;
         }
         let known = database.catalog().upkeep.unlogged_commit;
@@ -146,7 +148,9 @@ pub(super) async fn replay(
             return Err(missing(&committed, &reached));
         }
         let (number, at) = (committed.commit, moment(committed.time_us));
-        if is_note {
+        if let Some(replaced) = &committed.replaced {
+            change::apply(database, &folder, number, replaced).await?;
+        } else if is_note {
             // All before it is in pages then.
             let mut transaction = Transaction::begin(database).await?;
             transaction.next.commit = number.max(transaction.next.commit);
@@ -156,7 +160,7 @@ pub(super) async fn replay(
             }
             drop(transaction.publish());
         } else {
-            log::redo(database, committed, damaged).await?;
+            log::redo(database, committed, logged.at, damaged).await?;
         }
         if database.logged_count() >= SETTLED_AT_ONCE {
             database.checkpoint().await?;
@@ -171,6 +175,28 @@ pub(super) async fn replay(
     Ok(reached)
 }
 
+/// The segment id that is the next one of all that the log in `folder` names behind the backup; 0: it names none.
+fn highest_segment(folder: &Path, manifest: &Manifest) -> Result<u32> {
+    let mut reader = LogReader::open(folder, Lsn(manifest.log_position))?;
+    let mut highest = 0;
+    while let Some(logged) = reader.next_record()? {
+        let Record::Note { payload } = logged.record else { continue };
+        // What is no message is told by whoever makes it again.
+        let replaced = Committed::decode(payload.as_slice()).ok().and_then(|note| note.replaced);
+        highest = highest.max(replaced.map_or(0, |replaced| replaced.next_segment));
+    }
+    Ok(highest)
+}
+
+/// Gives no segment of `database` an id below `next`.
+async fn number_above(database: &Arc<Database>, next: u32) -> Result<()> {
+    let mut transaction = Transaction::begin(database).await?;
+    transaction.next.next_segment = transaction.next.next_segment.max(next);
+    transaction.next.commit = database.catalog().commit;
+    drop(transaction.publish());
+    Ok(())
+}
+
 /// What to do where the log lacks a commit.
 fn missing(committed: &Committed, reached: &Reached) -> crate::Error {
     let Reached { commit, at, .. } = reached;
@@ -179,8 +205,8 @@ fn missing(committed: &Committed, reached: &Reached) -> crate::Error {
         false => (committed.unlogged, format!("from before {}", moment(committed.time_us))),
     };
     unreachable(format!(
-        "commit {unlogged} {when} is not in the log (a bulk load, a definition of a table or index, or one that was too \
-         large); use a backup that was made after it, or restore up to commit {commit} of {at}"
+        "commit {unlogged} {when} is not in the archive (a bulk load, a definition of a table or index, or one that was \
+         large, which could not be copied there); use a backup that was made after it, or restore up to commit {commit} of {at}"
     ))
 }
 

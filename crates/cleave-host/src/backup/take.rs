@@ -56,10 +56,24 @@ async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> 
     let state = Transaction::begin(database).await?.checkpoint().await?;
     let made_at_us = SystemClock.wall();
     database.harden(state.log_end).await?;
-    check_whole(&state)?;
+    let mut manifest = copied(database, &state, made_at_us, target).await?;
+    copy_files(database, &state, target, &mut manifest)?;
+    manifest.write(target)?;
+    Ok(manifest.summary())
+}
 
-    let mut root =
-        root::message(&CatalogState { files: BTreeMap::new(), ..CatalogState::clone(&state) });
+/// Copies the tables of `state` into `target`; what is to be written for it to be a backup.
+///
+/// # Errors
+/// As [`take`].
+pub(super) async fn copied(
+    database: &Arc<Database>,
+    state: &CatalogState,
+    made_at_us: i64,
+    target: &Path,
+) -> Result<Manifest> {
+    check_whole(state)?;
+    let mut root = root::message(&CatalogState { files: BTreeMap::new(), ..state.clone() });
     let mut pages = PageFile::create(target)?;
     for (message, table) in root.tables.iter_mut().zip(state.tables()) {
         let copied = copy_table(database, message, &mut pages).await;
@@ -80,15 +94,16 @@ async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> 
     };
     let bytes = root::ROOT_FORMAT.seal(&root.encode_to_vec());
     manifest.add_file(target, &format!("{CATALOG}/root"), &bytes)?;
-    copy_files(database, &state, target, &mut manifest)?;
-    manifest.write(target)?;
-    Ok(manifest.summary())
+    Ok(manifest)
 }
 
 /// Refuses a state of which not all can be read.
 fn check_whole(state: &CatalogState) -> Result<()> {
     if let Some(table) = state.damaged_tables().next() {
         return Err(table.error().into());
+    }
+    for table in state.tables() {
+        state.find_table(&table.schema.name)?;
     }
     match state.damaged_indexes().next() {
         Some((table, index)) => Err(index.error(&table.schema.name).into()),

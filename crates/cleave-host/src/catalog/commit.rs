@@ -22,15 +22,18 @@ use cleave_fragment::waiting;
 use cleave_media::{Clock, Extent, SystemClock};
 use cleave_store::{SegmentDirectory, SegmentId};
 use cleave_txn::{Lsn, Wal};
+use futures::future::try_join_all;
 use tokio::sync::OwnedMutexGuard;
 
+use super::held::HeldTable;
 use super::root::{self, ReplaceError};
 use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
 use crate::archive::{self, Logged};
 use crate::commitment;
 use crate::database::Database;
+use crate::delta::{Delta, Live};
 use crate::device::{Claim, DISK_FULL, Device};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::PendingKeys;
 use crate::settings::Settings;
 use crate::storage_error::StorageError;
@@ -57,7 +60,16 @@ pub(crate) struct Transaction {
     pub(crate) makes_room: bool,
     /// Space of tables that a block has defined, which its commit names in part.
     kept: Vec<(Arc<Claim>, Vec<Extent>)>,
+    /// Rows of tables whose commits are held, behind the state.
+    delta: Arc<Delta>,
     kind: Kind,
+}
+
+/// A table whose commits a device did not take.
+struct Failed {
+    reason: Arc<StorageError>,
+    /// It was tried again.
+    is_final: bool,
 }
 
 /// What becomes of a transaction's state.
@@ -83,32 +95,87 @@ impl Transaction {
             None => database.writer_turn().await,
         };
         database.reclaim();
-        Ok(Self::on(database, database.catalog(), Kind::Published { turn }))
+        let live = database.live();
+        let delta = live.delta;
+        Ok(Self { delta, ..Self::on(database, live.state, Kind::Published { turn }) })
     }
 
-    /// Makes pages of what the delta has, and a state that names them.
+    /// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device does not
+    /// take them is [held](super::held), and keeps no other from it.
     ///
     /// # Errors
-    /// Those of the device; everything is then as it was.
+    /// Those of the database's own device; everything is then as it was.
     pub(crate) async fn settle(
         database: &Arc<Database>,
-        turn: OwnedMutexGuard<()>,
+        mut turn: OwnedMutexGuard<()>,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
-        let live = database.live();
-        if live.delta.is_empty() {
-            return Ok(Some(turn));
+        let mut failed: BTreeMap<u32, Failed> = BTreeMap::new();
+        loop {
+            let live = database.live();
+            let is_tried =
+                |id: &u32| !failed.contains_key(id) && database.reaches(&live.state, *id);
+            if live.delta.is_settled() && !live.state.held.tables.keys().any(is_tried) {
+                return Ok(Some(turn));
+            }
+            live.delta.give_room_back();
+            database.reclaim();
+            let transaction = Self::on(database, Arc::clone(&live.state), Kind::Published { turn });
+            match transaction.settled(&live, &failed).await {
+                Ok(settled) => return Ok(settled.publish()),
+                Err((None, error)) => return Err(error),
+                Err((Some(table), error)) => {
+                    let Error::Storage(reason) = error else { return Err(error) };
+                    // A link that is lost shows at its next use, and is made anew by the one behind that.
+                    let before = failed.insert(table, Failed { reason, is_final: false });
+                    if let Some(known) = failed.get_mut(&table) {
+                        known.is_final = before.is_some();
+                    }
+                }
+            }
+            turn = database.writer_turn().await;
+            database.check_running()?;
         }
-        live.delta.give_room_back();
-        database.reclaim();
-        let mut transaction = Self::on(database, live.state, Kind::Published { turn });
-        transaction.next.log_end = live.log_end;
+    }
+
+    /// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in it.
+    async fn settled(
+        mut self,
+        live: &Live,
+        failed: &BTreeMap<u32, Failed>,
+    ) -> Result<Self, (Option<u32>, Error)> {
+        self.next.log_end = live.log_end;
         // The last of them has this number in the log.
-        transaction.next.commit = transaction.base.commit + live.number;
+        self.next.commit = self.base.commit + live.number;
         let settings = Arc::new(Settings::default());
-        for table in live.delta.contents()? {
-            transaction = insert::settle(transaction, &settings, table).await?;
+        let mut kept = BTreeSet::new();
+        for delta in live.delta.contents().map_err(|error| (None, error))? {
+            let id = delta.change.schema.table_id;
+            let Some(table) = self.base.tables().find(|table| table.schema.table_id == id) else {
+                // It was dropped while its commits were held.
+                continue;
+            };
+            let lies_elsewhere =
+                table.tablets.iter().any(|tablet| tablet.device != DeviceId::EMBEDDED);
+            let given_up = failed.get(&id).filter(|failed| failed.is_final);
+            let reason = given_up.map(|failed| Arc::clone(&failed.reason)).or_else(|| {
+                let known = self.base.held.reason(id).map(Arc::clone);
+                known.filter(|_| !self.database.reaches(&self.base, id))
+            });
+            if let Some(reason) = reason {
+                let from = live.delta.logged_from(id).unwrap_or(0);
+                self.next.held.tables.insert(id, HeldTable { from, reason: Some(reason) });
+                kept.insert(id);
+                continue;
+            }
+            self.next.held.tables.remove(&id);
+            let fails = |error| (lies_elsewhere.then_some(id), error);
+            self = insert::settle(self, &settings, delta).await.map_err(fails)?;
+            // What another device has not synced it may forget at any time, and is not asked for again.
+            self.sync_elsewhere().await.map_err(fails)?;
         }
-        Ok(transaction.publish())
+        self.next.held.tables.retain(|id, _| kept.contains(id));
+        self.delta = Arc::new(live.delta.held(&kept));
+        Ok(self)
     }
 
     /// Changes on `base` that are not to be committed, and need no turn.
@@ -151,6 +218,7 @@ impl Transaction {
             logged: Logged::default(),
             makes_room: false,
             kept: Vec::new(),
+            delta: Arc::default(),
             kind,
         }
     }
@@ -276,7 +344,7 @@ impl Transaction {
         }
         let retired = retired(&self.base, &self.next);
         let state = Arc::new(self.next);
-        self.database.publish(Arc::clone(&state));
+        self.database.publish(Arc::clone(&state), self.delta);
         for (device, extents) in retired {
             if let Some(device) = self.database.device(device) {
                 device.retire(state.generation, extents);
@@ -306,14 +374,15 @@ impl Transaction {
     /// Whatever kept the statement from becoming durable; it then left nothing behind, except after
     /// [`StorageError::Stopped`], when only the next opening shows whether it is there.
     pub(crate) async fn commit(mut self) -> Result<Arc<CatalogState>> {
-        // Side by side: the statement waits for the slowest device, not for one after the other.
         let database = Arc::clone(&self.database);
-        if let Err(error) = self.sync_pages().await {
+        self.sync_claims().await?;
+        if database.logged_count() > 0
+            && let Some(embedded) = database.device(DeviceId::EMBEDDED)
+            && let Err(error) = embedded.sync().await
+        {
             // What a device has not synced it may have dropped, and a later sync says nothing of it: pages of commits by the
             // log among them, which the next opening makes again.
-            if database.logged_count() > 0 {
-                database.stop();
-            }
+            database.stop();
             return Err(error);
         }
         if let Some(log) = database.log() {
@@ -321,8 +390,14 @@ impl Transaction {
             // that the log does not reach after a crash.
             let position = log.resume_from().0;
             database.harden(position.max(log.end().0)).await?;
-            self.next.log_position = position;
+            let tables: BTreeSet<u32> = self.next.table_ids().collect();
+            self.next.held.tables.retain(|id, _| tables.contains(id));
+            self.next.held.until = position;
+            self.next.log_position = self.next.held.first(position);
             self.next.sequences = database.sequences().as_given(&self.next.sequences);
+        }
+        if matches!(self.logged, Logged::Nowhere) {
+            self.logged = archive::copy_whole(&database, &self.base, &self.next).await;
         }
         self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
         commitment::begin();
@@ -334,15 +409,29 @@ impl Transaction {
         })
     }
 
-    /// Makes durable what this statement has written, and what commits by the log have, which only the embedded device has.
-    async fn sync_pages(&self) -> Result<()> {
+    /// Makes durable what this statement has written on other devices; what is settled there is so already.
+    async fn sync_elsewhere(&self) -> Result<()> {
+        let written = self
+            .claims
+            .values()
+            .filter(|claim| claim.block_count() > 0 && claim.device_id() != DeviceId::EMBEDDED);
+        try_join_all(written.map(|claim| claim.sync_written())).await.map(drop)
+    }
+
+    /// Makes durable what this statement has written, side by side: it waits for the slowest device, not for one after the other.
+    async fn sync_claims(&self) -> Result<()> {
         let claims = self.claims.values().chain(self.kept.iter().map(|(claim, _)| claim));
         let written = claims.filter(|claim| claim.block_count() > 0);
-        futures::future::try_join_all(written.map(|claim| claim.sync_written())).await?;
-        match self.database.device(DeviceId::EMBEDDED) {
-            Some(embedded) if self.database.logged_count() > 0 => embedded.sync().await,
-            _ => Ok(()),
-        }
+        let outcome = try_join_all(written.map(|claim| async move {
+            let synced = claim.sync_written().await;
+            synced.inspect_err(|_| {
+                // As for pages of commits by the log, which the same sync was for.
+                if claim.device_id() == DeviceId::EMBEDDED && self.database.logged_count() > 0 {
+                    self.database.stop();
+                }
+            })
+        }));
+        outcome.await.map(drop)
     }
 
     fn swap_root(mut self) -> Result<Arc<CatalogState>> {
@@ -384,7 +473,7 @@ impl Transaction {
         let state = Arc::new(self.next);
         self.database.note_rewritten();
         self.database.versions.note_commit();
-        self.database.publish(Arc::clone(&state));
+        self.database.publish(Arc::clone(&state), self.delta);
         self.database.keep_version(&state);
         self.database.note_durable(&state);
         if let Some(log) = self.database.log() {

@@ -20,6 +20,7 @@
 pub mod commit;
 pub mod damage;
 pub mod division;
+pub(crate) mod held;
 pub mod index_definition;
 pub mod proto;
 pub(crate) mod reserved_ids;
@@ -41,8 +42,10 @@ use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId,
 use crate::device::Claim;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::TabletIndex;
+use crate::storage_error::StorageError;
 use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
+use held::Held;
 use index_definition::IndexDefinition;
 use root::SegmentFile;
 use rules::TableRules;
@@ -176,6 +179,8 @@ pub struct CatalogState {
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
     /// Settings of the database as a whole.
     pub(crate) upkeep: Upkeep,
+    /// Tables whose last commits wait in the log.
+    pub(crate) held: Held,
     /// Of a state that one transaction alone sees: what holds its pages.
     pub(crate) keep: Option<Arc<Keep>>,
 }
@@ -197,17 +202,28 @@ impl Keep {
 impl CatalogState {
     /// The table `name`, if it can be used.
     pub fn table(&self, name: &str) -> Option<&Arc<TableState>> {
-        self.tables.get(name)
+        let table = self.tables.get(name)?;
+        self.held.reason(table.schema.table_id).is_none().then_some(table)
     }
 
     /// The table `name`.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] where it is there and cannot be
-    /// used.
-    ///
-    /// [`StorageError::DamagedTable`]: crate::StorageError::DamagedTable
+    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] and [`StorageError::Held`] where it is
+    /// there and cannot be used.
     pub fn find_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        let table = self.find_known_table(name)?;
+        match self.held.reason(table.schema.table_id) {
+            None => Ok(table),
+            Some(reason) => {
+                let (table, reason) = (name.to_owned(), Arc::clone(reason));
+                Err(StorageError::Held { table, reason }.into())
+            }
+        }
+    }
+
+    /// The table `name`, be its last commits held.
+    fn find_known_table(&self, name: &str) -> Result<&Arc<TableState>> {
         match (self.tables.get(name), self.damaged.get(name)) {
             (Some(table), _) => Ok(table),
             (None, Some(damaged)) => Err(damaged.error().into()),
@@ -226,7 +242,13 @@ impl CatalogState {
     /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`](crate::StorageError::DamagedIndex) where one of
     /// its indexes cannot be kept.
     pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
-        let table = self.find_table(name)?;
+        self.find_table(name)?;
+        self.find_held_table(name)
+    }
+
+    /// As [`CatalogState::find_writable_table`], be its last commits held.
+    pub(crate) fn find_held_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        let table = self.find_known_table(name)?;
         match table.damaged.first() {
             None => Ok(table),
             Some(damaged) => Err(damaged.error(name).into()),
@@ -262,8 +284,13 @@ impl CatalogState {
 
     /// Whether there is a table of this id, be it damaged.
     pub(crate) fn has_table_id(&self, table_id: u32) -> bool {
-        self.tables.values().any(|table| table.schema.table_id == table_id)
-            || self.damaged.values().any(|table| table.schema.table_id == table_id)
+        self.table_ids().any(|id| id == table_id)
+    }
+
+    /// Ids of all tables, damaged ones too.
+    pub(crate) fn table_ids(&self) -> impl Iterator<Item = u32> {
+        let damaged = self.damaged.values().map(|table| table.schema.table_id);
+        self.tables.values().map(|table| table.schema.table_id).chain(damaged)
     }
 
     /// The index `name`, with its table.

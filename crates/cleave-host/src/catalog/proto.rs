@@ -46,6 +46,31 @@ pub struct Root {
     /// Settings of the database as a whole; absent: all as it comes.
     #[prost(message, optional, tag = "40")]
     pub upkeep: Option<Upkeep>,
+    /// Tables whose last commits wait in the log. Since format 7.
+    #[prost(message, optional, tag = "110")]
+    pub held: Option<Held>,
+}
+
+/// Tables whose last commits wait in the log for a device.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Held {
+    /// Which.
+    #[prost(message, repeated, tag = "1")]
+    pub tables: Vec<HeldTable>,
+    /// Where the log begins for all others.
+    #[prost(uint64, tag = "2")]
+    pub until: u64,
+}
+
+/// A table whose last commits wait in the log.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct HeldTable {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Where the first of them lies.
+    #[prost(uint64, tag = "2")]
+    pub from: u64,
 }
 
 /// A sequence.

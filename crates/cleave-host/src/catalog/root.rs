@@ -30,6 +30,7 @@ use prost::Message;
 
 use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
+use super::held::Held;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
 use super::rules::TableRules;
 use super::sequence::Sequence;
@@ -45,7 +46,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=6 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=7 };
 
 mod blocks;
 
@@ -79,6 +80,21 @@ pub fn exists(directory: &Path) -> bool {
 pub fn read(directory: &Path) -> Result<CatalogState> {
     let (state, faults) = read_sound(directory)?;
     match faults.into_iter().next() {
+        Some(fault) => Err(fault.error),
+        None => Ok(state),
+    }
+}
+
+/// The state that `message` says, of a root in `directory`.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn of_message(directory: &Path, message: proto::Root) -> Result<CatalogState> {
+    let path = directory.join(ROOT);
+    let mut decoder =
+        Decoder { directory, path: &path, files: BTreeMap::new(), faults: Vec::new() };
+    let state = decoder.state(message)?;
+    match decoder.faults.into_iter().next() {
         Some(fault) => Err(fault.error),
         None => Ok(state),
     }
@@ -298,6 +314,7 @@ pub(crate) fn message(state: &CatalogState) -> proto::Root {
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
         upkeep: state.upkeep.encode(),
         views: state.views().map(|view| view.encode()).collect(),
+        held: state.held.encode(),
     }
 }
 
@@ -470,6 +487,7 @@ impl Decoder<'_> {
             sequences,
             files: std::mem::take(&mut self.files),
             upkeep: Upkeep::decode(root.upkeep),
+            held: Held::decode(root.held),
             views,
             keep: None,
         })

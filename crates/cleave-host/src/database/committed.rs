@@ -1,15 +1,21 @@
 //! What is committed: the state and the delta behind it, for those who read one, the other or both.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-use futures::future::{Either, select};
+use cleave_media::{Clock, SystemClock};
+use futures::future::{Either, join_all, select};
 
 use super::Database;
-use crate::catalog::CatalogState;
 use crate::catalog::commit::Transaction;
-use crate::delta::Live;
+use crate::catalog::{CatalogState, DeviceId, TableState};
+use crate::delta::{Delta, Live};
 use crate::error::Result;
+
+/// The longest pause before devices are asked for again that held tables lie on.
+const HELD_RETRY_MAX: Duration = Duration::from_secs(5);
 
 impl Database {
     /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as pages that
@@ -28,10 +34,11 @@ impl Database {
     /// # Errors
     /// Those of the device, where there was something to write.
     pub async fn settled(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
+        self.retry_held("").await;
         loop {
             let told = self.settled.notified();
             let live = self.live();
-            if live.delta.is_empty() {
+            if live.delta.is_settled() {
                 return Ok(live.state);
             }
             // A large write that has the turn has settled first, and is not waited for.
@@ -73,10 +80,58 @@ impl Database {
         self.rewritten_count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Makes `state` what new statements see.
-    pub(crate) fn publish(&self, state: Arc<CatalogState>) {
+    /// Makes `state` what new statements see, and `delta` what is held behind it.
+    pub(crate) fn publish(&self, state: Arc<CatalogState>, delta: Arc<Delta>) {
         self.note_published(&state);
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Live::settled(state);
+        let live = Live { delta, ..Live::settled(state) };
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
         self.settled.notify_waiters();
+    }
+
+    /// Whether all devices of a table are connected.
+    pub(crate) fn reaches(&self, state: &CatalogState, table_id: u32) -> bool {
+        let table = state.tables().find(|table| table.schema.table_id == table_id);
+        let mut devices = table.into_iter().flat_map(|table| table.devices());
+        devices.all(|device| self.device(device).is_some_and(|device| device.is_connected()))
+    }
+
+    /// Tries again to settle tables that are [held](crate::catalog::held), where their devices answer; not while another writes.
+    /// A statement whose `text` has the name of one asks at once. So that a device that is away costs others little, they ask after
+    /// twice what asking took.
+    pub(crate) async fn retry_held(self: &Arc<Self>, text: &str) {
+        let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
+        let mut is_named = false;
+        {
+            let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+            let held = &live.state.held;
+            if held.tables.is_empty() {
+                return;
+            }
+            let is_held = |table: &&Arc<TableState>| held.reason(table.schema.table_id).is_some();
+            for table in live.state.tables().filter(is_held) {
+                devices.extend(table.devices());
+                is_named |= text.to_lowercase().contains(&table.schema.name.to_lowercase());
+            }
+        }
+        let begun = SystemClock.now();
+        {
+            let mut at = self.held_retry_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if begun < *at && !is_named {
+                return;
+            }
+            // Meanwhile nobody else does.
+            *at = begun + HELD_RETRY_MAX;
+        }
+        let devices: Vec<_> = devices.into_iter().filter_map(|id| self.device(id)).collect();
+        let links = join_all(devices.iter().map(|device| device.link())).await;
+        if links.iter().any(Result::is_ok)
+            && let Ok(turn) = self.try_writer_turn()
+        {
+            // What fails is held still, and says why.
+            drop(Box::pin(Transaction::settle(self, turn)).await);
+        }
+        let ended = SystemClock.now();
+        let pause = ended.saturating_sub(begun).saturating_mul(2).min(HELD_RETRY_MAX);
+        *self.held_retry_at.lock().unwrap_or_else(PoisonError::into_inner) = ended + pause;
     }
 }

@@ -10,6 +10,7 @@ use cleave_media::{BlockAddress, Extent};
 use tokio::sync::{oneshot, watch};
 
 use super::Device;
+use crate::catalog::DeviceId;
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
 
@@ -191,6 +192,11 @@ impl Claim {
     pub(crate) async fn writes_ended(&self) {
         // The counter lives as long as the claim does.
         drop(self.under_way.subscribe().wait_for(|count| *count == 0).await);
+    }
+
+    /// Where the space is.
+    pub(crate) fn device_id(&self) -> DeviceId {
+        self.device.id()
     }
 
     /// Blocks taken and not given back.

@@ -82,6 +82,7 @@ fn state() -> CatalogState {
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files: BTreeMap::new(),
+        held: crate::catalog::held::Held::default(),
         upkeep: Default::default(),
         views: BTreeMap::new(),
         keep: None,

@@ -721,7 +721,7 @@ impl Session {
         for change in changes {
             check_ended(&live, change)?;
         }
-        live.delta.take_room(database, changes).await?;
+        live.delta.take_room(database, &live.state, changes).await?;
         let prepared = live.delta.prepare(&live.state, changes)?;
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();
@@ -737,7 +737,7 @@ impl Session {
         };
         commitment::begin();
         let number = live.number + 1;
-        live.delta.put(prepared, number, appended.end.0);
+        live.delta.put(prepared, number, (appended.at.0, appended.end.0));
         database.publish_small(number, appended.end.0);
         if let Some(tracked) = tracked {
             tracked.ended();

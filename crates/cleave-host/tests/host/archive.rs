@@ -1,6 +1,7 @@
 //! The archive of the log: backups are brought forward by it, to any moment and not past what it lacks.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use cleave_host::backup::{PointInTime, Until, check_backup, restore_until};
 use cleave_host::{Database, OpenOptions};
@@ -85,6 +86,102 @@ async fn any_moment_behind_a_backup_comes_back() {
     assert!(error.unwrap_err().to_string().contains("older backup"));
 }
 
+/// What every table has, by name, and what else there is.
+async fn contents(database: &Arc<Database>) -> Vec<String> {
+    let mut session = database.session();
+    let mut found = Vec::new();
+    let tables: Vec<String> = database.catalog().table_names().map(str::to_owned).collect();
+    for table in tables {
+        found.push(row(&mut session, &format!("SELECT '{table}', count(*) FROM {table}")).await);
+        found
+            .extend(rows(&mut session, &format!("SELECT * FROM {table} ORDER BY 1 LIMIT 5")).await);
+    }
+    let names = "SELECT relname FROM pg_class WHERE relkind IN ('i', 'S', 'v') AND relnamespace = 2200 ORDER BY 1";
+    found.extend(rows(&mut session, names).await);
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_and_loads_come_back_too() {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    let served = Served::start(&place.path().join("nas.media"), [4; 16], anywhere()).await;
+    let (_directory, database) = fresh().await;
+    let way = remote(served.address, token_file(place.path(), TOKEN));
+    database.add_device("nas", way).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "CREATE TABLE gone (id int); INSERT INTO gone VALUES (1)").await;
+    session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    run(&mut session, "INSERT INTO t VALUES (-1, 'small'), (-2, 'small too')").await;
+    run(&mut session, &format!("ALTER SYSTEM SET archive_directory = '{}'", archive.display()))
+        .await;
+    let target = place.path().join("backup");
+    database.backup(&target).await.unwrap();
+    let statements = [
+        "UPDATE t SET note = 'before' WHERE id < 10",
+        "CREATE TABLE far (id int PRIMARY KEY, note text) WITH (devices = (nas, embedded), tablets = 2)",
+        "INSERT INTO far VALUES (1, 'one'), (2, 'two')",
+        "load far",
+        "UPDATE far SET note = 'changed' WHERE id % 100 = 7",
+        "load t",
+        "DELETE FROM t WHERE id % 7 = 3",
+        "CREATE INDEX t_note ON t (note)",
+        "INSERT INTO t VALUES (-3, 'indexed')",
+        "ALTER TABLE t ADD COLUMN number int DEFAULT 5",
+        "UPDATE t SET number = 6 WHERE id < 3",
+        "CREATE VIEW v AS SELECT id, number FROM t WHERE number = 6",
+        "CREATE TABLE counted (id serial PRIMARY KEY, note text)",
+        "INSERT INTO counted (note) VALUES ('one'), ('two')",
+        "DROP TABLE gone",
+        "BEGIN; CREATE TABLE gone AS SELECT id, note FROM t WHERE id < 50; DELETE FROM gone WHERE id = 5; \
+         INSERT INTO t VALUES (-4, 'of a block', 4); COMMIT",
+        "INSERT INTO gone VALUES (-9, 'behind')",
+        "TRUNCATE far",
+        "INSERT INTO far VALUES (3, 'three')",
+        "ALTER TABLE t RENAME TO renamed",
+        "INSERT INTO counted (note) VALUES ('three')",
+        "CHECKPOINT",
+    ];
+    let mut moments = Vec::new();
+    for statement in statements {
+        match statement.strip_prefix("load ") {
+            Some(table) => {
+                let rows = vec![numbered(30_000..42_000)];
+                assert_eq!(session.load(table, batches(rows), None).await.unwrap(), 12_000);
+            }
+            None => drop(run(&mut session, statement).await),
+        }
+        let found = contents(&database).await;
+        moments.push((statement, SystemClock.wall(), database.catalog().commit, found));
+    }
+    for (number, (statement, time, commit, expected)) in moments.iter().enumerate() {
+        let until = if number % 2 == 0 { Until::Commit(*commit) } else { Until::Time(*time) };
+        let copy = tempfile::tempdir().unwrap();
+        let wanted = wanted(&archive, until);
+        restore_until(&target, copy.path(), &options(), &wanted).await.unwrap();
+        for _ in 0..2 {
+            let restored = opened(copy.path()).await;
+            assert_eq!(&contents(&restored).await, expected, "{number}: {statement}");
+            drop(restored);
+        }
+        assert_sound(copy.path()).await;
+    }
+    // What is restored goes on: ids and numbers are nobody's else.
+    let copy = place.path().join("end");
+    restore_until(&target, &copy, &options(), &wanted(&archive, Until::End)).await.unwrap();
+    let restored = opened(&copy).await;
+    let mut session = restored.session();
+    run(&mut session, "INSERT INTO counted (note) VALUES ('four')").await;
+    assert_eq!(row(&mut session, "SELECT count(*), count(DISTINCT id) FROM counted").await, "4,4");
+    run(&mut session, "CREATE TABLE more (id int PRIMARY KEY, note text)").await;
+    session.load("more", batches(vec![numbered(0..5000)]), None).await.unwrap();
+    assert_eq!(row(&mut session, "SELECT count(*) FROM more").await, "5000");
+    drop((session, restored));
+    assert_sound(&copy).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_no_log_is_named() {
     let place = tempfile::tempdir().unwrap();
@@ -101,8 +198,19 @@ async fn what_is_in_no_log_is_named() {
         database.backup(&target).await.unwrap();
         run(&mut session, "INSERT INTO t VALUES (-1, 'before')").await;
         let before = SystemClock.wall();
+        // A file where the load would be copied to.
+        run(&mut session, "CHECKPOINT").await;
+        let status = row(&mut session, "SHOW archive_status").await;
+        let (_, folder) = status.split_once(" is in ").unwrap();
+        let (folder, _) = folder.split_once(';').unwrap();
+        let next = database.catalog().commit + 1;
+        for commit in next..next + 3 {
+            std::fs::write(Path::new(folder).join(format!("commit-{commit}")), "").unwrap();
+        }
         session.load("t", batches(vec![numbered(0..2000)]), None).await.unwrap();
         run(&mut session, "CHECKPOINT").await;
+        let status = row(&mut session, "SHOW archive_status").await;
+        assert!(status.contains("is not in the archive"), "{status}");
         run(&mut session, last).await;
         for until in [Until::End, Until::Time(SystemClock.wall())] {
             let copy = copies.path().join("copy");

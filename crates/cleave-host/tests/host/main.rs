@@ -18,6 +18,7 @@ mod durability;
 mod fencing;
 mod filters_in_flight;
 mod full_media;
+mod held;
 mod histories;
 mod index_builds;
 mod index_joins;

@@ -187,6 +187,7 @@ async fn rows_lie_where_the_statement_put_them() {
     let (_directory, database, _nas, _san) = with_three(outside.path()).await;
     let mut session = database.session();
     fill(&mut session).await;
+    database.settled().await.unwrap();
     let tablets = |table: &str| {
         let catalog = database.catalog();
         let table = Arc::clone(catalog.table(table).unwrap());

@@ -133,6 +133,7 @@ fn state(directory: &Path) -> CatalogState {
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files,
+        held: Held::default(),
         upkeep: Upkeep {
             archive_directory: Some(PathBuf::from("/srv/archive")),
             unlogged_commit: 11,

@@ -1,0 +1,65 @@
+//! Tables whose last commits wait in the log, since a device of theirs could not take them: which, from where on, and why.
+//!
+//! Their rows stay in the [delta](crate::delta), and the root says from where the log is read for them, so that all other tables go
+//! on and nothing is lost, whatever becomes of the host meanwhile. They are tried again when the device answers
+//! ([`Database::retry_held`](crate::Database)).
+//!
+//! Invariant: a table that is held cannot be read or changed, so that nobody sees it without its last commits.
+//! Source: decision 0071.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::proto;
+use crate::storage_error::StorageError;
+
+/// See the module's description.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Held {
+    /// By id.
+    pub(crate) tables: BTreeMap<u32, HeldTable>,
+    /// Where the log begins for all other tables.
+    pub(crate) until: u64,
+}
+
+/// A table whose last commits wait.
+#[derive(Debug, Clone)]
+pub(crate) struct HeldTable {
+    /// Where the first of them lies in the log.
+    pub(crate) from: u64,
+    /// What keeps them; None: they are still to be read.
+    pub(crate) reason: Option<Arc<StorageError>>,
+}
+
+impl Held {
+    /// Why the table `id` cannot be used.
+    pub(crate) fn reason(&self, id: u32) -> Option<&Arc<StorageError>> {
+        self.tables.get(&id)?.reason.as_ref()
+    }
+
+    /// Where the log is to be read from, of which all else is in pages up to `position`.
+    pub(crate) fn first(&self, position: u64) -> u64 {
+        self.tables.values().map(|table| table.from).fold(position, u64::min)
+    }
+
+    /// Whether a record at `at` is still to be made again for the table `id`.
+    pub(crate) fn lacks(&self, id: u32, at: u64) -> bool {
+        at >= self.tables.get(&id).map_or(self.until, |table| table.from)
+    }
+
+    /// As a root has it.
+    pub(super) fn encode(&self) -> Option<proto::Held> {
+        let tables = self.tables.iter();
+        let tables = tables.map(|(id, table)| proto::HeldTable { id: *id, from: table.from });
+        let message = proto::Held { tables: tables.collect(), until: self.until };
+        (!self.tables.is_empty()).then_some(message)
+    }
+
+    /// What [`Held::encode`] made a message of.
+    pub(super) fn decode(message: Option<proto::Held>) -> Self {
+        let message = message.unwrap_or_default();
+        let tables = message.tables.into_iter();
+        let tables = tables.map(|held| (held.id, HeldTable { from: held.from, reason: None }));
+        Self { tables: tables.collect(), until: message.until }
+    }
+}
