@@ -85,7 +85,9 @@ impl std::ops::Deref for Acceptor {
 /// Runs `cleave serve` until a signal ends it.
 pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Failure> {
     let signals = signals::Signals::listen()?;
-    let (database, _session) = open::open(place, Create::IfAbsent).await?;
+    let (database, session) = open::open(place, Create::IfAbsent).await?;
+    // Its settings were read; every client has a session of its own.
+    drop(session);
     let folder = database.directory().to_owned();
     let address = options.address().await?;
     let path = options.users.clone().unwrap_or_else(|| folder.join(users::FILE));
