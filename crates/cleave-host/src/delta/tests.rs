@@ -31,6 +31,7 @@ fn change(ended: &[u64], begun: Option<(u64, &[u8])>) -> Vec<Prepared> {
     vec![Prepared {
         table: TABLE,
         place: 0,
+        device: DeviceId::EMBEDDED,
         schema,
         next_vid: 10,
         vid_first: begun.map_or(12, |(vid, _)| vid),
@@ -43,9 +44,9 @@ fn change(ended: &[u64], begun: Option<(u64, &[u8])>) -> Vec<Prepared> {
 #[test]
 fn a_look_up_is_told_the_last_commit_that_makes_a_difference() {
     let delta = Delta::default();
-    delta.put(change(&[], Some((10, b"a"))), 1, 100);
-    delta.put(change(&[3], Some((11, b"b"))), 2, 200);
-    delta.put(change(&[10], None), 3, 300);
+    delta.put(change(&[], Some((10, b"a"))), 1, (0, 100));
+    delta.put(change(&[3], Some((11, b"b"))), 2, (100, 200));
+    delta.put(change(&[10], None), 3, (200, 300));
     let seen = |key: &[u8], number| {
         let (rows, log_end) = delta.with_prefix((TABLE, 0), INDEX, key, number);
         (rows.into_iter().map(|(vid, _)| vid).collect::<Vec<_>>(), log_end)
