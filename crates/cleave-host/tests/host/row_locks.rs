@@ -260,10 +260,10 @@ async fn workers_take_jobs_by_one_statement_each() {
 async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     let (_directory, database, mut one, mut two) = jobs(1).await;
     run(&mut one, "SELECT pg_advisory_lock(1); SELECT pg_advisory_lock_shared(2)").await;
-    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "false");
-    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(2)").await, "false");
-    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock_shared(2)").await, "true");
-    assert_eq!(row(&mut two, "SELECT pg_advisory_unlock(1)").await, "false");
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "f");
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(2)").await, "f");
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock_shared(2)").await, "t");
+    assert_eq!(row(&mut two, "SELECT pg_advisory_unlock(1)").await, "f");
     run(&mut two, "SET lock_timeout = 100").await;
     assert_eq!(refused(&mut two, "SELECT pg_advisory_lock(1)").await.sqlstate(), "55P03");
     run(&mut two, "SET lock_timeout = 0").await;
@@ -275,7 +275,7 @@ async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     assert_eq!(row(&mut one, waiting).await, "1");
     run(&mut one, "SELECT pg_advisory_unlock(1)").await;
     let (mut two, _) = task.await.unwrap();
-    assert_eq!(row(&mut one, "SELECT pg_try_advisory_lock(1)").await, "false");
+    assert_eq!(row(&mut one, "SELECT pg_try_advisory_lock(1)").await, "f");
     // A ring through a lock of the session and one of its transaction.
     run(&mut one, "BEGIN; UPDATE job SET n = 1 WHERE id = 1").await;
     let mut task = beside(two, "UPDATE job SET n = 2 WHERE id = 1");
@@ -284,7 +284,7 @@ async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     run(&mut one, "ROLLBACK").await;
     two = task.await.unwrap().0;
     drop(two);
-    assert_eq!(row(&mut one, "SELECT pg_try_advisory_lock(1)").await, "true");
+    assert_eq!(row(&mut one, "SELECT pg_try_advisory_lock(1)").await, "t");
     drop(one);
     let mut three = database.session();
     assert_eq!(row(&mut three, "SELECT count(*) FROM pg_locks").await, "0");
