@@ -140,7 +140,7 @@ async fn definitions_and_loads_come_back_too() {
         "INSERT INTO gone VALUES (-9, 'behind')",
         "TRUNCATE far",
         "INSERT INTO far VALUES (3, 'three')",
-        "ALTER TABLE t RENAME TO renamed",
+        "ALTER TABLE gone RENAME TO renamed",
         "INSERT INTO counted (note) VALUES ('three')",
         "CHECKPOINT",
     ];
