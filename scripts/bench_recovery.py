@@ -14,7 +14,6 @@ Needs what bench_oltp.py does. `--only cleave` needs pgbench alone.
 
 import argparse
 import os
-import pwd
 import re
 import signal
 import statistics
@@ -127,7 +126,6 @@ def start_again(server):
         with (server.folder / "log").open("a") as log:
             server.process = subprocess.Popen([binary, "-D", server.folder / "data"], stderr=log, user=user, cwd="/",
                                               env={**os.environ, "LC_ALL": "C"})
-        server.client(user or pwd.getpwuid(os.getuid()).pw_name, "postgres")
         return
     with (server.folder / "log").open("a") as log:
         arguments = ["--listen", f"127.0.0.1:{server.port}", "--buffer-pool", bench_oltp.BUFFERS]
