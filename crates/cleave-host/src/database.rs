@@ -41,6 +41,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
 
+use crate::activity::Activity;
 use crate::archive::{self, Archive};
 use crate::backup;
 use crate::buffer_pool::BufferPool;
@@ -190,6 +191,7 @@ pub struct Database {
     pub(crate) archive: Archive,
     /// Older states that are kept.
     pub(crate) versions: Versions,
+    activity: Activity,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -313,6 +315,7 @@ impl Database {
             transaction_count: AtomicU64::new(0),
             archive: Archive::default(),
             versions: Versions::default(),
+            activity: Activity::default(),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,
@@ -355,6 +358,11 @@ impl Database {
     /// What ANALYZE found.
     pub(crate) fn statistics(&self) -> &StatisticsStore {
         &self.statistics
+    }
+
+    /// What its statements have made it do.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// The last queries, what was predicted of them and what they cost.

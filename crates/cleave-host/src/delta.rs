@@ -8,7 +8,7 @@
 //!
 //! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys of their
 //!    index entries; [`Delta::put`] enters both, under the turn to write.
-//! 2. [`Delta::with_prefix`] and [`Delta::lives`] answer as of the commit that a reader has seen: a row is there from the commit
+//! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a row is there from the commit
 //!    that began it up to the one that ended it.
 //! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and keys in
 //!    memtables, as one state. Whoever plans a statement, begins a larger write or replaces the root has it settled first, so
@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use arrow::array::{BinaryArray, RecordBatch};
 use arrow::compute::concat_batches;
 use cleave_media::BLOCK_SIZE;
-use cleave_store::TableSchema;
+use cleave_store::{TableSchema, Walk};
 
 use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use crate::database::Database;
@@ -248,6 +248,37 @@ impl Delta {
             }
         }
         (found, contents.log_end(last))
+    }
+
+    /// Rows of the tablet as of commit `number` whose entries in an index lie in the range of `walk`, with their VIDs: in its
+    /// order, up to its limit, and those of the last key.
+    pub(crate) fn walk(
+        &self,
+        (table, place): (u32, usize),
+        index: u32,
+        walk: &Walk<'_>,
+        number: u64,
+    ) -> Vec<(Vec<u8>, (u64, FoundRow))> {
+        let contents = self.read();
+        let mut found = Vec::new();
+        let Some(changed) = contents.tablets.get(&(table, place)) else { return found };
+        let Some(keys) = changed.keys.get(&index).filter(|_| !walk.range.is_empty()) else {
+            return found;
+        };
+        let below = walk.range.below.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut keys = keys.range::<[u8], _>((Bound::Included(walk.range.from.as_slice()), below));
+        while found.len() < walk.limit {
+            let next = if walk.backward { keys.next_back() } else { keys.next() };
+            let Some((key, places)) = next else { break };
+            for place in places {
+                let Some(row) = changed.rows.get(*place) else { continue };
+                if row.is_seen(number) {
+                    let vid = changed.vid_first + *place as u64;
+                    found.push((key.clone(), (vid, row.row.clone())));
+                }
+            }
+        }
+        found
     }
 
     /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not who

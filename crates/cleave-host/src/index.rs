@@ -18,6 +18,7 @@
 
 mod heap_rows;
 mod rows_by_vid;
+mod walk;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -35,7 +36,8 @@ use crate::catalog::index_definition::IndexDefinition;
 use crate::error::{Error, Fault, Result};
 
 pub(crate) use heap_rows::{heap_rows, long_values};
-pub(crate) use rows_by_vid::rows_by_vid;
+pub(crate) use rows_by_vid::{Scattered, rows_by_vid};
+pub(crate) use walk::Walked;
 
 /// Pages of hot segments that are read at once when the memtable is made again.
 const REBUILD_PAGE_COUNT: usize = 64;

@@ -22,6 +22,7 @@
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
 //! whoever builds a program hands one in ([`OpenOptions::embedded`]).
 
+pub mod activity;
 pub(crate) mod archive;
 pub mod backup;
 pub mod buffer_pool;
@@ -42,6 +43,7 @@ pub mod inspect;
 pub(crate) mod log;
 pub mod point_path;
 pub mod query_log;
+pub(crate) mod range_path;
 mod sequences;
 pub mod session;
 pub mod settings;

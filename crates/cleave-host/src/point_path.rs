@@ -47,7 +47,8 @@ use crate::settings::Stack;
 use crate::statement::parameters::Parameters;
 use crate::write::insert::TableChange;
 use spelling::Spelling;
-use template::{Given, PointTemplate, Remembered};
+pub(crate) use template::{Constant, Given, KeyPart, column, constant, plain_table};
+use template::{PointTemplate, Remembered};
 
 /// Most entries that are looked up here; a plan reads more of them with less work each.
 const ENTRY_COUNT_MAX: usize = 256;
@@ -227,8 +228,8 @@ impl PointQuery {
 /// What a look-up sees: what is committed, and the changes of its own transaction behind it.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
-    live: Live,
-    own: Option<&'a TableChange>,
+    pub(crate) live: Live,
+    pub(crate) own: Option<&'a TableChange>,
     /// The end of the log of the last commit in the delta that makes a difference to what was found.
     log_end: AtomicU64,
 }
@@ -246,6 +247,18 @@ impl<'a> Sight<'a> {
 
     fn note_seen(&self, end: u64) {
         self.log_end.fetch_max(end, Ordering::Relaxed);
+    }
+}
+
+impl Sight<'_> {
+    /// Whether a row in pages has ended by a commit since, or by the own transaction.
+    pub(crate) fn has_ended(&self, table: u32, place: usize, vid: u64) -> bool {
+        if let Some(log_end) = self.live.delta.ended(table, place, vid, self.live.number) {
+            self.note_seen(log_end);
+            return true;
+        }
+        let ended = self.own.and_then(|own| own.ended.get(&place));
+        ended.is_some_and(|ended| ended.contains(&vid))
     }
 }
 
@@ -432,12 +445,7 @@ impl TabletRead<'_> {
 
     /// Whether a row in pages has ended by a commit since, or by the own transaction.
     fn has_ended(&self, vid: u64) -> bool {
-        let (live, own) = (&self.sight.live, self.sight.own);
-        if let Some(log_end) = live.delta.ended(self.table, self.place, vid, live.number) {
-            self.sight.note_seen(log_end);
-            return true;
-        }
-        own.and_then(|own| own.ended.get(&self.place)).is_some_and(|ended| ended.contains(&vid))
+        self.sight.has_ended(self.table, self.place, vid)
     }
 
     /// The rows of all entries that begin with the key; `None`: these are too many.

@@ -30,6 +30,7 @@ mod locking;
 mod modify;
 mod modify_row;
 mod prepared;
+mod ranges;
 mod rules;
 mod sequences;
 mod serializable;
@@ -62,6 +63,7 @@ pub use copy::ClientStreams;
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
+use crate::activity::Act;
 use crate::catalog::CatalogState;
 use crate::commitment::unless;
 use crate::database::Database;
@@ -69,6 +71,7 @@ use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
+use crate::range_path::RangeTemplate;
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::moment::Moment;
@@ -82,6 +85,7 @@ use definitions::Defined;
 use held::Held;
 use modify_row::RowChanges;
 use prepared::PreparedStatements;
+use ranges::RangeQueries;
 
 /// One client's session. See the module's description.
 pub struct Session {
@@ -91,6 +95,7 @@ pub struct Session {
     hinted: Option<Settings>,
     point_queries: PointQueries,
     row_changes: RowChanges,
+    range_queries: RangeQueries,
     prepared: PreparedStatements,
     cursors: Cursors,
     /// What computes the rows of cursors; None: whoever fetches them.
@@ -146,6 +151,7 @@ impl Session {
             hinted: None,
             point_queries: PointQueries::default(),
             row_changes: RowChanges::default(),
+            range_queries: RangeQueries::default(),
             prepared: PreparedStatements::default(),
             cursors: Cursors::default(),
             runtime: None,
@@ -393,7 +399,13 @@ impl Session {
             Statement::Locking(locking) => {
                 let none = Parameters::default();
                 let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
-                Box::pin(self.run_locking(&locking, &none, point)).await
+                match self.range_of(&locking.query, true) {
+                    None => Box::pin(self.run_locking(&locking, &none, (point, None))).await,
+                    Some((range, values)) => {
+                        let by = (point, Some((&*range, &values)));
+                        Box::pin(self.run_locking(&locking, &none, by)).await
+                    }
+                }
             }
             Statement::LockedParts(parts) => {
                 let none = Parameters::default();
@@ -494,6 +506,9 @@ impl Session {
         let sight = Sight::new(live, self.own_changes(query.table_id()));
         let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
         self.note_seen(sight.log_end());
+        if rows.is_some() {
+            self.database.activity().note(Act::LookUp);
+        }
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 
@@ -519,7 +534,8 @@ impl Session {
             let point = prepared.point_query(&parameters, &view.state);
             let statement = prepared.statement().clone();
             let asked = (statement, &parameters, &view);
-            return self.explain_with(analyze, format, asked, point).await;
+            let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
+            return self.explain_with(analyze, format, asked, (point, range)).await;
         }
         let view = self.view().await?;
         let point = match &statement {
@@ -527,8 +543,12 @@ impl Session {
             Statement::Locking(locking) => PointQuery::detect(&locking.query, &view.state),
             _ => None,
         };
+        let range = match &statement {
+            Statement::Query(query) => self.range_of(query, false),
+            _ => None,
+        };
         let asked = (statement, &Parameters::default(), &view);
-        self.explain_with(analyze, format, asked, point).await
+        self.explain_with(analyze, format, asked, (point, range)).await
     }
 
     /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
@@ -537,7 +557,7 @@ impl Session {
         analyze: bool,
         format: ExplainFormat,
         (statement, parameters, view): (Statement, &Parameters, &ReadView),
-        point: Option<PointQuery>,
+        (point, range): (Option<PointQuery>, Option<(Arc<RangeTemplate>, Parameters)>),
     ) -> Result<Outcome> {
         let mut target = None;
         let query = match statement {
@@ -576,6 +596,14 @@ impl Session {
                 Box::pin(self.explain_look_up(analyze, format, &point, &view.state)).await?;
             if let Some(explained) = explained {
                 return Ok(explained);
+            }
+        }
+        if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
+            let by = (&*range, &values);
+            let explained = Box::pin(self.explain_range(analyze, &view.state, by)).await?;
+            if let Some((what, measured)) = explained {
+                let (schema, batches) = select::explain_look_up(what, measured, format)?;
+                return Ok(Outcome::Rows { schema, batches });
             }
         }
         let view = ReadView { target, ..view.clone() };

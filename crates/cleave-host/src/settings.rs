@@ -122,6 +122,8 @@ pub struct Settings {
     pub stealing: When,
     /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: without end.
     pub lock_timeout_ms: u64,
+    /// `look_up_rows`: rows up to which statements take them by ranges of keys, without a plan; 0: none does.
+    pub look_up_rows: u32,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
     /// `use_statistics`: plans are made with what ANALYZE found.
@@ -413,6 +415,13 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.lock_timeout_ms = value.number(),
     },
     Setting {
+        name: "look_up_rows",
+        description: "Rows up to which a statement takes those in a range of an index's keys without a plan; 0: it is planned",
+        values: Values::Number(0, 100_000),
+        get: |settings| settings.look_up_rows.to_string(),
+        set: |settings, value| settings.look_up_rows = value.number_u32(),
+    },
+    Setting {
         name: "ndp",
         description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
                       and is no error with any of them",
@@ -575,6 +584,7 @@ impl Default for Settings {
             late_columns: When::WherePays,
             stealing: When::WherePays,
             lock_timeout_ms: 0,
+            look_up_rows: 1000,
             query_log: true,
             use_statistics: true,
             application_name: String::new(),

@@ -28,7 +28,7 @@ pub use key::{INDEX_KEY_BYTES, INDEX_KEY_BYTES_MAX, IndexKey, KeyColumn, after_p
 pub use memtable::Memtable;
 pub use merge::{KeyMerge, MergeSource};
 pub use page_cursor::PageCursor;
-pub use run::{FinishedRun, KeyBlock, KeyRange, Run, RunCursor, RunWriter};
+pub use run::{FinishedRun, IndexEntry, KeyBlock, KeyRange, Run, RunCursor, RunWriter, Walk};
 pub use sorter::KeySorter;
 
 #[cfg(test)]

@@ -61,8 +61,8 @@ pub mod zone_map;
 
 pub use frame::{Format, FrameError};
 pub use index::{
-    FinishedRun, INDEX_KEY_BYTES, IndexKey, KeyBlock, KeyColumn, KeyMerge, KeyRange, KeySorter,
-    Memtable, MergeSource, PageCursor, Run, RunCursor, RunWriter, after_prefix,
+    FinishedRun, INDEX_KEY_BYTES, IndexEntry, IndexKey, KeyBlock, KeyColumn, KeyMerge, KeyRange,
+    KeySorter, Memtable, MergeSource, PageCursor, Run, RunCursor, RunWriter, Walk, after_prefix,
 };
 pub use placement::{Placement, RowPlace};
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};

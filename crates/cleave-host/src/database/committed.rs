@@ -9,6 +9,7 @@ use cleave_media::{Clock, SystemClock};
 use futures::future::{Either, join_all, select};
 
 use super::Database;
+use crate::activity::Act;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::delta::{Delta, Live};
@@ -47,6 +48,7 @@ impl Database {
                 Either::Left(_) => {}
                 Either::Right((turn, _)) => {
                     drop(Box::pin(Transaction::settle(self, turn)).await?);
+                    self.activity().note(Act::Settlement);
                 }
             }
         }

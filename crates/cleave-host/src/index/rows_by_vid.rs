@@ -1,15 +1,129 @@
 //! Rows of a tablet by their VIDs: for whoever has found them by an index.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::array::{BooleanBufferBuilder, RecordBatch, UInt32Array};
-use arrow::compute::{concat_batches, take_record_batch};
-use cleave_store::{PageRead, PageSource, Projection, SegmentId, decode_rows, overflow_pages};
+use arrow::array::{Array, ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptions};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::interleave;
+use cleave_store::{
+    PageRead, PageSource, Projection, SegmentId, decode_batch, decode_rows, overflow_pages,
+};
 
 use super::long_values;
 use crate::catalog::TabletState;
 use crate::error::{Error, Result};
 use crate::point_path::newest;
+
+/// Pages that are asked for at once.
+const PAGE_COUNT: usize = 64;
+/// Rows of a page up to which they are decoded one by one.
+const FEW: usize = 16;
+
+/// Rows of several batches, each by batch and row, in an order.
+#[derive(Debug, Default)]
+pub(crate) struct Scattered {
+    pub(crate) batches: Vec<RecordBatch>,
+    pub(crate) places: Vec<(usize, usize)>,
+}
+
+impl Scattered {
+    /// The columns of `projection` of the rows `vids`, in their order; one may come several times.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] for a row that the tablet does not have; those of reading pages.
+    pub(crate) async fn of_vids(
+        tablet: &TabletState,
+        pages: &dyn PageSource,
+        projection: &Projection,
+        vids: &[u64],
+    ) -> Result<Self> {
+        let mut columns = projection.columns.clone();
+        columns.sort_unstable();
+        columns.dedup();
+        let mut of_pages: BTreeMap<(SegmentId, u32), BTreeMap<u16, Vec<usize>>> = BTreeMap::new();
+        for (position, vid) in vids.iter().enumerate() {
+            let (segment, page, slot) =
+                newest(tablet, *vid).ok_or_else(Error::concurrent_update)?;
+            let of_page = of_pages.entry((segment.segment, page)).or_default();
+            of_page.entry(slot).or_default().push(position);
+        }
+        let mut found = Self { batches: Vec::new(), places: vec![(0, 0); vids.len()] };
+        let of_pages: Vec<_> = of_pages.into_iter().collect();
+        for group in of_pages.chunks(PAGE_COUNT) {
+            let mut entries = Vec::with_capacity(group.len());
+            let mut reads = Vec::with_capacity(group.len());
+            for ((segment, page), _) in group {
+                let segment = tablet.segment(*segment).ok_or_else(Error::concurrent_update)?;
+                let entry = segment.page(*page).ok_or_else(Error::concurrent_update)?;
+                entries.push(entry);
+                let (segment, columns) = (segment.segment_ref(), columns.clone());
+                reads.push(PageRead { segment, page: entry.page, columns });
+            }
+            let answers = pages.read_scattered(reads.clone()).await?;
+            for (((entry, read), stored), (_, slots)) in
+                entries.iter().zip(&reads).zip(&answers).zip(group)
+            {
+                let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
+                let needed = match stored.header.has_long_values() {
+                    true => {
+                        let selection = selection(slots.keys().copied(), row_count);
+                        overflow_pages(stored, read, &columns, Some(&selection))?
+                    }
+                    false => Vec::new(),
+                };
+                let overflow = long_values(pages, entry, read, &needed).await?;
+                let batch = match slots.len() {
+                    ..=FEW => {
+                        let slots: Vec<u16> = slots.keys().copied().collect();
+                        decode_rows(stored, read, &slots, projection, &overflow)?
+                    }
+                    _ => {
+                        let selection = selection(slots.keys().copied(), row_count);
+                        decode_batch(stored, read, projection, Some(&selection), &overflow)?
+                    }
+                };
+                for (row, positions) in slots.values().enumerate() {
+                    for position in positions {
+                        if let Some(place) = found.places.get_mut(*position) {
+                            *place = (found.batches.len(), row);
+                        }
+                    }
+                }
+                found.batches.push(batch);
+            }
+        }
+        Ok(found)
+    }
+
+    /// All of them as one batch with the columns of `projection`.
+    ///
+    /// # Errors
+    /// For batches of other columns.
+    pub(crate) fn joined(&self, projection: &Projection) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(self.places.len()));
+        let in_order =
+            || self.places.iter().copied().eq((0..self.places.len()).map(|row| (0, row)));
+        let columns = (0..projection.schema.fields().len()).map(|column| {
+            let arrays = self.batches.iter().filter_map(|batch| batch.columns().get(column));
+            let arrays: Vec<&ArrayRef> = arrays.collect();
+            match arrays.as_slice() {
+                [] => {
+                    let data_type = projection.schema.field(column).data_type();
+                    Ok(arrow::array::new_empty_array(data_type))
+                }
+                [only] if only.len() == self.places.len() && in_order() => Ok(Arc::clone(*only)),
+                arrays => {
+                    let arrays: Vec<&dyn Array> = arrays.iter().map(|own| own.as_ref()).collect();
+                    Ok::<_, Error>(interleave(&arrays, &self.places)?)
+                }
+            }
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let schema = Arc::clone(&projection.schema);
+        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+}
 
 /// The columns of `projection` of the rows `vids`, in their order; one may come several times.
 ///
@@ -21,44 +135,14 @@ pub(crate) async fn rows_by_vid(
     projection: &Projection,
     vids: &[u64],
 ) -> Result<RecordBatch> {
-    let mut columns = projection.columns.clone();
-    columns.sort_unstable();
-    columns.dedup();
-    let mut places: BTreeMap<(SegmentId, u32), BTreeMap<u16, Vec<usize>>> = BTreeMap::new();
-    for (position, vid) in vids.iter().enumerate() {
-        let (segment, page, slot) = newest(tablet, *vid).ok_or_else(Error::concurrent_update)?;
-        let of_page = places.entry((segment.segment, page)).or_default();
-        of_page.entry(slot).or_default().push(position);
+    Scattered::of_vids(tablet, pages, projection, vids).await?.joined(projection)
+}
+
+fn selection(slots: impl Iterator<Item = u16>, row_count: usize) -> BooleanBuffer {
+    let mut selection = BooleanBufferBuilder::new(row_count);
+    selection.append_n(row_count, false);
+    for slot in slots.map(usize::from).filter(|slot| *slot < row_count) {
+        selection.set_bit(slot, true);
     }
-    let mut batches = Vec::with_capacity(places.len());
-    let mut order = vec![0_u32; vids.len()];
-    let mut row = 0;
-    for ((segment, page), slots) in places {
-        let segment = tablet.segment(segment).ok_or_else(Error::concurrent_update)?;
-        let entry = segment.page(page).ok_or_else(Error::concurrent_update)?;
-        let (segment, columns) = (segment.segment_ref(), columns.clone());
-        let read = PageRead { segment, page: entry.page, columns };
-        let answers = pages.read(vec![read.clone()]).await?;
-        let Some(stored) = answers.first() else { continue };
-        let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
-        let mut selection = BooleanBufferBuilder::new(row_count);
-        selection.append_n(row_count, false);
-        for slot in slots.keys().map(|slot| usize::from(*slot)).filter(|slot| *slot < row_count) {
-            selection.set_bit(slot, true);
-        }
-        let needed = overflow_pages(stored, &read, &read.columns, Some(&selection.finish()))?;
-        let overflow = long_values(pages, entry, &read, &needed).await?;
-        let wanted: Vec<u16> = slots.keys().copied().collect();
-        batches.push(decode_rows(stored, &read, &wanted, projection, &overflow)?);
-        for positions in slots.values() {
-            for position in positions {
-                if let Some(place) = order.get_mut(*position) {
-                    *place = row;
-                }
-            }
-            row += 1;
-        }
-    }
-    let rows = concat_batches(&projection.schema, &batches)?;
-    Ok(take_record_batch(&rows, &UInt32Array::from(order))?)
+    selection.finish()
 }

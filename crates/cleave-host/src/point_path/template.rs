@@ -58,8 +58,9 @@ struct KeyDivision {
     tablet_count: u32,
 }
 
+/// What a key column is compared with.
 #[derive(Debug)]
-struct KeyPart {
+pub(crate) struct KeyPart {
     /// Which constant of the text.
     constant: usize,
     is_number: bool,
@@ -69,7 +70,7 @@ struct KeyPart {
 
 /// What a column is compared with, as far as the text tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Given<'a> {
+pub(crate) enum Given<'a> {
     /// A number, or a string without its quotes.
     Text(&'a str),
     /// The value of this parameter, from 0.
@@ -77,10 +78,10 @@ pub(super) enum Given<'a> {
 }
 
 /// A constant that a column is compared with.
-struct Constant<'a> {
-    given: Given<'a>,
-    is_number: bool,
-    negative: bool,
+pub(crate) struct Constant<'a> {
+    pub(crate) given: Given<'a>,
+    pub(crate) is_number: bool,
+    pub(crate) negative: bool,
 }
 
 impl KeyDivision {
@@ -158,25 +159,7 @@ impl PointTemplate {
             let constant = *places.get(column)?;
             let (_, value) = values.get(constant)?;
             let column_type = schema.columns.get(*column)?.column_type;
-            if let Given::Parameter(place) = value.given
-                && !is_compared_as(column_type, *types.get(place)?)
-            {
-                return None;
-            }
-            let is_number = match value.given {
-                Given::Text(_) => value.is_number,
-                // By what it is compared as.
-                Given::Parameter(_) => !matches!(
-                    column_type,
-                    ColumnType::Text
-                        | ColumnType::Varchar(_)
-                        | ColumnType::Char(_)
-                        | ColumnType::Uuid
-                        | ColumnType::Date
-                ),
-            };
-            let negative = value.negative;
-            key.push(KeyPart { constant, is_number, negative, column_type });
+            key.push(KeyPart::of(constant, value, column_type, types)?);
         }
         let shown = columns.iter().map(|(place, _)| *place);
         let places: Vec<usize> = shown.collect();
@@ -312,7 +295,7 @@ fn plain_select(query: &ast::Query) -> Option<&ast::Select> {
 }
 
 /// The only table of FROM: its name, and what columns may be qualified with.
-fn plain_table(from: &ast::TableWithJoins) -> Option<(String, String)> {
+pub(crate) fn plain_table(from: &ast::TableWithJoins) -> Option<(String, String)> {
     let ast::TableFactor::Table { name, alias, .. } = &from.relation else { return None };
     let table = table_name(name).ok()?;
     let (alias, expected) = match alias {
@@ -362,7 +345,11 @@ fn projected(
 }
 
 /// The place of the column that `expression` names.
-fn column(expression: &ast::Expr, schema: &TableSchema, qualifier: &str) -> Option<usize> {
+pub(crate) fn column(
+    expression: &ast::Expr,
+    schema: &TableSchema,
+    qualifier: &str,
+) -> Option<usize> {
     match expression {
         ast::Expr::Identifier(name) => schema.column_index(&fold(name)),
         ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
@@ -414,8 +401,40 @@ fn is_compared_as(column: ColumnType, parameter: ColumnType) -> bool {
 }
 
 impl KeyPart {
+    /// The `constant` that a column of this type is compared with; None: the planner knows as what.
+    pub(crate) fn of(
+        constant: usize,
+        value: &Constant<'_>,
+        column_type: ColumnType,
+        types: &[ColumnType],
+    ) -> Option<Self> {
+        if let Given::Parameter(place) = value.given
+            && !is_compared_as(column_type, *types.get(place)?)
+        {
+            return None;
+        }
+        let is_number = match value.given {
+            Given::Text(_) => value.is_number,
+            // By what it is compared as.
+            Given::Parameter(_) => !matches!(
+                column_type,
+                ColumnType::Text
+                    | ColumnType::Varchar(_)
+                    | ColumnType::Char(_)
+                    | ColumnType::Uuid
+                    | ColumnType::Date
+            ),
+        };
+        Some(Self { constant, is_number, negative: value.negative, column_type })
+    }
+
+    /// The type of its column.
+    pub(crate) fn column_type(&self) -> ColumnType {
+        self.column_type
+    }
+
     /// `text` as a value of the key column, where there can be no doubt what it is compared as.
-    fn value(&self, text: &str) -> Option<ArrayRef> {
+    pub(crate) fn value(&self, text: &str) -> Option<ArrayRef> {
         use ColumnType as Type;
         let text = if self.negative { Cow::Owned(format!("-{text}")) } else { Cow::Borrowed(text) };
         let read_as = match (self.column_type, self.is_number) {
@@ -438,7 +457,8 @@ impl KeyPart {
     }
 }
 
-fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
+/// The constant, or parameter, that `expression` is.
+pub(crate) fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
     match expression {
         ast::Expr::Nested(inner) => constant(inner),
         ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => {

@@ -48,7 +48,7 @@ impl Session {
         let mut given = parameters.clone();
         for part in &parts.parts {
             let point: Point<'_> = &|state| PointQuery::detect(&part.query, state);
-            let outcome = Box::pin(self.run_locking(part, &given, point)).await?;
+            let outcome = Box::pin(self.run_locking(part, &given, (point, None))).await?;
             let Outcome::Rows { schema, batches } = outcome else {
                 return Err(Error::unsupported("a subquery without rows"));
             };
@@ -81,7 +81,7 @@ impl Session {
             Statement::Locking(locking) => {
                 let mut locking = locking.clone();
                 put_values(&mut locking.query, &given.rows, false)?;
-                Box::pin(self.run_locking(&locking, &given, &|_| None)).await
+                Box::pin(self.run_locking(&locking, &given, (&|_| None, None))).await
             }
             _ => Err(Error::unsupported("a locking clause in this statement")),
         }

@@ -1,7 +1,7 @@
 //! `SELECT … FOR UPDATE` and its like, and LOCK TABLE: what a transaction locks without changing it.
 //!
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
-//! 2. A look-up by a unique key finds its row without a plan; any other query runs with tablet and VID of each locked row behind
+//! 2. Rows in a range of keys, or of one key, are found [without a plan](Session::lock_range); any other query runs with tablet and VID of each locked row behind
 //!    its columns ([`Locking::row_query`]).
 //! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::held`]). So a
 //!    block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in hand. `NOWAIT`
@@ -32,6 +32,7 @@ use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::point_path::PointQuery;
+use crate::range_path::RangeTemplate;
 use crate::settings::When;
 use crate::statement::Parameters;
 use crate::statement::locking::{
@@ -64,7 +65,7 @@ impl Session {
         &mut self,
         locking: &Locking,
         parameters: &Parameters,
-        point: Point<'_>,
+        (point, range): (Point<'_>, Option<(&RangeTemplate, &Parameters)>),
     ) -> Result<Outcome> {
         self.check_may_write(&locking.name())?;
         let window = locking.window(parameters)?;
@@ -75,6 +76,11 @@ impl Session {
             let table = state.find_writable_table(&locked.table)?;
             let is_nowait = locked.wait == WaitPolicy::Fail;
             self.lock_table(table, LockMode::RowShare, is_nowait).await?;
+        }
+        if let Some(range) = range
+            && let Some(outcome) = Box::pin(self.lock_range(locking, &tables, range)).await?
+        {
+            return Ok(outcome);
         }
         let skips = tables.iter().any(|locked| locked.wait == WaitPolicy::Skip);
         let mark = self.locks().mark();
@@ -361,7 +367,7 @@ impl Session {
     }
 
     /// Locks `key` as a locking clause says; false: it is to be skipped.
-    async fn lock_one(&mut self, key: LockKey, locked: &LockedTable) -> Result<bool> {
+    pub(super) async fn lock_one(&mut self, key: LockKey, locked: &LockedTable) -> Result<bool> {
         let timeout_ms = self.in_force().lock_timeout_ms;
         let locks = self.locks();
         match locked.wait {

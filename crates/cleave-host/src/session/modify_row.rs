@@ -3,6 +3,7 @@
 //!
 //! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has nothing in it but columns,
 //!    constants, parameters and operators; or leaves it to the planner.
+//!    Of more rows, it may be a [`RangeChange`].
 //! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
 //!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
 //!
@@ -22,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::block::{OwnRows, Taken};
 use super::key_locks::has_same_keys;
+use super::ranges::{RangeChange, Returning};
 use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Result};
@@ -36,9 +38,42 @@ use crate::write::insert::{TableChange, route};
 /// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.
 const COMPILED_MAX: usize = 8;
 
+/// A statement that changes rows by their keys.
+#[derive(Debug)]
+pub(super) struct KeyedChange {
+    /// One row at most.
+    row: Option<RowChange>,
+    /// Those in ranges.
+    range: Option<RangeChange>,
+    returning: Option<Returning>,
+}
+
+impl KeyedChange {
+    /// What `modify`, whose parameters have these types, is on `state`; None: it needs a plan.
+    pub(super) fn of(
+        modify: &Modify,
+        types: &[ColumnType],
+        state: &CatalogState,
+    ) -> Option<Arc<Self>> {
+        let row = RowChange::of(modify, types, state);
+        let range = RangeChange::of(modify, types, state);
+        if row.is_none() && range.is_none() {
+            return None;
+        }
+        let table = state.find_writable_table(&modify.table).ok()?;
+        let returning = Returning::of(modify, table);
+        Some(Arc::new(Self { row, range, returning }))
+    }
+
+    fn holds(&self, state: &CatalogState) -> bool {
+        self.row.as_ref().is_none_or(|row| row.point.holds(state))
+            && self.range.as_ref().is_none_or(|range| range.holds(state))
+    }
+}
+
 /// A statement that changes one row at most.
 #[derive(Debug)]
-pub(super) struct RowChange {
+struct RowChange {
     point: PreparedPoint,
     /// For each column of SET, its place in the table.
     places: Vec<usize>,
@@ -47,11 +82,7 @@ pub(super) struct RowChange {
 
 impl RowChange {
     /// What `modify`, whose parameters have these types, is on `state`; `None`: it needs a plan.
-    pub(super) fn of(
-        modify: &Modify,
-        types: &[ColumnType],
-        state: &CatalogState,
-    ) -> Option<Arc<Self>> {
+    fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
         if !modify.from.is_empty() || modify.with.is_some() {
             return None;
         }
@@ -65,14 +96,14 @@ impl RowChange {
         }
         let place = |set: &Assignment| table.schema.column_index(&set.column);
         let places = assignments.iter().map(place).collect::<Option<_>>()?;
-        Some(Arc::new(Self { point, places, compiled: Mutex::default() }))
+        Some(Self { point, places, compiled: Mutex::default() })
     }
 }
 
 /// The statements without parameters that a session has seen, with parameters where they have constants.
 #[derive(Debug, Default)]
 pub(super) struct RowChanges {
-    seen: Vec<(Modify, Arc<RowChange>)>,
+    seen: Vec<(Modify, Arc<KeyedChange>)>,
 }
 
 /// Most statements that are remembered.
@@ -182,35 +213,59 @@ impl Session {
         let seen = &mut self.row_changes.seen;
         let known = seen.iter().position(|(known, _)| *known == lifted);
         let known = match known.and_then(|place| Some((place, seen.get(place)?))) {
-            Some((_, (_, row))) if row.point.holds(&state) => Some(Arc::clone(row)),
+            Some((_, (_, change))) if change.holds(&state) => Some(Arc::clone(change)),
             Some((place, _)) => {
                 seen.swap_remove(place);
                 None
             }
             None => None,
         };
-        let row = match known {
-            Some(row) => row,
+        let change = match known {
+            Some(change) => change,
             None => {
                 let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
-                let Some(row) = RowChange::of(&lifted, &types, &state) else { return Ok(None) };
+                let Some(change) = KeyedChange::of(&lifted, &types, &state) else {
+                    return Ok(None);
+                };
                 if seen.len() >= SEEN_MAX {
                     seen.clear();
                 }
-                seen.push((lifted.clone(), Arc::clone(&row)));
-                row
+                seen.push((lifted.clone(), Arc::clone(&change)));
+                change
             }
         };
         drop(state);
         let parameters = Parameters::new(values);
-        Box::pin(self.modify_row(&lifted, &row, &parameters)).await
+        Box::pin(self.modify_keyed(&lifted, &change, &parameters)).await
+    }
+
+    /// Runs an UPDATE or DELETE that is `change`; None: it needs a plan with these values.
+    pub(super) async fn modify_keyed(
+        &mut self,
+        modify: &Modify,
+        change: &KeyedChange,
+        parameters: &Parameters,
+    ) -> Result<Option<Outcome>> {
+        let returning = change.returning.as_ref();
+        if let Some(row) = &change.row {
+            let outcome = Box::pin(self.modify_row(modify, (row, returning), parameters)).await?;
+            if outcome.is_some() {
+                return Ok(outcome);
+            }
+        }
+        match &change.range {
+            Some(range) => {
+                Box::pin(self.modify_range(modify, (range, returning), parameters)).await
+            }
+            None => Ok(None),
+        }
     }
 
     /// Runs an UPDATE or DELETE that is `row`; None: it needs a plan with these values.
-    pub(super) async fn modify_row(
+    async fn modify_row(
         &mut self,
         modify: &Modify,
-        row: &RowChange,
+        (row, returning): (&RowChange, Option<&Returning>),
         parameters: &Parameters,
     ) -> Result<Option<Outcome>> {
         self.check_may_write(modify.name())?;
@@ -251,11 +306,8 @@ impl Session {
             if let Taken::Again = self.take_rows(change, own_ended).await? {
                 continue;
             }
-            let returned = match modify.returning.as_slice() {
-                [] => None,
-                _ => Some((modify.returning_query()?, &rows)),
-            };
-            return self.outcome(modify.name(), count, returned, parameters).await.map(Some);
+            let done = (modify.name(), count);
+            return self.returned_rows(modify, done, returning, &rows, parameters).await;
         }
     }
 

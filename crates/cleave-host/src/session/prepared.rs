@@ -23,11 +23,12 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
-use super::modify_row::RowChange;
+use super::modify_row::KeyedChange;
 use super::{Outcome, Session, Started, within};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
+use crate::range_path::RangeTemplate;
 use crate::settings::When;
 use crate::statement::hint::Hint;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
@@ -66,8 +67,10 @@ pub(super) struct PreparedStatement {
     tables: Vec<Arc<TableSchema>>,
     /// How it is looked up, where it can be.
     point: Option<PreparedPoint>,
-    /// How it changes one row, where it does no more.
-    row: Option<Arc<RowChange>>,
+    /// How it is taken by a range of keys, where it can be.
+    range: Option<Arc<RangeTemplate>>,
+    /// How it changes rows by their keys.
+    change: Option<Arc<KeyedChange>>,
 }
 
 #[derive(Debug, Clone)]
@@ -114,6 +117,11 @@ impl PreparedStatement {
         state: &CatalogState,
     ) -> Option<PointQuery> {
         self.point.as_ref().filter(|point| point.holds(state))?.bind(parameters)
+    }
+
+    /// How it is taken by a range of keys, where it can be, and locks nothing.
+    pub(super) fn range(&self) -> Option<&Arc<RangeTemplate>> {
+        self.range.as_ref().filter(|_| matches!(self.source.statement, Statement::Query(_)))
     }
 
     /// Whether the tables that it names are in `state` as they were, and its look-up too.
@@ -305,7 +313,8 @@ impl Session {
         if let Statement::LockedParts(parts) = &source.statement {
             let plain = Source { statement: (*parts.plain).clone(), ..source.clone() };
             let described = Box::pin(self.describe_source(plain)).await?;
-            return Ok(PreparedStatement { source, point: None, row: None, ..described });
+            let (point, range, change) = (None, None, None);
+            return Ok(PreparedStatement { source, point, range, change, ..described });
         }
         let made;
         let query = match &source.statement {
@@ -333,7 +342,8 @@ impl Session {
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
             let described = Arc::new(Described { parameters, lists, columns });
-            return Ok(PreparedStatement { source, described, tables, point: None, row: None });
+            let (point, range, change) = (None, None, None);
+            return Ok(PreparedStatement { source, described, tables, point, range, change });
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
@@ -342,9 +352,10 @@ impl Session {
                 _ => Some(modify.returning_query()?),
             };
             let columns = self.returned(&modify.table, returning, &parameters).await?;
-            let row = RowChange::of(modify, &parameters, &self.names());
+            let change = KeyedChange::of(modify, &parameters, &self.names());
             let described = Arc::new(Described { parameters, lists, columns });
-            return Ok(PreparedStatement { source, described, tables, point: None, row });
+            let (point, range) = (None, None);
+            return Ok(PreparedStatement { source, described, tables, point, range, change });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
@@ -354,12 +365,14 @@ impl Session {
             select::describe(&self.database, self.in_force(), Some(&view), query, types);
         let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &view.state);
-        let (columns, point) = match &source.statement {
-            Statement::Declare(_) => (None, None),
-            _ => (Some(schema), point),
+        let numbered = matches!(source.statement, Statement::Locking(_));
+        let range = RangeTemplate::of(query, &types, &view.state, numbered).map(Arc::new);
+        let (columns, point, range) = match &source.statement {
+            Statement::Declare(_) => (None, None, None),
+            _ => (Some(schema), point, range),
         };
         let described = Arc::new(Described { parameters: types, lists, columns });
-        Ok(PreparedStatement { source, described, tables, point, row: None })
+        Ok(PreparedStatement { source, described, tables, point, range, change: None })
     }
 
     /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.
@@ -395,8 +408,9 @@ impl Session {
                 return Box::pin(self.insert(insert, values)).await.map(Started::from);
             }
             Statement::Modify(modify) => {
-                if let Some(row) = &prepared.row
-                    && let Some(outcome) = Box::pin(self.modify_row(modify, row, values)).await?
+                if let Some(change) = &prepared.change
+                    && let Some(outcome) =
+                        Box::pin(self.modify_keyed(modify, change, values)).await?
                 {
                     return Ok(outcome.into());
                 }
@@ -404,7 +418,8 @@ impl Session {
             }
             Statement::Locking(locking) => {
                 let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
-                return Box::pin(self.run_locking(locking, values, point)).await.map(Started::from);
+                let by = (point, prepared.range.as_deref().map(|range| (range, values)));
+                return Box::pin(self.run_locking(locking, values, by)).await.map(Started::from);
             }
             Statement::LockedParts(parts) => {
                 let text = prepared.source.text.with(values);
@@ -425,6 +440,11 @@ impl Session {
             {
                 return Ok(outcome.into());
             }
+        }
+        if let Some(template) = &prepared.range
+            && let Some(outcome) = Box::pin(self.run_range(template, values)).await?
+        {
+            return Ok(outcome.into());
         }
         let view = self.view().await?;
         let text = prepared.source.text.with(values);

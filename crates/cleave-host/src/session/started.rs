@@ -172,6 +172,11 @@ impl Session {
                 return Ok(outcome.into());
             }
         }
+        if let Some((template, values)) = self.range_of(query, false)
+            && let Some(outcome) = Box::pin(self.run_range(&template, &values)).await?
+        {
+            return Ok(outcome.into());
+        }
         let view = self.view().await?;
         let parameters = &Parameters::default();
         self.started(Asked { query, parameters, view: Some(&view) }, text).await

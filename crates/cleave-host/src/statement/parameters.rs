@@ -33,7 +33,7 @@ use crate::value::{ColumnBuilder, ValueError, value_text};
 mod any_list;
 
 use any_list::AnyList;
-pub(crate) use any_list::list_places;
+pub(crate) use any_list::{any_of, list_places};
 
 /// Most parameters of a statement, as in PostgreSQL's protocol.
 pub const PARAMETER_COUNT_MAX: usize = 65_535;

@@ -13,7 +13,7 @@ use std::ops::Bound;
 
 use prost::Message;
 
-use super::run::KeyRange;
+use super::run::{IndexEntry, KeyRange, Walk};
 use crate::error::StoreError;
 use crate::frame::{Format, FrameError};
 use crate::proto;
@@ -122,6 +122,27 @@ impl Memtable {
         let start = (Bound::Included(&*range.from), Bound::Unbounded);
         let older = self.older.range::<[u8], _>(start).take_while(|(key, _)| range.has(key));
         newest.map(|(_, vid)| vid).chain(older.flat_map(|(_, rows)| rows.iter().copied()))
+    }
+
+    /// The entries that `walk` asks for and whose rows `is_wanted`, in its order; all rows of the last key.
+    #[must_use]
+    pub fn walk(&self, walk: &Walk<'_>, is_wanted: impl Fn(u64) -> bool) -> Vec<IndexEntry> {
+        let mut found = Vec::new();
+        let range = walk.range;
+        if range.is_empty() {
+            return found;
+        }
+        let below = range.below.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut keys =
+            self.entries.range::<[u8], _>((Bound::Included(range.from.as_slice()), below));
+        while found.len() < walk.limit {
+            let next = if walk.backward { keys.next_back() } else { keys.next() };
+            let Some((key, newest)) = next else { break };
+            let older = self.older.get(key).into_iter().flatten().rev().copied();
+            let rows = std::iter::once(*newest).chain(older).filter(|vid| is_wanted(*vid));
+            found.extend(rows.map(|vid| (key.to_vec(), vid)));
+        }
+        found
     }
 
     /// Keys.

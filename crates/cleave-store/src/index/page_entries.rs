@@ -11,7 +11,7 @@
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, UInt64Type};
 
-use super::run::{KEY_COLUMN, KeyRange, check_fences, check_kind};
+use super::run::{IndexEntry, KEY_COLUMN, KeyRange, Walk, check_fences, check_kind};
 use crate::decode::batch::{Source, source};
 use crate::decode::{OpenColumn, Pick};
 use crate::error::StoreError;
@@ -64,12 +64,49 @@ impl<'a> PageEntries<'a> {
 
     /// Adds the rows of the entries in `range` to `rows`.
     pub(super) fn rows_in(&self, range: &KeyRange, rows: &mut Vec<u64>) -> Result<(), StoreError> {
+        let slots = self.slots_of(range)?;
+        if slots.is_empty() { Ok(()) } else { self.rows(slots, rows) }
+    }
+
+    /// Adds the entries that `walk` asks for to `found`.
+    pub(super) fn walk(
+        &self,
+        walk: &Walk<'_>,
+        is_wanted: &(dyn Fn(u64) -> bool + Sync),
+        found: &mut Vec<IndexEntry>,
+    ) -> Result<(), StoreError> {
+        let mut slots = self.slots_of(walk.range)?;
+        // Most often the first ones do: not all of a page's rows need be read.
+        let mut piece_count = walk.limit.saturating_sub(found.len()).saturating_mul(2);
+        while !slots.is_empty() && found.len() < walk.limit {
+            let count = piece_count.clamp(16, slots.len().max(16)).min(slots.len());
+            let piece = match walk.backward {
+                false => slots.start..slots.start.saturating_add(count),
+                true => slots.end.saturating_sub(count)..slots.end,
+            };
+            slots = match walk.backward {
+                false => piece.end..slots.end,
+                true => slots.start..piece.start,
+            };
+            let (first, mut rows) = (piece.start, Vec::with_capacity(count));
+            self.rows(piece, &mut rows)?;
+            let entry = |place: usize| {
+                let key = self.keys.get(first.saturating_add(place))?;
+                Ok((key, rows.get(place).copied().unwrap_or(u64::MAX)))
+            };
+            walk.take(rows.len(), entry, is_wanted, found)?;
+            piece_count = piece_count.saturating_mul(4);
+        }
+        Ok(())
+    }
+
+    fn slots_of(&self, range: &KeyRange) -> Result<std::ops::Range<usize>, StoreError> {
         let from = self.position(&range.from)?;
         let below = match &range.below {
             Some(below) => self.position(below)?,
             None => self.count,
         };
-        if from < below { self.rows(from..below, rows) } else { Ok(()) }
+        Ok(from..below.max(from))
     }
 
     fn rows(&self, slots: std::ops::Range<usize>, rows: &mut Vec<u64>) -> Result<(), StoreError> {

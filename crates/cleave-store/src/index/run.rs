@@ -8,6 +8,7 @@
 //! 1. [`RunWriter::push`] takes keys in order; full pages come out and go to media as any other.
 //! 2. [`Run::get`] asks the run's filter, finds the one page whose first and last key enclose the key, reads it, and
 //!    searches it; [`Run::rows_in`] does so with both ends of a [`KeyRange`].
+//!    [`Run::walk`] gives the first entries of one, or the last.
 //! 3. [`RunCursor::next`] reads page after page, a few ahead, of a [`KeyRange`].
 //!
 //! Invariant: keys of a run ascend strictly, within pages and across. The writer refuses what does not; [`Run::new`]
@@ -15,6 +16,8 @@
 //! live in its directory ([`crate::segment::RunProperties`]), so that an LSM tree can grow around the same pages.
 
 #![deny(clippy::indexing_slicing)]
+
+mod walk;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,6 +40,8 @@ use crate::page_source::{ColumnRef, PageColumns, PageRead, PageRef, PageSource, 
 use crate::schema::{Column, ColumnType, TableSchema};
 use crate::segment::{KeyFilter, PageEntry, SegmentDirectory, SegmentKind};
 use crate::zone_map::{ZoneEntry, ZoneValue};
+
+pub use walk::{IndexEntry, WALK_PAGE_COUNT_MAX, Walk};
 
 /// Column id of the key in index pages.
 pub const KEY_COLUMN: u32 = 1;

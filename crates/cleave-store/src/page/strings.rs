@@ -44,6 +44,8 @@ const SYMBOL_BYTES: usize = 8;
 const WINDOW: usize = 4096;
 /// Room for eight symbols.
 const EIGHT_SYMBOLS: usize = 64;
+/// Values up to which symbols are looked up where they are stored.
+const FEW: usize = 64;
 
 /// How a block will be coded.
 pub(crate) struct TextPlan {
@@ -56,18 +58,22 @@ pub(crate) struct TextPlan {
 /// A checked block.
 #[derive(Debug, Clone)]
 pub(crate) struct Strings {
-    symbols: Option<Box<Symbols>>,
+    symbols: Option<Symbols>,
     /// Bytes of all values, decoded.
     decoded_length: usize,
     offsets: Integers,
     data: Bytes,
 }
 
-/// Bytes and length by code; codes of no symbol have none.
+/// Bytes and length of the symbols as they are stored, by code; codes of no symbol have none.
 #[derive(Debug, Clone)]
 struct Symbols {
-    entries: [([u8; SYMBOL_BYTES], u8); 256],
+    table: Bytes,
+    count: usize,
 }
+
+/// Eight bytes, and how many of them count.
+type Symbol = ([u8; SYMBOL_BYTES], u8);
 
 impl TextPlan {
     /// How to code `count` values that have `bytes` in all. `value` gives the bytes of one.
@@ -162,8 +168,8 @@ impl Strings {
         }
         let table_end = HEAD + usize::from(symbol_count) * (1 + SYMBOL_BYTES);
         let table = bytes.get(HEAD..table_end).ok_or_else(|| truncated(table_end))?;
-        let symbols =
-            if fsst { Some(Box::new(Symbols::parse(symbol_count, table)?)) } else { None };
+        let table = bytes.slice_ref(table);
+        let symbols = if fsst { Some(Symbols::parse(symbol_count, table)?) } else { None };
         let decoded_length = size_of(u32::from_le_bytes([d0, d1, d2, d3]));
         let (offsets, data) = Integers::parse(&bytes.slice(table_end..), count + 1)?;
         if data.len() != size_of(u32::from_le_bytes([l0, l1, l2, l3])) {
@@ -194,13 +200,30 @@ impl Strings {
         let mut offsets = Vec::with_capacity(indices.len() + 1);
         let mut room = Room { bytes: Vec::new(), filled: 0 };
         offsets.push(0);
+        // Of a few values, most symbols are none.
+        let entries = self.symbols.as_ref().filter(|_| indices.len() > FEW).map(Symbols::entries);
         for [from, to] in places.as_chunks::<2>().0 {
             if *to > self.data.len() || from > to {
                 return Err(outside());
             }
             let growth = (to - from) * SYMBOL_BYTES + EIGHT_SYMBOLS;
             room.bytes.resize(room.filled + growth, 0);
-            self.write(*from..*to, &mut room)?;
+            match (&self.symbols, &entries) {
+                (Some(_), Some(entries)) => {
+                    let entry = |code: u8| entries.get(usize::from(code)).copied();
+                    self.write_coded(*from..*to, &mut room, entry)?;
+                }
+                (Some(symbols), None) => {
+                    let (lengths, bytes) = symbols.parts();
+                    let entry = |code: u8| {
+                        let (symbol, length) =
+                            bytes.get(usize::from(code)).zip(lengths.get(usize::from(code)))?;
+                        Some((*symbol, *length))
+                    };
+                    self.write_coded(*from..*to, &mut room, entry)?;
+                }
+                (None, _) => self.write_plain(*from..*to, &mut room)?,
+            }
             offsets.push(room.offset());
         }
         Ok((offsets, room.finish()))
@@ -233,7 +256,7 @@ impl Strings {
                 let mut offsets = Vec::with_capacity(ends.len());
                 offsets.push(0);
                 for (from, to) in ends.iter().zip(ends.iter().skip(1)) {
-                    self.write(*from..*to, &mut room)?;
+                    self.write_plain(*from..*to, &mut room)?;
                     offsets.push(room.offset());
                 }
                 offsets
@@ -246,20 +269,25 @@ impl Strings {
         Ok((offsets, room.finish()))
     }
 
-    fn write(&self, place: Range<usize>, room: &mut Room) -> Result<(), Corruption> {
+    fn write_coded(
+        &self,
+        place: Range<usize>,
+        room: &mut Room,
+        entry: impl Fn(u8) -> Option<Symbol>,
+    ) -> Result<(), Corruption> {
         let codes = self.data.get(place).ok_or_else(outside)?;
-        let filled = match &self.symbols {
-            Some(symbols) => symbols.write(codes, &mut room.bytes, room.filled),
-            None => {
-                let end = room.filled + codes.len();
-                room.bytes.get_mut(room.filled..end).map(|target| {
-                    target.copy_from_slice(codes);
-                    end
-                })
-            }
-        };
+        let filled = write(codes, &mut room.bytes, room.filled, entry);
         room.filled =
             filled.ok_or_else(|| nonsense("texts that are no codes, or too long".into()))?;
+        Ok(())
+    }
+
+    fn write_plain(&self, place: Range<usize>, room: &mut Room) -> Result<(), Corruption> {
+        let bytes = self.data.get(place).ok_or_else(outside)?;
+        let end = room.filled + bytes.len();
+        let target = room.bytes.get_mut(room.filled..end);
+        target.ok_or_else(|| nonsense("texts that are too long".into()))?.copy_from_slice(bytes);
+        room.filled = end;
         Ok(())
     }
 }
@@ -283,17 +311,29 @@ impl Room {
 }
 
 impl Symbols {
-    fn parse(count: u8, table: &[u8]) -> Result<Self, Corruption> {
-        let (lengths, bytes) = table.split_at_checked(usize::from(count)).unwrap_or_default();
+    fn parse(count: u8, table: Bytes) -> Result<Self, Corruption> {
+        let symbols = Self { table, count: usize::from(count) };
+        let (lengths, _) = symbols.parts();
         if lengths.iter().any(|length| !(1..=SYMBOL_BYTES).contains(&usize::from(*length))) {
             return Err(nonsense("a symbol of no length that symbols have".into()));
         }
-        let mut entries = [([0; SYMBOL_BYTES], 0); 256];
-        let symbols = bytes.as_chunks::<SYMBOL_BYTES>().0;
+        Ok(symbols)
+    }
+
+    /// Lengths of the symbols, and the symbols.
+    fn parts(&self) -> (&[u8], &[[u8; SYMBOL_BYTES]]) {
+        let (lengths, bytes) = self.table.split_at_checked(self.count).unwrap_or_default();
+        (lengths, bytes.as_chunks::<SYMBOL_BYTES>().0)
+    }
+
+    /// What each code stands for; one of no symbol stands for nothing.
+    fn entries(&self) -> Box<[Symbol; 256]> {
+        let mut entries = Box::new([([0; SYMBOL_BYTES], 0); 256]);
+        let (lengths, symbols) = self.parts();
         for (entry, symbol) in entries.iter_mut().zip(symbols.iter().zip(lengths)) {
             *entry = (*symbol.0, *symbol.1);
         }
-        Ok(Self { entries })
+        entries
     }
 
     /// Writes what `codes` of values one after the other stand for; returns where each value ends. Their ends are
@@ -308,6 +348,7 @@ impl Symbols {
         room: &mut Room,
     ) -> Result<Vec<i32>, Corruption> {
         let too_long = || nonsense("texts longer than they say".into());
+        let entries = self.entries();
         let mut offsets = Vec::with_capacity(ends.len());
         let mut ends = ends.iter().map(|end| end.wrapping_sub(start)).peekable();
         // Where the bytes of each code of a window begin; -1 within a code, where no value ends.
@@ -327,8 +368,7 @@ impl Symbols {
                     .get_mut(at..)
                     .and_then(<[u8]>::first_chunk_mut)
                     .ok_or_else(too_long)?;
-                let (symbol, length) =
-                    self.entries.get(usize::from(*code)).copied().unwrap_or_default();
+                let (symbol, length) = entries.get(usize::from(*code)).copied().unwrap_or_default();
                 if *code == ESCAPE {
                     target[0] = *codes.get(index + 1).ok_or_else(outside)?;
                     at += 1;
@@ -355,45 +395,50 @@ impl Symbols {
         }
         if offsets.is_sorted() { Ok(offsets) } else { Err(outside()) }
     }
+}
 
-    /// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that end
-    /// within a code, or where less than eight bytes would be left free. A code of no symbol stands for nothing.
-    fn write(&self, mut codes: &[u8], room: &mut [u8], mut at: usize) -> Option<usize> {
-        // A symbol is written as eight bytes, of which the next one overwrites what is not its own.
-        while let Some((eight, rest)) = codes.split_first_chunk::<SYMBOL_BYTES>()
-            && let Some(target) = room.get_mut(at..)?.first_chunk_mut::<EIGHT_SYMBOLS>()
-        {
-            let plain = escape_free(u64::from_le_bytes(*eight));
-            let mut filled = 0;
-            for code in eight.iter().take(plain) {
-                let (symbol, length) = self.entries.get(usize::from(*code))?;
-                *target.get_mut(filled..)?.first_chunk_mut()? = *symbol;
-                filled += usize::from(*length);
-            }
-            at += filled;
-            codes = if plain == SYMBOL_BYTES {
-                rest
-            } else {
-                let (byte, rest) = codes.get(plain + 1..)?.split_first()?;
-                *room.get_mut(at)? = *byte;
-                at += 1;
-                rest
-            };
+/// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that end
+/// within a code, or where less than eight bytes would be left free. A code of no symbol stands for nothing.
+fn write(
+    mut codes: &[u8],
+    room: &mut [u8],
+    mut at: usize,
+    entry: impl Fn(u8) -> Option<Symbol>,
+) -> Option<usize> {
+    // A symbol is written as eight bytes, of which the next one overwrites what is not its own.
+    while let Some((eight, rest)) = codes.split_first_chunk::<SYMBOL_BYTES>()
+        && let Some(target) = room.get_mut(at..)?.first_chunk_mut::<EIGHT_SYMBOLS>()
+    {
+        let plain = escape_free(u64::from_le_bytes(*eight));
+        let mut filled = 0;
+        for code in eight.iter().take(plain) {
+            let (symbol, length) = entry(*code).unwrap_or_default();
+            *target.get_mut(filled..)?.first_chunk_mut()? = symbol;
+            filled += usize::from(length);
         }
-        let mut codes = codes.iter();
-        while let Some(code) = codes.next() {
-            let target: &mut [u8; SYMBOL_BYTES] = room.get_mut(at..)?.first_chunk_mut()?;
-            if *code == ESCAPE {
-                target[0] = *codes.next()?;
-                at += 1;
-            } else {
-                let (symbol, length) = self.entries.get(usize::from(*code))?;
-                *target = *symbol;
-                at += usize::from(*length);
-            }
-        }
-        Some(at)
+        at += filled;
+        codes = if plain == SYMBOL_BYTES {
+            rest
+        } else {
+            let (byte, rest) = codes.get(plain + 1..)?.split_first()?;
+            *room.get_mut(at)? = *byte;
+            at += 1;
+            rest
+        };
     }
+    let mut codes = codes.iter();
+    while let Some(code) = codes.next() {
+        let target: &mut [u8; SYMBOL_BYTES] = room.get_mut(at..)?.first_chunk_mut()?;
+        if *code == ESCAPE {
+            target[0] = *codes.next()?;
+            at += 1;
+        } else {
+            let (symbol, length) = entry(*code).unwrap_or_default();
+            *target = symbol;
+            at += usize::from(length);
+        }
+    }
+    Some(at)
 }
 
 /// The codes of all values, each coded by itself, one after the other, and where each ends.

@@ -74,6 +74,12 @@ impl<'a> AnyList<'a> {
     }
 }
 
+/// What `expression` compares with any item of a list, and the parameter, from 0, that is the list; None: it does not.
+pub(crate) fn any_of(expression: &Expr) -> Option<(&Expr, usize)> {
+    let list = AnyList::of(expression).ok().flatten()?;
+    (!list.is_negated).then_some((list.compared, list.place))
+}
+
 /// The parameters of `query`, from 0, that are lists.
 ///
 /// # Errors
@@ -114,6 +120,11 @@ impl Parameter {
         };
         let items = items.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { column_type, text: Some(list::text_of(&items)), items: Some(items) })
+    }
+
+    /// Its items; None: it is no list.
+    pub(crate) fn items(&self) -> Option<&[Option<String>]> {
+        self.items.as_deref()
     }
 
     /// Its items as they are written in a statement; None: it is no list.

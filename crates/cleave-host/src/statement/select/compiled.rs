@@ -32,7 +32,7 @@ use crate::statement::parse::refuse_in_query;
 /// The engine's rule that computes once what several expressions have in common.
 const SHARING_RULE: &str = "common_sub_expression_eliminate";
 /// What the column of a parameter is called, before its place.
-const PARAMETER: &str = "\u{1}parameter";
+pub(super) const PARAMETER: &str = "\u{1}parameter";
 
 /// See the module's description.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl Compiled {
 }
 
 /// Puts columns in the places of parameters.
-struct Columns;
+pub(super) struct Columns;
 
 impl ast::VisitorMut for Columns {
     type Break = Box<Error>;

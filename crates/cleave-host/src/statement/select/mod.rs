@@ -41,6 +41,7 @@ mod host_cuts;
 mod index_choice;
 mod index_offers;
 mod join_method;
+mod kept;
 mod order_and_split;
 mod over_rows;
 mod own_tables;
@@ -63,6 +64,7 @@ pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
 
+use crate::activity::Act;
 use crate::buffer_pool::PoolStatus;
 use crate::catalog::CatalogState;
 use crate::cooperative::figures::QueryFigures;
@@ -76,6 +78,7 @@ use crate::statement::locked_parts::GivenRows;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
+pub(crate) use kept::{KeptPlan, keep};
 use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
@@ -221,6 +224,7 @@ async fn plan(
     price_all: bool,
 ) -> Result<PlannedQuery> {
     let stopwatch = Stopwatch::start();
+    database.activity().note(Act::Plan);
     let split = settings.split_in_force();
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
     let Bound { context, state, names, logical, .. } =

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast;
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use super::{Asked, apply_schema};
+use crate::activity::Act;
 use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
@@ -46,6 +47,7 @@ pub(crate) async fn over_tables(
     asked: Asked<'_>,
     named: &[(&str, &RecordBatch)],
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    database.activity().note(Act::Plan);
     let tables = named.iter().map(|(name, rows)| (*name, rows.schema(), vec![(*rows).clone()]));
     let catalogs = catalog_of(tables)?;
     let state = engine::statement_state(settings, 1, database.query_runtime(), catalogs);

@@ -11,12 +11,12 @@ use datafusion::error::Result;
 
 use super::statement_context::StatementContext;
 use crate::error::{self, Error, NameKind};
-use crate::query_log;
+use crate::{activity, query_log};
 
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";
 /// Names of its tables.
-const TABLES: [&str; 1] = [query_log::TABLE];
+const TABLES: [&str; 2] = [activity::TABLE, query_log::TABLE];
 
 /// The schema as one statement sees it.
 #[derive(Debug)]
@@ -42,10 +42,12 @@ impl SchemaProvider for OwnTables {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if name != query_log::TABLE {
-            return Ok(None);
-        }
-        let rows = self.context.database().query_log().batch()?;
+        let database = self.context.database();
+        let rows = match name {
+            activity::TABLE => database.activity().batch()?,
+            query_log::TABLE => database.query_log().batch()?,
+            _ => return Ok(None),
+        };
         Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
     }
 

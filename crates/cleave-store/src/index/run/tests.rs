@@ -9,10 +9,10 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::{any, proptest};
 use proptest::{option, prop_assert, prop_assert_eq};
 
-use super::{KeyRange, Run, RunWriter};
+use super::{KeyRange, Run, RunWriter, Walk};
 use crate::error::StoreError;
 use crate::index::fixture::{Shelf, segment_ref};
-use crate::index::{INDEX_KEY_BYTES_MAX, KeyMerge, MergeSource};
+use crate::index::{INDEX_KEY_BYTES_MAX, KeyMerge, Memtable, MergeSource};
 use crate::segment::{RunProperties, SegmentDirectory, SegmentKind};
 use crate::zone_map::ZoneValue;
 
@@ -65,6 +65,21 @@ proptest! {
         prop_assert!(rows >= expected.len() as u64);
         prop_assert!(entry_count <= expected.len() as u64);
         prop_assert!(page_count > 0 || expected.is_empty());
+        for (backward, limit) in [(false, 1), (false, 100), (true, 1), (true, 3), (true, 100)] {
+            let walk = Walk { range: &range, backward, limit };
+            let is_wanted = |vid: u64| vid % 3 != 0;
+            let mut wanted: Vec<_> =
+                expected.iter().filter(|(_, vid)| is_wanted(*vid)).cloned().collect();
+            if backward {
+                wanted.reverse();
+            }
+            wanted.truncate(limit);
+            let found = block_on(run.walk(&source, &walk, &is_wanted)).unwrap();
+            prop_assert_eq!(found.as_ref(), Some(&wanted));
+            let mut memtable = Memtable::new();
+            entries.iter().for_each(|(key, vid)| memtable.put(key, *vid));
+            prop_assert_eq!(memtable.walk(&walk, is_wanted), wanted);
+        }
         prop_assert_eq!(scanned(&shelf, &run, range), expected);
         let ends = entries.first_key_value().zip(entries.last_key_value());
         prop_assert_eq!(run.key_range(), ends.map(|(first, last)| (&first.0[..], &last.0[..])));
@@ -252,4 +267,26 @@ fn futures_are_send() {
     assert_eq!(block_on(get).unwrap(), Some(1));
     assert_eq!(block_on(get_many).unwrap(), [Some(1)]);
     assert_eq!(block_on(scan).unwrap(), block_on(merged).unwrap());
+}
+
+#[test]
+fn walks_cross_pages_from_either_end_and_give_up_where_nothing_is_wanted() {
+    let mut shelf = Shelf::new();
+    let entries = numbers();
+    let run = run_of(&mut shelf, &entries);
+    let source = shelf.source();
+    let all: Vec<_> = entries.iter().map(|(key, vid)| (key.clone(), *vid)).collect();
+    let range = KeyRange::default();
+    for backward in [false, true] {
+        let walk = Walk { range: &range, backward, limit: 15_000 };
+        let mut expected = all.clone();
+        if backward {
+            expected.reverse();
+        }
+        expected.truncate(15_000);
+        assert_eq!(block_on(run.walk(&source, &walk, &|_| true)).unwrap(), Some(expected));
+    }
+    let walk = Walk { range: &range, backward: true, limit: 1 };
+    let first = block_on(run.walk(&source, &walk, &|vid| vid == 0x55)).unwrap();
+    assert_eq!(first, Some(vec![(key(0), 0x55)]));
 }

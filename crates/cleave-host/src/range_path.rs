@@ -1,0 +1,159 @@
+//! The range path: a statement over few rows of one table, by a range of the keys of an index, without a plan of its own.
+//!
+//! ```text
+//!  SELECT … WHERE a = $1 AND b >= $2 ORDER BY b LIMIT 10
+//!    ─▶ ranges of keys ─▶ pages, memtables, delta, own rows: entries in their order ─▶ rows ─▶ kept plan ─▶ result
+//! ```
+//!
+//! 1. [`RangeTemplate::of`] recognises the statement ([`template`]): which index, what its keys begin with, which order and how
+//!    many rows; or leaves it to the planner. It is kept with a prepared statement, or by the session for texts of one kind.
+//! 2. [`RangeTemplate::bind`] makes ranges of keys of the values.
+//! 3. [`run`] takes entries in their order from everywhere where rows are ([`read`]), those that the reader sees, fetches their
+//!    rows and runs the [kept plan](KeptPlan) over them. Where rows may be left out by a condition, it goes on until LIMIT has
+//!    enough. Beyond as many rows as `look_up_rows` says it gives up: a plan reads more of them with less work each, and may be cut.
+//!
+//! Invariant: what comes out is what the planner's way would give. Ranges only say which rows are looked at: the kept plan has all
+//! conditions but `= ANY`, which is a range for each item.
+
+pub(crate) mod read;
+pub(crate) mod template;
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array};
+use arrow::compute::take;
+use arrow::datatypes::DataType;
+use cleave_store::KeyRange;
+
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::index::Walked;
+use crate::point_path::Sight;
+use crate::settings::Settings;
+use crate::statement::Parameters;
+use crate::statement::select::KeptPlan;
+use read::{RangeRead, RangeRow};
+pub(crate) use template::{Kept, RangeTemplate};
+
+/// Rows that are looked at first, at least, where a condition may leave some out.
+const LOOKED_AT_MIN: usize = 16;
+
+/// What a statement gives, and the rows of the table that it was made of.
+#[derive(Debug)]
+pub(crate) struct Ranged {
+    pub(crate) rows: RecordBatch,
+    /// By their numbers, which the statement may have asked for.
+    pub(crate) found: Vec<RangeRow>,
+}
+
+/// What `template` gives of the rows in `ranges`; None: there are too many for this way, or the planner knows better.
+///
+/// # Errors
+/// Those of the device and of pages.
+pub(crate) async fn run(
+    (database, settings): (&Arc<Database>, &Settings),
+    sight: &Sight<'_>,
+    template: &RangeTemplate,
+    (mut ranges, parameters): (Vec<KeyRange>, &Parameters),
+) -> Result<Option<Ranged>> {
+    let Some(window) = template.window(parameters) else { return Ok(None) };
+    let table = sight.live.state.find_table(template.table())?;
+    let values = arrays(parameters)?;
+    let types: Vec<DataType> = values.iter().map(|value| value.data_type().clone()).collect();
+    let Some(kept) = template.kept(database, settings, types).await else { return Ok(None) };
+    let rows_max = usize::try_from(settings.look_up_rows).unwrap_or(usize::MAX);
+    let read = RangeRead { database, sight, table, template, stack: settings.stack };
+    // Of several ranges, all rows.
+    let wanted = window.wanted().filter(|_| template.stops && ranges.len() == 1);
+    if wanted.is_none() && read.has_more_than(&ranges, rows_max) {
+        return Ok(None);
+    }
+    let mut step = match wanted {
+        Some(wanted) if template.is_exact => wanted,
+        Some(wanted) => wanted.saturating_mul(2).max(LOOKED_AT_MIN),
+        None => rows_max,
+    };
+    let mut found: Vec<RangeRow> = Vec::new();
+    loop {
+        let limit = step.clamp(1, rows_max.saturating_add(1));
+        let Some(Walked { entries, is_cut }) = read.walk(&ranges, limit).await? else {
+            return Ok(None);
+        };
+        let last = entries.last().map(|(key, _)| key.clone());
+        found.extend(entries.into_iter().map(|(_, row)| row));
+        if found.len() > rows_max {
+            return Ok(None);
+        }
+        if !is_cut || wanted.is_some() {
+            let columns = kept.wanted(0);
+            let width = table.schema.columns.len();
+            let of_table: Vec<usize> =
+                columns.iter().copied().filter(|place| *place < width).collect();
+            let rows = read.fetch(&found, &of_table).await?;
+            let rows = input(&kept, (&rows, width), &columns, &values)?;
+            // The planner's way may have no need to look at the row at which an expression fails, and says so otherwise.
+            let Ok(rows) = kept.run(vec![rows]).await else { return Ok(None) };
+            if !is_cut || wanted.is_some_and(|wanted| rows.num_rows() >= wanted) {
+                let offset = window.offset.min(rows.num_rows());
+                let left = rows.num_rows() - offset;
+                let count = window.limit.unwrap_or(left).min(left);
+                return Ok(Some(Ranged { rows: rows.slice(offset, count), found }));
+            }
+        }
+        let Some(last) = last else { return Ok(None) };
+        go_on_behind(&mut ranges, last, template.backward);
+        step = step.saturating_mul(2);
+    }
+}
+
+/// The rows with the columns that are `wanted`: those of the table, which has `width` columns in all; their own numbers; and the
+/// values of parameters.
+pub(crate) fn input(
+    kept: &KeptPlan,
+    (rows, width): (&RecordBatch, usize),
+    wanted: &[usize],
+    values: &[ArrayRef],
+) -> Result<RecordBatch> {
+    let count = rows.num_rows();
+    let mut columns = rows.columns().iter();
+    let repeat = |value: &ArrayRef| take(value, &UInt32Array::from(vec![0; count]), None);
+    let mut all: Vec<ArrayRef> = Vec::with_capacity(wanted.len());
+    for place in wanted {
+        let column = match place.checked_sub(width) {
+            None => columns.next().map(Arc::clone),
+            Some(0) => {
+                let numbers = UInt64Array::from_iter_values((0..).take(count));
+                Some(Arc::new(numbers) as ArrayRef)
+            }
+            Some(behind) => values.get(behind - 1).map(repeat).transpose()?,
+        };
+        all.push(column.ok_or_else(|| Error::unsupported("a column that is not there"))?);
+    }
+    let Some(schema) = kept.columns(0) else {
+        return Err(Error::unsupported("a plan without a table"));
+    };
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    Ok(RecordBatch::try_new_with_options(Arc::new(schema.project(wanted)?), all, &options)?)
+}
+
+/// The values as arrays of one; of a list, which no expression has, NULL.
+pub(crate) fn arrays(parameters: &Parameters) -> Result<Vec<ArrayRef>> {
+    let arrays = parameters.values().iter().zip(1..).map(|(value, number)| {
+        if value.items().is_some() {
+            return Ok(arrow::array::new_null_array(&DataType::Boolean, 1));
+        }
+        let array = value.array();
+        array.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+    });
+    arrays.collect()
+}
+
+/// Leaves what is behind `last` of the only range.
+fn go_on_behind(ranges: &mut [KeyRange], last: Vec<u8>, backward: bool) {
+    let Some(range) = ranges.first_mut() else { return };
+    match backward {
+        true => range.below = Some(last),
+        // Nothing lies between a key and that with one more byte.
+        false => range.from = [last.as_slice(), &[0]].concat(),
+    }
+}

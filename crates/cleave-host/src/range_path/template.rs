@@ -1,0 +1,815 @@
+//! A statement over a range of keys, without values: a syntax tree in; out, which index, what its keys begin with, in which order,
+//! how many rows, and the query that is run over them.
+//!
+//! 1. [`RangeTemplate::of`] takes the conditions of WHERE apart, chooses the index whose keys they say most about, and sees whether
+//!    its order is that of ORDER BY.
+//! 2. [`RangeTemplate::bind`] makes ranges of keys of values, [`RangeTemplate::window`] LIMIT and OFFSET.
+//! 3. [`RangeTemplate::kept`] is the plan for these types of values, made when it is first needed.
+//!
+//! Functions are those that give the same for the same values ([`FUNCTIONS`], [`AGGREGATES`]): what is folded once must not be kept.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use cleave_store::{ColumnType, KeyRange, TableSchema, after_prefix};
+use datafusion::sql::sqlparser::ast::{self, Visit};
+
+use crate::catalog::index_definition::IndexDefinition;
+use crate::catalog::{CatalogState, TableState};
+use crate::database::Database;
+use crate::index::IndexShape;
+use crate::point_path::{Constant, Given, KeyPart, column, constant, plain_table};
+use crate::settings::Settings;
+use crate::statement::Parameters;
+use crate::statement::modify::VID;
+use crate::statement::names::fold;
+use crate::statement::parameters::{any_of, place_of};
+use crate::statement::select::{KeptPlan, keep};
+use crate::value::ColumnBuilder;
+
+/// Sets of types of parameters for which plans are kept: a `numeric` has as many digits as its value.
+const KEPT_MAX: usize = 8;
+/// Most ranges of one statement.
+const RANGES_MAX: usize = 256;
+/// Functions of values that may be kept.
+const FUNCTIONS: [&str; 9] =
+    ["abs", "ceil", "coalesce", "floor", "length", "lower", "nullif", "round", "upper"];
+/// Functions of rows that may be kept.
+const AGGREGATES: [&str; 5] = ["avg", "count", "max", "min", "sum"];
+
+/// Plans of one query, by the types of its parameters.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    plans: Mutex<Vec<Arc<KeptPlan>>>,
+    /// It cannot be planned so.
+    is_given_up: AtomicBool,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct RangeTemplate {
+    schema: Arc<TableSchema>,
+    /// All indexes of the table, of which the best was chosen.
+    indexes: Vec<Arc<IndexDefinition>>,
+    shape: Arc<IndexShape>,
+    parts: Vec<Part>,
+    /// The greatest keys first.
+    pub(crate) backward: bool,
+    /// A row of the table is one of the result or none: who has enough of these needs no more of those.
+    pub(crate) stops: bool,
+    /// All rows in the ranges are in the result.
+    pub(crate) is_exact: bool,
+    limit: Option<Count>,
+    offset: Option<Count>,
+    /// What is planned, and what it calls the table.
+    query: ast::Query,
+    slot: String,
+    kept: Kept,
+}
+
+/// LIMIT and OFFSET.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) limit: Option<usize>,
+    pub(crate) offset: usize,
+}
+
+#[derive(Debug)]
+enum Count {
+    Number(usize),
+    Parameter(usize),
+}
+
+/// What the conditions say of a key column.
+#[derive(Debug)]
+enum Part {
+    Equal(Operand),
+    In(Vec<Operand>),
+    /// Any item of this parameter.
+    AnyOf(usize, KeyPart),
+    /// Nothing more is said of the columns behind.
+    Range {
+        low: Option<Bound>,
+        high: Option<Bound>,
+        descending: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Bound {
+    value: Operand,
+    is_inclusive: bool,
+}
+
+/// What a key column is compared with.
+#[derive(Debug)]
+struct Operand {
+    given: Source,
+    part: KeyPart,
+}
+
+#[derive(Debug)]
+enum Source {
+    Text(String),
+    Parameter(usize),
+}
+
+/// A condition on one column.
+struct Condition<'a> {
+    column: usize,
+    test: Test<'a>,
+}
+
+enum Test<'a> {
+    Equal(Constant<'a>),
+    In(Vec<Constant<'a>>),
+    AnyOf(usize),
+    Low(Constant<'a>, bool),
+    High(Constant<'a>, bool),
+    Between(Constant<'a>, Constant<'a>),
+}
+
+/// What is made of conditions for one index.
+struct Match {
+    parts: Vec<Part>,
+    /// Which conditions they are.
+    used: Vec<usize>,
+    /// Whether the entries come in the order of ORDER BY, and if so, from which end.
+    order: Option<bool>,
+}
+
+/// A column of ORDER BY.
+struct OrderColumn {
+    column: usize,
+    descending: bool,
+    nulls_first: bool,
+}
+
+impl Window {
+    /// Rows that are enough.
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        self.limit.map(|limit| limit.saturating_add(self.offset))
+    }
+}
+
+impl Operand {
+    fn of(value: &Constant<'_>, column_type: ColumnType, types: &[ColumnType]) -> Option<Self> {
+        let part = KeyPart::of(0, value, column_type, types)?;
+        let given = match value.given {
+            Given::Text(text) => Source::Text(text.to_owned()),
+            Given::Parameter(place) => Source::Parameter(place),
+        };
+        Some(Self { given, part })
+    }
+
+    /// The value; None: the planner knows what it means.
+    fn value(&self, parameters: &Parameters) -> Option<ArrayRef> {
+        match &self.given {
+            Source::Text(text) => self.part.value(text),
+            Source::Parameter(place) => {
+                let parameter = parameters.values().get(*place)?;
+                item_value(&self.part, parameter.text()?)
+            }
+        }
+    }
+}
+
+/// The value of a parameter, or of an item of one.
+fn item_value(part: &KeyPart, text: &str) -> Option<ArrayRef> {
+    use ColumnType as Type;
+    let own = part.column_type();
+    // Of the column's own type, which has one way to write it.
+    if matches!(own, Type::Boolean | Type::Time | Type::Timestamp | Type::TimestampTz) {
+        let mut builder = ColumnBuilder::new(&own, 1);
+        builder.append_text(text).ok()?;
+        return Some(builder.finish());
+    }
+    part.value(text)
+}
+
+impl RangeTemplate {
+    /// The template of `query` on `state`, whose parameters have these types; `numbered`: the numbers of the rows are to come
+    /// behind its columns. None: it needs a plan.
+    pub(crate) fn of(
+        query: &ast::Query,
+        types: &[ColumnType],
+        state: &CatalogState,
+        numbered: bool,
+    ) -> Option<Self> {
+        let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+        let [from] = select.from.as_slice() else { return None };
+        let (name, qualifier) = plain_table(from)?;
+        let table = state.table(&name)?;
+        Self::over(query, (table, &qualifier), &name, types, numbered)
+    }
+
+    /// As [`RangeTemplate::of`], of a query over one table which FROM calls `slot`, and its columns `qualifier`.
+    pub(crate) fn over(
+        query: &ast::Query,
+        (table, qualifier): (&TableState, &str),
+        slot: &str,
+        types: &[ColumnType],
+        numbered: bool,
+    ) -> Option<Self> {
+        let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+        let has_aggregates = plain(query)?;
+        let schema = &table.schema;
+        let mut conjuncts = Vec::new();
+        conjuncts_of(select.selection.as_ref(), &mut conjuncts);
+        let conditions: Vec<Option<Condition<'_>>> =
+            conjuncts.iter().map(|whole| condition(whole, schema, qualifier)).collect();
+        let is_grouped = has_aggregates
+            || select.having.is_some()
+            || select.distinct.is_some()
+            || !matches!(&select.group_by, ast::GroupByExpr::Expressions(by, with) if by.is_empty() && with.is_empty());
+        let order = match (&query.order_by, is_grouped) {
+            (None, _) => Some(Vec::new()),
+            (Some(_), true) => None,
+            (Some(order), false) => order_columns(order, select, schema, qualifier),
+        };
+        let (limit, offset) = counts(query.limit_clause.as_ref())?;
+        let mut best: Option<(Arc<IndexShape>, Match)> = None;
+        let worth = |(shape, found): &(Arc<IndexShape>, Match)| {
+            let equal = found.parts.iter().filter(|part| !matches!(part, Part::Range { .. }));
+            let equal = equal.count();
+            let is_whole = equal == shape.columns.len();
+            let is_ordered = found.order.is_some() && query.order_by.is_some();
+            (is_whole && shape.definition.unique, equal, found.parts.len(), is_ordered)
+        };
+        for definition in &table.indexes {
+            let shape = Arc::clone(table.tablets.first()?.index(definition.id)?.shape());
+            let Some(found) = Match::of(&shape, schema, (&conditions, order.as_deref()), types)
+            else {
+                continue;
+            };
+            let found = (shape, found);
+            if best.as_ref().is_none_or(|best| worth(best) < worth(&found)) {
+                best = Some(found);
+            }
+        }
+        let (shape, Match { parts, used, order }) = best?;
+        let is_ordered = order.is_some() && !is_grouped;
+        let is_exact = used.len() == conjuncts.len();
+        // Without a word on keys, only the first rows in their order are few.
+        let is_first_rows =
+            is_ordered && query.order_by.is_some() && limit.is_some() && conjuncts.is_empty();
+        if parts.is_empty() && !is_first_rows {
+            return None;
+        }
+        let mut kept = query.clone();
+        kept.limit_clause = None;
+        if is_ordered {
+            kept.order_by = None;
+        }
+        let lists: Vec<usize> = conjuncts
+            .iter()
+            .enumerate()
+            .filter(|(_, whole)| any_of(whole).is_some())
+            .map(|(place, _)| place)
+            .collect();
+        if !lists.iter().all(|place| used.contains(place)) {
+            return None;
+        }
+        let left = conjuncts.iter().enumerate().filter(|(place, _)| !lists.contains(place));
+        let selection = left.map(|(_, whole)| ast::Expr::clone(whole)).reduce(|one, other| {
+            let [left, right] =
+                [one, other].map(|side| Box::new(ast::Expr::Nested(Box::new(side))));
+            ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right }
+        });
+        if let ast::SetExpr::Select(select) = kept.body.as_mut() {
+            select.selection = selection;
+            select.projection = expanded(&select.projection, schema)?;
+            if numbered {
+                let alias = ast::Ident::with_quote('"', VID);
+                let item = ast::SelectItem::UnnamedExpr(ast::Expr::Identifier(alias));
+                select.projection.push(item);
+            }
+        }
+        Some(Self {
+            schema: Arc::clone(schema),
+            indexes: table.indexes.clone(),
+            shape,
+            parts,
+            backward: order.unwrap_or(false),
+            stops: !is_grouped && (is_ordered || query.order_by.is_none()),
+            is_exact,
+            limit,
+            offset,
+            query: kept,
+            slot: slot.to_owned(),
+            kept: Kept::default(),
+        })
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> &str {
+        &self.schema.name
+    }
+
+    /// The table's id.
+    pub(crate) fn table_id(&self) -> u32 {
+        self.schema.table_id
+    }
+
+    /// The index's id.
+    pub(crate) fn index_id(&self) -> u32 {
+        self.shape.definition.id
+    }
+
+    /// Whether each range is that of one search key.
+    pub(crate) fn is_search_key(&self) -> bool {
+        self.parts.len() == self.shape.columns.len()
+            && self.parts.iter().all(|part| !matches!(part, Part::Range { .. }))
+    }
+
+    /// Whether table and indexes are in `state` as they were.
+    pub(crate) fn holds(&self, state: &CatalogState) -> bool {
+        state.table(self.table()).is_some_and(|table| {
+            Arc::ptr_eq(&table.schema, &self.schema)
+                && table.indexes.len() == self.indexes.len()
+                && table.indexes.iter().zip(&self.indexes).all(|(a, b)| Arc::ptr_eq(a, b))
+        })
+    }
+
+    /// What EXPLAIN says.
+    pub(crate) fn explain(&self, rows_max: u32) -> String {
+        let names = self.shape.definition.column_names(&self.schema).join(", ");
+        let name = &self.shape.definition.name;
+        let backward = if self.backward { ", backwards" } else { "" };
+        format!(
+            "Range look-up on {} by index {name} ({names}){backward}, on the host, without a plan up to {rows_max} rows, with one \
+             beyond",
+            self.table()
+        )
+    }
+
+    /// The ranges of keys for these values, in the order in which rows are to come; None: the planner knows what one of them means.
+    pub(crate) fn bind(&self, parameters: &Parameters) -> Option<Vec<KeyRange>> {
+        let mut prefixes: Vec<Vec<ArrayRef>> = vec![Vec::new()];
+        let mut last = None;
+        for part in &self.parts {
+            let values: Vec<ArrayRef> = match part {
+                Part::Equal(operand) => vec![operand.value(parameters)?],
+                Part::In(operands) => {
+                    operands.iter().map(|own| own.value(parameters)).collect::<Option<_>>()?
+                }
+                Part::AnyOf(place, part) => {
+                    let items = parameters.values().get(*place)?.items()?.iter().flatten();
+                    items.map(|item| item_value(part, item)).collect::<Option<_>>()?
+                }
+                Part::Range { low, high, descending } => {
+                    last = Some((low, high, *descending));
+                    break;
+                }
+            };
+            if prefixes.len().saturating_mul(values.len()) > RANGES_MAX {
+                return None;
+            }
+            prefixes = prefixes
+                .iter()
+                .flat_map(|prefix| {
+                    values.iter().map(|value| {
+                        prefix.iter().chain([value]).map(Arc::clone).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+        }
+        let mut ranges = Vec::with_capacity(prefixes.len());
+        for prefix in &prefixes {
+            let begin = self.shape.key.prefix(prefix).ok()?;
+            let Some((low, high, descending)) = last else {
+                ranges.push(KeyRange::of_prefix(begin));
+                continue;
+            };
+            // Where the greatest come first, what is above lies before.
+            let (first, behind) = if descending { (high, low) } else { (low, high) };
+            let key = |bound: &Option<Bound>| match bound {
+                None => Some(None),
+                Some(bound) => {
+                    let value = bound.value.value(parameters)?;
+                    let values: Vec<ArrayRef> =
+                        prefix.iter().chain([&value]).map(Arc::clone).collect();
+                    Some(Some((self.shape.key.prefix(&values).ok()?, bound.is_inclusive)))
+                }
+            };
+            let from = match key(first)? {
+                None => begin.clone(),
+                Some((key, true)) => key,
+                Some((key, false)) => match after_prefix(&key) {
+                    Some(after) => after,
+                    None => continue,
+                },
+            };
+            let below = match key(behind)? {
+                None if begin.is_empty() => None,
+                None => after_prefix(&begin),
+                Some((key, true)) => after_prefix(&key),
+                Some((key, false)) => Some(key),
+            };
+            ranges.push(KeyRange { from, below });
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_by(|one, other| one.from.cmp(&other.from));
+        ranges.dedup();
+        if self.backward {
+            ranges.reverse();
+        }
+        Some(ranges)
+    }
+
+    /// LIMIT and OFFSET with these values; None: the planner knows what is wrong with one.
+    pub(crate) fn window(&self, parameters: &Parameters) -> Option<Window> {
+        let count = |count: &Count| match count {
+            Count::Number(count) => Some(*count),
+            Count::Parameter(place) => parameters.values().get(*place)?.text()?.parse().ok(),
+        };
+        let limit = match &self.limit {
+            None => None,
+            Some(limit) => Some(count(limit)?),
+        };
+        let offset = self.offset.as_ref().map_or(Some(0), count)?;
+        Some(Window { limit, offset })
+    }
+
+    /// The plan for parameters of these types; None: there is none.
+    pub(crate) async fn kept(
+        &self,
+        database: &Database,
+        settings: &Settings,
+        types: Vec<DataType>,
+    ) -> Option<Arc<KeptPlan>> {
+        let slot = (self.slot.as_str(), &*self.schema);
+        self.kept.plan((database, settings), &self.query, slot, types).await
+    }
+}
+
+impl Kept {
+    /// The plan of `query` over one table of these columns, and of the numbers of its rows; None: there is none.
+    pub(crate) async fn plan(
+        &self,
+        (database, settings): (&Database, &Settings),
+        query: &ast::Query,
+        (slot, schema): (&str, &TableSchema),
+        types: Vec<DataType>,
+    ) -> Option<Arc<KeptPlan>> {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return None;
+        }
+        let known = {
+            let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+            plans.iter().find(|kept| kept.types == types).map(Arc::clone)
+        };
+        if known.is_some() {
+            return known;
+        }
+        let tables = [(slot, numbered(schema))];
+        // What is wrong with it the planner says.
+        let made = Box::pin(keep((database, settings), query.clone(), &tables, types)).await;
+        let Ok(Some(made)) = made else {
+            self.is_given_up.store(true, Ordering::Relaxed);
+            return None;
+        };
+        let made = Arc::new(made);
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if plans.len() >= KEPT_MAX {
+            plans.clear();
+        }
+        plans.push(Arc::clone(&made));
+        Some(made)
+    }
+}
+
+/// The table's columns, with the numbers of rows behind.
+fn numbered(schema: &TableSchema) -> SchemaRef {
+    let own = schema.arrow();
+    let number = Arc::new(Field::new(VID, DataType::UInt64, false));
+    Arc::new(Schema::new(own.fields().iter().map(Arc::clone).chain([number]).collect::<Vec<_>>()))
+}
+
+impl Match {
+    /// What the conditions say of the keys of an index; None: nothing that helps.
+    fn of(
+        shape: &IndexShape,
+        schema: &TableSchema,
+        (conditions, order): (&[Option<Condition<'_>>], Option<&[OrderColumn]>),
+        types: &[ColumnType],
+    ) -> Option<Self> {
+        let (mut parts, mut used) = (Vec::new(), Vec::new());
+        for (place, own) in shape.columns.iter().zip(&shape.definition.columns) {
+            let column_type = schema.columns.get(*place)?.column_type;
+            let operand = |value: &Constant<'_>| Operand::of(value, column_type, types);
+            let mut of_column: Vec<(usize, &Test<'_>)> = Vec::new();
+            for (number, condition) in conditions.iter().enumerate() {
+                if let Some(condition) = condition.as_ref().filter(|own| own.column == *place) {
+                    of_column.push((number, &condition.test));
+                }
+            }
+            let equal = of_column.iter().find_map(|(number, test)| match test {
+                Test::Equal(value) => Some((*number, Part::Equal(operand(value)?))),
+                Test::In(values) => {
+                    let values = values.iter().map(operand).collect::<Option<Vec<_>>>()?;
+                    Some((*number, Part::In(values)))
+                }
+                Test::AnyOf(parameter) => {
+                    let given = Given::Parameter(*parameter);
+                    let value = Constant { given, is_number: false, negative: false };
+                    let part = KeyPart::of(0, &value, column_type, types)?;
+                    Some((*number, Part::AnyOf(*parameter, part)))
+                }
+                _ => None,
+            });
+            if let Some((number, part)) = equal {
+                parts.push(part);
+                used.push(number);
+                continue;
+            }
+            let (mut low, mut high) = (None, None);
+            for (number, test) in of_column {
+                let (from, to) = match test {
+                    Test::Low(value, is_inclusive) => (Some((value, *is_inclusive)), None),
+                    Test::High(value, is_inclusive) => (None, Some((value, *is_inclusive))),
+                    Test::Between(from, to) => (Some((from, true)), Some((to, true))),
+                    _ => continue,
+                };
+                let bound = |(value, is_inclusive): (&Constant<'_>, bool)| {
+                    Some(Bound { value: operand(value)?, is_inclusive })
+                };
+                // Of several one bounds the range, and all are asked of the rows.
+                let is_first =
+                    (low.is_none() || from.is_none()) && (high.is_none() || to.is_none());
+                let (from, to) = (from.map(bound), to.map(bound));
+                if is_first && ![&from, &to].iter().any(|own| matches!(own, Some(None))) {
+                    low = low.or(from.flatten());
+                    high = high.or(to.flatten());
+                    used.push(number);
+                }
+            }
+            if low.is_some() || high.is_some() {
+                parts.push(Part::Range { low, high, descending: own.descending });
+            }
+            break;
+        }
+        let order = order.and_then(|order| order_of(shape, schema, &parts, order));
+        Some(Self { parts, used, order })
+    }
+}
+
+/// Whether entries with these first parts come in this order: from the end, if true.
+fn order_of(
+    shape: &IndexShape,
+    schema: &TableSchema,
+    parts: &[Part],
+    order: &[OrderColumn],
+) -> Option<bool> {
+    let mut backward = None;
+    let mut own = shape.columns.iter().zip(&shape.definition.columns).enumerate().peekable();
+    let is_fixed = |at: usize| matches!(parts.get(at), Some(Part::Equal(_)));
+    for wanted in order {
+        let fixed = shape.columns.iter().position(|column| *column == wanted.column);
+        if fixed.is_some_and(is_fixed) {
+            continue;
+        }
+        while own.peek().is_some_and(|(at, _)| is_fixed(*at)) {
+            own.next();
+        }
+        let (at, (column, key)) = own.next()?;
+        if *column != wanted.column {
+            return None;
+        }
+        let turned = key.descending != wanted.descending;
+        if *backward.get_or_insert(turned) != turned {
+            return None;
+        }
+        let has_nulls = !schema.columns.get(*column)?.not_null && parts.get(at).is_none();
+        if has_nulls && (key.nulls_first != turned) != wanted.nulls_first {
+            return None;
+        }
+    }
+    Some(backward.unwrap_or(false))
+}
+
+/// Whether `query`, which has nothing in it but what may be kept, has aggregates; None: it has something else.
+fn plain(query: &ast::Query) -> Option<bool> {
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+    // Compared with its own remains: a clause that a later parser adds needs a plan.
+    let none = ast::GroupByExpr::Expressions(Vec::new(), Vec::new());
+    let stripped = ast::Query {
+        with: None,
+        order_by: None,
+        limit_clause: None,
+        body: Box::new(ast::SetExpr::Select(Box::new(ast::Select {
+            from: Vec::new(),
+            projection: Vec::new(),
+            selection: None,
+            group_by: none,
+            having: None,
+            distinct: None,
+            ..ast::Select::clone(select)
+        }))),
+        ..query.clone()
+    };
+    let is_plain = stripped.to_string().trim() == "SELECT"
+        && query.with.is_none()
+        && !matches!(select.distinct, Some(ast::Distinct::On(_)));
+    let is_grouped_plainly = match &select.group_by {
+        ast::GroupByExpr::Expressions(_, with) => with.is_empty(),
+        ast::GroupByExpr::All(_) => false,
+    };
+    if !is_plain || !is_grouped_plainly {
+        return None;
+    }
+    let mut seen = Seen { queries: 0, has_aggregates: false };
+    let flow: ControlFlow<()> = Visit::visit(query, &mut seen);
+    (flow.is_continue() && seen.queries == 1).then_some(seen.has_aggregates)
+}
+
+/// Whether `items` have nothing in them but what may be kept.
+pub(crate) fn are_plain(items: &[ast::SelectItem]) -> bool {
+    let mut seen = Seen { queries: 0, has_aggregates: false };
+    let is_plain = |item: &ast::SelectItem| Visit::visit(item, &mut seen).is_continue();
+    items.iter().all(is_plain) && !seen.has_aggregates && seen.queries == 0
+}
+
+struct Seen {
+    queries: usize,
+    has_aggregates: bool,
+}
+
+impl ast::Visitor for Seen {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+        use ast::Expr;
+        let may_be = match expression {
+            Expr::Identifier(_)
+            | Expr::CompoundIdentifier(_)
+            | Expr::Value(_)
+            | Expr::Nested(_)
+            | Expr::UnaryOp { .. }
+            | Expr::BinaryOp { .. }
+            | Expr::Cast { .. }
+            | Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+            | Expr::Between { .. }
+            | Expr::InList { .. }
+            | Expr::Like { any: false, .. }
+            | Expr::Case { .. } => true,
+            Expr::AnyOp { .. } => any_of(expression).is_some(),
+            Expr::Function(function) => {
+                let name = function.name.to_string().to_lowercase();
+                let is_aggregate = AGGREGATES.contains(&name.as_str());
+                self.has_aggregates |= is_aggregate;
+                (is_aggregate || FUNCTIONS.contains(&name.as_str()))
+                    && function.over.is_none()
+                    && function.within_group.is_empty()
+            }
+            _ => false,
+        };
+        if may_be { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+/// The conditions of a conjunction.
+fn conjuncts_of<'a>(condition: Option<&'a ast::Expr>, found: &mut Vec<&'a ast::Expr>) {
+    match condition {
+        None => {}
+        Some(ast::Expr::Nested(inner)) => conjuncts_of(Some(inner), found),
+        Some(ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right }) => {
+            conjuncts_of(Some(left), found);
+            conjuncts_of(Some(right), found);
+        }
+        Some(other) => found.push(other),
+    }
+}
+
+/// What `whole` says of one column; None: nothing that a range could say.
+fn condition<'a>(
+    whole: &'a ast::Expr,
+    schema: &TableSchema,
+    qualifier: &str,
+) -> Option<Condition<'a>> {
+    use ast::BinaryOperator as Operator;
+    if let Some((compared, place)) = any_of(whole) {
+        let column = column(compared, schema, qualifier)?;
+        return Some(Condition { column, test: Test::AnyOf(place) });
+    }
+    match whole {
+        ast::Expr::BinaryOp { left, op, right } => {
+            let (place, value, is_turned) = match column(left, schema, qualifier) {
+                Some(place) => (place, right, false),
+                None => (column(right, schema, qualifier)?, left, true),
+            };
+            let value = constant(value)?;
+            let test = match (op, is_turned) {
+                (Operator::Eq, _) => Test::Equal(value),
+                (Operator::Gt, false) | (Operator::Lt, true) => Test::Low(value, false),
+                (Operator::GtEq, false) | (Operator::LtEq, true) => Test::Low(value, true),
+                (Operator::Lt, false) | (Operator::Gt, true) => Test::High(value, false),
+                (Operator::LtEq, false) | (Operator::GtEq, true) => Test::High(value, true),
+                _ => return None,
+            };
+            Some(Condition { column: place, test })
+        }
+        ast::Expr::Between { expr, negated: false, low, high } => {
+            let column = column(expr, schema, qualifier)?;
+            Some(Condition { column, test: Test::Between(constant(low)?, constant(high)?) })
+        }
+        ast::Expr::InList { expr, list, negated: false } => {
+            let column = column(expr, schema, qualifier)?;
+            let values = list.iter().map(constant).collect::<Option<Vec<_>>>()?;
+            Some(Condition { column, test: Test::In(values) })
+        }
+        _ => None,
+    }
+}
+
+/// The columns of ORDER BY, where it has nothing but columns of the table.
+fn order_columns(
+    order: &ast::OrderBy,
+    select: &ast::Select,
+    schema: &TableSchema,
+    qualifier: &str,
+) -> Option<Vec<OrderColumn>> {
+    let ast::OrderByKind::Expressions(expressions) = &order.kind else { return None };
+    if order.interpolate.is_some() {
+        return None;
+    }
+    let mut columns = Vec::with_capacity(expressions.len());
+    for by in expressions {
+        // A name of the list goes before one of the table.
+        let named = select.projection.iter().find_map(|item| match (item, &by.expr) {
+            (ast::SelectItem::ExprWithAlias { expr, alias }, ast::Expr::Identifier(name))
+                if fold(alias) == fold(name) =>
+            {
+                Some(expr)
+            }
+            _ => None,
+        });
+        let place = column(named.unwrap_or(&by.expr), schema, qualifier)?;
+        let descending = by.options.asc == Some(false);
+        let nulls_first = by.options.nulls_first.unwrap_or(descending);
+        if by.with_fill.is_some() {
+            return None;
+        }
+        columns.push(OrderColumn { column: place, descending, nulls_first });
+    }
+    Some(columns)
+}
+
+/// LIMIT and OFFSET; None: written in another way than as numbers and parameters.
+fn counts(clause: Option<&ast::LimitClause>) -> Option<(Option<Count>, Option<Count>)> {
+    let count = |expression: &ast::Expr| match (place_of(expression).ok()?, expression) {
+        (Some(place), _) => Some(Count::Parameter(place)),
+        (None, ast::Expr::Value(value)) => match &value.value {
+            ast::Value::Number(digits, _) => digits.parse().ok().map(Count::Number),
+            _ => None,
+        },
+        _ => None,
+    };
+    match clause {
+        None => Some((None, None)),
+        Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+            let limit = match limit {
+                None => None,
+                Some(limit) => Some(count(limit)?),
+            };
+            let offset = match offset {
+                None => None,
+                Some(offset) => Some(count(&offset.value)?),
+            };
+            Some((limit, offset))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The list with the table's columns in the place of `*`, which would have those of parameters too.
+pub(crate) fn expanded(
+    items: &[ast::SelectItem],
+    schema: &TableSchema,
+) -> Option<Vec<ast::SelectItem>> {
+    let mut all = Vec::with_capacity(items.len());
+    for item in items {
+        match item {
+            ast::SelectItem::Wildcard(_) if item.to_string() == "*" => {
+                all.extend(schema.columns.iter().map(|column| {
+                    let name = ast::Ident::with_quote('"', &column.name);
+                    ast::SelectItem::UnnamedExpr(ast::Expr::Identifier(name))
+                }));
+            }
+            ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. } => {
+                all.push(item.clone());
+            }
+            _ => return None,
+        }
+    }
+    Some(all)
+}
