@@ -15,6 +15,7 @@ pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::{Split, When};
 
+use crate::acting::Acting;
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
@@ -149,6 +150,8 @@ pub struct Client {
     pub sequences: SequenceValues,
     /// What it has locked of its own accord.
     pub advisory: AdvisoryLocks,
+    /// As whom it acts.
+    pub acting: Acting,
 }
 
 impl Default for Client {
@@ -159,6 +162,7 @@ impl Default for Client {
             backend: 0,
             sequences: SequenceValues::default(),
             advisory: AdvisoryLocks::default(),
+            acting: Acting::default(),
         }
     }
 }

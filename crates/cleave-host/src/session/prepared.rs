@@ -24,6 +24,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
 use super::modify_row::RowChange;
+use super::rights::Allowed;
 use super::{Outcome, Session, Started, within};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
@@ -68,6 +69,8 @@ pub(super) struct PreparedStatement {
     point: Option<PreparedPoint>,
     /// How it changes one row, where it does no more.
     row: Option<Arc<RowChange>>,
+    /// That it may run.
+    allowed: Option<Allowed>,
 }
 
 #[derive(Debug, Clone)]
@@ -92,6 +95,11 @@ impl PreparedStatements {
         };
         let prepared = execute.and_then(|execute| self.by_name.get(&execute.name));
         prepared.map_or(&[], |prepared| &prepared.source.hints)
+    }
+
+    /// What is prepared as `name`.
+    pub(super) fn statement(&self, name: &str) -> Option<&Statement> {
+        self.by_name.get(name).map(|prepared| prepared.statement())
     }
 
     fn find(&self, name: &str) -> Result<&Arc<PreparedStatement>> {
@@ -293,10 +301,18 @@ impl Session {
     /// The prepared statement `name`, described for the tables that there are now.
     pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
         let known = Arc::clone(self.prepared.find(name)?);
-        if known.holds(&self.names()) {
-            return Ok(known);
-        }
-        let anew = Arc::new(self.describe_source(known.source.clone()).await?);
+        let holds = known.holds(&self.names());
+        let is_known = known.allowed.as_ref().filter(|_| holds);
+        let allowed = self.check_again(known.statement(), is_known)?;
+        let anew = match (holds, allowed) {
+            (true, None) => return Ok(known),
+            (true, allowed) => PreparedStatement { allowed, ..PreparedStatement::clone(&known) },
+            (false, allowed) => {
+                let anew = self.describe_source(known.source.clone()).await?;
+                PreparedStatement { allowed, ..anew }
+            }
+        };
+        let anew = Arc::new(anew);
         self.prepared.by_name.insert(name.to_owned(), Arc::clone(&anew));
         Ok(anew)
     }
@@ -333,7 +349,7 @@ impl Session {
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
             let described = Arc::new(Described { parameters, lists, columns });
-            return Ok(PreparedStatement { source, described, tables, point: None, row: None });
+            return Ok(PreparedStatement { source, described, tables, point: None, row: None, allowed: None });
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
@@ -344,7 +360,7 @@ impl Session {
             let columns = self.returned(&modify.table, returning, &parameters).await?;
             let row = RowChange::of(modify, &parameters, &self.names());
             let described = Arc::new(Described { parameters, lists, columns });
-            return Ok(PreparedStatement { source, described, tables, point: None, row });
+            return Ok(PreparedStatement { source, described, tables, point: None, row, allowed: None });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
@@ -359,7 +375,7 @@ impl Session {
             _ => (Some(schema), point),
         };
         let described = Arc::new(Described { parameters: types, lists, columns });
-        Ok(PreparedStatement { source, described, tables, point, row: None })
+        Ok(PreparedStatement { source, described, tables, point, row: None, allowed: None })
     }
 
     /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.

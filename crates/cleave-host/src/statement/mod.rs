@@ -25,6 +25,7 @@ pub mod names;
 pub mod parameters;
 pub mod parse;
 pub mod placement;
+pub mod roles;
 pub mod select;
 pub mod sequence;
 pub mod upsert;

@@ -37,6 +37,7 @@ mod pages;
 mod prepared;
 mod profile;
 mod query_log;
+mod rights;
 mod row_locks;
 mod sequences;
 mod side_by_side;

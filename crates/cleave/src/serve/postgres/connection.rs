@@ -121,9 +121,15 @@ async fn begin(
         Complaint::fatal("53300", message).hint("the server's --connections allows more")
     })?;
     greet::authenticate(server, wire, startup).await?;
-    let registered = server.registry.register();
+    let user = startup.user.as_str();
+    let registered = server.registry.register(user);
     let registered = registered.map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
-    let mut session = server.session(&startup.user, registered.backend)?;
+    let limit = server.database.login(user).and_then(|login| login.connection_count_max);
+    if limit.is_some_and(|limit| server.registry.count_of(user) > limit) {
+        let message = format!("too many connections for role \"{user}\"");
+        return Err(Complaint::fatal("53300", message).into());
+    }
+    let mut session = server.session(user, registered.backend)?;
     let warnings = greet::settings(&mut session, startup)?;
     reply::authentication(&mut wire.output, 0, &[]);
     for warning in &warnings {
