@@ -656,9 +656,12 @@ impl NameKind {
             Self::Table | Self::Sequence => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
-            Self::Index | Self::Constraint | Self::Type | Self::Role | Self::Setting | Self::Device => {
-                "42704"
-            }
+            Self::Index
+            | Self::Constraint
+            | Self::Type
+            | Self::Role
+            | Self::Setting
+            | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
             Self::Parameter => "42P02",

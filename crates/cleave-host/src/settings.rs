@@ -7,6 +7,7 @@
 //! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
 
 mod join_order;
+mod timeouts;
 
 use std::fmt;
 
@@ -21,6 +22,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
 use crate::session::AdvisoryLocks;
 use crate::value::parse;
+pub use timeouts::Timeouts;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -131,6 +133,8 @@ pub struct Settings {
     pub application_name: String,
     /// `statement_timeout`: milliseconds after which a statement is ended; 0: never.
     pub statement_timeout_ms: u32,
+    /// What a server ends.
+    pub timeouts: Timeouts,
     /// `as_of`: queries read the database as it was then; empty: as it is.
     pub as_of: String,
     /// Whose session it is.
@@ -344,6 +348,8 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.device_spill_bytes = value.number(),
     },
     fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
+    timeouts::IDLE_IN_TRANSACTION,
+    timeouts::IDLE,
     Setting {
         name: "index_scan",
         description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
@@ -532,6 +538,7 @@ pub const LIST: &[Setting] = &[
         // The session does, where there is a transaction.
         set: |_, _| {},
     },
+    timeouts::TRANSACTION,
     Setting {
         name: "use_statistics",
         description: "Whether plans are made with what ANALYZE found: on, or off to compare",
@@ -583,6 +590,7 @@ impl Default for Settings {
             use_statistics: true,
             application_name: String::new(),
             statement_timeout_ms: 0,
+            timeouts: Timeouts::default(),
             as_of: String::new(),
             client: Client::default(),
         }

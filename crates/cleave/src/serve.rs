@@ -93,7 +93,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let path = options.users.clone().unwrap_or_else(|| folder.join(users::FILE));
     let known = users::Users::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
     let identity = options.identity(&folder)?;
-    options::check(address, identity.is_some(), !known.is_empty() || database.has_passwords()).map_err(Failure::Usage)?;
+    options::check(address, identity.is_some(), !known.is_empty() || database.has_passwords())
+        .map_err(Failure::Usage)?;
     let tls = identity.map(|identity| identity.server_config()).transpose();
     let tls = tls.map_err(|error| Failure::Usage(error.to_string()))?;
     let secret = cleave_media::random_bytes::<32>();

@@ -135,7 +135,10 @@ impl Privileges {
 
     /// Them, one by one.
     pub fn iter(self) -> impl Iterator<Item = Privilege> {
-        Privilege::ALL.into_iter().map(|(privilege, ..)| privilege).filter(move |one| self.has(*one))
+        Privilege::ALL
+            .into_iter()
+            .map(|(privilege, ..)| privilege)
+            .filter(move |one| self.has(*one))
     }
 
     /// As `relacl` has them: a letter each, with a star behind those in `options`.

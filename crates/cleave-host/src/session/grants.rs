@@ -64,7 +64,8 @@ fn relations(state: &CatalogState) -> impl Iterator<Item = Known<'_>> {
 
 /// What there is because of the role `id`, so that it cannot be dropped.
 pub(super) fn needs_of(state: &CatalogState, rights: &Rights, id: u32) -> Vec<String> {
-    let schema = Known { object: Object::Schema, kind: ObjectKind::Schema, name: "public", schema: None };
+    let schema =
+        Known { object: Object::Schema, kind: ObjectKind::Schema, name: "public", schema: None };
     let database =
         Known { object: Object::Database, kind: ObjectKind::Database, name: "", schema: None };
     let mut needs = Vec::new();
@@ -145,7 +146,9 @@ impl Session {
                     item.privileges = item.privileges.or(granted);
                     item.options = item.options.or(options);
                 }
-                None => list.push(GrantItem { grantee, grantor, column, privileges: granted, options }),
+                None => {
+                    list.push(GrantItem { grantee, grantor, column, privileges: granted, options })
+                }
             }
         }
         if grant.revokes {
@@ -163,8 +166,7 @@ impl Session {
             let known = relation(state, name);
             let known = known.filter(|known| !is_sequence || known.kind == ObjectKind::Sequence);
             let kind = if is_sequence { NameKind::Sequence } else { NameKind::Table };
-            let known =
-                known.ok_or_else(|| Error::unknown(kind, name, state.table_names()))?;
+            let known = known.ok_or_else(|| Error::unknown(kind, name, state.table_names()))?;
             match known.object {
                 Object::Relation(id) if self.defined().is_temporary(id) => {
                     Err(Error::unsupported("GRANT on what is temporary"))
@@ -175,9 +177,7 @@ impl Session {
         let all = |is_sequence: bool| {
             let all = relations(state);
             let of_kind = all.filter(|known| (known.kind == ObjectKind::Sequence) == is_sequence);
-            let is_own = |known: &Known<'_>| {
-                !matches!(known.object, Object::Relation(id) if self.defined().is_temporary(id))
-            };
+            let is_own = |known: &Known<'_>| !matches!(known.object, Object::Relation(id) if self.defined().is_temporary(id));
             of_kind.filter(is_own).collect()
         };
         match on {

@@ -91,9 +91,8 @@ impl Session {
     ) -> Result<Option<Allowed>> {
         let Some(role) = self.settings.client.acting.role else { return Ok(None) };
         let state = self.names();
-        let is_same = |allowed: &Allowed| {
-            allowed.role == role && Arc::ptr_eq(&allowed.rights, &state.rights)
-        };
+        let is_same =
+            |allowed: &Allowed| allowed.role == role && Arc::ptr_eq(&allowed.rights, &state.rights);
         if allowed.is_some_and(is_same) {
             return Ok(None);
         }
@@ -153,9 +152,8 @@ impl Check<'_> {
             Statement::Locking(locking) => {
                 self.query(&locking.query)?;
                 let lists = || locking.clauses.iter().map(|clause| &clause.of);
-                let is_meant = |called: &String| {
-                    lists().any(|of| of.is_empty() || of.contains(called))
-                };
+                let is_meant =
+                    |called: &String| lists().any(|of| of.is_empty() || of.contains(called));
                 for (called, table) in top_tables(&locking.query) {
                     if is_meant(&called) {
                         self.relation(&table, Update, &Used::Any)?;
@@ -167,7 +165,8 @@ impl Check<'_> {
             Statement::Modify(modify) => self.modify(modify),
             Statement::Copy(copy) => self.copy(copy),
             Statement::Explain { statement, .. } => match statement.as_ref() {
-                Statement::Execute(execute) => match self.session.prepared.statement(&execute.name) {
+                Statement::Execute(execute) => match self.session.prepared.statement(&execute.name)
+                {
                     Some(prepared) => self.statement(prepared),
                     None => Ok(()),
                 },
@@ -177,7 +176,9 @@ impl Check<'_> {
                 Some(_) => self.within(ObjectKind::Database, Temporary),
                 None => self.within(ObjectKind::Schema, Create),
             },
-            Statement::DropTable { names, .. } => names.iter().try_for_each(|name| self.owner(name)),
+            Statement::DropTable { names, .. } => {
+                names.iter().try_for_each(|name| self.owner(name))
+            }
             Statement::CreateIndex(create) => self.owner(&create.table),
             Statement::DropIndex { names, .. } => {
                 names.iter().try_for_each(|name| self.index_owner(name))
@@ -236,8 +237,7 @@ impl Check<'_> {
                     _ => &[Update, Delete, Truncate],
                 };
                 for (table, _) in tables {
-                    let may =
-                        |one: &&Privilege| self.relation(table, **one, &Used::All).is_ok();
+                    let may = |one: &&Privilege| self.relation(table, **one, &Used::All).is_ok();
                     if !enough.iter().any(|one| may(&one)) {
                         self.relation(table, Update, &Used::All)?;
                     }
@@ -347,9 +347,9 @@ impl Check<'_> {
     /// What a statement on rows of `table` has beside what it does: `text` is all of it.
     fn parts(&self, table: &str, named: &Named, text: &str) -> Result<()> {
         let words = Words::of(text, named.renames);
-        let reads = relation(self.state, table).and_then(|known| known.schema).is_some_and(|schema| {
-            !words.used(schema).is_empty()
-        });
+        let reads = relation(self.state, table)
+            .and_then(|known| known.schema)
+            .is_some_and(|schema| !words.used(schema).is_empty());
         if reads {
             self.relation(table, Privilege::Select, &Used::Words(&words))?;
         }
@@ -391,9 +391,7 @@ impl Check<'_> {
         let is_allowed = rights.may_some(self.role, object, privilege)
             && match used {
                 Used::Any => true,
-                Used::All | Used::Listed([]) => {
-                    schema.columns.iter().all(|column| may(column.id))
-                }
+                Used::All | Used::Listed([]) => schema.columns.iter().all(|column| may(column.id)),
                 Used::Listed(names) => {
                     let listed = schema.columns.iter();
                     let mut listed = listed.filter(|column| names.contains(&column.name));
@@ -459,9 +457,8 @@ impl Check<'_> {
             return Err(refused(&message));
         };
         let Some(sequence) = self.state.sequences.get(&name) else { return Ok(()) };
-        let may = |one: &Privilege| {
-            self.state.rights.may(self.role, Object::Relation(sequence.id), *one)
-        };
+        let may =
+            |one: &Privilege| self.state.rights.may(self.role, Object::Relation(sequence.id), *one);
         match enough.iter().any(may) || self.session.defined().is_temporary(sequence.id) {
             true => Ok(()),
             false => Err(denied(ObjectKind::Sequence, &name)),
@@ -600,7 +597,8 @@ impl Words {
             match token {
                 Token::Word(word) => {
                     let is_bare = word.quote_style.is_none();
-                    found.all |= is_bare && [Keyword::NATURAL, Keyword::TABLE].contains(&word.keyword);
+                    found.all |=
+                        is_bare && [Keyword::NATURAL, Keyword::TABLE].contains(&word.keyword);
                     found.words.insert(match word.quote_style {
                         None => word.value.to_ascii_lowercase(),
                         Some(_) => word.value.clone(),

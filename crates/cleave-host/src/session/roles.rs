@@ -236,12 +236,7 @@ impl Session {
         Ok(())
     }
 
-    fn drop_role(
-        &self,
-        state: &crate::CatalogState,
-        rights: &mut Rights,
-        id: u32,
-    ) -> Result<()> {
+    fn drop_role(&self, state: &crate::CatalogState, rights: &mut Rights, id: u32) -> Result<()> {
         self.check_rules_over(rights, id)?;
         let acting = &self.settings.client.acting;
         for (role, who) in [(acting.role, "current"), (acting.session_role, "session")] {

@@ -8,9 +8,7 @@ use super::{Reader, Statement};
 use crate::catalog::rights::Privilege;
 use crate::error::{Error, Fault, Result, RoleFault};
 use crate::statement::names::{SCHEMA, fold, table_name};
-use crate::statement::roles::{
-    Grant, GrantedOn, Password, RoleName, RoleOptions, RoleStatement,
-};
+use crate::statement::roles::{Grant, GrantedOn, Password, RoleName, RoleOptions, RoleStatement};
 use crate::value::parse::timestamp_tz;
 
 /// Bytes of a role's name, as PostgreSQL has it.
@@ -97,9 +95,9 @@ impl Reader<'_> {
     fn is_set_role(&self, second: &str) -> bool {
         let place = usize::from(matches!(second, "session" | "local"));
         let word = self.word_at(1 + place);
-        word == "role" || second == "session" && word == "authorization" || place == 1
-            && self.word_at(2) == "session"
-            && self.word_at(3) == "authorization"
+        word == "role"
+            || second == "session" && word == "authorization"
+            || place == 1 && self.word_at(2) == "session" && self.word_at(3) == "authorization"
     }
 
     fn must_take(&mut self, word: &str) -> Result<()> {
@@ -245,9 +243,10 @@ impl Reader<'_> {
 
     fn new_role_name(&mut self) -> Result<String> {
         match self.role_name()? {
-            RoleName::Named(name) if name == "none" || name.starts_with("pg_") => {
-                Err(refused(format!("role name \"{name}\" is reserved"), Fault::Role(RoleFault::ReservedName)))
-            }
+            RoleName::Named(name) if name == "none" || name.starts_with("pg_") => Err(refused(
+                format!("role name \"{name}\" is reserved"),
+                Fault::Role(RoleFault::ReservedName),
+            )),
             RoleName::Named(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
                 let message = format!("a role's name has 1 to {NAME_BYTES_MAX} bytes");
                 Err(refused(message, Fault::TooLong))
@@ -358,7 +357,9 @@ impl Reader<'_> {
     fn grant(&mut self, revokes: bool) -> Result<RoleStatement> {
         let mut option = false;
         let mut admin = false;
-        if revokes && matches!(self.word_at(0).as_str(), "grant" | "admin") && self.word_at(1) == "option"
+        if revokes
+            && matches!(self.word_at(0).as_str(), "grant" | "admin")
+            && self.word_at(1) == "option"
         {
             admin = self.word_at(0) == "admin";
             option = !admin;

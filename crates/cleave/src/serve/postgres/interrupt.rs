@@ -157,13 +157,21 @@ pub(crate) struct Watch {
     phase: watch::Receiver<Phase>,
     /// When it has taken too long.
     deadline: Option<Instant>,
+    /// When its transaction has.
+    transaction_deadline: Option<Instant>,
 }
 
 impl Watch {
     /// From now on.
     pub(crate) fn begin(interrupt: &Arc<Interrupt>, phase: &watch::Receiver<Phase>) -> Self {
         let since = interrupt.count();
-        Self { interrupt: Arc::clone(interrupt), since, phase: phase.clone(), deadline: None }
+        Self {
+            interrupt: Arc::clone(interrupt),
+            since,
+            phase: phase.clone(),
+            deadline: None,
+            transaction_deadline: None,
+        }
     }
 
     /// And for so many milliseconds at most; 0: for ever.
@@ -171,6 +179,12 @@ impl Watch {
     pub(crate) fn within(self, milliseconds: u32) -> Self {
         let limit = Duration::from_millis(u64::from(milliseconds));
         Self { deadline: (milliseconds > 0).then(|| Instant::now() + limit), ..self }
+    }
+
+    /// And up to `deadline`, when its transaction has taken too long.
+    #[must_use]
+    pub(crate) fn before(self, deadline: Option<Instant>) -> Self {
+        Self { transaction_deadline: deadline, ..self }
     }
 
     /// Waits until the statement is to end, and says why.
@@ -183,6 +197,7 @@ impl Watch {
             () = late(self.deadline) => {
                 Complaint::error("57014", "canceling statement due to statement timeout")
             }
+            () = late(self.transaction_deadline) => transaction_too_long(),
         }
     }
 
@@ -215,8 +230,13 @@ impl Watch {
     }
 }
 
+/// What a client is told whose transaction has taken too long.
+pub(super) fn transaction_too_long() -> Complaint {
+    Complaint::fatal("25P04", "terminating connection due to transaction timeout")
+}
+
 /// Waits for the deadline, if there is one.
-async fn late(deadline: Option<Instant>) {
+pub(super) async fn late(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,

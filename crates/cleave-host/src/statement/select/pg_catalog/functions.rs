@@ -335,9 +335,7 @@ const KNOWN: &[Known] = &[
     }),
     user("current_role"),
     user("current_user"),
-    known("session_user", Gives::Text, |asker, _| {
-        Ok(Answer::Text(asker.view.client.user.clone()))
-    }),
+    known("session_user", Gives::Text, |asker, _| Ok(Answer::Text(asker.view.client.user.clone()))),
     user("user"),
     known("pg_backend_pid", Gives::Number, |asker, _| {
         Ok(Answer::Number(asker.view.client.backend.into()))

@@ -74,9 +74,9 @@ pub(super) fn has(view: &View, about: About, arguments: &[Argument]) -> Result<O
             _ => rights.is_superuser(role) || rights.is_member(role, of),
         };
         let words = asked.split(',').map(|word| word.trim().to_ascii_uppercase());
-        return Ok(Some(words.into_iter().any(|word| {
-            is(word.split_whitespace().next().unwrap_or_default())
-        })));
+        return Ok(Some(
+            words.into_iter().any(|word| is(word.split_whitespace().next().unwrap_or_default())),
+        ));
     }
     let mut found = false;
     for word in asked.split(',') {

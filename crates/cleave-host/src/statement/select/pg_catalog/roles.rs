@@ -70,7 +70,9 @@ impl View {
             options: Default::default(),
         };
         let granted = rights.grants(object).iter().filter(|item| item.column == 0);
-        Cell::Texts(std::iter::once(&own).chain(granted).map(|item| self.access_item(item)).collect())
+        Cell::Texts(
+            std::iter::once(&own).chain(granted).map(|item| self.access_item(item)).collect(),
+        )
     }
 
     /// What `attacl` says.
@@ -105,9 +107,9 @@ pub(super) fn with_owners(view: &View, mut rows: Vec<Row>) -> Vec<Row> {
     };
     for row in &mut rows {
         let oid = oid_of_row(row);
-        let known = view.owned().find(|known| {
-            matches!(known.object, Object::Relation(id) if oid_of(id) == oid)
-        });
+        let known = view
+            .owned()
+            .find(|known| matches!(known.object, Object::Relation(id) if oid_of(id) == oid));
         let index = || {
             let index = view.index(oid)?;
             Some(Object::Relation(index.table.schema.table_id))
@@ -252,13 +254,8 @@ pub(super) fn table_privileges(view: &View, with_public: bool) -> Vec<Row> {
     for known in view.owned().filter(|known| known.kind != ObjectKind::Sequence) {
         let owner = rights.owner(known.object);
         let all = known.kind.privileges();
-        let own = GrantItem {
-            grantee: owner,
-            grantor: owner,
-            column: 0,
-            privileges: all,
-            options: all,
-        };
+        let own =
+            GrantItem { grantee: owner, grantor: owner, column: 0, privileges: all, options: all };
         let granted = rights.grants(known.object).iter().filter(|item| item.column == 0);
         for item in std::iter::once(&own).chain(granted) {
             let is_public = item.grantee == PUBLIC;
