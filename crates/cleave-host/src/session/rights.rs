@@ -490,6 +490,11 @@ impl Visitor for Named {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
+        self.note_tables(&query.body);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> ControlFlow<()> {
         if let ast::TableFactor::Table { alias: Some(alias), .. } = factor {
             self.renames |= !alias.columns.is_empty();
@@ -509,6 +514,31 @@ impl Visitor for Named {
             }));
         }
         ControlFlow::Continue(())
+    }
+}
+
+impl Named {
+    /// Notes what `TABLE t` names, which the visit passes by.
+    fn note_tables(&mut self, body: &ast::SetExpr) {
+        match body {
+            ast::SetExpr::Table(table) => {
+                // Whether it stood in quotes is not told.
+                for quote in [None, Some('"')] {
+                    let parts = [&table.schema_name, &table.table_name].into_iter().flatten();
+                    let parts = parts.map(|part| match quote {
+                        Some(quote) => ast::Ident::with_quote(quote, part.as_str()),
+                        None => ast::Ident::new(part.as_str()),
+                    });
+                    self.relations.push(parts.collect::<Vec<_>>().into());
+                }
+                self.renames = true;
+            }
+            ast::SetExpr::SetOperation { left, right, .. } => {
+                self.note_tables(left);
+                self.note_tables(right);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -19,17 +19,18 @@ pub(super) struct Owned<'a> {
     pub(super) schema: Option<&'a TableSchema>,
 }
 
+impl<'a> Owned<'a> {
+    fn of(schema: &'a TableSchema, kind: ObjectKind) -> Self {
+        let object = Object::Relation(schema.table_id);
+        Self { object, kind, name: &schema.name, schema: Some(schema) }
+    }
+}
+
 impl View {
     /// Tables, views and sequences.
     pub(super) fn owned(&self) -> impl Iterator<Item = Owned<'_>> {
-        let of = |schema, kind| Owned {
-            object: Object::Relation(TableSchema::clone(schema).table_id),
-            kind,
-            name: &schema.name,
-            schema: Some(schema),
-        };
-        let tables = self.tables().map(move |table| of(&*table.schema, ObjectKind::Table));
-        let views = self.views().map(move |view| of(&*view.schema, ObjectKind::View));
+        let tables = self.tables().map(|table| Owned::of(&table.schema, ObjectKind::Table));
+        let views = self.views().map(|view| Owned::of(&view.schema, ObjectKind::View));
         let sequences = self.sequences().map(|sequence| Owned {
             object: Object::Relation(sequence.id),
             kind: ObjectKind::Sequence,
