@@ -50,6 +50,7 @@ mod vacuum;
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
 pub(crate) use expression::parse_expression;
+pub use insert::is_default;
 use insert::typed_insert;
 pub use locks::LockTable;
 use locks::lower_locking_clauses;
@@ -391,13 +392,6 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
     Ok(())
 }
 
-/// Whether an expression in VALUES is the bare word DEFAULT, which the parser reads as a name.
-#[must_use]
-pub fn is_default(expression: &ast::Expr) -> bool {
-    matches!(expression, ast::Expr::Identifier(identifier)
-        if identifier.quote_style.is_none() && identifier.value.eq_ignore_ascii_case("default"))
-}
-
 /// The parser and the text that it reads.
 pub(crate) struct Reader<'a> {
     pub(crate) parser: Parser<'a>,
@@ -433,8 +427,7 @@ impl Reader<'_> {
             "discard" => self.discard(),
             "unlisten" => self.nothing("UNLISTEN"),
             "declare" => self.declare(),
-            "fetch" => self.fetch(false),
-            "move" => self.fetch(true),
+            "fetch" | "move" => self.fetch(word == "move"),
             "close" => self.close(),
             "vacuum" => self.vacuum(),
             _ => {
