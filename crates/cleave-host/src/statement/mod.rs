@@ -28,6 +28,7 @@ pub mod placement;
 pub mod roles;
 pub mod select;
 pub mod sequence;
+pub mod type_tree;
 pub mod upsert;
 
 pub use copy::{Copy, CopyEnd, CopySource};
