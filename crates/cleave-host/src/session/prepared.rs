@@ -349,7 +349,14 @@ impl Session {
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
             let described = Arc::new(Described { parameters, lists, columns });
-            return Ok(PreparedStatement { source, described, tables, point: None, row: None, allowed: None });
+            return Ok(PreparedStatement {
+                source,
+                described,
+                tables,
+                point: None,
+                row: None,
+                allowed: None,
+            });
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
@@ -360,7 +367,14 @@ impl Session {
             let columns = self.returned(&modify.table, returning, &parameters).await?;
             let row = RowChange::of(modify, &parameters, &self.names());
             let described = Arc::new(Described { parameters, lists, columns });
-            return Ok(PreparedStatement { source, described, tables, point: None, row, allowed: None });
+            return Ok(PreparedStatement {
+                source,
+                described,
+                tables,
+                point: None,
+                row,
+                allowed: None,
+            });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));

@@ -30,6 +30,7 @@ use crate::catalog::rights::{Object, ObjectKind, Privilege, Rights};
 use crate::error::{Error, Result};
 use crate::sequences::unqualified;
 use crate::statement::copy::{Copy, CopyEnd, CopySource};
+use crate::statement::locking::Locking;
 use crate::statement::modify::{Action, Assignment};
 use crate::statement::names::{fold, table_name};
 use crate::statement::parse::{Define, LockTable};
@@ -149,17 +150,10 @@ impl Check<'_> {
         match statement {
             Statement::Query(query) => self.query(query),
             Statement::Declare(declare) => self.query(&declare.query),
-            Statement::Locking(locking) => {
-                self.query(&locking.query)?;
-                let lists = || locking.clauses.iter().map(|clause| &clause.of);
-                let is_meant =
-                    |called: &String| lists().any(|of| of.is_empty() || of.contains(called));
-                for (called, table) in top_tables(&locking.query) {
-                    if is_meant(&called) {
-                        self.relation(&table, Update, &Used::Any)?;
-                    }
-                }
-                Ok(())
+            Statement::Locking(locking) => self.locking(locking),
+            Statement::LockedParts(parts) => {
+                self.statement(&parts.plain)?;
+                parts.parts.iter().try_for_each(|part| self.locking(part))
             }
             Statement::Insert(insert) => self.insert(insert),
             Statement::Modify(modify) => self.modify(modify),
@@ -251,6 +245,19 @@ impl Check<'_> {
         }
     }
 
+    /// A query that locks rows.
+    fn locking(&self, locking: &Locking) -> Result<()> {
+        self.query(&locking.query)?;
+        let is_meant = |called: &String| {
+            let mut lists = locking.clauses.iter().map(|clause| &clause.of);
+            lists.any(|of| of.is_empty() || of.contains(called))
+        };
+        let tables = top_tables(&locking.query).into_iter();
+        tables
+            .filter(|(called, _)| is_meant(called))
+            .try_for_each(|(_, table)| self.relation(&table, Privilege::Update, &Used::Any))
+    }
+
     /// A query: all that it reads.
     fn query(&self, query: &ast::Query) -> Result<()> {
         let mut named = Named::default();
@@ -322,6 +329,7 @@ impl Check<'_> {
                 self.assignments(&modify.table, assignments, &mut named, &mut text)?;
             }
         }
+        note(&modify.with, &mut named, &mut text);
         note(&modify.from, &mut named, &mut text);
         note(&modify.selection, &mut named, &mut text);
         note(&modify.returning, &mut named, &mut text);
@@ -579,6 +587,14 @@ impl Shown for Option<ast::Expr> {
     fn show(&self, text: &mut String) {
         if let Some(expression) = self {
             *text = format!("{text} ; {expression}");
+        }
+    }
+}
+
+impl Shown for Option<ast::With> {
+    fn show(&self, text: &mut String) {
+        if let Some(with) = self {
+            *text = format!("{text} ; {with}");
         }
     }
 }
