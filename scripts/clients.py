@@ -4,7 +4,7 @@
     scripts/clients.py            all of them: installs what is missing into target/clients, or says SKIPPED
     scripts/clients.py psql jdbc  these
 
-psql and pgbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with npm, pgx with go,
+psql, pgbench and sysbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with npm, pgx with go,
 JDBC from Maven. A client that cannot be installed is skipped aloud; one that runs must succeed.
 """
 
@@ -83,11 +83,10 @@ def start_server(folder):
     return process
 
 
-def debian(program):
+def debian(program, packages=("postgresql-client", "postgresql-contrib")):
     if shutil.which(program):
         return
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    packages = ["postgresql-client", "postgresql-contrib"]
     install([*as_root, "apt-get", "update", "-qq"], program)
     install([*as_root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], program)
 
@@ -156,6 +155,21 @@ def pgbench():
         print("    pgbench -i stops at:", initialised.stderr.strip().splitlines()[-1])
 
 
+def sysbench():
+    debian("sysbench", ["sysbench"])
+    place = ["--pgsql-host=127.0.0.1", f"--pgsql-port={SERVER['port']}", f"--pgsql-user={USER}", f"--pgsql-password={PASSWORD}", "--pgsql-db=shop"]
+    common = ["--db-driver=pgsql", *place, "--tables=2", "--table-size=1000"]
+    rates = []
+    for script in ["oltp_point_select", "oltp_read_only", "oltp_read_write"]:
+        run(["sysbench", script, *common, "prepare"])
+        out = run(["sysbench", script, *common, "--threads=4", "--time=3", "run"])
+        done = int(out.split("transactions:")[1].split()[0])
+        assert done > 0 and "FATAL" not in out, out
+        rates.append(f"{script} {done // 3}/s")
+        run(["sysbench", script, *common, "cleanup"])
+    print("    transactions of sysbench (this build):", ", ".join(rates))
+
+
 def in_python(program):
     return lambda: print("   ", run([python(), str(PROGRAMS / program)]).strip())
 
@@ -200,6 +214,7 @@ def jdbc():
 CLIENTS = {
     "psql": psql,
     "pgbench": pgbench,
+    "sysbench": sysbench,
     "psycopg": in_python("with_psycopg.py"),
     "asyncpg": in_python("with_asyncpg.py"),
     "sqlalchemy": in_python("with_sqlalchemy.py"),

@@ -33,6 +33,10 @@ async def main():
     rows = [(2**40 + number, 0.5, f"row\t{number}") for number in range(1000)]
     await connection.copy_records_to_table("by_asyncpg", records=rows, columns=["i", "f", "s"])
     assert await connection.fetchval("SELECT count(*) FROM by_asyncpg WHERE f = 0.5") == 1000
+    found = await connection.fetch("SELECT id FROM orders WHERE id = ANY($1) ORDER BY id", [3, 5, 7])
+    assert [row["id"] for row in found] == [3, 5, 7]
+    found = await connection.fetch("SELECT id FROM customers WHERE email = ANY($1)", ["c7@example.org"])
+    assert [row["id"] for row in found] == [7]
     try:
         await asyncio.wait_for(connection.fetch(ENDLESS), 0.5)
     except asyncio.TimeoutError:

@@ -826,6 +826,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         files: BTreeMap::new(),
         upkeep: Upkeep::default(),
         held: Held::default(),
+        rights: Arc::default(),
         keep: None,
     };
     write_root(directory, &state)?;

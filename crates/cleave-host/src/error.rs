@@ -21,6 +21,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
 
+pub use crate::role_fault::RoleFault;
 use crate::storage_error::{StorageError, store_sqlstate};
 use crate::suggest::nearest;
 use crate::value::ValueError;
@@ -242,6 +243,8 @@ pub enum NameKind {
     Parameter,
     /// A cursor.
     Cursor,
+    /// A role.
+    Role,
 }
 
 /// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
@@ -345,6 +348,8 @@ pub enum Fault {
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
     Cardinality,
+    /// Of roles and rights.
+    Role(RoleFault),
 }
 
 /// Where in a file something was found.
@@ -640,6 +645,7 @@ impl Fault {
             Self::GeneratedAlways => "428C9",
             Self::ConflictTarget => "42P10",
             Self::Cardinality => "21000",
+            Self::Role(fault) => fault.sqlstate(),
         }
     }
 }
@@ -650,7 +656,12 @@ impl NameKind {
             Self::Table | Self::Sequence => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
-            Self::Index | Self::Constraint | Self::Type | Self::Setting | Self::Device => "42704",
+            Self::Index
+            | Self::Constraint
+            | Self::Type
+            | Self::Role
+            | Self::Setting
+            | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
             Self::Parameter => "42P02",
@@ -666,9 +677,12 @@ impl NameKind {
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
             Self::Cursor => "42P03",
-            Self::Constraint | Self::Type | Self::Setting | Self::Device | Self::Parameter => {
-                "42710"
-            }
+            Self::Constraint
+            | Self::Type
+            | Self::Setting
+            | Self::Device
+            | Self::Parameter
+            | Self::Role => "42710",
         }
     }
 }
@@ -805,6 +819,7 @@ impl fmt::Display for NameKind {
             Self::PreparedStatement => "prepared statement",
             Self::Parameter => "parameter",
             Self::Cursor => "cursor",
+            Self::Role => "role",
         })
     }
 }

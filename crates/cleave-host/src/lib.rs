@@ -18,10 +18,12 @@
 //! 12. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
 //! 13. [`backup`]: all of one commit in a folder of its own, and a database made of that again. `archive`: copies of the log,
 //!     which bring it forward. `versions`: older states, for `as_of`.
+//! 14. [`password`] and [`login`]: who may connect. [`acting`]: as whom a session acts.
 //!
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
 //! whoever builds a program hands one in ([`OpenOptions::embedded`]).
 
+pub mod acting;
 pub mod activity;
 pub(crate) mod archive;
 pub mod backup;
@@ -41,9 +43,12 @@ pub mod host_pages;
 pub mod index;
 pub mod inspect;
 pub(crate) mod log;
+pub mod login;
+pub mod password;
 pub mod point_path;
 pub mod query_log;
 pub(crate) mod range_path;
+pub mod role_fault;
 mod sequences;
 pub mod session;
 pub mod settings;

@@ -5,6 +5,7 @@
 //!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
 //!    other values, [`started`] gives rows as they come, [`cursors`] some at a time.
+//!    What it may do is asked before ([`rights`]); who may what, [`roles`] and [`grants`] say.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what it
 //!    defines, that of [`definitions`].
 //!
@@ -20,6 +21,7 @@ mod copy;
 mod cursors;
 mod define;
 mod definitions;
+mod grants;
 mod held;
 mod identity;
 mod indexes;
@@ -31,6 +33,8 @@ mod modify;
 mod modify_row;
 mod prepared;
 mod ranges;
+mod rights;
+mod roles;
 mod rules;
 mod sequences;
 mod serializable;
@@ -254,6 +258,7 @@ impl Session {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
         self.database.retry_held(table).await;
+        self.check_may_insert(table)?;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
         if self.owns(schema.table_id) {
             return Err(Error::unsupported("a bulk load into a temporary table"));
@@ -288,6 +293,9 @@ impl Session {
         self.note_seen(live.state.log_end);
         live.state = self.defined().over(&self.database, live.state);
         let query = self.point_queries.seen(sql, &live.state)?;
+        if !self.may_read(&live.state, query.table_id()) {
+            return None;
+        }
         let outcome = self.run_point_query(live, &query).await.ok()?;
         self.harden_seen().await.ok()?;
         outcome
@@ -377,6 +385,7 @@ impl Session {
     }
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
+        self.check_rights(&parsed.statement)?;
         match parsed.statement {
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::DropTable { if_exists, names, cascade } => {
@@ -443,6 +452,7 @@ impl Session {
             Statement::DiscardAll => {
                 self.discard_temporary()?;
                 self.settings.client.advisory.unlock_all();
+                self.set_session_role(None)?;
                 self.settings.reset_all();
                 self.deallocate(None)?;
                 self.cursors.clear();
@@ -463,6 +473,7 @@ impl Session {
             Statement::Rollback => Ok(self.rollback()),
             Statement::Checkpoint => self.checkpoint().await,
             Statement::System(statement) => Box::pin(self.run_system(statement)).await,
+            Statement::Role(statement) => Box::pin(self.role_statement(*statement)).await,
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),

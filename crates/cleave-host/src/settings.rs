@@ -7,6 +7,7 @@
 //! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
 
 mod join_order;
+mod timeouts;
 
 use std::fmt;
 
@@ -15,11 +16,13 @@ pub use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::{Split, When};
 
+use crate::acting::Acting;
 use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
 use crate::session::AdvisoryLocks;
 use crate::value::parse;
+pub use timeouts::Timeouts;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -132,6 +135,8 @@ pub struct Settings {
     pub application_name: String,
     /// `statement_timeout`: milliseconds after which a statement is ended; 0: never.
     pub statement_timeout_ms: u32,
+    /// What a server ends.
+    pub timeouts: Timeouts,
     /// `as_of`: queries read the database as it was then; empty: as it is.
     pub as_of: String,
     /// Whose session it is.
@@ -151,6 +156,8 @@ pub struct Client {
     pub sequences: SequenceValues,
     /// What it has locked of its own accord.
     pub advisory: AdvisoryLocks,
+    /// As whom it acts.
+    pub acting: Acting,
 }
 
 impl Default for Client {
@@ -161,6 +168,7 @@ impl Default for Client {
             backend: 0,
             sequences: SequenceValues::default(),
             advisory: AdvisoryLocks::default(),
+            acting: Acting::default(),
         }
     }
 }
@@ -342,6 +350,8 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.device_spill_bytes = value.number(),
     },
     fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
+    timeouts::IDLE_IN_TRANSACTION,
+    timeouts::IDLE,
     Setting {
         name: "index_scan",
         description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
@@ -537,6 +547,7 @@ pub const LIST: &[Setting] = &[
         // The session does, where there is a transaction.
         set: |_, _| {},
     },
+    timeouts::TRANSACTION,
     Setting {
         name: "use_statistics",
         description: "Whether plans are made with what ANALYZE found: on, or off to compare",
@@ -589,6 +600,7 @@ impl Default for Settings {
             use_statistics: true,
             application_name: String::new(),
             statement_timeout_ms: 0,
+            timeouts: Timeouts::default(),
             as_of: String::new(),
             client: Client::default(),
         }

@@ -93,7 +93,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let path = options.users.clone().unwrap_or_else(|| folder.join(users::FILE));
     let known = users::Users::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
     let identity = options.identity(&folder)?;
-    options::check(address, identity.is_some(), !known.is_empty()).map_err(Failure::Usage)?;
+    options::check(address, identity.is_some(), !known.is_empty() || database.has_passwords())
+        .map_err(Failure::Usage)?;
     let tls = identity.map(|identity| identity.server_config()).transpose();
     let tls = tls.map_err(|error| Failure::Usage(error.to_string()))?;
     let secret = cleave_media::random_bytes::<32>();
@@ -118,7 +119,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         Failure::Open(cleave_host::Error::io("listen on", Path::new(&address.to_string()), error))
     })?;
     let address = listener.local_addr()?;
-    server.announce(address, known.is_empty());
+    server.announce(address, known.is_empty() && !server.database.has_passwords());
     if let Some(file) = &options.port_file {
         write_port(file, address.port())?;
     }
@@ -149,7 +150,7 @@ impl Server {
         if is_open {
             self.log(
                 "there are no users: everybody on this machine may connect without a password; \
-                 `cleave user add NAME` changes that",
+                 `cleave user add NAME`, or CREATE ROLE with a password, changes that",
             );
         }
     }
@@ -162,8 +163,9 @@ impl Server {
     /// A session of `user`, as connection number `backend`.
     fn session(&self, user: &str, backend: i32) -> Result<Session, Complaint> {
         let mut session = self.database.session();
-        let (user, database) = (user.to_owned(), self.database_name.clone());
-        session.set_client(Client { user, database, backend, ..Client::default() });
+        let database = self.database_name.clone();
+        session.set_client(Client { database, backend, ..Client::default() });
+        session.log_in(user).map_err(|error| Complaint::of(&error, "").fatally())?;
         session.compute_on(self.runtime.clone());
         for (name, value) in &self.settings {
             session.set(name, value).map_err(|error| Complaint::of(&error, ""))?;

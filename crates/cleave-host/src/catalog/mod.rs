@@ -24,6 +24,7 @@ pub(crate) mod held;
 pub mod index_definition;
 pub mod proto;
 pub(crate) mod reserved_ids;
+pub mod rights;
 pub mod root;
 pub mod rules;
 pub mod sequence;
@@ -47,6 +48,7 @@ use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
 use held::Held;
 use index_definition::IndexDefinition;
+use rights::Rights;
 use root::SegmentFile;
 use rules::TableRules;
 use sequence::Sequence;
@@ -181,6 +183,8 @@ pub struct CatalogState {
     pub(crate) upkeep: Upkeep,
     /// Tables whose last commits wait in the log.
     pub(crate) held: Held,
+    /// Roles, and what they may do.
+    pub(crate) rights: Arc<Rights>,
     /// Of a state that one transaction alone sees: what holds its pages.
     pub(crate) keep: Option<Arc<Keep>>,
 }

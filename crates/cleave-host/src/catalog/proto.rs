@@ -46,6 +46,9 @@ pub struct Root {
     /// Settings of the database as a whole; absent: all as it comes.
     #[prost(message, optional, tag = "40")]
     pub upkeep: Option<Upkeep>,
+    /// Roles and rights. Since format 7.
+    #[prost(message, optional, tag = "100")]
+    pub rights: Option<super::rights::proto::Rights>,
     /// Tables whose last commits wait in the log. Since format 7.
     #[prost(message, optional, tag = "110")]
     pub held: Option<Held>,

@@ -32,6 +32,7 @@ use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::held::Held;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
+use super::rights::Rights;
 use super::rules::TableRules;
 use super::sequence::Sequence;
 use super::upkeep::Upkeep;
@@ -313,6 +314,7 @@ pub(crate) fn message(state: &CatalogState) -> proto::Root {
         tables,
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
         upkeep: state.upkeep.encode(),
+        rights: state.rights.encode(),
         views: state.views().map(|view| view.encode()).collect(),
         held: state.held.encode(),
     }
@@ -471,6 +473,8 @@ impl Decoder<'_> {
             let view = ViewState::decode(view).map_err(|reason| self.damaged(&reason))?;
             views.insert(view.schema.name.clone(), Arc::new(view));
         }
+        let rights = Rights::decode(root.rights).map_err(|reason| self.damaged(&reason))?;
+        let rights = Arc::new(rights);
         Ok(CatalogState {
             database: DatabaseId(database),
             epoch: root.epoch,
@@ -488,6 +492,7 @@ impl Decoder<'_> {
             files: std::mem::take(&mut self.files),
             upkeep: Upkeep::decode(root.upkeep),
             held: Held::decode(root.held),
+            rights,
             views,
             keep: None,
         })

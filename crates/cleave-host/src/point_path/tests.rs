@@ -84,6 +84,7 @@ fn state() -> CatalogState {
         files: BTreeMap::new(),
         held: crate::catalog::held::Held::default(),
         upkeep: Default::default(),
+        rights: Default::default(),
         views: BTreeMap::new(),
         keep: None,
     }

@@ -32,6 +32,7 @@ use super::Session;
 use super::block::Block;
 use super::define::emptied;
 use crate::catalog::commit::Transaction;
+use crate::catalog::rights::{Rights, RightsChange};
 use crate::catalog::sequence::Sequence;
 use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
@@ -54,6 +55,8 @@ pub(super) struct Defined {
     sequences: BTreeMap<u32, Option<Arc<Sequence>>>,
     /// Those that the session alone has, also after its block, and what becomes of them then.
     temporary: BTreeMap<u32, OnCommit>,
+    /// What it made of roles and rights.
+    rights: RightsChange,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
     /// The greatest number that their rows have as their commit.
     commit: u64,
@@ -62,7 +65,10 @@ pub(super) struct Defined {
 impl Defined {
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.tables.is_empty() && self.views.is_empty() && self.sequences.is_empty()
+        self.tables.is_empty()
+            && self.views.is_empty()
+            && self.sequences.is_empty()
+            && self.rights.is_empty()
     }
 
     /// Whether the table, view or sequence `id` is one of them.
@@ -128,6 +134,7 @@ impl Defined {
         for sequence in self.sequences.values().flatten() {
             state.sequences.insert(sequence.name.clone(), Arc::clone(sequence));
         }
+        self.rights.put_into(&mut state.rights);
     }
 
     /// Whether a temporary table, view or sequence has this name.
@@ -149,6 +156,7 @@ impl Defined {
         permanent.tables.retain(|id, _| !self.is_temporary(*id));
         permanent.views.retain(|id, _| !self.is_temporary(*id));
         permanent.sequences.retain(|id, _| !self.is_temporary(*id));
+        permanent.rights = permanent.rights.without(|id| self.is_temporary(id));
         permanent
     }
 
@@ -225,6 +233,7 @@ impl Defined {
             state.damaged_tables().map(|table| table.schema.table_id).collect()
         };
         let dropped = damaged(before).difference(&damaged(after)).map(|id| (*id, None)).collect();
+        self.rights.note(&before.rights, &after.rights);
         self.tables.extend::<BTreeMap<_, _>>(dropped);
         self.tables.extend(tables);
         self.views.extend(views);
@@ -270,12 +279,26 @@ impl Defined {
             }
             next.sequences.insert(name.clone(), Arc::clone(sequence));
         }
+        self.rights.put_into(&mut next.rights);
+        self.forget_rights(next);
         next.next_table = next.next_table.max(table);
         next.next_segment = next.next_segment.max(segment);
         for (device, claim) in &self.claims {
             transaction.publish_kept(Arc::clone(claim), self.extents(*device));
         }
         Ok(())
+    }
+
+    /// Takes what was granted on something that is dropped out of `next`.
+    fn forget_rights(&self, next: &mut CatalogState) {
+        let is_dropped = self.tables.values().any(Option::is_none)
+            || self.views.values().any(Option::is_none)
+            || self.sequences.values().any(Option::is_none);
+        if is_dropped && *next.rights != Rights::default() {
+            let mut rights = Rights::clone(&next.rights);
+            rights.prune(next);
+            next.rights = Arc::new(rights);
+        }
     }
 
     /// What its tables occupy on `device`, ascending.
@@ -424,7 +447,8 @@ impl Session {
     /// # Errors
     /// Those of a commit.
     pub(super) async fn end_definition(&mut self, definition: Definition) -> Result<()> {
-        let Definition { transaction, before, folded, temporary, mut implicit } = definition;
+        let Definition { mut transaction, before, folded, temporary, mut implicit } = definition;
+        self.own_what_is_new(&before, &mut transaction.next, &temporary);
         let Some(block) = implicit.as_mut().or(self.block.as_mut()) else { return Ok(()) };
         let (after, claims) = transaction.into_kept();
         block.defined.note(&before, &after, claims, temporary);
@@ -433,6 +457,25 @@ impl Session {
         match implicit {
             Some(block) => self.commit_block(block).await,
             None => Ok(()),
+        }
+    }
+
+    /// Makes what there is now and was not before that of the role as which the session acts.
+    fn own_what_is_new(
+        &self,
+        before: &CatalogState,
+        next: &mut CatalogState,
+        temporary: &BTreeMap<u32, OnCommit>,
+    ) {
+        let Some(role) = self.settings.client.acting.role else { return };
+        let ids = |state: &CatalogState| -> BTreeSet<u32> {
+            let tables = state.tables().map(|table| table.schema.table_id);
+            let views = state.views().map(|view| view.schema.table_id);
+            let sequences = state.sequences.values().map(|sequence| sequence.id);
+            tables.chain(views).chain(sequences).collect()
+        };
+        for id in ids(next).difference(&ids(before)).filter(|id| !temporary.contains_key(id)) {
+            Arc::make_mut(&mut next.rights).put_owner(*id, role);
         }
     }
 

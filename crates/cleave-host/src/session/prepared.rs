@@ -24,6 +24,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
 use super::modify_row::KeyedChange;
+use super::rights::Allowed;
 use super::{Outcome, Session, Started, within};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
@@ -71,6 +72,8 @@ pub(super) struct PreparedStatement {
     range: Option<Arc<RangeTemplate>>,
     /// How it changes rows by their keys.
     change: Option<Arc<KeyedChange>>,
+    /// That it may run.
+    allowed: Option<Allowed>,
 }
 
 #[derive(Debug, Clone)]
@@ -95,6 +98,11 @@ impl PreparedStatements {
         };
         let prepared = execute.and_then(|execute| self.by_name.get(&execute.name));
         prepared.map_or(&[], |prepared| &prepared.source.hints)
+    }
+
+    /// What is prepared as `name`.
+    pub(super) fn statement(&self, name: &str) -> Option<&Statement> {
+        self.by_name.get(name).map(|prepared| prepared.statement())
     }
 
     fn find(&self, name: &str) -> Result<&Arc<PreparedStatement>> {
@@ -301,10 +309,18 @@ impl Session {
     /// The prepared statement `name`, described for the tables that there are now.
     pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
         let known = Arc::clone(self.prepared.find(name)?);
-        if known.holds(&self.names()) {
-            return Ok(known);
-        }
-        let anew = Arc::new(self.describe_source(known.source.clone()).await?);
+        let holds = known.holds(&self.names());
+        let is_known = known.allowed.as_ref().filter(|_| holds);
+        let allowed = self.check_again(known.statement(), is_known)?;
+        let anew = match (holds, allowed) {
+            (true, None) => return Ok(known),
+            (true, allowed) => PreparedStatement { allowed, ..PreparedStatement::clone(&known) },
+            (false, allowed) => {
+                let anew = self.describe_source(known.source.clone()).await?;
+                PreparedStatement { allowed, ..anew }
+            }
+        };
+        let anew = Arc::new(anew);
         self.prepared.by_name.insert(name.to_owned(), Arc::clone(&anew));
         Ok(anew)
     }
@@ -342,8 +358,10 @@ impl Session {
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
             let described = Arc::new(Described { parameters, lists, columns });
-            let (point, range, change) = (None, None, None);
-            return Ok(PreparedStatement { source, described, tables, point, range, change });
+            let (point, range, change, allowed) = (None, None, None, None);
+            let prepared =
+                PreparedStatement { source, described, tables, point, range, change, allowed };
+            return Ok(prepared);
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
@@ -354,8 +372,10 @@ impl Session {
             let columns = self.returned(&modify.table, returning, &parameters).await?;
             let change = KeyedChange::of(modify, &parameters, &self.names());
             let described = Arc::new(Described { parameters, lists, columns });
-            let (point, range) = (None, None);
-            return Ok(PreparedStatement { source, described, tables, point, range, change });
+            let (point, range, allowed) = (None, None, None);
+            let prepared =
+                PreparedStatement { source, described, tables, point, range, change, allowed };
+            return Ok(prepared);
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
@@ -372,7 +392,8 @@ impl Session {
             _ => (Some(schema), point, range),
         };
         let described = Arc::new(Described { parameters: types, lists, columns });
-        Ok(PreparedStatement { source, described, tables, point, range, change: None })
+        let (change, allowed) = (None, None);
+        Ok(PreparedStatement { source, described, tables, point, range, change, allowed })
     }
 
     /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.

@@ -163,6 +163,7 @@ impl Session {
 
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
+        self.check_query_rights(query)?;
         self.wait_for_tables(query).await?;
         if self.in_force().index_scan != When::Never {
             let live = self.live().await?;

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
     Value, Visit, VisitMut, Visitor, VisitorMut, visit_expressions_mut,
 };
 
+use super::type_tree;
 use crate::statement::names::fold;
 use crate::statement::select::item_name;
 use crate::statement::select::pg_catalog::shapes::{is_always_empty, is_catalog_table};
@@ -30,6 +31,7 @@ pub(crate) fn lower(query: &mut ast::Query) {
     if Visit::visit(query, &mut Mentions).is_continue() {
         return;
     }
+    type_tree::lower(query);
     let names = names_of(&query.body);
     if empty_selects(&mut query.body) && matches!(*query.body, SetExpr::Select(_)) {
         // It speaks of columns that are gone, and there is nothing to order.

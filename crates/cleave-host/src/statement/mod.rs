@@ -25,8 +25,10 @@ pub mod names;
 pub mod parameters;
 pub mod parse;
 pub mod placement;
+pub mod roles;
 pub mod select;
 pub mod sequence;
+pub mod type_tree;
 pub mod upsert;
 
 pub use copy::{Copy, CopyEnd, CopySource};

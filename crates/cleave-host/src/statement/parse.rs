@@ -28,6 +28,7 @@ use crate::statement::locked_parts::{self, LockedParts};
 use crate::statement::locking::{Locking, locking};
 use crate::statement::modify::{self, Modify};
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::roles::RoleStatement;
 use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::OnConflict;
 
@@ -41,6 +42,7 @@ mod locks;
 mod modes;
 mod prepared;
 mod refuse;
+mod roles;
 mod sequence;
 mod system;
 mod vacuum;
@@ -48,6 +50,7 @@ mod vacuum;
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
 pub(crate) use expression::parse_expression;
+pub use insert::is_default;
 use insert::typed_insert;
 pub use locks::LockTable;
 use locks::lower_locking_clauses;
@@ -200,6 +203,8 @@ pub enum Statement {
     Checkpoint,
     /// BACKUP, ALTER SYSTEM.
     System(SystemStatement),
+    /// Roles, rights and owners.
+    Role(Box<RoleStatement>),
     /// SAVEPOINT.
     Savepoint {
         /// Its name.
@@ -297,7 +302,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
             Error::Syntax {
                 message: error.message,
-                near: text_at(script, error.location),
+                near: roles::not_a_password(script, text_at(script, error.location)),
                 position: position_of(error.location),
             }
         })?;
@@ -387,13 +392,6 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
     Ok(())
 }
 
-/// Whether an expression in VALUES is the bare word DEFAULT, which the parser reads as a name.
-#[must_use]
-pub fn is_default(expression: &ast::Expr) -> bool {
-    matches!(expression, ast::Expr::Identifier(identifier)
-        if identifier.quote_style.is_none() && identifier.value.eq_ignore_ascii_case("default"))
-}
-
 /// The parser and the text that it reads.
 pub(crate) struct Reader<'a> {
     pub(crate) parser: Parser<'a>,
@@ -407,6 +405,9 @@ impl Reader<'_> {
             Token::LParen => String::new(),
             _ => return Err(self.expected("an SQL statement")),
         };
+        if let Some(statement) = self.role_statement(&word)? {
+            return Ok(statement);
+        }
         match word.as_str() {
             "copy" => {
                 self.parser.advance_token();
@@ -426,8 +427,7 @@ impl Reader<'_> {
             "discard" => self.discard(),
             "unlisten" => self.nothing("UNLISTEN"),
             "declare" => self.declare(),
-            "fetch" => self.fetch(false),
-            "move" => self.fetch(true),
+            "fetch" | "move" => self.fetch(word == "move"),
             "close" => self.close(),
             "vacuum" => self.vacuum(),
             _ => {
@@ -457,13 +457,13 @@ impl Reader<'_> {
             let read = self.parser.parse_statement();
             return typed(read.map_err(|error| self.syntax(error))?);
         }
-        // SESSION may also begin SESSION CHARACTERISTICS and SESSION AUTHORIZATION.
+        // SESSION may also begin SESSION CHARACTERISTICS.
         if self.take("session") && self.take("characteristics") {
             (0..3).for_each(|_| self.parser.prev_token());
             let read = self.parser.parse_statement();
             return typed(read.map_err(|error| self.syntax(error))?);
         }
-        let what = ["transaction", "constraints", "role", "authorization", "characteristics"];
+        let what = ["transaction", "constraints", "characteristics"];
         if let Some(what) = what.into_iter().find(|what| self.take(what)) {
             return Err(Error::unsupported(format!("SET {}", what.to_uppercase())));
         }

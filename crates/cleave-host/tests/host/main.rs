@@ -38,6 +38,7 @@ mod prepared;
 mod profile;
 mod query_log;
 mod ranges;
+mod rights;
 mod row_locks;
 mod sequences;
 mod side_by_side;

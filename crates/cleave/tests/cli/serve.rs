@@ -285,6 +285,65 @@ fn passwords_are_asked_for_where_there_are_users() {
 }
 
 #[test]
+fn roles_connect_by_their_passwords_and_have_their_rights() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let mut owner = Client::begin(server.connect(), "root", None).unwrap();
+    owner.query("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE ROLE staff");
+    owner.query("CREATE USER ada PASSWORD 'pencil' CONNECTION LIMIT 1 IN ROLE staff");
+    owner.query("CREATE USER late PASSWORD 'pencil' VALID UNTIL '2001-01-01'");
+    assert_eq!(owner.value("SELECT session_user"), "root");
+    // From the first password on, everybody needs one.
+    for (user, password, state) in [
+        ("root", "pencil", "28P01"),
+        ("ada", "crayon", "28P01"),
+        ("late", "pencil", "28P01"),
+        ("staff", "pencil", "28P01"),
+    ] {
+        let error = Client::begin(server.connect(), user, Some(password)).err().unwrap();
+        assert_eq!((field(&error, 'S'), field(&error, 'C')), ("FATAL", state), "{user}");
+    }
+    let mut ada = Client::begin(server.connect(), "ada", Some("pencil")).unwrap();
+    assert_eq!(ada.value("SELECT current_user"), "ada");
+    let error = Client::begin(server.connect(), "ada", Some("pencil")).err().unwrap();
+    assert_eq!(field(&error, 'C'), "53300", "{error:?}");
+    let error = ada.query("SELECT a FROM t").error;
+    assert_eq!(field(&error, 'C'), "42501", "{error:?}");
+    owner.query("GRANT SELECT ON t TO staff");
+    assert_eq!(ada.value("SELECT a FROM t WHERE a = 1"), "1");
+    owner.query("REVOKE SELECT ON t FROM staff");
+    let error = ada.query("SELECT a FROM t WHERE a = 1").error;
+    assert_eq!(field(&error, 'M'), "permission denied for table t");
+    owner.query("REVOKE CONNECT ON DATABASE cleave FROM PUBLIC");
+    owner.query("ALTER USER ada CONNECTION LIMIT -1");
+    let error = Client::begin(server.connect(), "ada", Some("pencil")).err().unwrap();
+    assert_eq!(field(&error, 'C'), "42501");
+}
+
+#[test]
+fn sessions_and_transactions_that_take_too_long_are_ended() {
+    let (_folder, server) = served();
+    for (before, code) in [
+        ("SET idle_session_timeout = 50", "57P05"),
+        ("SET idle_in_transaction_session_timeout = 50; BEGIN", "25P03"),
+        ("SET transaction_timeout = 50; BEGIN", "25P04"),
+    ] {
+        let mut client = server.client();
+        client.query(before);
+        let (kind, body) = read(&mut client.stream).unwrap();
+        let told = fields(&body);
+        assert_eq!(kind, 'E');
+        assert_eq!((field(&told, 'S'), field(&told, 'C')), ("FATAL", code), "{before}");
+        assert!(read(&mut client.stream).is_none());
+    }
+    let mut client = server.client();
+    client.query("SET transaction_timeout = 50");
+    client.query("SET idle_in_transaction_session_timeout = 50");
+    let error = client.query(ENDLESS).error;
+    assert_eq!(field(&error, 'C'), "25P04");
+}
+
+#[test]
 fn nothing_listens_to_strangers_without_tls_and_users() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("db");

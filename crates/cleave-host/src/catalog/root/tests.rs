@@ -140,6 +140,7 @@ fn state(directory: &Path) -> CatalogState {
             unlogged_at_us: 1_700_000_000_000_000,
             version_retention_s: 60,
         },
+        rights: Arc::default(),
         views: BTreeMap::new(),
         keep: None,
     }

@@ -58,3 +58,10 @@ pub(super) fn typed_insert(insert: ast::Insert) -> Result<Insert> {
     let (source, overriding) = (insert.source, None);
     Ok(Insert { table, alias, columns, source, on_conflict, returning, overriding, position })
 }
+
+/// Whether an expression in VALUES is the bare word DEFAULT, which the parser reads as a name.
+#[must_use]
+pub fn is_default(expression: &ast::Expr) -> bool {
+    matches!(expression, ast::Expr::Identifier(identifier)
+        if identifier.quote_style.is_none() && identifier.value.eq_ignore_ascii_case("default"))
+}

@@ -108,7 +108,6 @@ fn what_this_version_cannot_do_is_named() {
             "a subquery in ON CONFLICT DO UPDATE",
         ),
         ("SET LOCAL x = 1", "SET LOCAL"),
-        ("SET ROLE x", "SET ROLE"),
         ("VACUUM FULL", "VACUUM FULL"),
         ("EXPLAIN DROP TABLE t", "EXPLAIN of this statement"),
         ("DROP TABLE a.b.c", "a table of another database (a.b.c)"),

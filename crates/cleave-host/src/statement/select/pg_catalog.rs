@@ -34,6 +34,8 @@ mod constraints;
 pub(crate) mod functions;
 mod information;
 mod locks;
+mod privileges;
+mod roles;
 mod rows;
 mod sequences;
 pub(crate) mod shapes;

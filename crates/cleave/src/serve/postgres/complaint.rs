@@ -85,6 +85,11 @@ impl Complaint {
         Self::new(Severity::Fatal, sqlstate, message)
     }
 
+    /// The same, after which the connection ends.
+    pub(crate) fn fatally(self) -> Self {
+        Self { severity: Severity::Fatal, ..self }
+    }
+
     /// The same with a hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -21,13 +21,14 @@ use bytes::Bytes;
 use cleave_host::statement::{ParsedStatement, Statement, parse_script};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
 use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
 
 use super::block;
 use super::complaint::Complaint;
 use super::copy::{self, Direction};
 use super::extended::{Known, Portal};
 use super::greet::{self, Startup};
-use super::interrupt::{Phase, Registered, Stop, Watch, shutting_down};
+use super::interrupt::{Phase, Registered, Stop, Watch, late, shutting_down, transaction_too_long};
 use super::message::{Format, Frontend, format_at};
 use super::reply::{self, Column};
 use super::types::WireType;
@@ -60,6 +61,8 @@ pub(crate) struct Connection {
     reported: BTreeMap<&'static str, String>,
     /// After a failure of the extended protocol, until Sync.
     is_passing_over: bool,
+    /// When the transaction began that is open.
+    transaction_began: Option<Instant>,
 }
 
 /// Whether the connection goes on.
@@ -95,6 +98,7 @@ async fn greeted(
                 portals: BTreeMap::new(),
                 reported: BTreeMap::new(),
                 is_passing_over: false,
+                transaction_began: None,
             });
             return Some((connection, permit));
         }
@@ -121,9 +125,15 @@ async fn begin(
         Complaint::fatal("53300", message).hint("the server's --connections allows more")
     })?;
     greet::authenticate(server, wire, startup).await?;
-    let registered = server.registry.register();
+    let user = startup.user.as_str();
+    let registered = server.registry.register(user);
     let registered = registered.map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
-    let mut session = server.session(&startup.user, registered.backend)?;
+    let limit = server.database.login(user).and_then(|login| login.connection_count_max);
+    if limit.is_some_and(|limit| server.registry.count_of(user) > limit) {
+        let message = format!("too many connections for role \"{user}\"");
+        return Err(Complaint::fatal("53300", message).into());
+    }
+    let mut session = server.session(user, registered.backend)?;
     let warnings = greet::settings(&mut session, startup)?;
     reply::authentication(&mut wire.output, 0, &[]);
     for warning in &warnings {
@@ -164,7 +174,8 @@ impl Connection {
         if is_serving && let Some(message) = self.wire.buffered()? {
             return Ok(message);
         }
-        let idle = self.server.limits.idle;
+        let (idle, complaint) = self.idle_limit();
+        let transaction = self.transaction_deadline();
         let wire = &mut self.wire;
         let read = async {
             wire.flush().await?;
@@ -182,11 +193,36 @@ impl Connection {
                 Err(Stop::Failed(shutting_down()))
             }
             message = read => Ok(message?),
-            () = idle_limit => {
+            () = idle_limit => Err(complaint.into()),
+            () = late(transaction) => Err(transaction_too_long().into()),
+        }
+    }
+
+    /// How long the session may do nothing now, and what it is told then.
+    fn idle_limit(&self) -> (Option<Duration>, Complaint) {
+        let timeouts = &self.session.settings().timeouts;
+        let limit = |milliseconds: u32| {
+            (milliseconds > 0).then(|| Duration::from_millis(u64::from(milliseconds)))
+        };
+        match self.session.transaction_status() {
+            TransactionStatus::Idle => {
                 let message = "terminating connection due to idle-session timeout";
-                Err(Complaint::fatal("57P05", message).into())
+                let idle = limit(timeouts.idle_ms).or(self.server.limits.idle);
+                (idle, Complaint::fatal("57P05", message))
+            }
+            TransactionStatus::Open | TransactionStatus::Failed => {
+                let message = "terminating connection due to idle-in-transaction timeout";
+                let idle = limit(timeouts.idle_in_transaction_ms).or(self.server.limits.idle);
+                (idle, Complaint::fatal("25P03", message))
             }
         }
+    }
+
+    /// When the transaction that is open has taken too long.
+    fn transaction_deadline(&self) -> Option<Instant> {
+        let milliseconds = self.session.settings().timeouts.transaction_ms;
+        let limit = Duration::from_millis(u64::from(milliseconds));
+        self.transaction_began.filter(|_| milliseconds > 0).map(|began| began + limit)
     }
 
     /// Answers one message. An error ends the connection.
@@ -276,6 +312,10 @@ impl Connection {
 
     /// Tells the client that the next message may come, and whether it is in a block.
     fn tell_ready(&mut self) {
+        self.transaction_began = match self.session.transaction_status() {
+            TransactionStatus::Idle => None,
+            _ => self.transaction_began.or_else(|| Some(Instant::now())),
+        };
         reply::ready(&mut self.wire.output, block::state(self.session.transaction_status()));
     }
 
@@ -331,7 +371,12 @@ impl Connection {
     /// What a statement that begins now is watched for.
     pub(super) fn watch(&self) -> Watch {
         let limit = self.session.settings().statement_timeout_ms;
-        Watch::begin(&self.registered.interrupt, &self.phase).within(limit)
+        let milliseconds = self.session.settings().timeouts.transaction_ms;
+        // A statement that is alone is a transaction.
+        let alone = Instant::now() + Duration::from_millis(u64::from(milliseconds));
+        let transaction = self.transaction_deadline();
+        let transaction = transaction.or_else(|| Some(alone).filter(|_| milliseconds > 0));
+        Watch::begin(&self.registered.interrupt, &self.phase).within(limit).before(transaction)
     }
 
     /// Runs a statement up to its rows or its end; COPY with its messages.

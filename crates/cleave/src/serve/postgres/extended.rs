@@ -15,7 +15,9 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use cleave_host::statement::type_tree::asks_for_types;
 use cleave_host::statement::{ParsedStatement, parse_script};
+use cleave_host::value::binary::Element;
 use cleave_host::{Described, ResultRows, Started};
 
 use super::block;
@@ -106,7 +108,10 @@ impl Connection {
                 block::admit(self.session.transaction_status())?;
                 let verb = verb(&parsed.statement);
                 let typed = types.iter().zip(1..).map(|(oid, number)| declared(number, *oid));
-                let declared = types.to_vec();
+                let declared = match types {
+                    [] if asks_for_types(sql) => vec![Element::Oid.list_oid()],
+                    types => types.to_vec(),
+                };
                 let types = typed.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
                 let mut watch = self.watch();
                 let prepared = self.session.prepare_statement(&name, parsed, &types);

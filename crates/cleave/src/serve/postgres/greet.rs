@@ -9,6 +9,7 @@
 
 use bytes::{BufMut, Bytes};
 use cleave_host::Session;
+use cleave_host::login::Login;
 
 use super::complaint::{Complaint, Severity};
 use super::interrupt::Stop;
@@ -177,7 +178,8 @@ pub(crate) async fn authenticate(
         server.log(&error.to_string());
         Complaint::fatal("58030", "the server cannot read its users; its log says why")
     })?;
-    if users.is_empty() && !server.needs_tls {
+    let login = server.database.login(&startup.user);
+    if users.is_empty() && !server.needs_tls && !server.database.has_passwords() {
         return check_database(server, startup).map_err(Stop::Failed);
     }
     let mut mechanisms = scram::MECHANISM.as_bytes().to_vec();
@@ -186,7 +188,13 @@ pub(crate) async fn authenticate(
     wire.flush().await?;
     let first = initial_response(&password(wire).await?)?;
     let nonce = scram::nonce().map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
-    let known = (startup.user.as_str(), users.verifier(&startup.user));
+    // A role's own password goes before that of the file; one that has expired counts for nothing.
+    let verifier = match &login {
+        Some(Login { verifier: Some(verifier), .. }) => Some(verifier),
+        Some(Login { has_expired: true, .. }) => None,
+        _ => users.verifier(&startup.user),
+    };
+    let known = (startup.user.as_str(), verifier);
     let exchange = Exchange::begin(&first, known, &nonce, &server.secret)
         .map_err(|refused| refusal(refused, &startup.user))?;
     reply::authentication(&mut wire.output, 11, exchange.challenge().as_bytes());

@@ -37,7 +37,15 @@ pub(crate) struct Interrupt {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     next: AtomicU64,
-    by_backend: Mutex<BTreeMap<i32, (i32, Arc<Interrupt>)>>,
+    by_backend: Mutex<BTreeMap<i32, Entry>>,
+}
+
+/// What is known of one connection.
+#[derive(Debug)]
+struct Entry {
+    secret: i32,
+    interrupt: Arc<Interrupt>,
+    user: Box<str>,
 }
 
 /// One connection's entry, until it is dropped.
@@ -80,23 +88,33 @@ impl Interrupt {
 }
 
 impl Registry {
-    /// Enters a connection.
-    pub(crate) fn register(self: &Arc<Self>) -> Result<Registered, cleave_media::MediaError> {
+    /// Enters a connection of `user`.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        user: &str,
+    ) -> Result<Registered, cleave_media::MediaError> {
         let number = self.next.fetch_add(1, Ordering::SeqCst) % i32::MAX.unsigned_abs() as u64 + 1;
         let backend = i32::try_from(number).unwrap_or(1);
         let secret = super::message::network_u32(cleave_media::random_bytes::<4>()?).cast_signed();
         let interrupt = Arc::new(Interrupt::default());
         let mut entries = self.by_backend.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.insert(backend, (secret, Arc::clone(&interrupt)));
+        let (user, told) = (user.into(), Arc::clone(&interrupt));
+        entries.insert(backend, Entry { secret, interrupt: told, user });
         Ok(Registered { backend, secret, interrupt, registry: Arc::clone(self) })
     }
 
     /// Ends the statement of the connection that has this number and secret, if there is one.
     pub(crate) fn cancel(&self, backend: i32, secret: i32) {
         let entries = self.by_backend.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, interrupt)) = entries.get(&backend).filter(|(known, _)| *known == secret) {
-            interrupt.raise();
+        if let Some(entry) = entries.get(&backend).filter(|entry| entry.secret == secret) {
+            entry.interrupt.raise();
         }
+    }
+
+    /// How many connections `user` has.
+    pub(crate) fn count_of(&self, user: &str) -> usize {
+        let entries = self.by_backend.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.values().filter(|entry| &*entry.user == user).count()
     }
 }
 
@@ -139,13 +157,21 @@ pub(crate) struct Watch {
     phase: watch::Receiver<Phase>,
     /// When it has taken too long.
     deadline: Option<Instant>,
+    /// When its transaction has.
+    transaction_deadline: Option<Instant>,
 }
 
 impl Watch {
     /// From now on.
     pub(crate) fn begin(interrupt: &Arc<Interrupt>, phase: &watch::Receiver<Phase>) -> Self {
         let since = interrupt.count();
-        Self { interrupt: Arc::clone(interrupt), since, phase: phase.clone(), deadline: None }
+        Self {
+            interrupt: Arc::clone(interrupt),
+            since,
+            phase: phase.clone(),
+            deadline: None,
+            transaction_deadline: None,
+        }
     }
 
     /// And for so many milliseconds at most; 0: for ever.
@@ -153,6 +179,12 @@ impl Watch {
     pub(crate) fn within(self, milliseconds: u32) -> Self {
         let limit = Duration::from_millis(u64::from(milliseconds));
         Self { deadline: (milliseconds > 0).then(|| Instant::now() + limit), ..self }
+    }
+
+    /// And up to `deadline`, when its transaction has taken too long.
+    #[must_use]
+    pub(crate) fn before(self, deadline: Option<Instant>) -> Self {
+        Self { transaction_deadline: deadline, ..self }
     }
 
     /// Waits until the statement is to end, and says why.
@@ -165,6 +197,7 @@ impl Watch {
             () = late(self.deadline) => {
                 Complaint::error("57014", "canceling statement due to statement timeout")
             }
+            () = late(self.transaction_deadline) => transaction_too_long(),
         }
     }
 
@@ -197,8 +230,13 @@ impl Watch {
     }
 }
 
+/// What a client is told whose transaction has taken too long.
+pub(super) fn transaction_too_long() -> Complaint {
+    Complaint::fatal("25P04", "terminating connection due to transaction timeout")
+}
+
 /// Waits for the deadline, if there is one.
-async fn late(deadline: Option<Instant>) {
+pub(super) async fn late(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
@@ -217,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_ends_the_statement_that_runs_and_no_other() {
         let registry = Arc::new(Registry::default());
-        let registered = registry.register().unwrap();
+        let registered = registry.register("ada").unwrap();
         registry.cancel(registered.backend, registered.secret);
         let (_phase, receiver) = watch::channel(Phase::Serving);
         let mut later = Watch::begin(&registered.interrupt, &receiver);
@@ -235,7 +273,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_goes_ends_its_statement() {
         let registry = Arc::new(Registry::default());
-        let registered = registry.register().unwrap();
+        let registered = registry.register("ada").unwrap();
         let (_phase, receiver) = watch::channel(Phase::Serving);
         let mut watch = Watch::begin(&registered.interrupt, &receiver);
         let (ours, theirs) = tokio::io::duplex(100);

@@ -13,7 +13,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::serve::users::{Verifier, hmac_sha256, sha256};
+use cleave_host::password::{Verifier, hmac_sha256, sha256};
 
 /// The mechanism's name.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";

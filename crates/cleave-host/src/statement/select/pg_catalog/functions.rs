@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 
+use super::privileges::{self, About, Argument};
 use super::view::{View, type_named, type_text};
 use crate::error::{Error, NameKind};
 use crate::settings::{SERVER_VERSION, Settings};
@@ -252,7 +253,9 @@ const fn no_text(name: &'static str) -> Known {
 }
 
 const fn user(name: &'static str) -> Known {
-    known(name, Gives::Text, |asker, _| Ok(Answer::Text(asker.view.client.user.clone())))
+    known(name, Gives::Text, |asker, _| {
+        Ok(Answer::Text(asker.view.client.current_user().to_owned()))
+    })
 }
 
 const fn database(name: &'static str) -> Known {
@@ -332,7 +335,7 @@ const KNOWN: &[Known] = &[
     }),
     user("current_role"),
     user("current_user"),
-    user("session_user"),
+    known("session_user", Gives::Text, |asker, _| Ok(Answer::Text(asker.view.client.user.clone()))),
     user("user"),
     known("pg_backend_pid", Gives::Number, |asker, _| {
         Ok(Answer::Number(asker.view.client.backend.into()))
@@ -352,8 +355,9 @@ const KNOWN: &[Known] = &[
         let modifier = number(arguments, 1).unwrap_or(-1);
         Ok(number(arguments, 0).map(|oid| type_text(oid, modifier)).into())
     }),
-    known("pg_get_userbyid", Gives::Text, |asker, _| {
-        Ok(Answer::Text(asker.view.client.user.clone()))
+    known("pg_get_userbyid", Gives::Text, |asker, arguments| {
+        let role = number(arguments, 0).and_then(|oid| u32::try_from(oid).ok());
+        Ok(role.map(|role| asker.view.role_name(role).to_owned()).into())
     }),
     known("pg_get_indexdef", Gives::Text, index_text),
     known("pg_get_constraintdef", Gives::Text, |asker, arguments| {
@@ -390,13 +394,26 @@ const KNOWN: &[Known] = &[
     size("pg_table_size"),
     size("pg_total_relation_size"),
     known("pg_indexes_size", Gives::Number, |_, _| Ok(Answer::Number(0))),
-    always_true("has_any_column_privilege"),
-    always_true("has_column_privilege"),
-    always_true("has_database_privilege"),
     always_true("has_function_privilege"),
-    always_true("has_schema_privilege"),
-    always_true("has_sequence_privilege"),
-    always_true("has_table_privilege"),
+    known("has_any_column_privilege", Gives::Bool, |asker, arguments| {
+        may(asker, About::AnyColumn, arguments)
+    }),
+    known("has_column_privilege", Gives::Bool, |asker, arguments| {
+        may(asker, About::Column, arguments)
+    }),
+    known("has_database_privilege", Gives::Bool, |asker, arguments| {
+        may(asker, About::Database, arguments)
+    }),
+    known("has_schema_privilege", Gives::Bool, |asker, arguments| {
+        may(asker, About::Schema, arguments)
+    }),
+    known("has_sequence_privilege", Gives::Bool, |asker, arguments| {
+        may(asker, About::Sequence, arguments)
+    }),
+    known("has_table_privilege", Gives::Bool, |asker, arguments| {
+        may(asker, About::Table, arguments)
+    }),
+    known("pg_has_role", Gives::Bool, |asker, arguments| may(asker, About::Role, arguments)),
     always_true("pg_collation_is_visible"),
     always_true("pg_function_is_visible"),
     always_true("pg_opclass_is_visible"),
@@ -423,6 +440,14 @@ const KNOWN: &[Known] = &[
     no_text("pg_get_viewdef"),
     no_text("pg_tablespace_location"),
 ];
+
+/// Whether a role has a privilege.
+fn may(asker: &Asker, about: About, arguments: &[ScalarValue]) -> Result<Answer> {
+    let arguments: Option<Vec<Argument>> = arguments.iter().map(Argument::of).collect();
+    let Some(arguments) = arguments else { return Ok(Answer::Null) };
+    let answer = privileges::has(&asker.view, about, &arguments)?;
+    Ok(answer.map_or(Answer::Null, Answer::Bool))
+}
 
 /// How many items a list has; None: it has none.
 fn bound(arguments: &[ScalarValue]) -> Option<i64> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cleave_store::{Column, ColumnType, TableSchema};
 
+use super::roles;
 use super::sequences::{identity_letter, information};
 use super::shapes::Row;
 use super::view::{Index, TYPES, View, column_number, type_of, type_text};
@@ -23,6 +24,10 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
             });
             columns.chain(of_views).collect()
         }
+        "applicable_roles" => roles::applicable(view),
+        "enabled_roles" => roles::enabled(view),
+        "role_table_grants" => roles::table_privileges(view, false),
+        "table_privileges" => roles::table_privileges(view, true),
         "check_constraints" => view.rules().map(|rule| rule.check(catalog)).collect(),
         "constraint_column_usage" => {
             let rules = view.rules().flat_map(|rule| rule.columns(catalog));
@@ -36,7 +41,7 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
                 vec![
                     ("catalog_name", catalog.into()),
                     ("schema_name", name.into()),
-                    ("schema_owner", view.client.user.as_str().into()),
+                    ("schema_owner", view.client.first_name().into()),
                 ]
             })
             .collect(),

@@ -2,9 +2,11 @@
 
 use cleave_store::{Column, TableSchema};
 
+use super::roles;
 use super::sequences;
 use super::shapes::{Cell, Row};
 use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of};
+use crate::catalog::rights::{Object, ObjectKind};
 use crate::catalog::sequence::Sequence;
 use crate::settings::Settings;
 
@@ -21,9 +23,11 @@ pub(super) fn rows(
             access_method(number::BTREE, "btree", "i"),
         ],
         "pg_attrdef" => defaults(view),
-        "pg_attribute" => attributes(view),
-        "pg_authid" | "pg_roles" => vec![role(view)],
-        "pg_class" => classes(view),
+        "pg_attribute" => roles::with_column_access(view, attributes(view)),
+        "pg_auth_members" => roles::members(view),
+        "pg_authid" => roles::roles(view, true),
+        "pg_roles" => roles::roles(view, false),
+        "pg_class" => roles::with_owners(view, classes(view)),
         "pg_constraint" => {
             let keys = view.indexes();
             let keys = keys.filter_map(|index| constraint(&index));
@@ -32,14 +36,14 @@ pub(super) fn rows(
         "pg_database" => vec![database(view)],
         "pg_index" => view.indexes().map(|index| index_row(&index)).collect(),
         "pg_indexes" => view.indexes().map(|index| listed_index(&index)).collect(),
-        "pg_namespace" => namespaces(),
+        "pg_namespace" => namespaces(view),
         "pg_sequence" => view.sequences().map(|sequence| sequences::row(sequence)).collect(),
         "pg_sequences" => view
             .sequences()
             .map(|sequence| sequences::listed(view, sequence, last(sequence)))
             .collect(),
         "pg_settings" => settings_rows(settings),
-        "pg_tables" => view.tables().map(|table| listed_table(view, &table.schema.name)).collect(),
+        "pg_tables" => view.tables().map(|table| listed_table(view, &table.schema)).collect(),
         "pg_tablespace" => vec![vec![
             ("oid", number::TABLESPACE.into()),
             ("spcname", "pg_default".into()),
@@ -52,19 +56,12 @@ pub(super) fn rows(
                 vec![
                     ("schemaname", "public".into()),
                     ("viewname", shown.schema.name.as_str().into()),
-                    ("viewowner", view.client.user.as_str().into()),
+                    ("viewowner", view.owner_name(shown.schema.table_id).into()),
                     ("definition", shown.query.as_str().into()),
                 ]
             })
             .collect(),
-        "pg_user" => vec![vec![
-            ("usename", view.client.user.as_str().into()),
-            ("usesysid", number::OWNER.into()),
-            ("usecreatedb", true.into()),
-            ("usesuper", true.into()),
-            ("userepl", false.into()),
-            ("usebypassrls", true.into()),
-        ]],
+        "pg_user" => roles::users(view),
         _ => Vec::new(),
     }
 }
@@ -165,21 +162,6 @@ fn attribute(
         ("attislocal", true.into()),
         ("attinhcount", 0.into()),
         ("attcollation", if is_text { number::COLLATION } else { 0 }.into()),
-    ]
-}
-
-fn role(view: &View) -> Row {
-    vec![
-        ("oid", number::OWNER.into()),
-        ("rolname", view.client.user.as_str().into()),
-        ("rolsuper", true.into()),
-        ("rolinherit", true.into()),
-        ("rolcreaterole", true.into()),
-        ("rolcreatedb", true.into()),
-        ("rolcanlogin", true.into()),
-        ("rolreplication", false.into()),
-        ("rolbypassrls", true.into()),
-        ("rolconnlimit", (-1).into()),
     ]
 }
 
@@ -295,6 +277,7 @@ fn database(view: &View) -> Row {
         ("dattablespace", number::TABLESPACE.into()),
         ("datcollate", "C".into()),
         ("datctype", "C".into()),
+        ("datacl", view.access(Object::Database, ObjectKind::Database)),
     ]
 }
 
@@ -338,12 +321,13 @@ fn listed_index(index: &Index<'_>) -> Row {
     ]
 }
 
-fn listed_table(view: &View, name: &str) -> Row {
+fn listed_table(view: &View, schema: &TableSchema) -> Row {
+    let name = schema.name.as_str();
     let has_indexes = view.indexes().any(|index| index.table.schema.name == name);
     vec![
         ("schemaname", "public".into()),
         ("tablename", name.into()),
-        ("tableowner", view.client.user.as_str().into()),
+        ("tableowner", view.owner_name(schema.table_id).into()),
         ("hasindexes", has_indexes.into()),
         ("hasrules", false.into()),
         ("hastriggers", false.into()),
@@ -351,7 +335,7 @@ fn listed_table(view: &View, name: &str) -> Row {
     ]
 }
 
-fn namespaces() -> Vec<Row> {
+fn namespaces(view: &View) -> Vec<Row> {
     [
         (number::PG_CATALOG, "pg_catalog"),
         (number::PUBLIC, "public"),
@@ -360,7 +344,16 @@ fn namespaces() -> Vec<Row> {
     ]
     .into_iter()
     .map(|(oid, name)| {
-        vec![("oid", oid.into()), ("nspname", name.into()), ("nspowner", number::OWNER.into())]
+        let access = match oid {
+            number::PUBLIC => view.access(Object::Schema, ObjectKind::Schema),
+            _ => Cell::Null,
+        };
+        vec![
+            ("oid", oid.into()),
+            ("nspname", name.into()),
+            ("nspowner", number::OWNER.into()),
+            ("nspacl", access),
+        ]
     })
     .collect()
 }

@@ -79,7 +79,7 @@ pub(super) fn listed(view: &View, sequence: &Sequence, last: Option<i64>) -> Row
     vec![
         ("schemaname", "public".into()),
         ("sequencename", sequence.name.as_str().into()),
-        ("sequenceowner", view.client.user.as_str().into()),
+        ("sequenceowner", view.owner_name(sequence.id).into()),
         ("data_type", type_text(type_of(sequence.data_type).0, -1).into()),
         ("start_value", sequence.start.into()),
         ("min_value", sequence.min.into()),

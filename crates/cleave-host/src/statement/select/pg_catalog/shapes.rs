@@ -39,6 +39,8 @@ pub(super) enum Cell {
     Text(String),
     /// Of a list of numbers.
     Numbers(Vec<i64>),
+    /// Of a list of texts.
+    Texts(Vec<String>),
 }
 
 impl From<&str> for Cell {
@@ -190,7 +192,10 @@ fn array<'a>(kind: &str, cells: impl Iterator<Item = &'a Cell>) -> ArrayRef {
         }
         "T" => {
             let mut builder = ListBuilder::new(StringBuilder::new());
-            cells.for_each(|_| builder.append_null());
+            cells.for_each(|cell| {
+                let items = if let Cell::Texts(items) = cell { Some(items) } else { None };
+                builder.append_option(items.map(|items| items.iter().map(Some)));
+            });
             Arc::new(builder.finish())
         }
         _ => {
@@ -221,7 +226,7 @@ const PG_CATALOG: &[Shape] = &[
          attalign:t attstorage:t attcompression:t attnotnull:b atthasdef:b atthasmissing:b attidentity:t attgenerated:t \
          attisdropped:b attislocal:b attinhcount:i attcollation:o attacl:T attoptions:T attfdwoptions:T attmissingval:t",
     ),
-    empty("pg_auth_members", "roleid:o member:o grantor:o admin_option:b"),
+    filled("pg_auth_members", "roleid:o member:o grantor:o admin_option:b"),
     filled(
         "pg_authid",
         "oid:o rolname:t rolsuper:b rolinherit:b rolcreaterole:b rolcreatedb:b rolcanlogin:b rolreplication:b rolbypassrls:b \
@@ -366,6 +371,7 @@ const PG_CATALOG: &[Shape] = &[
 ];
 
 const INFORMATION: &[Shape] = &[
+    filled("applicable_roles", "grantee:t role_name:t is_grantable:t"),
     filled(
         "check_constraints",
         "constraint_catalog:t constraint_schema:t constraint_name:t check_clause:t",
@@ -382,6 +388,7 @@ const INFORMATION: &[Shape] = &[
         "table_catalog:t table_schema:t table_name:t column_name:t constraint_catalog:t constraint_schema:t \
          constraint_name:t",
     ),
+    filled("enabled_roles", "role_name:t"),
     filled("information_schema_catalog_name", "catalog_name:t"),
     filled(
         "key_column_usage",
@@ -397,6 +404,10 @@ const INFORMATION: &[Shape] = &[
         "routines",
         "specific_catalog:t specific_schema:t specific_name:t routine_catalog:t routine_schema:t routine_name:t routine_type:t data_type:t",
     ),
+    filled(
+        "role_table_grants",
+        "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t with_hierarchy:t",
+    ),
     filled("schemata", "catalog_name:t schema_name:t schema_owner:t"),
     filled(
         "sequences",
@@ -407,6 +418,10 @@ const INFORMATION: &[Shape] = &[
         "table_constraints",
         "constraint_catalog:t constraint_schema:t constraint_name:t table_catalog:t table_schema:t table_name:t \
          constraint_type:t is_deferrable:t initially_deferred:t enforced:t",
+    ),
+    filled(
+        "table_privileges",
+        "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t with_hierarchy:t",
     ),
     filled(
         "tables",

@@ -1,0 +1,106 @@
+//! What a root says of roles and rights.
+
+/// Roles, memberships, owners and grants.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Rights {
+    /// The number that the next role gets.
+    #[prost(uint32, tag = "1")]
+    pub next_role: u32,
+    /// Roles.
+    #[prost(message, repeated, tag = "2")]
+    pub roles: Vec<Role>,
+    /// Memberships.
+    #[prost(message, repeated, tag = "3")]
+    pub members: Vec<Member>,
+    /// Owners of what is not the first role's.
+    #[prost(message, repeated, tag = "4")]
+    pub owners: Vec<Owner>,
+    /// Grants.
+    #[prost(message, repeated, tag = "5")]
+    pub grants: Vec<Grants>,
+}
+
+/// A role.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Role {
+    /// Number.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// SUPERUSER 1, INHERIT 2, CREATEROLE 4, CREATEDB 8, LOGIN 16.
+    #[prost(uint32, tag = "3")]
+    pub flags: u32,
+    /// Most connections; -1: as many as there are.
+    #[prost(sint32, tag = "4")]
+    pub connection_limit: i32,
+    /// What a server needs to check its password.
+    #[prost(string, optional, tag = "5")]
+    pub verifier: Option<String>,
+    /// Until when the password counts, in microseconds since 1970.
+    #[prost(sint64, optional, tag = "6")]
+    pub valid_until_us: Option<i64>,
+}
+
+/// A membership.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Member {
+    /// The role.
+    #[prost(uint32, tag = "1")]
+    pub role: u32,
+    /// Who is in it.
+    #[prost(uint32, tag = "2")]
+    pub member: u32,
+    /// Who said so.
+    #[prost(uint32, tag = "3")]
+    pub grantor: u32,
+    /// The member may pass it on.
+    #[prost(bool, tag = "4")]
+    pub admin: bool,
+}
+
+/// An owner.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Owner {
+    /// Number of the table, view or sequence.
+    #[prost(uint32, tag = "1")]
+    pub object: u32,
+    /// The role.
+    #[prost(uint32, tag = "2")]
+    pub role: u32,
+}
+
+/// Grants on one thing.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Grants {
+    /// A table, view or sequence: 0; the schema: 1; the database: 2.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// Its number.
+    #[prost(uint32, tag = "2")]
+    pub object: u32,
+    /// Who may do what.
+    #[prost(message, repeated, tag = "3")]
+    pub grants: Vec<Grant>,
+}
+
+/// One grant.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Grant {
+    /// Who may; 0: everyone.
+    #[prost(uint32, tag = "1")]
+    pub grantee: u32,
+    /// Who said so.
+    #[prost(uint32, tag = "2")]
+    pub grantor: u32,
+    /// Number of the column; 0: all of it.
+    #[prost(uint32, tag = "3")]
+    pub column: u32,
+    /// What, as bits of `Privileges`.
+    #[prost(uint32, tag = "4")]
+    pub privileges: u32,
+    /// What of it the grantee may pass on.
+    #[prost(uint32, tag = "5")]
+    pub options: u32,
+}

@@ -1,0 +1,141 @@
+//! Passwords: what a server keeps of one so that it can check it and does not know it.
+//!
+//! ```text
+//!  SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>        base64 between the signs
+//! ```
+//!
+//! Invariant: a password is never kept, shown or logged.
+//!
+//! Source: RFC 5802, section 3; PostgreSQL's `pg_authid.rolpassword`.
+
+use std::num::NonZeroU32;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::{digest, hmac, pbkdf2};
+
+/// How often a password is hashed: as PostgreSQL has it.
+const ITERATION_COUNT: u32 = 4096;
+/// Longest password.
+pub const PASSWORD_BYTES_MAX: usize = 1024;
+/// Bytes of a salt that is made here.
+const SALT_BYTES: usize = 16;
+
+/// A password that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PasswordError {
+    /// Another one is needed.
+    #[error("a password has 1 to {PASSWORD_BYTES_MAX} printable ASCII characters")]
+    Letters,
+    /// The system gives no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(String),
+}
+
+/// What a server keeps of a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verifier {
+    /// How often the password was hashed.
+    pub iteration_count: u32,
+    /// With which salt.
+    pub salt: Vec<u8>,
+    /// By which the client is known.
+    pub stored_key: [u8; 32],
+    /// By which the client knows the server.
+    pub server_key: [u8; 32],
+}
+
+impl Verifier {
+    /// Of `password`, with a new salt.
+    ///
+    /// # Errors
+    /// Those of [`PasswordError`].
+    pub fn new(password: &str) -> Result<Self, PasswordError> {
+        let salt = cleave_media::random_bytes::<SALT_BYTES>()
+            .map_err(|error| PasswordError::Random(error.to_string()))?;
+        Self::with_salt(password, &salt, ITERATION_COUNT)
+    }
+
+    fn with_salt(password: &str, salt: &[u8], iteration_count: u32) -> Result<Self, PasswordError> {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+        let fits = (1..=PASSWORD_BYTES_MAX).contains(&password.len());
+        // What is no ASCII would have to be normalised as the client does it.
+        let (Some(rounds), true) =
+            (NonZeroU32::new(iteration_count), fits && password.bytes().all(is_plain))
+        else {
+            return Err(PasswordError::Letters);
+        };
+        let mut salted = [0; 32];
+        let algorithm = pbkdf2::PBKDF2_HMAC_SHA256;
+        pbkdf2::derive(algorithm, rounds, salt, password.as_bytes(), &mut salted);
+        let client_key = hmac_sha256(&salted, b"Client Key");
+        Ok(Self {
+            iteration_count,
+            salt: salt.to_vec(),
+            stored_key: sha256(&client_key),
+            server_key: hmac_sha256(&salted, b"Server Key"),
+        })
+    }
+
+    /// What [`Verifier::text`] wrote, as PostgreSQL writes it too; None: it is no such text.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let (cost, keys) = text.strip_prefix("SCRAM-SHA-256$")?.split_once('$')?;
+        let (count, salt) = cost.split_once(':')?;
+        let (stored, server) = keys.split_once(':')?;
+        let key = |text: &str| <[u8; 32]>::try_from(STANDARD.decode(text).ok()?).ok();
+        Some(Self {
+            iteration_count: count.parse().ok().filter(|count| (1..=1_000_000).contains(count))?,
+            salt: STANDARD.decode(salt).ok().filter(|salt| !salt.is_empty())?,
+            stored_key: key(stored)?,
+            server_key: key(server)?,
+        })
+    }
+
+    /// As it is stored.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { iteration_count, salt, stored_key, server_key } = self;
+        let [salt, stored, server] =
+            [salt.as_slice(), stored_key, server_key].map(|bytes| STANDARD.encode(bytes));
+        format!("SCRAM-SHA-256${iteration_count}:{salt}${stored}:{server}")
+    }
+}
+
+impl std::fmt::Debug for Verifier {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Verifier(…)")
+    }
+}
+
+/// HMAC-SHA-256.
+#[must_use]
+pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message);
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(tag.as_ref());
+    bytes
+}
+
+/// SHA-256.
+#[must_use]
+pub fn sha256(message: &[u8]) -> [u8; 32] {
+    let hash = digest::digest(&digest::SHA256, message);
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(hash.as_ref());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_standard() {
+        // RFC 7677, section 3: user "user", password "pencil".
+        let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
+        let verifier = Verifier::with_salt("pencil", &salt, 4096).unwrap();
+        let text = verifier.text();
+        assert!(text.ends_with("$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="), "{text}");
+    }
+}

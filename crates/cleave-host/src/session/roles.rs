@@ -1,0 +1,412 @@
+//! Statements about roles: who there is, who is in whom, and as whom a session acts. What roles may do is
+//! [`super::grants`]' matter.
+//!
+//! Rights are definitions as tables are ([`super::definitions`]): a block sees what it has made of them, others see it once it
+//! commits. Statements of two blocks wait for each other by a name that nothing else has.
+
+use super::definitions::Definition;
+use super::{Outcome, Session};
+use crate::acting::Acting;
+use crate::catalog::rights::{FIRST, Membership, Object, Privilege, Rights, Role};
+use crate::error::{Error, Fault, NameKind, Result, RoleFault};
+use crate::password::Verifier;
+use crate::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
+
+/// The name that those lock who change rights: none that SQL can write.
+const RIGHTS: &str = "\0rights";
+
+impl Session {
+    /// Runs a statement about roles, rights or owners.
+    pub(super) async fn role_statement(&mut self, statement: RoleStatement) -> Result<Outcome> {
+        let what = match &statement {
+            RoleStatement::SetRole { role, resets } => {
+                self.set_role(role.as_ref())?;
+                return Ok(Outcome::done(if *resets { "RESET" } else { "SET" }));
+            }
+            RoleStatement::SetSession { role, resets } => {
+                self.set_session_role(role.as_ref())?;
+                return Ok(Outcome::done(if *resets { "RESET" } else { "SET" }));
+            }
+            RoleStatement::Create { .. } => "CREATE ROLE",
+            RoleStatement::Alter { .. } | RoleStatement::Rename { .. } => "ALTER ROLE",
+            RoleStatement::Drop { .. } => "DROP ROLE",
+            RoleStatement::Membership { revokes: false, .. } => "GRANT ROLE",
+            RoleStatement::Membership { revokes: true, .. } => "REVOKE ROLE",
+            RoleStatement::Grant(grant) => match grant.revokes {
+                false => "GRANT",
+                true => "REVOKE",
+            },
+            RoleStatement::Owner { kind: "TABLE", .. } => "ALTER TABLE",
+            RoleStatement::Owner { kind: "VIEW", .. } => "ALTER VIEW",
+            RoleStatement::Owner { .. } => "ALTER SEQUENCE",
+            RoleStatement::Reassign { .. } => "REASSIGN OWNED",
+            RoleStatement::DropOwned { .. } => "DROP OWNED",
+        };
+        let mut definition = self.begin_definition(what, &[], &[RIGHTS]).await?;
+        let mut rights = Rights::clone(&definition.transaction.next.rights);
+        self.change_rights(&definition, &mut rights, statement)?;
+        definition.transaction.next.rights = rights.into();
+        self.end_definition(definition).await?;
+        Ok(Outcome::done(what))
+    }
+
+    fn change_rights(
+        &self,
+        definition: &Definition,
+        rights: &mut Rights,
+        statement: RoleStatement,
+    ) -> Result<()> {
+        let state = &definition.transaction.next;
+        match statement {
+            RoleStatement::Create { name, options } => self.create_role(rights, name, options),
+            RoleStatement::Alter { role, options } => self.alter_role(rights, &role, options),
+            RoleStatement::Rename { role, to } => {
+                let id = self.made_role(rights, &role)?;
+                self.check_rules_over(rights, id)?;
+                self.check_new_name(rights, &to)?;
+                if let Some(role) = rights.role(id) {
+                    let renamed = Role { name: to, ..role.clone() };
+                    rights.put_role(renamed);
+                }
+                Ok(())
+            }
+            RoleStatement::Drop { if_exists, roles } => {
+                for role in roles {
+                    match self.made_role(rights, &role) {
+                        Ok(id) => self.drop_role(state, rights, id)?,
+                        Err(Error::UnknownName { .. }) if if_exists => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            }
+            RoleStatement::Membership { revokes, roles, members, admin } => {
+                for role in &roles {
+                    let role = self.role_id(rights, role)?;
+                    for member in &members {
+                        let member = self.role_id(rights, member)?;
+                        match revokes {
+                            false => self.add_member(rights, role, member, admin)?,
+                            true => self.remove_member(rights, role, member, admin)?,
+                        }
+                    }
+                }
+                Ok(())
+            }
+            RoleStatement::Grant(grant) => self.grant(state, rights, &grant),
+            RoleStatement::Owner { kind: _, if_exists, name, to } => {
+                self.give_to(state, rights, (&name, if_exists), &to)
+            }
+            RoleStatement::Reassign { from, to } => self.reassign(state, rights, &from, &to),
+            RoleStatement::DropOwned { roles, cascade: _ } => {
+                self.drop_owned(state, rights, &roles)
+            }
+            // They change nothing that others see.
+            RoleStatement::SetRole { .. } | RoleStatement::SetSession { .. } => Ok(()),
+        }
+    }
+
+    /// The role whose rights count.
+    pub(super) fn actor(&self) -> u32 {
+        self.settings.client.acting.role.unwrap_or(FIRST)
+    }
+
+    /// The number of a role.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`]; PUBLIC is none.
+    pub(super) fn role_id(&self, rights: &Rights, name: &RoleName) -> Result<u32> {
+        let client = &self.settings.client;
+        match name {
+            RoleName::Current => Ok(self.actor()),
+            RoleName::Session => Ok(client.acting.session_role.unwrap_or(FIRST)),
+            RoleName::Public => Err(unknown(rights, "public")),
+            RoleName::Named(name) => match rights.role_named(name) {
+                Some(role) => Ok(role.id),
+                None if name == client.first_name() => Ok(FIRST),
+                None => Err(unknown(rights, name)),
+            },
+        }
+    }
+
+    /// The number of a role that somebody has made.
+    fn made_role(&self, rights: &Rights, name: &RoleName) -> Result<u32> {
+        match self.role_id(rights, name)? {
+            FIRST => Err(Error::Unsupported {
+                what: "changing the role that every database begins with".to_owned(),
+                hint: Some("`cleave user add` gives a user of the server a password".to_owned()),
+                position: None,
+            }),
+            id => Ok(id),
+        }
+    }
+
+    fn check_new_name(&self, rights: &Rights, name: &str) -> Result<()> {
+        // Whoever made a role of its own name would have its rights, and no others, from then on.
+        if rights.role_named(name).is_some() || name == self.settings.client.first_name() {
+            return Err(Error::NameTaken { kind: NameKind::Role, name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Whether the session may make and change roles.
+    fn makes_roles(&self, rights: &Rights) -> bool {
+        let actor = self.actor();
+        rights.is_superuser(actor) || rights.role(actor).is_some_and(|role| role.create_role)
+    }
+
+    /// Refuses who may not change the role `id`.
+    fn check_rules_over(&self, rights: &Rights, id: u32) -> Result<()> {
+        if rights.is_superuser(id) && !rights.is_superuser(self.actor()) {
+            return Err(refused("must be superuser to alter superuser roles"));
+        }
+        match self.makes_roles(rights) {
+            true => Ok(()),
+            false => Err(refused("permission denied to change a role: it needs CREATEROLE")),
+        }
+    }
+
+    fn create_role(&self, rights: &mut Rights, name: String, options: RoleOptions) -> Result<()> {
+        if !self.makes_roles(rights) {
+            return Err(refused("permission denied to create role"));
+        }
+        if options.superuser == Some(true) && !rights.is_superuser(self.actor()) {
+            return Err(refused("must be superuser to create superusers"));
+        }
+        self.check_new_name(rights, &name)?;
+        let id = rights.new_role();
+        rights.put_role(Role {
+            id,
+            name,
+            superuser: false,
+            inherit: true,
+            create_role: false,
+            create_db: false,
+            login: false,
+            connection_limit: -1,
+            verifier: None,
+            valid_until_us: None,
+        });
+        self.set_options(rights, id, options)
+    }
+
+    fn alter_role(&self, rights: &mut Rights, role: &RoleName, options: RoleOptions) -> Result<()> {
+        let id = self.made_role(rights, role)?;
+        let says_password_only = {
+            let password = options.password.clone();
+            options == RoleOptions { password, ..RoleOptions::default() }
+        };
+        if id != self.actor() || !says_password_only {
+            self.check_rules_over(rights, id)?;
+        }
+        if options.superuser.is_some() && !rights.is_superuser(self.actor()) {
+            return Err(refused("must be superuser to alter superuser attribute"));
+        }
+        self.set_options(rights, id, options)
+    }
+
+    fn set_options(&self, rights: &mut Rights, id: u32, options: RoleOptions) -> Result<()> {
+        let Some(known) = rights.role(id).cloned() else { return Ok(()) };
+        let verifier = match options.password {
+            None => known.verifier,
+            Some(None) => None,
+            Some(Some(password)) => verifier(&password)?,
+        };
+        rights.put_role(Role {
+            superuser: options.superuser.unwrap_or(known.superuser),
+            inherit: options.inherit.unwrap_or(known.inherit),
+            create_role: options.create_role.unwrap_or(known.create_role),
+            create_db: options.create_db.unwrap_or(known.create_db),
+            login: options.login.unwrap_or(known.login),
+            connection_limit: options.connection_limit.unwrap_or(known.connection_limit),
+            valid_until_us: options.valid_until_us.unwrap_or(known.valid_until_us),
+            verifier,
+            ..known
+        });
+        for role in &options.in_roles {
+            let role = self.role_id(rights, role)?;
+            self.add_member(rights, role, id, false)?;
+        }
+        for (members, admin) in [(&options.members, false), (&options.admins, true)] {
+            for member in members {
+                let member = self.role_id(rights, member)?;
+                self.add_member(rights, id, member, admin)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_role(&self, state: &crate::CatalogState, rights: &mut Rights, id: u32) -> Result<()> {
+        self.check_rules_over(rights, id)?;
+        let acting = &self.settings.client.acting;
+        for (role, who) in [(acting.role, "current"), (acting.session_role, "session")] {
+            if role == Some(id) {
+                let message = format!("{who} user cannot be dropped");
+                return Err(invalid(message, Fault::Role(RoleFault::InUse)));
+            }
+        }
+        rights.prune(state);
+        let needs = super::grants::needs_of(state, rights, id);
+        if !needs.is_empty() {
+            let name = rights.name_of(id, "").to_owned();
+            let list = needs.join(", ");
+            let message = format!(
+                "role \"{name}\" cannot be dropped because some objects depend on it: {list}"
+            );
+            return Err(invalid(message, Fault::Dependent));
+        }
+        rights.drop_role(id);
+        Ok(())
+    }
+
+    /// Refuses who may not say who is in `role`.
+    fn check_admin(&self, rights: &Rights, role: u32) -> Result<()> {
+        let actor = self.actor();
+        if rights.is_superuser(actor) {
+            return Ok(());
+        }
+        if rights.is_superuser(role) {
+            return Err(refused("must be superuser to alter superuser roles"));
+        }
+        let reached = rights.reached(actor, true);
+        let is_admin = |member: &u32| rights.membership(role, *member).is_some_and(|m| m.admin);
+        if self.makes_roles(rights) || reached.iter().any(is_admin) {
+            return Ok(());
+        }
+        let name = rights.name_of(role, self.settings.client.first_name());
+        Err(refused(&format!("must have admin option on role \"{name}\"")))
+    }
+
+    fn add_member(&self, rights: &mut Rights, role: u32, member: u32, admin: bool) -> Result<()> {
+        self.check_admin(rights, role)?;
+        if rights.is_member(role, member) {
+            let first = self.settings.client.first_name();
+            let (role, member) = (rights.name_of(role, first), rights.name_of(member, first));
+            let message = format!("role \"{role}\" is a member of role \"{member}\"");
+            return Err(invalid(message, Fault::Role(RoleFault::Grant)));
+        }
+        let known = rights.membership(role, member);
+        let admin = admin || known.is_some_and(|known| known.admin);
+        let grantor = known.map_or(self.actor(), |known| known.grantor);
+        rights.put_member(role, member, Some(Membership { grantor, admin }));
+        Ok(())
+    }
+
+    fn remove_member(
+        &self,
+        rights: &mut Rights,
+        role: u32,
+        member: u32,
+        only_admin: bool,
+    ) -> Result<()> {
+        self.check_admin(rights, role)?;
+        // PostgreSQL warns where there is none, and goes on.
+        let known = rights.membership(role, member).filter(|_| only_admin);
+        rights.put_member(role, member, known.map(|known| Membership { admin: false, ..known }));
+        Ok(())
+    }
+
+    /// Runs SET ROLE; None: NONE.
+    fn set_role(&mut self, role: Option<&RoleName>) -> Result<()> {
+        let state = self.names();
+        let rights = &state.rights;
+        let session_role = self.settings.client.acting.session_role;
+        let Some(role) = role else {
+            let acting = &mut self.settings.client.acting;
+            (acting.role, acting.current) = (session_role, None);
+            return Ok(());
+        };
+        let id = self.role_id(rights, role)?;
+        let session = session_role.unwrap_or(FIRST);
+        let name = rights.name_of(id, self.settings.client.first_name()).to_owned();
+        if !rights.is_superuser(session) && !rights.is_member(session, id) {
+            return Err(refused(&format!("permission denied to set role \"{name}\"")));
+        }
+        let acting = &mut self.settings.client.acting;
+        (acting.role, acting.current) = (Some(id), Some(name));
+        Ok(())
+    }
+
+    /// Runs SET SESSION AUTHORIZATION; None: DEFAULT.
+    pub(super) fn set_session_role(&mut self, role: Option<&RoleName>) -> Result<()> {
+        let state = self.names();
+        let rights = &state.rights;
+        let client = &self.settings.client;
+        let (name, connected) = client.connected();
+        let connected = (name.to_owned(), connected);
+        let (name, id) = match role {
+            None => connected.clone(),
+            Some(role) => {
+                let id = self.role_id(rights, role)?;
+                let name = rights.name_of(id, client.first_name()).to_owned();
+                (name, Some(id).filter(|id| *id != FIRST))
+            }
+        };
+        if name != connected.0 && !rights.is_superuser(connected.1.unwrap_or(FIRST)) {
+            return Err(refused("permission denied to set session authorization"));
+        }
+        let client = &mut self.settings.client;
+        client.user = name;
+        client.acting =
+            Acting { role: id, current: None, session_role: id, connected: Some(connected) };
+        Ok(())
+    }
+
+    /// Makes the session that of `user`: with the rights of the role of this name, or a superuser's where the catalog has none.
+    ///
+    /// # Errors
+    /// Where the role may not connect.
+    pub fn log_in(&mut self, user: &str) -> Result<()> {
+        let state = self.names();
+        let rights = &state.rights;
+        let role = rights.role_named(user);
+        if let Some(role) = role {
+            if !role.login {
+                let message = format!("role \"{user}\" is not permitted to log in");
+                return Err(invalid(message, Fault::Role(RoleFault::Authorization)));
+            }
+            if !rights.may(role.id, Object::Database, Privilege::Connect) {
+                let database = &self.settings.client.database;
+                return Err(refused(&format!("permission denied for database {database}")));
+            }
+        }
+        let role = role.map(|role| role.id);
+        let client = &mut self.settings.client;
+        user.clone_into(&mut client.user);
+        client.acting = Acting { role, session_role: role, ..Acting::default() };
+        Ok(())
+    }
+}
+
+/// What is kept of `password`, which may be that already; None: it is empty, which no client can give.
+fn verifier(password: &Password) -> Result<Option<Verifier>> {
+    let text = password.0.as_str();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if let Some(verifier) = Verifier::read(text) {
+        return Ok(Some(verifier));
+    }
+    if text.len() == 35 && text.starts_with("md5") {
+        return Err(Error::Unsupported {
+            what: "a password as MD5".to_owned(),
+            hint: Some("give it as text, or as SCRAM-SHA-256$…".to_owned()),
+            position: None,
+        });
+    }
+    let verifier = Verifier::new(text);
+    verifier.map(Some).map_err(|error| invalid(error.to_string(), Fault::Parameter))
+}
+
+fn unknown(rights: &Rights, name: &str) -> Error {
+    Error::unknown(NameKind::Role, name, rights.roles().map(|role| role.name.as_str()))
+}
+
+/// A lack of rights.
+pub(super) fn refused(message: &str) -> Error {
+    invalid(message.to_owned(), Fault::Role(RoleFault::Rights))
+}
+
+pub(super) fn invalid(message: String, fault: Fault) -> Error {
+    Error::Invalid { message, fault, position: None }
+}
