@@ -250,6 +250,8 @@ pub enum NameKind {
 pub enum Rule {
     /// CHECK (23514).
     Check,
+    /// FOREIGN KEY (23503).
+    ForeignKey,
 }
 
 /// In which way another transaction was in the way.
@@ -297,6 +299,8 @@ pub enum Fault {
     TableDefinition,
     /// The definition of a column (42611).
     ColumnDefinition,
+    /// A foreign key that refers to no unique columns (42830).
+    ForeignKey,
     /// A value or expression of another type than its column (42804).
     Type,
     /// A column named twice (42701).
@@ -428,6 +432,7 @@ impl Error {
             Self::NotNull { .. } => "23502",
             Self::DuplicateKey { .. } => "23505",
             Self::Violation { rule: Rule::Check, .. } => "23514",
+            Self::Violation { rule: Rule::ForeignKey, .. } => "23503",
             Self::Conflict { kind, .. } => kind.sqlstate(),
             Self::StatementTimeout => "57014",
             Self::Schema(error) => schema_sqlstate(error),
@@ -617,6 +622,7 @@ impl Fault {
         match self {
             Self::TableDefinition => "42P16",
             Self::ColumnDefinition => "42611",
+            Self::ForeignKey => "42830",
             Self::Type => "42804",
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",
