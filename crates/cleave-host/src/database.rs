@@ -819,6 +819,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         upkeep: Upkeep::default(),
         held: Held::default(),
         keep: None,
+        referenced: Default::default(),
     };
     write_root(directory, &state)?;
     Ok((state, LogStart::New(log)))

@@ -490,6 +490,7 @@ impl Decoder<'_> {
             held: Held::decode(root.held),
             views,
             keep: None,
+            referenced: Default::default(),
         })
     }
 

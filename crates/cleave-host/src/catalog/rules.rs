@@ -5,6 +5,7 @@
 //!
 //! Invariant: names of constraints are unique within a table, those of its indexes included, and so are their ids.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use super::{CatalogState, TableState, proto};
@@ -148,8 +149,12 @@ impl CatalogState {
 
     /// Whether the table is at either end of a foreign key.
     pub fn is_in_references(&self, table: &TableState) -> bool {
+        let all = || {
+            let keys = self.tables().flat_map(|from| &from.rules.foreign_keys);
+            keys.map(|key| key.target).collect()
+        };
         !table.rules.foreign_keys.is_empty()
-            || self.references_to(table.schema.table_id).next().is_some()
+            || self.referenced.0.get_or_init(all).contains(&table.schema.table_id)
     }
 
     /// The table with this id.
@@ -166,6 +171,16 @@ fn number<T: PartialEq>(all: &[T], one: T) -> u32 {
 fn numbered<T: Copy + Default>(all: &[T], number: u32) -> T {
     let place = usize::try_from(number).unwrap_or(usize::MAX);
     all.get(place).copied().unwrap_or_default()
+}
+
+/// Ids of the tables that foreign keys refer to, once somebody asked; a copy of a state begins without, since it may be changed.
+#[derive(Debug, Default)]
+pub(crate) struct Referenced(OnceLock<BTreeSet<u32>>);
+
+impl Clone for Referenced {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// What a table's checks were compiled to; a copy of the rules begins without, since it may be changed.

@@ -86,6 +86,7 @@ fn state() -> CatalogState {
         upkeep: Default::default(),
         views: BTreeMap::new(),
         keep: None,
+        referenced: Default::default(),
     }
 }
 

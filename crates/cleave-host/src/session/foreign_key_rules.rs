@@ -89,7 +89,7 @@ impl Session {
         targets.map(|table| table.schema.name.clone()).collect()
     }
 
-    /// `rules` of a table with the foreign keys `given`.
+    /// `rules` of a table with the foreign keys `all` more.
     ///
     /// # Errors
     /// [`Error::Invalid`] for one that cannot be; [`Error::NameTaken`].
@@ -98,11 +98,9 @@ impl Session {
         state: &CatalogState,
         own: &Own<'_>,
         mut rules: TableRules,
-        given: &[GivenForeignKey],
+        all: &[GivenForeignKey],
     ) -> Result<TableRules> {
-        let (named, unnamed): (Vec<_>, Vec<_>) =
-            given.iter().partition(|given| given.name.is_some());
-        for given in named.into_iter().chain(unnamed) {
+        for given in all {
             let is_temporary = |id: u32| self.defined().is_temporary(id);
             let key = foreign_key(state, own, given, is_temporary);
             let key = key.map_err(|error| error.at(given.position))?;
@@ -119,7 +117,12 @@ impl Session {
                 Some(name) => name.clone(),
                 None => {
                     let columns: Vec<&str> = given.columns.iter().map(String::as_str).collect();
-                    chosen_name(&own.schema.name, &columns, "fkey", taken)
+                    // Those that have names keep them.
+                    let is_given =
+                        |name: &str| all.iter().any(|other| other.name.as_deref() == Some(name));
+                    chosen_name(&own.schema.name, &columns, "fkey", |name| {
+                        taken(name) || is_given(name)
+                    })
                 }
             };
             rules.foreign_keys.push(ForeignKey { id: rules.next_id(), name, ..key });

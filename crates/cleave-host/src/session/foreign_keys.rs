@@ -24,6 +24,7 @@ mod act;
 mod deferred;
 mod keys;
 mod load;
+mod look_up;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -178,7 +178,6 @@ fn read_actions(operation: ast::AlterTableOperation, actions: &mut Vec<Action>) 
             Action::RenameConstraint { from: fold(&old_name), to: fold(&new_name) }
         }
         Ast::AlterColumn { column_name, op } => altered_column(fold(&column_name), op)?,
-        Ast::AddConstraint { constraint, not_valid: false } => added_key(&constraint)?,
         Ast::AddConstraint {
             constraint: ast::TableConstraint::ForeignKey(constraint),
             not_valid,
@@ -186,6 +185,7 @@ fn read_actions(operation: ast::AlterTableOperation, actions: &mut Vec<Action>) 
             let key = foreign_key(None, &constraint, None, None)?;
             Action::AddForeignKey(GivenForeignKey { not_valid, ..key })
         }
+        Ast::AddConstraint { constraint, not_valid: false } => added_key(&constraint)?,
         Ast::ValidateConstraint { name } => Action::Validate { name: fold(&name) },
         Ast::DropConstraint { if_exists, name, drop_behavior } => {
             let cascade = drop_behavior == Some(ast::DropBehavior::Cascade);

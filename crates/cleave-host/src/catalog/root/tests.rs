@@ -142,6 +142,7 @@ fn state(directory: &Path) -> CatalogState {
         },
         views: BTreeMap::new(),
         keep: None,
+        referenced: Default::default(),
     }
 }
 

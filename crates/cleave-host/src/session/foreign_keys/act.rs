@@ -29,6 +29,13 @@ impl Session {
         let Gone { reference, keys, moved } = gone;
         let key = &reference.key;
         let action = if moved.is_some() { key.on_update } else { key.on_delete };
+        if action != KeyAction::NoAction {
+            let old = moved.iter().flatten().map(|(old, _)| old);
+            let old: Vec<&KeyRow> = keys.values().chain(old).collect();
+            if !self.may_be_referred(&reference, &old).await? {
+                return Ok(());
+            }
+        }
         match (action, moved) {
             (KeyAction::NoAction, _) => {
                 self.references.open.of(&reference).gone.extend(keys);
@@ -151,7 +158,10 @@ impl Session {
         keys: &KeySet,
     ) -> Result<Option<KeyRow>> {
         let all: Vec<&KeyRow> = keys.values().collect();
-        if all.is_empty() || !self.has_child(reference, LockMode::RowShare).await? {
+        if all.is_empty()
+            || !self.may_be_referred(reference, &all).await?
+            || !self.has_child(reference, LockMode::RowShare).await?
+        {
             return Ok(None);
         }
         for some in all.chunks(at_once(reference)) {

@@ -74,6 +74,11 @@ impl KeyRow {
         self.columns.iter().map(|column| value_text(column, self.row)).collect()
     }
 
+    /// The value at `place`, as an array of length one.
+    pub(in crate::session) fn value(&self, place: usize) -> Option<ArrayRef> {
+        self.columns.get(place).map(|column| column.slice(self.row, 1))
+    }
+
     /// The values, separated by commas.
     fn listed(&self) -> String {
         let texts = self.texts().unwrap_or_default();
