@@ -75,7 +75,7 @@ pub(super) async fn absent<'a>(
     for (place, tablet) in table.tablets.iter().enumerate() {
         if !live.delta.is_empty() {
             absent.retain(|key| {
-                let found = live.delta.with_prefix((table_id, place), id, key, live.number);
+                let (found, _) = live.delta.with_prefix((table_id, place), id, key, live.number);
                 !found.iter().any(|(vid, _)| is_kept((place, *vid)))
             });
         }
@@ -85,7 +85,8 @@ pub(super) async fn absent<'a>(
         let found = index.get_many(tablet, &*pages, &asked).await?;
         for (key, vid) in asked.into_iter().zip(found) {
             let is_there = |vid: u64| {
-                is_kept((place, vid)) && !live.delta.has_ended(table_id, place, vid, live.number)
+                is_kept((place, vid))
+                    && live.delta.ended(table_id, place, vid, live.number).is_none()
             };
             if vid.is_some_and(is_there) {
                 absent.remove(key);

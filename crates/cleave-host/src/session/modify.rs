@@ -71,11 +71,7 @@ impl Session {
             let table = view.state.find_writable_table(&modify.table);
             let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
             let made = self.made(&view, &table, modify, parameters).await?;
-            match modify.action {
-                _ if made.change.keeps_keys || Held::takes_table(&made.change) => {}
-                Action::Delete => self.lock_gone_keys(&table, &made.rows).await?,
-                Action::Update(_) => self.lock_changed_keys(&table, &made.change).await?,
-            }
+            self.lock_keys_of(&table, modify, &made).await?;
             let ending = match self.keeps_keys(&table, modify) {
                 true => Ending::KeysKept,
                 false => made.ending(modify),
@@ -88,6 +84,20 @@ impl Session {
                 _ => Some((modify.returning_query()?, &made.rows)),
             };
             return self.outcome(modify.name(), made.places.len(), returned, parameters).await;
+        }
+    }
+
+    /// Locks the keys that the statement takes away.
+    pub(super) async fn lock_keys_of(
+        &mut self,
+        table: &TableState,
+        modify: &Modify,
+        made: &Made,
+    ) -> Result<()> {
+        match modify.action {
+            _ if made.change.keeps_keys || Held::takes_table(&made.change) => Ok(()),
+            Action::Delete => self.lock_gone_keys(table, &made.rows).await,
+            Action::Update(_) => self.lock_changed_keys(table, &made.change).await,
         }
     }
 

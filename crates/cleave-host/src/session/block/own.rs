@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::super::foreign_keys::{Ending, Replaced};
-use super::super::held::Held;
 use super::{Block, OwnRows, Session, Taken};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
@@ -94,7 +93,7 @@ impl Session {
         if self.block.is_some() {
             return false;
         }
-        let locks = self.statement_locks.take().unwrap_or_else(|| Held::new(&self.database));
+        let locks = self.statement_locks.take().unwrap_or_else(|| self.new_locks());
         let defined = self.temporary.clone();
         let block = Block::new(Isolation::ReadCommitted, false, locks, defined);
         let tracked = self.statement_tracked.clone();

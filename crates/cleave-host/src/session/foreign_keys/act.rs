@@ -105,6 +105,7 @@ impl Session {
             return Ok(Taken::Done);
         }
         self.check_in_snapshot(&made.change)?;
+        self.lock_keys_of(&table, modify, &made).await?;
         let ending = made.ending(modify);
         Box::pin(self.take_over(&base, &table, made.change.clone(), ending)).await
     }

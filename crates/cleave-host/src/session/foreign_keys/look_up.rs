@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use cleave_store::KeyRange;
 
 use super::super::Session;
@@ -55,7 +55,7 @@ impl Session {
             let ended = own.and_then(|own| own.ended.get(&place));
             let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(&vid));
             for prefix in prefixes.iter().filter(|_| !live.delta.is_empty()) {
-                let found = live.delta.with_prefix((id, place), index, prefix, live.number);
+                let (found, _) = live.delta.with_prefix((id, place), index, prefix, live.number);
                 if found.iter().any(|(vid, _)| is_kept(*vid)) {
                     return Ok(true);
                 }
@@ -68,7 +68,7 @@ impl Session {
             let is_there = |vid: &u64| {
                 is_kept(*vid)
                     && tablet.version_map.lookup(*vid).is_some()
-                    && !live.delta.has_ended(id, place, *vid, live.number)
+                    && live.delta.ended(id, place, *vid, live.number).is_none()
             };
             if found.iter().any(is_there) {
                 return Ok(true);
