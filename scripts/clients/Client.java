@@ -30,6 +30,7 @@ public class Client {
             check(values(m.getCatalogs(), "TABLE_CAT").equals(List.of("shop")), "catalogs");
             check(values(m.getTypeInfo(), "TYPE_NAME").contains("numeric"), "types");
             check(values(m.getImportedKeys(null, null, "orders"), "FKTABLE_NAME").isEmpty(), "foreign keys");
+            check(values(m.getImportedKeys(null, null, "visits"), "PKTABLE_NAME").equals(List.of("customers")), "what visits refer to");
             try (PreparedStatement p = c.prepareStatement("SELECT email, born FROM customers WHERE id = ?")) {
                 for (int id = 1; id <= 10; id++) {
                     p.setInt(1, id);

@@ -1,5 +1,6 @@
 -- What the clients look at: see clients.py.
 CREATE TABLE customers (id integer PRIMARY KEY, email varchar(60) NOT NULL UNIQUE, born date, note text DEFAULT 'none');
+CREATE TABLE visits (customer integer REFERENCES customers ON DELETE CASCADE, day date);
 CREATE TABLE orders (id bigint PRIMARY KEY, customer integer NOT NULL, total numeric(10, 2), placed timestamp with time zone);
 CREATE INDEX orders_customer ON orders (customer, placed DESC);
 INSERT INTO customers SELECT v, 'c' || v || '@example.org', date '2000-01-01', 'n' FROM generate_series(1, 100) s(v);

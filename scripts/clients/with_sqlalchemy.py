@@ -18,6 +18,9 @@ assert [(unique["name"], unique["column_names"]) for unique in inspector.get_uni
 indexes = {index["name"]: (index["column_names"], index["unique"], index.get("column_sorting")) for index in inspector.get_indexes("orders")}
 assert indexes == {"orders_customer": (["customer", "placed"], False, {"placed": ("desc",)})}, indexes
 assert inspector.get_foreign_keys("orders") == [] and inspector.get_check_constraints("orders") == []
+[key] = inspector.get_foreign_keys("visits")
+assert (key["name"], key["constrained_columns"], key["referred_table"], key["referred_columns"]) == ("visits_customer_fkey", ["customer"], "customers", ["id"]), key
+assert key["options"] == {"ondelete": "CASCADE"}, key
 assert inspector.has_table("orders") and not inspector.has_table("nothing")
 metadata = sa.MetaData()
 metadata.reflect(engine)

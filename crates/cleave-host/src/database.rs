@@ -828,6 +828,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         held: Held::default(),
         rights: Arc::default(),
         keep: None,
+        referenced: Default::default(),
     };
     write_root(directory, &state)?;
     Ok((state, LogStart::New(log)))

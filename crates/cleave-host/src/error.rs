@@ -253,6 +253,8 @@ pub enum NameKind {
 pub enum Rule {
     /// CHECK (23514).
     Check,
+    /// FOREIGN KEY (23503).
+    ForeignKey,
 }
 
 /// In which way another transaction was in the way.
@@ -300,6 +302,8 @@ pub enum Fault {
     TableDefinition,
     /// The definition of a column (42611).
     ColumnDefinition,
+    /// A foreign key that refers to no unique columns (42830).
+    ForeignKey,
     /// A value or expression of another type than its column (42804).
     Type,
     /// A column named twice (42701).
@@ -433,6 +437,7 @@ impl Error {
             Self::NotNull { .. } => "23502",
             Self::DuplicateKey { .. } => "23505",
             Self::Violation { rule: Rule::Check, .. } => "23514",
+            Self::Violation { rule: Rule::ForeignKey, .. } => "23503",
             Self::Conflict { kind, .. } => kind.sqlstate(),
             Self::StatementTimeout => "57014",
             Self::Schema(error) => schema_sqlstate(error),
@@ -622,6 +627,7 @@ impl Fault {
         match self {
             Self::TableDefinition => "42P16",
             Self::ColumnDefinition => "42611",
+            Self::ForeignKey => "42830",
             Self::Type => "42804",
             Self::DuplicateColumn => "42701",
             Self::Options | Self::Statement => "42601",

@@ -21,6 +21,8 @@ mod copy;
 mod cursors;
 mod define;
 mod definitions;
+mod foreign_key_rules;
+mod foreign_keys;
 mod grants;
 mod held;
 mod identity;
@@ -86,6 +88,8 @@ use crate::statement::{
 use crate::write::load;
 use cursors::Cursors;
 use definitions::Defined;
+use foreign_keys::References;
+pub(crate) use foreign_keys::check_load;
 use held::Held;
 use modify_row::RowChanges;
 use prepared::PreparedStatements;
@@ -114,6 +118,8 @@ pub struct Session {
     statement_tracked: Option<Arc<Tracked>>,
     /// From when the statement that writes has locked its table: what it gives back to lock all of it.
     table_mark: Option<LockMark>,
+    /// What foreign keys ask of the statement that runs.
+    references: References,
     /// The end of the log of all that its statements have seen.
     seen_log: AtomicU64,
     /// In a lock so that the futures of statements may move between threads; never locked.
@@ -165,6 +171,7 @@ impl Session {
             statement_tracked: None,
             table_mark: None,
             seen_log: AtomicU64::new(0),
+            references: References::default(),
             client: Mutex::default(),
             _place: place,
         }
@@ -333,6 +340,7 @@ impl Session {
         self.settings.client.advisory.end_statement();
         self.statement_tracked = None;
         self.table_mark = None;
+        self.forget_own();
         Ok(())
     }
 
@@ -468,6 +476,7 @@ impl Session {
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
+            Statement::SetConstraints(set) => Box::pin(self.set_constraints(&set)).await,
             Statement::SetCharacteristics(modes) => Ok(self.set_characteristics(modes)),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
@@ -486,7 +495,11 @@ impl Session {
         names: &[String],
         cascade: bool,
     ) -> Result<Outcome> {
-        let mut definition = self.begin_definition("DROP TABLE", names, &[]).await?;
+        let mut locked = names.to_vec();
+        if cascade {
+            locked.extend(self.referring(names));
+        }
+        let mut definition = self.begin_definition("DROP TABLE", &locked, &[]).await?;
         let transaction = &mut definition.transaction;
         let ids = |state: &CatalogState| -> BTreeSet<u32> {
             let sound = state.tables().map(|table| table.schema.table_id);
@@ -507,6 +520,9 @@ impl Session {
         if dropped {
             let gone = &before - &ids(&transaction.next);
             views::drop_dependents(&mut transaction.next, &gone, cascade)?;
+            let what = format!("table \"{}\"", names.join("\", \""));
+            let (next, what) = (&mut transaction.next, (what.as_str(), cascade));
+            foreign_key_rules::drop_references(next, (&gone, &locked), |_| true, what)?;
             self.end_definition(definition).await?;
         }
         Ok(Outcome::done("DROP TABLE"))

@@ -50,7 +50,7 @@ use held::Held;
 use index_definition::IndexDefinition;
 use rights::Rights;
 use root::SegmentFile;
-use rules::TableRules;
+use rules::{Referenced, TableRules};
 use sequence::Sequence;
 use upkeep::Upkeep;
 use view::ViewState;
@@ -179,6 +179,8 @@ pub struct CatalogState {
     pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
     /// Files of the sealed segments.
     pub(crate) files: BTreeMap<SegmentId, SegmentFile>,
+    /// Which tables foreign keys refer to.
+    pub(crate) referenced: Referenced,
     /// Settings of the database as a whole.
     pub(crate) upkeep: Upkeep,
     /// Tables whose last commits wait in the log.

@@ -245,6 +245,50 @@ pub struct TableRules {
     /// Ids of the columns that are GENERATED ALWAYS AS IDENTITY.
     #[prost(uint32, repeated, tag = "2")]
     pub always: Vec<u32>,
+    /// FOREIGN KEY. Since format 7.
+    #[prost(message, repeated, tag = "80")]
+    pub foreign_keys: Vec<ForeignKey>,
+}
+
+/// FOREIGN KEY.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ForeignKey {
+    /// Number among the table's rules.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Ids of its columns.
+    #[prost(uint32, repeated, tag = "3")]
+    pub columns: Vec<u32>,
+    /// Id of the table that it refers to.
+    #[prost(uint32, tag = "4")]
+    pub target: u32,
+    /// Ids of that table's columns, in the same order.
+    #[prost(uint32, repeated, tag = "5")]
+    pub target_columns: Vec<u32>,
+    /// Id of that table's index over them.
+    #[prost(uint32, tag = "6")]
+    pub index: u32,
+    /// ON DELETE: 0 NO ACTION, 1 RESTRICT, 2 CASCADE, 3 SET NULL, 4 SET DEFAULT.
+    #[prost(uint32, tag = "7")]
+    pub on_delete: u32,
+    /// ON UPDATE, likewise.
+    #[prost(uint32, tag = "8")]
+    pub on_update: u32,
+    /// Ids of the columns of ON DELETE SET NULL or SET DEFAULT; none: all.
+    #[prost(uint32, repeated, tag = "9")]
+    pub set_columns: Vec<u32>,
+    /// MATCH FULL.
+    #[prost(bool, tag = "10")]
+    pub match_full: bool,
+    /// 0 NOT DEFERRABLE, 1 INITIALLY IMMEDIATE, 2 INITIALLY DEFERRED.
+    #[prost(uint32, tag = "11")]
+    pub timing: u32,
+    /// NOT VALID.
+    #[prost(bool, tag = "12")]
+    pub not_valid: bool,
 }
 
 /// CHECK.

@@ -495,6 +495,7 @@ impl Decoder<'_> {
             rights,
             views,
             keep: None,
+            referenced: Default::default(),
         })
     }
 

@@ -87,6 +87,7 @@ fn state() -> CatalogState {
         rights: Default::default(),
         views: BTreeMap::new(),
         keep: None,
+        referenced: Default::default(),
     }
 }
 

@@ -9,6 +9,7 @@
 //! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added columns
 //! have the version that added them in their upper bits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_store::{Column, TableSchema};
@@ -17,11 +18,12 @@ use futures::stream::{self, BoxStream};
 
 use super::define::emptied;
 use super::definitions::Definition;
+use super::foreign_key_rules::{drop_references, without_keys};
 use super::views::check_no_views;
 use super::{Outcome, Session, alter_rules, sequences};
 use crate::catalog::division::Division;
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
-use crate::catalog::rules::TableRules;
+use crate::catalog::rules::{ForeignKey, TableRules};
 use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::IndexShape;
@@ -53,7 +55,8 @@ impl Session {
         };
         let names: Vec<String> = alter.actions.iter().filter_map(new_name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let tables = [alter.table.clone()];
+        let mut tables = vec![alter.table.clone()];
+        tables.extend(self.held_for(&alter).await?);
         let mut definition = self.begin_definition("ALTER TABLE", &tables, &names).await?;
         let mut name = alter.table;
         for action in alter.actions {
@@ -72,7 +75,7 @@ impl Session {
             if let Action::RenameTable { to } = &action {
                 name.clone_from(to);
             }
-            definition = Box::pin(self.altered(definition, table, action)).await?;
+            definition = Box::pin(self.altered(definition, table, action, &tables)).await?;
         }
         self.end_definition(definition).await?;
         Ok(done)
@@ -103,11 +106,12 @@ impl Session {
         mut definition: Definition,
         table: TableState,
         action: Action,
+        locked: &[String],
     ) -> Result<Definition> {
         let mut schema = TableSchema::clone(&table.schema);
         let all = || table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
         match action {
-            Action::AddColumn { if_not_exists, column, keys, checks, sequence } => {
+            Action::AddColumn { if_not_exists, column, keys, checks, foreign_keys, sequence } => {
                 if schema.column(&column.name).is_some() {
                     if if_not_exists {
                         return Ok(definition);
@@ -122,12 +126,26 @@ impl Session {
                     let table = TableState::clone(table);
                     definition = Box::pin(self.add_check(definition, table, check)).await?;
                 }
+                for key in foreign_keys {
+                    let table = definition.transaction.next.find_writable_table(&name)?;
+                    let table = TableState::clone(table);
+                    definition = Box::pin(self.add_foreign_key(definition, table, key)).await?;
+                }
             }
-            Action::DropColumn { if_exists, column } => {
+            Action::DropColumn { if_exists, column, cascade } => {
                 if if_exists && schema.column(&column).is_none() {
                     return Ok(definition);
                 }
                 let id = find_column(&schema, &column)?.id;
+                let gone = BTreeSet::from([table.schema.table_id]);
+                let is_about = |key: &ForeignKey| key.target_columns.contains(&id);
+                let what = format!("column \"{column}\" of table \"{}\"", schema.name);
+                let next = &mut definition.transaction.next;
+                // Its own go with the column as well.
+                let own = next.find_writable_table(&schema.name)?;
+                next.tables.insert(schema.name.clone(), Arc::new(without_keys(own, id)?));
+                drop_references(next, (&gone, locked), is_about, (&what, cascade))?;
+                let table = TableState::clone(next.find_writable_table(&schema.name)?);
                 let changed = without_column(&table, schema, id)?;
                 let table_id = changed.schema.table_id;
                 definition.transaction.put_table(changed);
@@ -212,13 +230,26 @@ impl Session {
                 let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
                 let changed = reshaped(&table, schema, all())?;
                 self.check_rules(&changed).await?;
-                return self.rewrite(definition, &table, changed, &query).await;
+                let (table_id, id) =
+                    (table.schema.table_id, find_column(&table.schema, &column)?.id);
+                let definition = self.rewrite(definition, &table, changed, &query).await?;
+                self.check_retyped(&definition, table_id, id).await?;
+                return Ok(definition);
+            }
+            Action::AddForeignKey(key) => {
+                return Box::pin(self.add_foreign_key(definition, table, key)).await;
+            }
+            Action::Validate { name } => {
+                let is_check = table.rules.checks.iter().any(|check| check.name == name);
+                if !self.validate(&mut definition, &table, &name).await? && !is_check {
+                    return Err(unknown_constraint(&table, &name));
+                }
             }
             Action::AddKey { key, columns } => {
                 return self.add_key(definition, table, key, &columns).await;
             }
             Action::AddCheck(check) => return self.add_check(definition, table, check).await,
-            Action::DropConstraint { if_exists, name } => {
+            Action::DropConstraint { if_exists, name, cascade } => {
                 if let Some(changed) = alter_rules::without(&table, &name)? {
                     definition.transaction.put_table(changed);
                     return Ok(definition);
@@ -230,6 +261,14 @@ impl Session {
                         false => Err(unknown_constraint(&table, &name)),
                     };
                 };
+                let gone = BTreeSet::from([schema.table_id]);
+                let (id, what) =
+                    (found.id, format!("constraint \"{name}\" on table \"{}\"", schema.name));
+                let next = &mut definition.transaction.next;
+                let is_about = |key: &ForeignKey| key.index == id;
+                drop_references(next, (&gone, locked), is_about, (&what, cascade))?;
+                let table = TableState::clone(next.find_writable_table(&schema.name)?);
+                let mut schema = TableSchema::clone(&table.schema);
                 if found.id == PRIMARY_KEY {
                     schema.primary_key.clear();
                 }
@@ -508,7 +547,8 @@ fn column_taken(schema: &TableSchema, column: &str) -> Error {
 fn unknown_constraint(table: &TableState, name: &str) -> Error {
     let keys = table.indexes.iter().filter(|index| index.constraint);
     let checks = table.rules.checks.iter().map(|check| check.name.as_str());
-    let names = keys.map(|index| index.name.as_str()).chain(checks);
+    let foreign = table.rules.foreign_keys.iter().map(|key| key.name.as_str());
+    let names = keys.map(|index| index.name.as_str()).chain(checks).chain(foreign);
     Error::unknown(NameKind::Constraint, name, names)
 }
 

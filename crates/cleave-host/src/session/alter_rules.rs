@@ -114,7 +114,7 @@ pub(super) fn rename_column(table: &mut TableState, names: Option<(&str, &str)>)
     Ok(())
 }
 
-/// `table` with its check `from` called `to`; None: it has none of this name.
+/// `table` with its check or foreign key `from` called `to`; None: it has none of this name.
 ///
 /// # Errors
 /// [`Error::NameTaken`].
@@ -131,10 +131,14 @@ pub(super) fn renamed(table: &TableState, from: &str, to: &str) -> Result<Option
         to.clone_into(&mut check.name);
     }
     rules.checks.sort_by(|one, other| one.name.cmp(&other.name));
+    for key in rules.foreign_keys.iter_mut().filter(|key| key.name == from) {
+        to.clone_into(&mut key.name);
+    }
+    rules.foreign_keys.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(Some(changed))
 }
 
-/// `table` without its check `name`; None: it has none of this name.
+/// `table` without its check or foreign key `name`; None: it has none of this name.
 ///
 /// # Errors
 /// None that is to be expected.
@@ -143,7 +147,9 @@ pub(super) fn without(table: &TableState, name: &str) -> Result<Option<TableStat
         return Ok(None);
     }
     let mut changed = with_own_rules(table)?;
-    Arc::make_mut(&mut changed.rules).checks.retain(|check| check.name != name);
+    let rules = Arc::make_mut(&mut changed.rules);
+    rules.checks.retain(|check| check.name != name);
+    rules.foreign_keys.retain(|key| key.name != name);
     Ok(Some(changed))
 }
 
@@ -170,12 +176,12 @@ pub(super) fn check_no_identity(
 }
 
 /// `table` under a version of its own: what was prepared for it is prepared anew.
-fn with_own_rules(table: &TableState) -> Result<TableState> {
+pub(super) fn with_own_rules(table: &TableState) -> Result<TableState> {
     let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
     reshaped(table, cleave_store::TableSchema::clone(&table.schema), indexes)
 }
 
-fn is_taken(table: &TableState, name: &str) -> bool {
+pub(super) fn is_taken(table: &TableState, name: &str) -> bool {
     table.rules.is_name_taken(name) || table.indexes.iter().any(|index| index.name == name)
 }
 

@@ -20,6 +20,8 @@
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
 //! changes before that.
 
+mod own;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,6 +34,7 @@ use prost::Message;
 
 use super::checked::{check, check_ended};
 use super::definitions::Defined;
+use super::foreign_keys::Deferred;
 use super::held::Held;
 use super::{Outcome, Session};
 use crate::archive;
@@ -85,7 +88,7 @@ pub(super) struct Block {
     /// A statement has read something.
     has_read: bool,
     /// Of REPEATABLE READ and SERIALIZABLE, from its first statement on.
-    snapshot: Option<Arc<CatalogState>>,
+    pub(super) snapshot: Option<Arc<CatalogState>>,
     /// Of SERIALIZABLE, as long.
     tracked: Option<Arc<Tracked>>,
     /// Of tables that it has not defined.
@@ -93,6 +96,10 @@ pub(super) struct Block {
     pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
     pub(super) locks: Held,
+    /// What is asked at its end.
+    pub(super) deferred: Deferred,
+    /// Whether it is one statement's, outside of any that a user knows.
+    is_statement: bool,
     /// How often something else than small commits had changed rows when the first of the changes was checked.
     checked: u64,
     /// A state with the changes as they are now, and what it is based on.
@@ -105,6 +112,7 @@ struct Savepoint {
     name: String,
     changes: Changes,
     defined: Defined,
+    deferred: Deferred,
     mark: LockMark,
 }
 
@@ -238,6 +246,7 @@ impl Session {
 
     /// Runs COMMIT: of a block that has failed, ROLLBACK.
     pub(super) async fn commit(&mut self) -> Result<Outcome> {
+        let asked = self.ask_deferred().await;
         // Without one PostgreSQL warns, and goes on.
         let Some(block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
         self.settings.transaction_isolation = None;
@@ -245,7 +254,10 @@ impl Session {
             self.cursors.end_transaction(false);
             return Ok(Outcome::done("ROLLBACK"));
         }
-        let committed = Box::pin(self.commit_block(block)).await;
+        let committed = match asked {
+            Ok(()) => Box::pin(self.commit_block(block)).await,
+            Err(error) => Err(error),
+        };
         self.cursors.end_transaction(committed.is_ok());
         committed?;
         Ok(Outcome::done("COMMIT"))
@@ -288,7 +300,8 @@ impl Session {
         let block = self.open_block("SAVEPOINT")?;
         let (name, mark) = (name.to_owned(), block.locks.mark());
         let (changes, defined) = (block.changes.clone(), block.defined.clone());
-        block.savepoints.push(Savepoint { name, changes, defined, mark });
+        let deferred = block.deferred.clone();
+        block.savepoints.push(Savepoint { name, changes, defined, deferred, mark });
         Ok(Outcome::done("SAVEPOINT"))
     }
 
@@ -300,6 +313,7 @@ impl Session {
         if let Some(savepoint) = block.savepoints.last() {
             block.changes = savepoint.changes.clone();
             block.defined = savepoint.defined.clone();
+            block.deferred = savepoint.deferred.clone();
             block.locks.release_to(savepoint.mark);
         }
         block.own = None;
@@ -500,7 +514,6 @@ impl Session {
             return Ok(ReadView { state, target: None, reads: None });
         }
         let database = Arc::clone(&self.database);
-        let settings = self.shared_settings();
         let base = match self.block_snapshot().await? {
             Some(state) => state,
             None => {
@@ -523,38 +536,16 @@ impl Session {
         if block.changes.is_empty() {
             return Ok(ReadView { state: over, target: None, reads });
         }
-        let mut transaction = Transaction::private(&database, Arc::clone(&over))?;
-        for change in block.changes.values() {
-            transaction = apply(transaction, &settings, change).await?;
-        }
-        let state = transaction.into_private();
+        let state = self.with_own_changes(&over).await?;
+        let Some(block) = self.block.as_mut() else {
+            return Ok(ReadView { state, target: None, reads });
+        };
         block.own = Some(Own { base, over, state: Arc::clone(&state) });
         Ok(ReadView { state, target: None, reads })
     }
 
-    /// Takes what a statement that has read `view` makes of `table`, as it was there.
-    pub(super) async fn take(
-        &mut self,
-        view: &ReadView,
-        table: &TableState,
-        mut change: TableChange,
-    ) -> Result<Taken> {
-        let base = self.committed(view).find_writable_table(&table.schema.name)?;
-        let mut own_ended = OwnRows::new();
-        for (place, vids) in &mut change.ended {
-            let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
-            let own = vids.split_off(&next);
-            if !own.is_empty() {
-                let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
-                own_ended.insert(*place, places.collect());
-            }
-        }
-        change.ended.retain(|_, vids| !vids.is_empty());
-        self.take_rows(change, own_ended).await
-    }
-
-    /// Takes a change of rows, of which those that end are committed, and the end of own ones.
-    pub(super) async fn take_rows(
+    /// Takes a change of rows, of which those that end are committed, and the end of own ones, whatever foreign keys say.
+    pub(super) async fn take_plain(
         &mut self,
         change: TableChange,
         own_ended: OwnRows,
@@ -795,6 +786,8 @@ impl Block {
             defined,
             savepoints: Vec::new(),
             locks,
+            deferred: Deferred::default(),
+            is_statement: false,
             checked: u64::MAX,
             own: None,
         }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::upsert::RowPlace;
 use crate::catalog::TableState;
 use crate::database::Database;
 use crate::delta::Live;
@@ -56,6 +57,43 @@ pub(super) fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Those of `keys`, search keys of a unique index in their order, that no row has: of committed ones those that `is_kept` says count.
+///
+/// # Errors
+/// Those of the device.
+pub(super) async fn absent<'a>(
+    database: &Database,
+    (table_id, shape): (u32, &IndexShape),
+    is_kept: &(impl Fn(RowPlace) -> bool + Sync),
+    keys: &[&'a [u8]],
+) -> Result<BTreeSet<&'a [u8]>> {
+    let mut absent: BTreeSet<&'a [u8]> = keys.iter().copied().collect();
+    let (live, id) = (database.live(), shape.definition.id);
+    let Some(table) = live.state.table_by_id(table_id) else { return Ok(absent) };
+    for (place, tablet) in table.tablets.iter().enumerate() {
+        if !live.delta.is_empty() {
+            absent.retain(|key| {
+                let (found, _) = live.delta.with_prefix((table_id, place), id, key, live.number);
+                !found.iter().any(|(vid, _)| is_kept((place, *vid)))
+            });
+        }
+        let Some(index) = tablet.index(id).filter(|_| !absent.is_empty()) else { continue };
+        let asked: Vec<&[u8]> = absent.iter().copied().collect();
+        let pages = database.page_source(tablet.device, Stack::Native)?;
+        let found = index.get_many(tablet, &*pages, &asked).await?;
+        for (key, vid) in asked.into_iter().zip(found) {
+            let is_there = |vid: u64| {
+                is_kept((place, vid))
+                    && live.delta.ended(table_id, place, vid, live.number).is_none()
+            };
+            if vid.is_some_and(is_there) {
+                absent.remove(key);
+            }
+        }
+    }
+    Ok(absent)
 }
 
 /// The keys of one unique index.

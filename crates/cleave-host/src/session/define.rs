@@ -9,6 +9,7 @@ use cleave_store::{Column, TableSchema, VersionMap};
 use futures::StreamExt;
 use futures::stream;
 
+use super::foreign_key_rules::check_truncate;
 use super::{Outcome, Session};
 use crate::catalog::{TableState, TabletState};
 use crate::error::{Error, Result};
@@ -56,6 +57,7 @@ impl Session {
             unique: Vec::new(),
             checks: Vec::new(),
             sequences: Vec::new(),
+            foreign_keys: Vec::new(),
             temporary: create.temporary,
         };
         let Some((definition, schema)) = self.new_table(create).await? else {
@@ -78,8 +80,15 @@ impl Session {
     }
 
     async fn truncate(&mut self, truncate: &Truncate) -> Result<Outcome> {
-        let mut definition = self.begin_definition("TRUNCATE", &truncate.tables, &[]).await?;
-        for name in &truncate.tables {
+        let tables = match truncate.cascade {
+            true => self.all_referring(&truncate.tables),
+            false => truncate.tables.clone(),
+        };
+        let mut definition = self.begin_definition("TRUNCATE", &tables, &[]).await?;
+        let next = &definition.transaction.next;
+        let ids = tables.iter().filter_map(|name| Some(next.table(name)?.schema.table_id));
+        check_truncate(next, &ids.collect())?;
+        for name in &tables {
             let emptied = emptied(definition.transaction.next.find_writable_table(name)?);
             let table_id = emptied.schema.table_id;
             definition.transaction.put_table(emptied);

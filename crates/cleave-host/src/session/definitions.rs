@@ -31,6 +31,7 @@ use futures::stream::BoxStream;
 use super::Session;
 use super::block::Block;
 use super::define::emptied;
+use super::foreign_keys::check_load;
 use crate::catalog::commit::Transaction;
 use crate::catalog::rights::{Rights, RightsChange};
 use crate::catalog::sequence::Sequence;
@@ -501,8 +502,12 @@ impl Session {
         rest: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
         let settings = self.shared_settings();
+        self.hold_targets(schema.table_id).await?;
         let definition = self.begin_definition("a load", &[], &[]).await?;
         let (definition, count) = definition.load(&settings, schema, first, rest).await?;
+        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let state = self.with_own_changes(&state).await?;
+        Box::pin(check_load(&self.database, &settings, &state, schema.table_id)).await?;
         self.end_definition(definition).await?;
         Ok(count)
     }

@@ -231,8 +231,12 @@ pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
 
 /// What it calls a key of a unique index of `table`.
 pub(super) fn unique_key(table: &TableState, index: &TabletIndex, key: &[u8]) -> LockKey {
-    let (table, index) = (u64::from(table.schema.table_id), u64::from(index.definition().id));
-    LockKey::key((table << 32) | index, hash(key))
+    unique_lock(table, index.definition().id, key)
+}
+
+/// The same of the index with the number `index`.
+pub(super) fn unique_lock(table: &TableState, index: u32, key: &[u8]) -> LockKey {
+    LockKey::key((u64::from(table.schema.table_id) << 32) | u64::from(index), hash(key))
 }
 
 fn hash(key: &[u8]) -> u64 {

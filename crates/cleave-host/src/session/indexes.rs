@@ -2,16 +2,19 @@
 //!
 //! Tables and indexes share one namespace, as in PostgreSQL. An index of a constraint goes with its table only.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_store::{TableSchema, TabletId, VersionMap};
 use cleave_txn::LockMode;
 
 use super::definitions::Definition;
+use super::foreign_key_rules::{Own, drop_references};
 use super::{Outcome, Session, rules, sequences};
 use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
+use crate::catalog::rules::ForeignKey;
 use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::{IndexShape, TabletIndex};
@@ -35,6 +38,7 @@ impl Session {
     ) -> Result<Option<(Definition, Arc<TableSchema>)>> {
         let name = &create.schema.name;
         let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
+        self.hold_referenced(name, create.foreign_keys.iter()).await?;
         let mut definition = self.begin_definition("CREATE TABLE", &[], names).await?;
         let transaction = &mut definition.transaction;
         let is_taken = match create.temporary {
@@ -52,9 +56,16 @@ impl Session {
         let table_id = transaction.table_id()?;
         sequences::of_columns(transaction, &mut create, table_id)?;
         let indexes = constraint_indexes(&transaction.next, &create)?;
-        let rules = Arc::new(rules::defined(&self.database, &create, &indexes).await?);
+        let rules = rules::defined(&self.database, &create, &indexes).await?;
         let schema = TableSchema { table_id, ..create.schema };
         let table = empty_table(schema, indexes, &tablets, division)?;
+        let own = Own {
+            schema: &table.schema,
+            indexes: &table.indexes,
+            is_temporary: create.temporary.is_some(),
+        };
+        let given = &create.foreign_keys;
+        let rules = Arc::new(self.with_foreign_keys(&transaction.next, &own, rules, given)?);
         let schema = Arc::clone(&table.schema);
         transaction.put_table(TableState { rules, ..table });
         if let Some(on_commit) = create.temporary {
@@ -158,6 +169,10 @@ impl Session {
                     position: None,
                 });
             }
+            let gone = BTreeSet::from([table.schema.table_id]);
+            let is_about = |key: &ForeignKey| key.index == index.id;
+            let what = format!("index \"{name}\"");
+            drop_references(&mut transaction.next, (&gone, &[]), is_about, (&what, false))?;
             let mut changed = TableState::clone(&table);
             changed.indexes.retain(|kept| kept.id != index.id);
             changed.damaged.retain(|kept| kept.definition.id != index.id);

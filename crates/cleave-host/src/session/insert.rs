@@ -111,7 +111,7 @@ impl Session {
         let table = newest.find_writable_table(&schema.name)?;
         let mut change = TableChange::new(Arc::clone(schema));
         change.rows = route(table, rows)?;
-        while let Taken::Again = self.take_rows(change.clone(), OwnRows::new()).await? {}
+        while let Taken::Again = self.take_rows(change.clone(), OwnRows::new(), None).await? {}
         Ok(count)
     }
 

@@ -17,9 +17,11 @@ use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
+use super::foreign_keys::Ending;
 use super::held::Held;
 use super::identity;
 use super::key_locks::leaves_keys;
+use super::upsert::RowPlace;
 use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
@@ -31,11 +33,23 @@ use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
 /// What a statement does to a table.
-struct Made {
-    change: TableChange,
-    row_count: usize,
-    /// The rows that RETURNING is about.
+pub(super) struct Made {
+    pub(super) change: TableChange,
+    /// Where the rows are that it is about.
+    pub(super) places: Vec<RowPlace>,
+    /// The rows that RETURNING is about, in the same order.
     rows: RecordBatch,
+}
+
+impl Made {
+    /// What becomes of the rows.
+    pub(super) fn ending(&self, modify: &Modify) -> Ending<'_> {
+        let (before, after) = match modify.action {
+            Action::Delete => (Some(&self.rows), None),
+            Action::Update(_) => (None, Some(&self.rows)),
+        };
+        Ending::Rows { places: &self.places, before, after }
+    }
 }
 
 impl Session {
@@ -57,19 +71,33 @@ impl Session {
             let table = view.state.find_writable_table(&modify.table);
             let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
             let made = self.made(&view, &table, modify, parameters).await?;
-            match modify.action {
-                _ if made.change.keeps_keys || Held::takes_table(&made.change) => {}
-                Action::Delete => self.lock_gone_keys(&table, &made.rows).await?,
-                Action::Update(_) => self.lock_changed_keys(&table, &made.change).await?,
-            }
-            if let Taken::Again = self.take(&view, &table, made.change).await? {
+            self.lock_keys_of(&table, modify, &made).await?;
+            let ending = match self.keeps_keys(&table, modify) {
+                true => Ending::KeysKept,
+                false => made.ending(modify),
+            };
+            if let Taken::Again = self.take(&view, &table, made.change.clone(), ending).await? {
                 continue;
             }
             let returned = match modify.returning.as_slice() {
                 [] => None,
                 _ => Some((modify.returning_query()?, &made.rows)),
             };
-            return self.outcome(modify.name(), made.row_count, returned, parameters).await;
+            return self.outcome(modify.name(), made.places.len(), returned, parameters).await;
+        }
+    }
+
+    /// Locks the keys that the statement takes away.
+    pub(super) async fn lock_keys_of(
+        &mut self,
+        table: &TableState,
+        modify: &Modify,
+        made: &Made,
+    ) -> Result<()> {
+        match modify.action {
+            _ if made.change.keeps_keys || Held::takes_table(&made.change) => Ok(()),
+            Action::Delete => self.lock_gone_keys(table, &made.rows).await,
+            Action::Update(_) => self.lock_changed_keys(table, &made.change).await,
         }
     }
 
@@ -93,7 +121,7 @@ impl Session {
     }
 
     /// The rows of `table` that the statement is about, and what it makes of them.
-    async fn made(
+    pub(super) async fn made(
         &self,
         view: &ReadView,
         table: &TableState,
@@ -105,7 +133,7 @@ impl Session {
         let query = modify.query(schema)?;
         let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
         let mut change = TableChange::new(Arc::clone(schema));
-        let mut all = Vec::new();
+        let (mut all, mut places) = (Vec::new(), Vec::new());
         for place in 0..table.tablets.len() {
             let target = Some(Target { table: modify.table.clone(), tablet: place });
             let view = ReadView { target, ..view.clone() };
@@ -114,7 +142,8 @@ impl Session {
                 Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
             let mut ended = BTreeSet::new();
             while let Some(batch) = running.next().await? {
-                let batch = first_of_each(&batch, &mut ended)?;
+                let (batch, vids) = first_of_each(&batch, &mut ended)?;
+                places.extend(vids.into_iter().map(|vid| (place, vid)));
                 let defaults = defaults(modify.assignments(), schema, batch.num_rows());
                 all.push(conform.rows_with_defaults(&batch, &defaults)?);
             }
@@ -127,7 +156,7 @@ impl Session {
             change.rows = route(table, rows.clone())?;
             change.keeps_keys = leaves_keys(table, modify.assignments());
         }
-        Ok(Made { change, row_count: rows.num_rows(), rows })
+        Ok(Made { change, places, rows })
     }
 
     /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows.
@@ -148,20 +177,23 @@ impl Session {
     }
 }
 
-/// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet.
-fn first_of_each(batch: &RecordBatch, seen: &mut BTreeSet<u64>) -> Result<RecordBatch> {
+/// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet, and these.
+fn first_of_each(batch: &RecordBatch, seen: &mut BTreeSet<u64>) -> Result<(RecordBatch, Vec<u64>)> {
     let Some(vids) = batch.columns().first().and_then(|column| {
         column.as_primitive_opt::<UInt64Type>().filter(|vids| vids.null_count() == 0)
     }) else {
         return Err(Error::unsupported("a statement whose rows are not told"));
     };
-    let is_first: BooleanArray = vids.values().iter().map(|vid| Some(seen.insert(*vid))).collect();
+    let is_first: Vec<bool> = vids.values().iter().map(|vid| seen.insert(*vid)).collect();
+    let first = vids.values().iter().zip(&is_first).filter(|(_, is_first)| **is_first);
+    let first = first.map(|(vid, _)| *vid).collect();
+    let is_first = BooleanArray::from(is_first);
     let columns: Vec<usize> = (1..batch.num_columns()).collect();
     let rows = batch.project(&columns)?;
     if is_first.true_count() == rows.num_rows() {
-        return Ok(rows);
+        return Ok((rows, first));
     }
-    Ok(filter_record_batch(&rows, &is_first)?)
+    Ok((filter_record_batch(&rows, &is_first)?, first))
 }
 
 /// For each column of the table, whether SET says DEFAULT.

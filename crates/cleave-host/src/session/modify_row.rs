@@ -22,6 +22,7 @@ use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::block::{OwnRows, Taken};
+use super::foreign_keys::{Ending, Replaced};
 use super::key_locks::has_same_keys;
 use super::ranges::{RangeChange, Returning};
 use super::{Outcome, Session, identity};
@@ -288,11 +289,12 @@ impl Session {
             let stack = self.in_force().stack;
             let found = point_path::find(&self.database, &sight, &query, stack).await?;
             self.note_seen(sight.log_end());
-            let (count, rows, change, own_ended) = match found {
+            let kept = self.keeps_keys(&table, modify);
+            let (count, rows, change, own_ended, replaced) = match found {
                 None => return Ok(None),
                 Some(None) => {
                     let none = RecordBatch::new_empty(table.schema.arrow());
-                    (0, none, TableChange::new(Arc::clone(&table.schema)), OwnRows::new())
+                    (0, none, TableChange::new(Arc::clone(&table.schema)), OwnRows::new(), None)
                 }
                 Some(Some(found)) => {
                     let made = self.row_made(&table, modify, (row, parameters), &found).await?;
@@ -300,15 +302,37 @@ impl Session {
                     if !change.keeps_keys {
                         self.lock_gone_keys(&table, &found.batch).await?;
                     }
-                    (1, made, change, own_ended)
+                    let replaced = match kept {
+                        true => None,
+                        false => self.replaced_row(&table, modify, &made, &found).await?,
+                    };
+                    (1, made, change, own_ended, replaced)
                 }
             };
-            if let Taken::Again = self.take_rows(change, own_ended).await? {
+            let taken = match kept {
+                true => self.take_plain(change, own_ended).await?,
+                false => self.take_rows(change, own_ended, replaced).await?,
+            };
+            if let Taken::Again = taken {
                 continue;
             }
             let done = (modify.name(), count);
             return self.returned_rows(modify, done, returning, &rows, parameters).await;
         }
+    }
+
+    /// What foreign keys ask of the row `found`.
+    async fn replaced_row(
+        &self,
+        table: &TableState,
+        modify: &Modify,
+        made: &RecordBatch,
+        found: &Found,
+    ) -> Result<Option<Replaced>> {
+        let columns = found.batch.columns().to_vec();
+        let before = RecordBatch::try_new(table.schema.arrow(), columns)?;
+        let after = matches!(modify.action, Action::Update(_)).then_some(made);
+        self.replaced(table, Ending::Rows { places: &[], before: Some(&before), after }).await
     }
 
     /// The row that takes the place of `found`, or that one itself where it ends.

@@ -100,6 +100,7 @@ impl Session {
     /// Prepares a statement that loads rows into a table and commits them by itself.
     pub(super) async fn prepare_load(&mut self, table_id: u32) -> Result<()> {
         self.track_writes().await?;
+        self.hold_targets(table_id).await?;
         if let Some(tracked) = self.tracked() {
             tracked.writes(u64::from(table_id), &Written::All)?;
             // Others may commit before it has its turn.

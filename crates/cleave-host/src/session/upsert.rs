@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
 use super::block::Taken;
+use super::foreign_keys::Ending;
 use super::modify::defaults;
 use super::{Session, identity};
 use crate::catalog::TableState;
@@ -111,7 +112,13 @@ impl Session {
                 _ => Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() },
             };
             let (change, changed) = change_of(&table, &rows, &sorted, &updated)?;
-            match self.take(&view, &table, change).await {
+            let places = updated.pairs.iter().filter_map(|pair| sorted.pairs.get(*pair));
+            let places: Vec<RowPlace> = places.map(|(_, place)| *place).collect();
+            let ending = match places.as_slice() {
+                [] => Ending::None,
+                places => Ending::Rows { places, before: None, after: Some(&updated.rows) },
+            };
+            match self.take(&view, &table, change, ending).await {
                 Ok(Taken::Done) => return Ok(changed),
                 Ok(Taken::Again) => {}
                 // A bulk load locks no keys, and its rows came after the view.

@@ -10,7 +10,10 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Position, Result};
-use crate::statement::ddl::{GivenCheck, GivenSequence, column_type, create_table, rules};
+use crate::statement::ddl::foreign_key::foreign_key;
+use crate::statement::ddl::{
+    GivenCheck, GivenForeignKey, GivenSequence, column_type, create_table, rules,
+};
 use crate::statement::names::{fold, position_of, table_name};
 
 /// ALTER TABLE.
@@ -39,6 +42,8 @@ pub enum Action {
         keys: Vec<Key>,
         /// Its checks, of which it is not known yet which columns they name.
         checks: Vec<GivenCheck>,
+        /// Its foreign keys.
+        foreign_keys: Vec<GivenForeignKey>,
         /// Where it is SERIAL or an identity.
         sequence: Option<GivenSequence>,
     },
@@ -48,6 +53,8 @@ pub enum Action {
         if_exists: bool,
         /// The column.
         column: String,
+        /// Foreign keys of other tables that refer to it go with it.
+        cascade: bool,
     },
     /// RENAME COLUMN.
     RenameColumn {
@@ -100,12 +107,21 @@ pub enum Action {
     },
     /// ADD CHECK; it is not known yet which columns it names.
     AddCheck(GivenCheck),
+    /// ADD FOREIGN KEY.
+    AddForeignKey(GivenForeignKey),
+    /// VALIDATE CONSTRAINT.
+    Validate {
+        /// The constraint.
+        name: String,
+    },
     /// DROP CONSTRAINT.
     DropConstraint {
         /// A constraint that does not exist is no error.
         if_exists: bool,
         /// The constraint.
         name: String,
+        /// Foreign keys of other tables that refer to it go with it.
+        cascade: bool,
     },
 }
 
@@ -146,11 +162,10 @@ fn read_actions(operation: ast::AlterTableOperation, actions: &mut Vec<Action>) 
             added_column(&column_def, if_not_exists)?
         }
         Ast::DropColumn { column_names, if_exists, drop_behavior, .. } => {
-            if drop_behavior == Some(ast::DropBehavior::Cascade) {
-                return unsupported("DROP COLUMN ... CASCADE".to_owned());
-            }
+            let cascade = drop_behavior == Some(ast::DropBehavior::Cascade);
             let columns = column_names.iter().map(fold);
-            actions.extend(columns.map(|column| Action::DropColumn { if_exists, column }));
+            let drop = |column| Action::DropColumn { if_exists, column, cascade };
+            actions.extend(columns.map(drop));
             return Ok(());
         }
         Ast::RenameColumn { old_column_name, new_column_name } => {
@@ -163,12 +178,18 @@ fn read_actions(operation: ast::AlterTableOperation, actions: &mut Vec<Action>) 
             Action::RenameConstraint { from: fold(&old_name), to: fold(&new_name) }
         }
         Ast::AlterColumn { column_name, op } => altered_column(fold(&column_name), op)?,
+        Ast::AddConstraint {
+            constraint: ast::TableConstraint::ForeignKey(constraint),
+            not_valid,
+        } => {
+            let key = foreign_key(None, &constraint, None, None)?;
+            Action::AddForeignKey(GivenForeignKey { not_valid, ..key })
+        }
         Ast::AddConstraint { constraint, not_valid: false } => added_key(&constraint)?,
+        Ast::ValidateConstraint { name } => Action::Validate { name: fold(&name) },
         Ast::DropConstraint { if_exists, name, drop_behavior } => {
-            if drop_behavior == Some(ast::DropBehavior::Cascade) {
-                return unsupported("DROP CONSTRAINT ... CASCADE".to_owned());
-            }
-            Action::DropConstraint { if_exists, name: fold(&name) }
+            let cascade = drop_behavior == Some(ast::DropBehavior::Cascade);
+            Action::DropConstraint { if_exists, name: fold(&name), cascade }
         }
         other => return unsupported(other.to_string()),
     });
@@ -209,6 +230,7 @@ fn added_column(definition: &ast::ColumnDef, if_not_exists: bool) -> Result<Acti
                 | Option::PrimaryKey(_)
                 | Option::Unique(_)
                 | Option::Check(_)
+                | Option::ForeignKey(_)
                 | Option::Generated { .. }
                 | Option::Collation(_)
         )
@@ -232,10 +254,11 @@ fn added_column(definition: &ast::ColumnDef, if_not_exists: bool) -> Result<Acti
     }
     keys.extend(create.unique.into_iter().map(|(name, _)| Key { is_primary: false, name }));
     let (checks, sequence) = (create.checks, create.sequences.into_iter().next());
+    let foreign_keys = create.foreign_keys;
     match create.schema.columns.into_iter().next() {
         Some(column) => {
             let column = Box::new(column);
-            Ok(Action::AddColumn { if_not_exists, column, keys, checks, sequence })
+            Ok(Action::AddColumn { if_not_exists, column, keys, checks, foreign_keys, sequence })
         }
         None => Err(Error::unsupported("ALTER TABLE ... ADD COLUMN of nothing")),
     }

@@ -22,9 +22,12 @@ use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::placement::{Placement, placement};
 use crate::statement::sequence::SequenceOptions;
 
+pub(crate) mod foreign_key;
 mod index;
 pub(crate) mod rules;
 
+pub use foreign_key::GivenForeignKey;
+use foreign_key::foreign_key;
 pub use index::{CreateIndex, CreateIndexColumn, create_index};
 pub use rules::{GivenCheck, GivenSequence};
 use rules::{Written, check, identity, serial};
@@ -46,6 +49,8 @@ pub struct CreateTable {
     pub checks: Vec<GivenCheck>,
     /// Sequences of its columns.
     pub sequences: Vec<GivenSequence>,
+    /// Its foreign keys.
+    pub foreign_keys: Vec<GivenForeignKey>,
     /// Of a temporary table: what becomes of it.
     pub temporary: Option<OnCommit>,
 }
@@ -125,7 +130,7 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     let placement = placement(&statement.table_options, &schema)
         .map_err(|error| error.at(position_of(statement.name.span().start)))?;
     let Keys { primary_key_name, unique, written } = keys;
-    let Written { checks, sequences } = written;
+    let Written { checks, sequences, foreign_keys } = written;
     let checks = rules::given(checks, &schema);
     let if_not_exists = statement.if_not_exists;
     Ok(CreateTable {
@@ -136,6 +141,7 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
         unique,
         checks,
         sequences,
+        foreign_keys,
         temporary: on_commit(statement),
     })
 }
@@ -251,6 +257,10 @@ fn column(
                 });
             }
             ast::ColumnOption::Default(expression) => default = Some(expression.to_string()),
+            ast::ColumnOption::ForeignKey(constraint) => {
+                let key = foreign_key(constraint_name, constraint, Some(&name), position);
+                written.foreign_keys.push(key?);
+            }
             ast::ColumnOption::Check(constraint) => {
                 written.checks.push(check(constraint_name, constraint, position)?);
             }
@@ -320,7 +330,10 @@ fn table_constraint(
             keys.unique.push((constraint.name.as_ref().map(fold), columns));
             Ok(())
         }
-        ast::TableConstraint::ForeignKey(_) => Err(foreign_key(position)),
+        ast::TableConstraint::ForeignKey(constraint) => {
+            keys.written.foreign_keys.push(foreign_key(None, constraint, None, position)?);
+            Ok(())
+        }
         ast::TableConstraint::Check(constraint) => {
             keys.written.checks.push(check(None, constraint, position)?);
             Ok(())
@@ -395,7 +408,6 @@ fn refuse_unique_clauses(constraint: &ast::UniqueConstraint) -> Result<()> {
 
 fn unsupported_option(option: &ast::ColumnOption, position: Option<Position>) -> Error {
     match option {
-        ast::ColumnOption::ForeignKey(_) => foreign_key(position),
         ast::ColumnOption::Collation(name) => {
             let hint = "text sorts by the C collation, by bytes";
             unsupported(&format!("COLLATE {name}"), Some(hint), position)
@@ -410,10 +422,6 @@ fn unsupported_option(option: &ast::ColumnOption, position: Option<Position>) ->
 
 fn unsupported(what: &str, hint: Option<&str>, position: Option<Position>) -> Error {
     Error::Unsupported { what: what.to_owned(), hint: hint.map(str::to_owned), position }
-}
-
-fn foreign_key(position: Option<Position>) -> Error {
-    unsupported("FOREIGN KEY (REFERENCES)", Some("leave the clause out"), position)
 }
 
 fn two_primary_keys(table: &str, position: Option<Position>) -> Error {

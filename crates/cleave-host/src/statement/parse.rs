@@ -37,6 +37,7 @@ mod definitions;
 mod discard;
 mod explain;
 mod expression;
+mod foreign_keys;
 mod insert;
 mod locks;
 mod modes;
@@ -50,6 +51,7 @@ mod vacuum;
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
 pub(crate) use expression::parse_expression;
+pub use foreign_keys::SetConstraints;
 pub use insert::is_default;
 use insert::typed_insert;
 pub use locks::LockTable;
@@ -175,6 +177,8 @@ pub enum Statement {
     },
     /// BEGIN, START TRANSACTION.
     Begin(Modes),
+    /// SET CONSTRAINTS.
+    SetConstraints(SetConstraints),
     /// SET TRANSACTION.
     SetTransaction(Modes),
     /// SET SESSION CHARACTERISTICS AS TRANSACTION.
@@ -308,6 +312,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         })?;
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
+    let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
     let tokens = lower_locking_clauses(tokens);
     let parser = Parser::new(&dialect)
@@ -338,6 +343,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         let text = script.get(start..end).unwrap_or_default().trim().to_owned();
         let own_end = (after.token != Token::EOF).then_some(after.span.start);
         sequence::give_overriding(&mut overriding, own_end, &mut statement)?;
+        foreign_keys::give_set_columns(&mut set_columns, own_end, &mut statement)?;
         if let Statement::Prepare(prepare) = &mut statement {
             prepare.cut_text(script, end);
         }
@@ -463,7 +469,10 @@ impl Reader<'_> {
             let read = self.parser.parse_statement();
             return typed(read.map_err(|error| self.syntax(error))?);
         }
-        let what = ["transaction", "constraints", "characteristics"];
+        if self.take("constraints") {
+            return self.set_constraints();
+        }
+        let what = ["transaction", "characteristics"];
         if let Some(what) = what.into_iter().find(|what| self.take(what)) {
             return Err(Error::unsupported(format!("SET {}", what.to_uppercase())));
         }

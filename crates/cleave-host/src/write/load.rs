@@ -38,6 +38,7 @@ use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
 use crate::error::{Error, Fault, Result};
 use crate::index::TabletIndex;
+use crate::session::check_load;
 use crate::settings::Settings;
 use crate::statement::moment::Moment;
 use tablet_load::TabletLoad;
@@ -172,7 +173,10 @@ impl BulkLoad {
         if self.row_count == 0 {
             return Ok(0);
         }
+        let (settings, table) = (Arc::clone(&self.settings), self.table.schema.table_id);
         let (transaction, row_count) = self.end().await?;
+        let (database, next) = (transaction.database(), &transaction.next);
+        Box::pin(check_load(database, &settings, next, table)).await?;
         transaction.commit().await?;
         Ok(row_count)
     }

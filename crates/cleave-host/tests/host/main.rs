@@ -17,6 +17,7 @@ mod devices;
 mod durability;
 mod fencing;
 mod filters_in_flight;
+mod foreign_keys;
 mod full_media;
 mod held;
 mod histories;

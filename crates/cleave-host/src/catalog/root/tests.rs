@@ -143,6 +143,7 @@ fn state(directory: &Path) -> CatalogState {
         rights: Arc::default(),
         views: BTreeMap::new(),
         keep: None,
+        referenced: Default::default(),
     }
 }
 

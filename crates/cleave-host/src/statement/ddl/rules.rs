@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
+use super::foreign_key::GivenForeignKey;
 use crate::error::{Error, Fault, Position, Result};
 use crate::statement::names::{fold, position_of};
 use crate::statement::sequence::SequenceOptions;
@@ -38,6 +39,7 @@ pub struct GivenSequence {
 /// What columns and constraints have said so far.
 #[derive(Default)]
 pub(super) struct Written {
+    pub(super) foreign_keys: Vec<GivenForeignKey>,
     pub(super) checks: Vec<WrittenCheck>,
     pub(super) sequences: Vec<GivenSequence>,
 }

@@ -1,23 +1,34 @@
 //! Constraints that no index stands for, as both schemas show them.
 
+use std::sync::Arc;
+
 use super::shapes::{Cell, Row};
-use super::view::{View, column_number, number, table_oid};
+use super::view::{View, column_number, number, oid_of, table_oid};
 use crate::catalog::TableState;
-use crate::catalog::rules::Check;
+use crate::catalog::rules::{Check, ForeignKey, KeyAction, Timing};
+use crate::statement::names::quoted;
 
 /// A constraint of a table.
 pub(super) struct Constraint<'a> {
-    /// The table.
-    pub(super) table: &'a TableState,
-    /// What it is.
-    pub(super) check: &'a Check,
+    table: &'a TableState,
+    kind: Kind<'a>,
+}
+
+enum Kind<'a> {
+    Check(&'a Check),
+    /// With the table that it refers to.
+    ForeignKey(&'a ForeignKey, &'a Arc<TableState>),
 }
 
 impl View {
     /// All constraints that no index stands for.
     pub(super) fn rules(&self) -> impl Iterator<Item = Constraint<'_>> {
         self.tables().flat_map(|table| {
-            table.rules.checks.iter().map(move |check| Constraint { table, check })
+            let checks = table.rules.checks.iter().map(Kind::Check);
+            let keys = table.rules.foreign_keys.iter().filter_map(|key| {
+                Some(Kind::ForeignKey(key, self.state().table_by_id(key.target)?))
+            });
+            checks.chain(keys).map(move |kind| Constraint { table, kind })
         })
     }
 
@@ -27,45 +38,131 @@ impl View {
     }
 }
 
+/// Names of the columns with these ids, as SQL writes them.
+fn listed(table: &TableState, ids: &[u32]) -> String {
+    let columns = ids.iter().filter_map(|id| table.schema.column_by_id(*id));
+    columns.map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ")
+}
+
+fn numbers(table: &TableState, ids: &[u32]) -> Vec<i64> {
+    let columns = ids.iter().filter_map(|id| table.schema.column_by_id(*id));
+    columns.map(|column| column_number(&table.schema, column)).collect()
+}
+
 impl Constraint<'_> {
+    fn id(&self) -> u32 {
+        match self.kind {
+            Kind::Check(check) => check.id,
+            Kind::ForeignKey(key, _) => key.id,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self.kind {
+            Kind::Check(check) => &check.name,
+            Kind::ForeignKey(key, _) => &key.name,
+        }
+    }
+
+    /// Ids of its columns.
+    fn own_columns(&self) -> &[u32] {
+        match self.kind {
+            Kind::Check(check) => &check.columns,
+            Kind::ForeignKey(key, _) => &key.columns,
+        }
+    }
+
+    /// Whether it is a foreign key.
+    pub(super) fn is_foreign_key(&self) -> bool {
+        matches!(self.kind, Kind::ForeignKey(..))
+    }
+
+    /// When it is asked.
+    fn timing(&self) -> Timing {
+        match self.kind {
+            Kind::Check(_) => Timing::NotDeferrable,
+            Kind::ForeignKey(key, _) => key.timing,
+        }
+    }
+
     fn oid(&self) -> i64 {
-        table_oid(&self.table.schema) + number::RULES + i64::from(self.check.id)
+        table_oid(&self.table.schema) + number::RULES + i64::from(self.id())
     }
 
     fn text(&self, pretty: bool) -> String {
-        match pretty {
-            true => format!("CHECK ({})", self.check.expression),
-            false => format!("CHECK (({}))", self.check.expression),
+        match self.kind {
+            Kind::Check(check) if pretty => format!("CHECK ({})", check.expression),
+            Kind::Check(check) => format!("CHECK (({}))", check.expression),
+            Kind::ForeignKey(key, target) => {
+                let mut text = format!(
+                    "FOREIGN KEY ({}) REFERENCES {}({})",
+                    listed(self.table, &key.columns),
+                    quoted(&target.schema.name),
+                    listed(target, &key.target_columns)
+                );
+                if key.match_full {
+                    text.push_str(" MATCH FULL");
+                }
+                for (word, action) in [("UPDATE", key.on_update), ("DELETE", key.on_delete)] {
+                    if action != KeyAction::NoAction {
+                        text.push_str(&format!(" ON {word} {}", action.sql_name()));
+                    }
+                }
+                if !key.set_columns.is_empty() {
+                    text.push_str(&format!(" ({})", listed(self.table, &key.set_columns)));
+                }
+                text.push_str(match key.timing {
+                    Timing::NotDeferrable => "",
+                    Timing::Immediate => " DEFERRABLE",
+                    Timing::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+                });
+                if key.not_valid {
+                    text.push_str(" NOT VALID");
+                }
+                text
+            }
         }
     }
 
     /// Its row of `pg_constraint`.
     pub(super) fn row(&self) -> Row {
         let schema = &self.table.schema;
-        let columns = self.check.columns.iter().filter_map(|id| schema.column_by_id(*id));
-        let columns = columns.map(|column| column_number(schema, column)).collect();
-        vec![
+        let not_valid = matches!(self.kind, Kind::ForeignKey(key, _) if key.not_valid);
+        let mut row: Row = vec![
             ("oid", self.oid().into()),
-            ("conname", self.check.name.as_str().into()),
+            ("conname", self.name().into()),
             ("connamespace", number::PUBLIC.into()),
-            ("contype", "c".into()),
-            ("condeferrable", false.into()),
-            ("condeferred", false.into()),
-            ("convalidated", true.into()),
+            ("contype", if self.is_foreign_key() { "f" } else { "c" }.into()),
+            ("condeferrable", self.timing().is_deferrable().into()),
+            ("condeferred", (self.timing() == Timing::Deferred).into()),
+            ("convalidated", (!not_valid).into()),
             ("conrelid", table_oid(schema).into()),
             ("contypid", 0.into()),
-            ("conindid", 0.into()),
             ("conparentid", 0.into()),
-            ("confrelid", 0.into()),
-            ("confupdtype", " ".into()),
-            ("confdeltype", " ".into()),
-            ("confmatchtype", " ".into()),
             ("conislocal", true.into()),
             ("coninhcount", 0.into()),
-            ("connoinherit", false.into()),
-            ("conkey", Cell::Numbers(columns)),
-            ("conbin", self.check.expression.as_str().into()),
-        ]
+            ("connoinherit", self.is_foreign_key().into()),
+            ("conkey", Cell::Numbers(numbers(self.table, self.own_columns()))),
+        ];
+        match self.kind {
+            Kind::Check(check) => row.extend([
+                ("conindid", 0.into()),
+                ("confrelid", 0.into()),
+                ("confupdtype", " ".into()),
+                ("confdeltype", " ".into()),
+                ("confmatchtype", " ".into()),
+                ("conbin", check.expression.as_str().into()),
+            ]),
+            Kind::ForeignKey(key, target) => row.extend([
+                ("conindid", (oid_of(key.target) + 1 + i64::from(key.index)).into()),
+                ("confrelid", oid_of(key.target).into()),
+                ("confupdtype", key.on_update.letter().into()),
+                ("confdeltype", key.on_delete.letter().into()),
+                ("confmatchtype", if key.match_full { "f" } else { "s" }.into()),
+                ("confkey", Cell::Numbers(numbers(target, &key.target_columns))),
+            ]),
+        }
+        row
     }
 
     /// Its name and its table's, as `information_schema` has them.
@@ -73,7 +170,7 @@ impl Constraint<'_> {
         vec![
             ("constraint_catalog", catalog.into()),
             ("constraint_schema", "public".into()),
-            ("constraint_name", self.check.name.as_str().into()),
+            ("constraint_name", self.name().into()),
             ("table_catalog", catalog.into()),
             ("table_schema", "public".into()),
             ("table_name", self.table.schema.name.as_str().into()),
@@ -83,32 +180,78 @@ impl Constraint<'_> {
     /// Its row of `table_constraints`.
     pub(super) fn of_table(&self, catalog: &str) -> Row {
         let mut row = self.names(catalog);
+        let kind = if self.is_foreign_key() { "FOREIGN KEY" } else { "CHECK" };
         row.extend([
-            ("constraint_type", "CHECK".into()),
-            ("is_deferrable", "NO".into()),
-            ("initially_deferred", "NO".into()),
+            ("constraint_type", kind.into()),
+            ("is_deferrable", yes_or_no(self.timing().is_deferrable()).into()),
+            ("initially_deferred", yes_or_no(self.timing() == Timing::Deferred).into()),
             ("enforced", "YES".into()),
         ]);
         row
     }
 
     /// Its row of `check_constraints`.
-    pub(super) fn check(&self, catalog: &str) -> Row {
+    pub(super) fn check(&self, catalog: &str) -> Option<Row> {
+        let Kind::Check(check) = self.kind else { return None };
         let mut row = self.names(catalog);
-        row.push(("check_clause", format!("(({}))", self.check.expression).into()));
-        row
+        row.push(("check_clause", format!("(({}))", check.expression).into()));
+        Some(row)
     }
 
-    /// Its rows of `constraint_column_usage`.
+    /// Its row of `referential_constraints`.
+    pub(super) fn reference(&self, catalog: &str) -> Option<Row> {
+        let Kind::ForeignKey(key, target) = self.kind else { return None };
+        let mut row = self.names(catalog);
+        let index = target.indexes.iter().find(|index| index.id == key.index);
+        row.extend([
+            ("unique_constraint_catalog", catalog.into()),
+            ("unique_constraint_schema", "public".into()),
+            ("unique_constraint_name", index.map(|index| index.name.as_str()).into()),
+            ("match_option", if key.match_full { "FULL" } else { "NONE" }.into()),
+            ("update_rule", key.on_update.sql_name().into()),
+            ("delete_rule", key.on_delete.sql_name().into()),
+        ]);
+        Some(row)
+    }
+
+    /// Its rows of `constraint_column_usage`: of a foreign key the columns that it refers to.
     pub(super) fn columns(&self, catalog: &str) -> Vec<Row> {
-        let schema = &self.table.schema;
-        let columns = self.check.columns.iter().filter_map(|id| schema.column_by_id(*id));
+        let (table, ids): (&TableState, &[u32]) = match self.kind {
+            Kind::Check(check) => (self.table, &check.columns),
+            Kind::ForeignKey(key, target) => (target, &key.target_columns),
+        };
+        let columns = ids.iter().filter_map(|id| table.schema.column_by_id(*id));
         columns
             .map(|column| {
                 let mut row = self.names(catalog);
+                row.retain(|(name, _)| *name != "table_name");
+                row.push(("table_name", table.schema.name.as_str().into()));
                 row.push(("column_name", column.name.as_str().into()));
                 row
             })
             .collect()
     }
+
+    /// Its rows of `key_column_usage`.
+    pub(super) fn key_columns(&self, catalog: &str) -> Vec<Row> {
+        let Kind::ForeignKey(key, target) = self.kind else { return Vec::new() };
+        let index = target.indexes.iter().find(|index| index.id == key.index);
+        let mut rows = Vec::new();
+        for ((own, other), place) in key.columns.iter().zip(&key.target_columns).zip(1_i64..) {
+            let Some(column) = self.table.schema.column_by_id(*own) else { continue };
+            let within = index
+                .and_then(|index| index.columns.iter().position(|known| known.column == *other));
+            let within = within.and_then(|place| i64::try_from(place + 1).ok());
+            let mut row = self.names(catalog);
+            row.push(("column_name", column.name.as_str().into()));
+            row.push(("ordinal_position", place.into()));
+            row.push(("position_in_unique_constraint", within.into()));
+            rows.push(row);
+        }
+        rows
+    }
+}
+
+fn yes_or_no(is: bool) -> &'static str {
+    if is { "YES" } else { "NO" }
 }

@@ -28,12 +28,18 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
         "enabled_roles" => roles::enabled(view),
         "role_table_grants" => roles::table_privileges(view, false),
         "table_privileges" => roles::table_privileges(view, true),
-        "check_constraints" => view.rules().map(|rule| rule.check(catalog)).collect(),
+        "check_constraints" => view.rules().filter_map(|rule| rule.check(catalog)).collect(),
         "constraint_column_usage" => {
             let rules = view.rules().flat_map(|rule| rule.columns(catalog));
             keys(view, catalog).chain(rules).collect()
         }
-        "key_column_usage" => keys(view, catalog).collect(),
+        "key_column_usage" => {
+            let rules = view.rules().flat_map(|rule| rule.key_columns(catalog));
+            keys(view, catalog).chain(rules).collect()
+        }
+        "referential_constraints" => {
+            view.rules().filter_map(|rule| rule.reference(catalog)).collect()
+        }
         "information_schema_catalog_name" => vec![vec![("catalog_name", catalog.into())]],
         "schemata" => ["cleave", "information_schema", "pg_catalog", "public"]
             .into_iter()

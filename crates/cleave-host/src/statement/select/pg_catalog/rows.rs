@@ -174,7 +174,8 @@ fn classes(view: &View) -> Vec<Row> {
         let count = i64::try_from(schema.columns.len()).unwrap_or(0);
         let mut row = class((oid, &schema.name), "r", (count, rows), has_index);
         let checks = i64::try_from(table.rules.checks.len()).unwrap_or(0);
-        row.retain(|(column, _)| *column != "relchecks");
+        row.retain(|(column, _)| *column != "relchecks" && *column != "relhastriggers");
+        row.push(("relhastriggers", view.state().is_in_references(table).into()));
         row.push(("relchecks", checks.into()));
         row
     });
@@ -324,13 +325,15 @@ fn listed_index(index: &Index<'_>) -> Row {
 fn listed_table(view: &View, schema: &TableSchema) -> Row {
     let name = schema.name.as_str();
     let has_indexes = view.indexes().any(|index| index.table.schema.name == name);
+    let state = view.state();
+    let has_triggers = state.table(name).is_some_and(|table| state.is_in_references(table));
     vec![
         ("schemaname", "public".into()),
         ("tablename", name.into()),
         ("tableowner", view.owner_name(schema.table_id).into()),
         ("hasindexes", has_indexes.into()),
         ("hasrules", false.into()),
-        ("hastriggers", false.into()),
+        ("hastriggers", has_triggers.into()),
         ("rowsecurity", false.into()),
     ]
 }

@@ -395,7 +395,7 @@ const INFORMATION: &[Shape] = &[
         "constraint_catalog:t constraint_schema:t constraint_name:t table_catalog:t table_schema:t table_name:t \
          column_name:t ordinal_position:i position_in_unique_constraint:i",
     ),
-    empty(
+    filled(
         "referential_constraints",
         "constraint_catalog:t constraint_schema:t constraint_name:t unique_constraint_catalog:t unique_constraint_schema:t \
          unique_constraint_name:t match_option:t update_rule:t delete_rule:t",

@@ -1,0 +1,147 @@
+//! How a statement's change gets to the transaction: by way of foreign keys, where it may concern any; and blocks that are one
+//! statement's own, for what follows from it.
+
+use std::sync::Arc;
+
+use super::super::foreign_keys::{Ending, Replaced};
+use super::{Block, OwnRows, Session, Taken};
+use crate::catalog::commit::Transaction;
+use crate::catalog::{CatalogState, TableState};
+use crate::error::{ConflictKind, Error, Result};
+use crate::settings::Isolation;
+use crate::statement::select::ReadView;
+use crate::write::insert::{TableChange, apply};
+
+impl Session {
+    /// Takes what a statement that has read `view` makes of `table`, as it was there.
+    pub(in crate::session) async fn take(
+        &mut self,
+        view: &ReadView,
+        table: &TableState,
+        change: TableChange,
+        ending: Ending<'_>,
+    ) -> Result<Taken> {
+        let base = Arc::clone(self.committed(view));
+        self.take_over(&base, table, change, ending).await
+    }
+
+    /// Takes what a statement makes of `table`, as it was in what it has read: `base`, with the transaction's changes.
+    pub(in crate::session) async fn take_over(
+        &mut self,
+        base: &CatalogState,
+        table: &TableState,
+        mut change: TableChange,
+        ending: Ending<'_>,
+    ) -> Result<Taken> {
+        let replaced = self.replaced(table, ending).await?;
+        let base = base.find_writable_table(&table.schema.name)?;
+        let mut own_ended = OwnRows::new();
+        for (place, vids) in &mut change.ended {
+            let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
+            let own = vids.split_off(&next);
+            if !own.is_empty() {
+                let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
+                own_ended.insert(*place, places.collect());
+            }
+        }
+        change.ended.retain(|_, vids| !vids.is_empty());
+        if matches!(ending, Ending::KeysKept) {
+            return self.take_plain(change, own_ended).await;
+        }
+        self.take_rows(change, own_ended, replaced).await
+    }
+
+    /// Takes a change of rows, of which those that end are committed, and the end of own ones. `replaced` is what foreign keys ask of
+    /// those that end.
+    pub(in crate::session) async fn take_rows(
+        &mut self,
+        change: TableChange,
+        own_ended: OwnRows,
+        replaced: Option<Replaced>,
+    ) -> Result<Taken> {
+        let nothing = change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty();
+        let names = self.names();
+        let is_in_references = names.table(&change.schema.name).is_some_and(|table| {
+            table.schema.table_id == change.schema.table_id && self.is_in_references(table)
+        });
+        if nothing || !is_in_references {
+            return self.take_plain(change, own_ended).await;
+        }
+        Box::pin(self.take_referring(change, own_ended, replaced)).await
+    }
+
+    /// `base` with the rows that the block has changed, for it alone.
+    pub(in crate::session) async fn with_own_changes(
+        &self,
+        base: &Arc<CatalogState>,
+    ) -> Result<Arc<CatalogState>> {
+        let changes = self.block.iter().flat_map(|block| block.changes.values());
+        let changes: Vec<&TableChange> = changes.collect();
+        if changes.is_empty() {
+            return Ok(Arc::clone(base));
+        }
+        let settings = self.shared_settings();
+        let mut transaction = Transaction::private(&self.database, Arc::clone(base))?;
+        for change in changes {
+            transaction = apply(transaction, &settings, change).await?;
+        }
+        Ok(transaction.into_private())
+    }
+
+    /// Begins a block for the statement that runs, where it is in none, with what it has locked; whether it did.
+    pub(in crate::session) fn begin_own(&mut self) -> bool {
+        if self.block.is_some() {
+            return false;
+        }
+        let locks = self.statement_locks.take().unwrap_or_else(|| self.new_locks());
+        let defined = self.temporary.clone();
+        let block = Block::new(Isolation::ReadCommitted, false, locks, defined);
+        let tracked = self.statement_tracked.clone();
+        self.block = Some(Block { implicit: true, is_statement: true, tracked, ..block });
+        true
+    }
+
+    /// Ends what [`Session::begin_own`] has begun: commits it, or leaves the statement its locks to run again with.
+    pub(in crate::session) async fn end_own(
+        &mut self,
+        is_own: bool,
+        taken: Result<Taken>,
+    ) -> Result<Taken> {
+        if !is_own {
+            return taken;
+        }
+        let Some(block) = self.block.take() else { return taken };
+        match taken {
+            Ok(Taken::Done) => match Box::pin(self.commit_block(block)).await {
+                Ok(()) => Ok(Taken::Done),
+                Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
+                Err(error) => Err(error),
+            },
+            Ok(Taken::Again) => {
+                self.statement_locks = Some(block.locks);
+                Ok(Taken::Again)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Forgets a block that was a statement's which was given up.
+    pub(in crate::session) fn forget_own(&mut self) {
+        if self.block.as_ref().is_some_and(|block| block.is_statement) {
+            self.block = None;
+        }
+        self.references = Default::default();
+    }
+}
+
+impl Block {
+    /// Whether it is one statement's.
+    pub(in crate::session) fn is_own(&self) -> bool {
+        self.is_statement
+    }
+
+    /// Whether a statement of it has failed.
+    pub(in crate::session) fn has_failed(&self) -> bool {
+        self.failed
+    }
+}

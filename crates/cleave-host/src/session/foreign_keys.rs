@@ -1,0 +1,487 @@
+//! Foreign keys: what a statement makes of rows in; out, whether each of them refers to a row that is there, and what becomes of
+//! the rows that referred to one that is not there any more.
+//!
+//! ```text
+//!  rows that begin    FOR KEY SHARE on each key that they refer to ─▶ is it there, committed or own?
+//!  keys that go       FOR UPDATE on each ─▶ the statement's change ─▶ CASCADE, SET NULL, SET DEFAULT: changes of the tables that
+//!                     refer to it, in the same transaction, until there are no more ─▶ does a row refer to one? then it all fails
+//! ```
+//!
+//! 1. [`Session::take_referring`] has the keys of what ends and begins, and looks at each of them where a statement
+//!    only adds rows; such a statement commits as any other.
+//! 2. Where a key that rows may refer to goes, the statement is a block of its own, if it is in none. What follows from it is
+//!    done one table after the other, in [`act`], and adds to the keys that go and come.
+//! 3. What is left is asked once all that is done, or, of a deferred key, at COMMIT: is there a row with the key, and if not, does one
+//!    refer to it? So NO ACTION, and rows that others have made, are the same question.
+//! 4. Loads ask it as a join over all of a table, in [`load`], and hold the other table still meanwhile.
+//!
+//! Invariant: whoever holds a key's lock as it looks for rows knows that none of other transactions comes or goes before its own
+//! end; both sides look at the newest state, whatever the snapshot is. So of two that cross, the later one sees the earlier, or waits for it.
+//!
+//! Source: PostgreSQL's manual, "Foreign Keys"; rule 23; decision 0068.
+
+mod act;
+mod deferred;
+mod keys;
+mod load;
+mod look_up;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use cleave_store::Projection;
+use cleave_txn::LockMode;
+
+use super::Session;
+use super::block::{OwnRows, Taken};
+use super::checked::absent;
+use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
+use super::upsert::RowPlace;
+use crate::catalog::{CatalogState, TableState};
+use crate::error::{Error, Result};
+use crate::statement::modify::{Action, Assignment, Modify};
+use crate::statement::select::ReadView;
+use crate::write::insert::TableChange;
+pub(super) use deferred::Deferred;
+pub(super) use keys::Reference;
+use keys::{Columns, KeyRow, KeySet, Target};
+pub(super) use load::check_all;
+pub(crate) use load::check_load;
+
+/// What a statement does to rows that are there.
+#[derive(Clone, Copy)]
+pub(super) enum Ending<'a> {
+    /// None ends.
+    None,
+    /// Others take their place, which have the same keys.
+    KeysKept,
+    /// They end, or others take their place.
+    Rows {
+        /// Where they are in what the statement has read.
+        places: &'a [RowPlace],
+        /// As they are, where the statement has read them.
+        before: Option<&'a RecordBatch>,
+        /// What takes their place, in the same order.
+        after: Option<&'a RecordBatch>,
+    },
+}
+
+/// Rows that end, with the columns of their table that foreign keys are about.
+#[derive(Debug, Clone)]
+pub(super) struct Replaced {
+    columns: Vec<u32>,
+    before: RecordBatch,
+    /// What takes their place, in the same order; None: nothing.
+    after: Option<RecordBatch>,
+}
+
+/// What a statement has to be asked of, and to do, before it ends.
+#[derive(Debug, Default)]
+pub(super) struct References {
+    /// Whether a statement is at it: what it does then adds to this.
+    is_running: bool,
+    gone: VecDeque<Gone>,
+    open: OpenKeys,
+}
+
+/// Keys whose rows are gone, that others may refer to.
+#[derive(Debug)]
+struct Gone {
+    reference: Reference,
+    keys: KeySet,
+    /// Of UPDATE: the key that each of its rows had, and has now.
+    moved: Option<Vec<(KeyRow, KeyRow)>>,
+}
+
+/// Keys that are to be asked for: of which there is a row, or none that refers to it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OpenKeys(BTreeMap<(u32, u32), OpenKey>);
+
+#[derive(Debug, Clone)]
+struct OpenKey {
+    reference: Reference,
+    /// Those of rows that refer to them.
+    begun: KeySet,
+    /// Those of rows that had them.
+    gone: KeySet,
+}
+
+impl OpenKeys {
+    fn of(&mut self, reference: &Reference) -> &mut OpenKey {
+        self.0.entry(reference.id()).or_insert_with(|| OpenKey {
+            reference: reference.clone(),
+            begun: KeySet::new(),
+            gone: KeySet::new(),
+        })
+    }
+
+    fn add(&mut self, other: OpenKey) {
+        let known = self.of(&other.reference);
+        known.begun.extend(other.begun);
+        known.gone.extend(other.gone);
+    }
+}
+
+impl Session {
+    /// Whether foreign keys have a say in changes of `table`.
+    pub(super) fn is_in_references(&self, table: &TableState) -> bool {
+        self.database.catalog().is_in_references(table)
+            || !self.defined().is_empty() && self.names().is_in_references(table)
+    }
+
+    /// The foreign keys of `table`, and those that refer to it.
+    fn references(&self, table: &Arc<TableState>) -> Result<(Vec<Reference>, Vec<Reference>)> {
+        let (names, committed) = (self.names(), self.database.catalog());
+        let known = |id: u32| names.table_by_id(id).or_else(|| committed.table_by_id(id));
+        let mut own = Vec::with_capacity(table.rules.foreign_keys.len());
+        for key in &table.rules.foreign_keys {
+            if let Some(parent) = known(key.target) {
+                own.push(Reference::new(table, key, parent)?);
+            }
+        }
+        let id = table.schema.table_id;
+        let mut to: BTreeMap<(u32, u32), Reference> = BTreeMap::new();
+        // A temporary table may hide one that refers to it.
+        let hidden = committed.references_to(id);
+        let hidden = hidden.filter(|(child, _)| !self.owns(child.schema.table_id));
+        for (child, key) in names.references_to(id).chain(hidden) {
+            let reference = Reference::new(child, key, table)?;
+            to.entry(reference.id()).or_insert(reference);
+        }
+        Ok((own, to.into_values().collect()))
+    }
+
+    /// Whether an UPDATE sets no column that is in a foreign key of `table`, or that one refers to.
+    pub(super) fn keeps_keys(&self, table: &TableState, modify: &Modify) -> bool {
+        let Action::Update(assignments) = &modify.action else { return false };
+        let needed = self.referring_columns(table);
+        let is_needed = |set: &Assignment| {
+            table.schema.column(&set.column).is_some_and(|column| needed.contains(&column.id))
+        };
+        !assignments.iter().any(is_needed)
+    }
+
+    /// Ids of the columns of `table` that foreign keys are about.
+    fn referring_columns(&self, table: &TableState) -> BTreeSet<u32> {
+        let own = table.rules.foreign_keys.iter().flat_map(|key| key.columns.iter().copied());
+        let mut needed: BTreeSet<u32> = own.collect();
+        for state in [self.names(), self.database.catalog()] {
+            let to = state.references_to(table.schema.table_id);
+            needed.extend(to.flat_map(|(_, key)| key.target_columns.iter().copied()));
+        }
+        needed
+    }
+
+    /// The rows of `ending`, which are those of `table` in what the statement has read; None: there are none, or nobody asks.
+    pub(super) async fn replaced(
+        &self,
+        table: &TableState,
+        ending: Ending<'_>,
+    ) -> Result<Option<Replaced>> {
+        let Ending::Rows { places, before, after } = ending else { return Ok(None) };
+        let needed = self.referring_columns(table);
+        if needed.is_empty() {
+            return Ok(None);
+        }
+        let positions = table.schema.columns.iter().enumerate();
+        let positions = positions.filter(|(_, column)| needed.contains(&column.id));
+        let (positions, columns): (Vec<usize>, Vec<u32>) =
+            positions.map(|(position, column)| (position, column.id)).unzip();
+        let before = match before {
+            Some(rows) => rows.project(&positions)?,
+            None => {
+                let projection = Projection::of_table(&table.schema, &positions);
+                self.rows_at(table, &projection, places.iter().copied()).await?
+            }
+        };
+        let after = after.map(|rows| rows.project(&positions)).transpose()?;
+        Ok(Some(Replaced { columns, before, after }))
+    }
+
+    /// Takes a change of a table that foreign keys are about.
+    pub(super) async fn take_referring(
+        &mut self,
+        change: TableChange,
+        own_ended: OwnRows,
+        replaced: Option<Replaced>,
+    ) -> Result<Taken> {
+        let state = self.names();
+        let table = Arc::clone(state.find_writable_table(&change.schema.name)?);
+        if table.schema.version != change.schema.version {
+            return self.take_plain(change, own_ended).await;
+        }
+        let (own, to) = self.references(&table)?;
+        let begun = begun(&own, &change, replaced.as_ref())?;
+        let gone = gone(&to, &change, replaced.as_ref())?;
+        // Before what is locked below, since it gives locks back.
+        if Held::takes_table(&change) && !self.owns(table.schema.table_id) {
+            self.lock_keys(&table, &change).await?;
+        }
+        self.table_mark = None;
+        if gone.is_empty() && !self.references.is_running {
+            let mut later = Vec::new();
+            for (reference, keys) in begun {
+                if self.is_deferred(&reference) {
+                    later.push((reference, keys));
+                    continue;
+                }
+                self.lock_targets(&reference, &keys).await?;
+                let absent = self.absent(&reference, &keys, Some(&change)).await?;
+                if let Some(values) = absent.values().next() {
+                    return Err(reference.absent(values));
+                }
+            }
+            let taken = self.take_plain(change, own_ended).await?;
+            if let (Taken::Done, Some(block)) = (taken, &mut self.block) {
+                for (reference, keys) in later {
+                    block.deferred.open.of(&reference).begun.extend(keys);
+                }
+            }
+            return Ok(taken);
+        }
+        let is_own = self.begin_own();
+        let taken = Box::pin(self.take_with_keys(change, own_ended, begun, gone)).await;
+        self.end_own(is_own, taken).await
+    }
+
+    /// Takes a change by which keys go.
+    async fn take_with_keys(
+        &mut self,
+        change: TableChange,
+        own_ended: OwnRows,
+        begun: Vec<(Reference, KeySet)>,
+        gone: Vec<Gone>,
+    ) -> Result<Taken> {
+        if !Held::takes_table(&change) && !self.owns(change.schema.table_id) {
+            for gone in &gone {
+                self.lock_gone(gone).await?;
+            }
+        }
+        if let Taken::Again = self.take_plain(change, own_ended).await? {
+            return Ok(Taken::Again);
+        }
+        for (reference, keys) in begun {
+            self.references.open.of(&reference).begun.extend(keys);
+        }
+        self.references.gone.extend(gone);
+        if self.references.is_running {
+            return Ok(Taken::Done);
+        }
+        self.references.is_running = true;
+        let outcome = self.follow_references().await;
+        self.references = References::default();
+        outcome.map(|()| Taken::Done)
+    }
+
+    /// Does what follows from keys that went, and asks for those that are open then.
+    async fn follow_references(&mut self) -> Result<()> {
+        while let Some(gone) = self.references.gone.pop_front() {
+            self.act(gone).await?;
+        }
+        for (_, open) in std::mem::take(&mut self.references.open).0 {
+            if self.is_deferred(&open.reference) {
+                if let Some(block) = &mut self.block {
+                    block.deferred.open.add(open);
+                }
+                continue;
+            }
+            self.ask(&open).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses keys of which there is no row, but one that refers to it.
+    async fn ask(&mut self, open: &OpenKey) -> Result<()> {
+        self.lock_targets(&open.reference, &open.begun).await?;
+        for (keys, is_begun) in [(&open.begun, true), (&open.gone, false)] {
+            let absent = self.absent(&open.reference, keys, None).await?;
+            if let Some(key) = self.referred(&open.reference, &absent).await? {
+                return Err(match is_begun {
+                    true => open.reference.absent(&key),
+                    false => open.reference.still_there(&key),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks keys that rows refer to, so that their rows stay; very many as their table.
+    async fn lock_targets(&mut self, reference: &Reference, keys: &KeySet) -> Result<()> {
+        let parent = &reference.parent;
+        if keys.is_empty() || self.owns(parent.schema.table_id) {
+            return Ok(());
+        }
+        if keys.len() > LOCKED_ROWS_MAX {
+            return self.lock_table(parent, LockMode::Share, false).await;
+        }
+        self.lock_table(parent, LockMode::RowShare, false).await?;
+        let timeout_ms = self.in_force().lock_timeout_ms;
+        let keys = keys.keys().map(|key| unique_lock(parent, reference.key.index, key));
+        let keys: BTreeSet<_> = keys.collect();
+        for key in keys {
+            self.locks().lock(key, LockMode::ForKeyShare, timeout_ms).await?;
+        }
+        Ok(())
+    }
+
+    /// Locks keys that go, so that nobody begins a row that refers to them.
+    async fn lock_gone(&mut self, gone: &Gone) -> Result<()> {
+        let timeout_ms = self.in_force().lock_timeout_ms;
+        let (parent, index) = (&gone.reference.parent, gone.reference.key.index);
+        let keys: BTreeSet<_> =
+            gone.keys.keys().map(|key| unique_lock(parent, index, key)).collect();
+        for key in keys {
+            self.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
+        }
+        Ok(())
+    }
+
+    /// Those of `keys` of which there is no row, in what is committed and what the transaction has done; and will do with `change`
+    /// where that is of the same table.
+    async fn absent(
+        &mut self,
+        reference: &Reference,
+        keys: &KeySet,
+        change: Option<&TableChange>,
+    ) -> Result<KeySet> {
+        let mut left: BTreeMap<&[u8], &KeyRow> =
+            keys.iter().map(|(key, values)| (key.as_slice(), values)).collect();
+        let (parent, shape) = (&reference.parent, &reference.shape);
+        let id = parent.schema.table_id;
+        let change = change.filter(|_| reference.is_own());
+        let own = self.own_changes(id);
+        for rows in [change, own].into_iter().flatten().flat_map(|change| change.rows.values()) {
+            if left.is_empty() {
+                break;
+            }
+            for key in shape.entries(&shape.key_rows(rows)?, 0)?.iter().flatten() {
+                left.remove(key);
+            }
+        }
+        let sorted: Vec<&[u8]> = left.keys().copied().collect();
+        if sorted.is_empty() {
+            return Ok(KeySet::new());
+        }
+        let ends = |change: Option<&TableChange>, (place, vid): RowPlace| {
+            let ended = change.and_then(|change| change.ended.get(&place));
+            ended.is_some_and(|ended| ended.contains(&vid))
+        };
+        let is_kept = |row: RowPlace| !ends(change, row) && !ends(own, row);
+        if self.owns(id) {
+            let state = self.names();
+            let table = state.table_by_id(id).unwrap_or(parent);
+            let found = self.looked_up(table, shape, &sorted).await?;
+            left.retain(|key, _| !found.get(key).is_some_and(|row| is_kept(*row)));
+        } else {
+            let found = absent(&self.database, (id, shape), &is_kept, &sorted).await?;
+            left.retain(|key, _| found.contains(key));
+            self.check_seen(reference, &sorted, &left).await?;
+        }
+        Ok(left.into_iter().map(|(key, values)| (key.to_vec(), values.clone())).collect())
+    }
+
+    /// At level SERIALIZABLE: that a key which is there is in the snapshot as well.
+    async fn check_seen(
+        &self,
+        reference: &Reference,
+        keys: &[&[u8]],
+        absent: &BTreeMap<&[u8], &KeyRow>,
+    ) -> Result<()> {
+        let (id, index) = (reference.parent.schema.table_id, reference.key.index);
+        self.note_keys(id, index, keys)?;
+        let snapshot = self.block.as_ref().filter(|block| block.is_serializable());
+        let Some(snapshot) = snapshot.and_then(|block| block.snapshot.as_ref()) else {
+            return Ok(());
+        };
+        let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+        let there: Vec<&[u8]> =
+            keys.iter().filter(|key| !absent.contains_key(**key)).copied().collect();
+        let found = self.looked_up(table, &reference.shape, &there).await?;
+        match found.len() == there.len() {
+            true => Ok(()),
+            false => Err(Error::concurrent_update()),
+        }
+    }
+
+    /// What a look for rows that refer to others reads: the newest state, with what the transaction has done; and that state without it.
+    async fn newest_view(&mut self) -> Result<(ReadView, Arc<CatalogState>)> {
+        if !self.reads_snapshot() {
+            let view = self.view().await?;
+            let base = Arc::clone(self.committed(&view));
+            return Ok((view, base));
+        }
+        let newest = self.database.settled().await?;
+        let base = self.defined().over(&self.database, newest);
+        let reads = self.tracked().map(Arc::clone);
+        let state = self.with_own_changes(&base).await?;
+        Ok((ReadView { state, target: None, reads }, base))
+    }
+}
+
+/// The keys that the rows of `change` refer to, by foreign key, less those that rows which end referred to.
+fn begun(
+    own: &[Reference],
+    change: &TableChange,
+    replaced: Option<&Replaced>,
+) -> Result<Vec<(Reference, KeySet)>> {
+    let mut all = Vec::new();
+    let ids: Vec<u32> = change.schema.columns.iter().map(|column| column.id).collect();
+    for reference in own {
+        let mut known = BTreeSet::new();
+        if let Some(Replaced { columns, before, .. }) = replaced {
+            let targets = reference.targets(Columns { ids: columns, rows: before })?;
+            known.extend(targets.into_iter().filter_map(|target| match target {
+                Target::Key(entry, _) => Some(entry),
+                _ => None,
+            }));
+        }
+        let mut keys = KeySet::new();
+        for rows in change.rows.values() {
+            for target in reference.targets(Columns { ids: &ids, rows })? {
+                match target {
+                    Target::Nothing => {}
+                    Target::Mixed => return Err(reference.mixed()),
+                    Target::Nowhere(values) => return Err(reference.absent(&values)),
+                    Target::Key(entry, values) => {
+                        if !known.contains(&entry) {
+                            keys.entry(entry).or_insert(values);
+                        }
+                    }
+                }
+            }
+        }
+        if !keys.is_empty() {
+            all.push((reference.clone(), keys));
+        }
+    }
+    Ok(all)
+}
+
+/// The keys that go by `change`, of each foreign key that refers to its table.
+fn gone(to: &[Reference], change: &TableChange, replaced: Option<&Replaced>) -> Result<Vec<Gone>> {
+    let Some(Replaced { columns, before, after }) = replaced else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    let ids: Vec<u32> = change.schema.columns.iter().map(|column| column.id).collect();
+    for reference in to {
+        let mut kept = BTreeSet::new();
+        for rows in change.rows.values() {
+            let keys = reference.keys(Columns { ids: &ids, rows })?;
+            kept.extend(keys.into_iter().filter_map(|(entry, _)| entry));
+        }
+        let before = reference.keys(Columns { ids: columns, rows: before })?;
+        let mut moved = None;
+        if let Some(rows) = after {
+            let after = reference.keys(Columns { ids: columns, rows })?;
+            let pairs = before.iter().zip(after).filter(|((old, _), (new, _))| old != new);
+            let pairs = pairs.filter(|((old, _), _)| old.is_some());
+            moved = Some(pairs.map(|((_, old), (_, new))| (old.clone(), new)).collect::<Vec<_>>());
+        }
+        let keys = before.into_iter().filter_map(|(entry, values)| Some((entry?, values)));
+        let keys: KeySet = keys.filter(|(entry, _)| !kept.contains(entry)).collect();
+        if !keys.is_empty() || moved.as_ref().is_some_and(|moved| !moved.is_empty()) {
+            all.push(Gone { reference: reference.clone(), keys, moved });
+        }
+    }
+    Ok(all)
+}

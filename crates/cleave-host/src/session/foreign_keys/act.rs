@@ -1,0 +1,269 @@
+//! What becomes of rows whose key is gone: statements on the table that they are in, as a user would write them, on the newest
+//! state and what the transaction has done.
+
+use std::sync::Arc;
+
+use super::super::Session;
+use super::super::block::Taken;
+use super::{Gone, KeyRow, KeySet, Reference};
+use crate::catalog::rules::KeyAction;
+use crate::error::{Error, Result};
+use crate::statement::modify::Modify;
+use crate::statement::names::in_quotes;
+use crate::statement::select::{self, Asked};
+use crate::statement::{Parameters, Statement, parse_script};
+use crate::write::insert::TableChange;
+use cleave_txn::LockMode;
+
+use super::keys::{Columns, Target};
+
+/// Keys of one column that one statement is about.
+const KEYS_AT_ONCE: usize = 500;
+
+/// The same of several columns, whose conditions nest.
+const WIDE_KEYS_AT_ONCE: usize = 30;
+
+impl Session {
+    /// Does what a foreign key says of rows whose key is gone.
+    pub(super) async fn act(&mut self, gone: Gone) -> Result<()> {
+        let Gone { reference, keys, moved } = gone;
+        let key = &reference.key;
+        let action = if moved.is_some() { key.on_update } else { key.on_delete };
+        if action != KeyAction::NoAction {
+            let old = moved.iter().flatten().map(|(old, _)| old);
+            let old: Vec<&KeyRow> = keys.values().chain(old).collect();
+            if !self.may_be_referred(&reference, &old).await? {
+                return Ok(());
+            }
+        }
+        match (action, moved) {
+            (KeyAction::NoAction, _) => {
+                self.references.open.of(&reference).gone.extend(keys);
+            }
+            (KeyAction::Restrict, _) => {
+                if let Some(key) = self.referred(&reference, &keys).await? {
+                    return Err(reference.still_there(&key));
+                }
+            }
+            (KeyAction::Cascade, Some(moved)) => {
+                for moved in moved.chunks(KEYS_AT_ONCE) {
+                    let text = moving(&reference, moved)?;
+                    self.change_children(&reference, &text).await?;
+                }
+            }
+            (KeyAction::Cascade, None) => {
+                let all: Vec<&KeyRow> = keys.values().collect();
+                for keys in all.chunks(at_once(&reference)) {
+                    let condition = condition(&reference, keys)?;
+                    let text = format!("DELETE FROM {} AS c WHERE {condition}", child(&reference));
+                    self.change_children(&reference, &text).await?;
+                }
+            }
+            (KeyAction::SetNull | KeyAction::SetDefault, moved) => {
+                let value = if action == KeyAction::SetNull { "NULL" } else { "DEFAULT" };
+                let columns = match key.set_columns.as_slice() {
+                    own if moved.is_none() && !own.is_empty() => own,
+                    _ => &key.columns,
+                };
+                let set: Vec<String> = columns
+                    .iter()
+                    .map(|id| format!("{} = {value}", column(&reference, *id)))
+                    .collect();
+                let all: Vec<&KeyRow> = keys.values().collect();
+                for keys in all.chunks(at_once(&reference)) {
+                    let condition = condition(&reference, keys)?;
+                    let (name, set) = (child(&reference), set.join(", "));
+                    let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
+                    self.change_children(&reference, &text).await?;
+                }
+                // Where the default is what is gone.
+                self.references.open.of(&reference).gone.extend(keys);
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes rows as the statement `text` says.
+    async fn change_children(&mut self, reference: &Reference, text: &str) -> Result<()> {
+        let Some(Statement::Modify(modify)) =
+            parse_script(text)?.pop().map(|parsed| parsed.statement)
+        else {
+            return Err(Error::unsupported("what a foreign key does to such rows"));
+        };
+        if !self.has_child(reference, LockMode::RowExclusive).await? {
+            return Ok(());
+        }
+        while let Taken::Again = self.change_once(&modify).await? {}
+        Ok(())
+    }
+
+    async fn change_once(&mut self, modify: &Modify) -> Result<Taken> {
+        let (view, base) = self.newest_view().await?;
+        let table = Arc::clone(view.state.find_writable_table(&modify.table)?);
+        let made = self.made(&view, &table, modify, &Parameters::default()).await?;
+        if made.places.is_empty() {
+            return Ok(Taken::Done);
+        }
+        self.check_in_snapshot(&made.change)?;
+        self.lock_keys_of(&table, modify, &made).await?;
+        let ending = made.ending(modify);
+        Box::pin(self.take_over(&base, &table, made.change.clone(), ending)).await
+    }
+
+    /// Refuses to change rows that the snapshot does not have.
+    fn check_in_snapshot(&self, change: &TableChange) -> Result<()> {
+        let snapshot = self.block.as_ref().and_then(|block| block.snapshot.as_ref());
+        let id = change.schema.table_id;
+        let Some(snapshot) = snapshot.filter(|_| !self.owns(id)) else { return Ok(()) };
+        let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+        let newest = self.database.catalog();
+        for (place, vids) in &change.ended {
+            let seen = table.tablets.get(*place);
+            let committed = newest.table_by_id(id).and_then(|table| table.tablets.get(*place));
+            let next = committed.map_or(0, |tablet| tablet.next_vid);
+            let is_seen = |vid: &u64| {
+                seen.is_some_and(|seen| {
+                    *vid < seen.next_vid && seen.version_map.lookup(*vid).is_some()
+                })
+            };
+            if !vids.range(..next).all(is_seen) {
+                return Err(Error::concurrent_update());
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the table that refers to the other one; whether it is there still.
+    ///
+    /// # Errors
+    /// Where a temporary table has its name.
+    async fn has_child(&mut self, reference: &Reference, mode: LockMode) -> Result<bool> {
+        let schema = &reference.child.schema;
+        if !self.owns(schema.table_id) {
+            self.lock_table(&reference.child, mode, false).await?;
+        }
+        let names = self.names();
+        if names.table(&schema.name).is_some_and(|table| table.schema.table_id == schema.table_id) {
+            return Ok(true);
+        }
+        match self.database.catalog().table_by_id(schema.table_id) {
+            Some(_) => Err(super::load::hidden(&schema.name)),
+            None => Ok(false),
+        }
+    }
+
+    /// One of `keys` that a row refers to, in the newest state with what the transaction has done.
+    pub(super) async fn referred(
+        &mut self,
+        reference: &Reference,
+        keys: &KeySet,
+    ) -> Result<Option<KeyRow>> {
+        let all: Vec<&KeyRow> = keys.values().collect();
+        if all.is_empty()
+            || !self.may_be_referred(reference, &all).await?
+            || !self.has_child(reference, LockMode::RowShare).await?
+        {
+            return Ok(None);
+        }
+        for some in all.chunks(at_once(reference)) {
+            let (view, _) = self.newest_view().await?;
+            let columns: Vec<String> =
+                reference.key.columns.iter().map(|id| column(reference, *id)).collect();
+            let condition = condition(reference, some)?;
+            let (columns, name) = (columns.join(", "), child(reference));
+            let text = format!("SELECT {columns} FROM {name} AS c WHERE {condition} LIMIT 1");
+            let query = select::parsed(text)?;
+            let parameters = Parameters::default();
+            let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
+            let mut running =
+                Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
+            while let Some(batch) = running.next().await? {
+                let rows = Columns { ids: &reference.key.columns, rows: &batch };
+                if let Some(Target::Key(entry, values)) =
+                    reference.targets(rows)?.into_iter().next()
+                {
+                    return Ok(Some(keys.get(&entry).cloned().unwrap_or(values)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn at_once(reference: &Reference) -> usize {
+    if reference.key.columns.len() == 1 { KEYS_AT_ONCE } else { WIDE_KEYS_AT_ONCE }
+}
+
+/// The table that refers to the other one, as SQL writes it.
+fn child(reference: &Reference) -> String {
+    in_quotes(&reference.child.schema.name)
+}
+
+/// A column of it, as SQL writes it.
+fn column(reference: &Reference, id: u32) -> String {
+    let column = reference.child.schema.column_by_id(id);
+    in_quotes(column.map_or("", |column| &column.name))
+}
+
+/// `c.a IN (1, 2)`, or `(c.a = 1 AND c.b = 'x') OR …`: rows that refer to `keys`.
+fn condition(reference: &Reference, keys: &[&KeyRow]) -> Result<String> {
+    let names = reference.key.columns.iter().map(|id| format!("c.{}", column(reference, *id)));
+    let names: Vec<String> = names.collect();
+    let mut values = Vec::with_capacity(keys.len());
+    for key in keys {
+        values.push(literals(reference, key)?);
+    }
+    if let [name] = names.as_slice() {
+        let values: Vec<String> = values.into_iter().flatten().collect();
+        return Ok(match values.as_slice() {
+            [value] => format!("{name} = {value}"),
+            values => format!("{name} IN ({})", values.join(", ")),
+        });
+    }
+    let equal = |(name, value): (&String, String)| format!("{name} = {value}");
+    let alternatives = values.into_iter().map(|values| {
+        let parts: Vec<String> = names.iter().zip(values).map(equal).collect();
+        format!("({})", parts.join(" AND "))
+    });
+    Ok(alternatives.collect::<Vec<_>>().join(" OR "))
+}
+
+/// The values of a key as SQL writes them, with the types of the columns that are referred to.
+fn literals(reference: &Reference, key: &KeyRow) -> Result<Vec<String>> {
+    let types = reference.key.target_columns.iter().map(|id| {
+        let column = reference.parent.schema.column_by_id(*id);
+        column.map_or_else(|| "text".to_owned(), |column| column.column_type.sql_name())
+    });
+    let literal = |(text, own): (Option<String>, String)| match text {
+        Some(text) => format!("'{}'::{own}", text.replace('\'', "''")),
+        None => format!("NULL::{own}"),
+    };
+    Ok(key.texts()?.into_iter().zip(types).map(literal).collect())
+}
+
+/// The statement that gives rows the key that theirs has become.
+fn moving(reference: &Reference, moved: &[(KeyRow, KeyRow)]) -> Result<String> {
+    let columns: Vec<String> =
+        reference.key.columns.iter().map(|id| column(reference, *id)).collect();
+    let mut rows = Vec::with_capacity(moved.len());
+    for (old, new) in moved {
+        let mut values = literals(reference, old)?;
+        values.extend(literals(reference, new)?);
+        rows.push(format!("({})", values.join(", ")));
+    }
+    let numbered = |prefix: &str| -> Vec<String> {
+        (0..columns.len()).map(|number| format!("{prefix}{number}")).collect()
+    };
+    let (old, new) = (numbered("o"), numbered("n"));
+    let set = columns.iter().zip(&new).map(|(column, new)| format!("{column} = v.{new}"));
+    let equal = columns.iter().zip(&old).map(|(column, old)| format!("c.{column} = v.{old}"));
+    Ok(format!(
+        "UPDATE {} AS c SET {} FROM (VALUES {}) AS v ({}, {}) WHERE {}",
+        child(reference),
+        set.collect::<Vec<_>>().join(", "),
+        rows.join(", "),
+        old.join(", "),
+        new.join(", "),
+        equal.collect::<Vec<_>>().join(" AND ")
+    ))
+}

@@ -1,0 +1,106 @@
+//! Foreign keys that are asked at COMMIT, and SET CONSTRAINTS.
+
+use std::collections::BTreeMap;
+
+use super::super::{Outcome, Session};
+use super::{OpenKey, OpenKeys, Reference};
+use crate::catalog::rules::Timing;
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::statement::parse::SetConstraints;
+
+/// What a block has put off to its end.
+#[derive(Debug, Clone, Default)]
+pub(in crate::session) struct Deferred {
+    pub(super) open: OpenKeys,
+    /// What SET CONSTRAINTS ALL said last.
+    all: Option<bool>,
+    /// What it said of single ones since.
+    some: BTreeMap<(u32, u32), bool>,
+}
+
+impl Session {
+    /// Whether a foreign key is asked at the end of the transaction: outside of a block that is where the statement ends.
+    pub(super) fn is_deferred(&self, reference: &Reference) -> bool {
+        let timing = reference.key.timing;
+        let block = self.block.as_ref().filter(|block| !block.is_own());
+        let Some(block) = block.filter(|_| timing.is_deferrable()) else { return false };
+        let said = block.deferred.some.get(&reference.id()).copied().or(block.deferred.all);
+        said.unwrap_or(timing == Timing::Deferred)
+    }
+
+    /// Asks what was put off, before COMMIT.
+    pub(in crate::session) async fn ask_deferred(&mut self) -> Result<()> {
+        let Some(block) = self.block.as_mut().filter(|block| !block.has_failed()) else {
+            return Ok(());
+        };
+        for (_, open) in std::mem::take(&mut block.deferred.open).0 {
+            if let Some(reference) = self.as_it_is(&open.reference)? {
+                Box::pin(self.ask(&OpenKey { reference, ..open })).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What became of a foreign key and its tables by now; None: it was dropped.
+    fn as_it_is(&self, reference: &Reference) -> Result<Option<Reference>> {
+        let state = self.names();
+        let child = state.table_by_id(reference.child.schema.table_id);
+        let parent = state.table_by_id(reference.key.target);
+        let Some((child, parent)) = child.zip(parent) else { return Ok(None) };
+        let mut keys = child.rules.foreign_keys.iter();
+        let key = keys.find(|key| key.id == reference.key.id && key.target == reference.key.target);
+        key.map(|key| Reference::new(child, key, parent)).transpose()
+    }
+
+    /// Runs SET CONSTRAINTS, which lasts for the block.
+    pub(in crate::session) async fn set_constraints(
+        &mut self,
+        set: &SetConstraints,
+    ) -> Result<Outcome> {
+        let state = self.names();
+        let mut some = BTreeMap::new();
+        for name in &set.names {
+            let keys = state.tables().flat_map(|table| {
+                let keys = table.rules.foreign_keys.iter().filter(|key| key.name == *name);
+                keys.map(|key| (table.schema.table_id, key.id, key.timing))
+            });
+            let keys: Vec<_> = keys.collect();
+            if keys.is_empty() {
+                let all = state.tables().flat_map(|table| table.rules.foreign_keys.iter());
+                let all = all.map(|key| key.name.as_str());
+                return Err(Error::unknown(NameKind::Constraint, name, all));
+            }
+            for (table, id, timing) in keys {
+                if !timing.is_deferrable() {
+                    return Err(Error::Invalid {
+                        message: format!("constraint \"{name}\" is not deferrable"),
+                        fault: Fault::ObjectKind,
+                        position: None,
+                    });
+                }
+                some.insert((table, id), set.deferred);
+            }
+        }
+        // Outside of a block PostgreSQL warns, and does nothing.
+        let Some(block) = &mut self.block else { return Ok(Outcome::done("SET CONSTRAINTS")) };
+        if set.names.is_empty() {
+            block.deferred.all = Some(set.deferred);
+            block.deferred.some.clear();
+        } else {
+            block.deferred.some.extend(some);
+        }
+        if !set.deferred {
+            let open = std::mem::take(&mut block.deferred.open);
+            for (_, open) in open.0 {
+                if self.is_deferred(&open.reference) {
+                    if let Some(block) = &mut self.block {
+                        block.deferred.open.add(open);
+                    }
+                } else if let Some(reference) = self.as_it_is(&open.reference)? {
+                    Box::pin(self.ask(&OpenKey { reference, ..open })).await?;
+                }
+            }
+        }
+        Ok(Outcome::done("SET CONSTRAINTS"))
+    }
+}

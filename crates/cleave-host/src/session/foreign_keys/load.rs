@@ -1,0 +1,132 @@
+//! Foreign keys of rows that are loaded, and of those that are there when a key is added: one join over all of them.
+
+use std::sync::Arc;
+
+use cleave_txn::LockMode;
+
+use super::super::Session;
+use super::Reference;
+use super::keys::{Columns, Target};
+use crate::catalog::CatalogState;
+use crate::catalog::TableState;
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+use crate::statement::Parameters;
+use crate::statement::names::in_quotes;
+use crate::statement::select::{self, Asked, ReadView};
+
+impl Session {
+    /// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.
+    pub(in crate::session) async fn hold_targets(&mut self, table_id: u32) -> Result<()> {
+        let state = self.names();
+        let Some(table) = state.table_by_id(table_id) else { return Ok(()) };
+        for key in &table.rules.foreign_keys {
+            let target = state.table_by_id(key.target).filter(|_| !self.owns(key.target));
+            let Some(target) = target else { continue };
+            let mode = match key.target == table_id {
+                true => LockMode::ShareRowExclusive,
+                false => LockMode::Share,
+            };
+            self.lock_table(target, mode, false).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses rows of `table`, as it is in `state`, that refer to no row.
+///
+/// # Errors
+/// [`Error::Violation`](crate::Error::Violation); those of a query.
+pub(crate) async fn check_load(
+    database: &Arc<Database>,
+    settings: &Settings,
+    state: &CatalogState,
+    table: u32,
+) -> Result<()> {
+    let Some(table) = state.table_by_id(table).map(Arc::clone) else { return Ok(()) };
+    if table.rules.foreign_keys.is_empty() {
+        return Ok(());
+    }
+    let view = ReadView { state: Arc::new(state.clone()), target: None, reads: None };
+    for reference in Reference::all_of(state, &table)? {
+        if !reference.key.not_valid {
+            check_all(database, settings, &view, &reference).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses rows that break one foreign key, in what `view` has.
+///
+/// # Errors
+/// As [`check_load`].
+pub(in crate::session) async fn check_all(
+    database: &Arc<Database>,
+    settings: &Settings,
+    view: &ReadView,
+    reference: &Reference,
+) -> Result<()> {
+    let (child, parent) = (&reference.child.schema, &reference.parent.schema);
+    for schema in [child, parent] {
+        if view.state.table(&schema.name).map(|table| table.schema.table_id)
+            != Some(schema.table_id)
+        {
+            return Err(hidden(&schema.name));
+        }
+    }
+    for text in broken(reference) {
+        let query = select::parsed(text)?;
+        let parameters = Parameters::default();
+        let asked = Asked { query: &query, parameters: &parameters, view: Some(view) };
+        let mut running = Box::pin(select::run_query(database, settings, asked)).await?;
+        while let Some(batch) = running.next().await? {
+            let rows = Columns { ids: &reference.key.columns, rows: &batch };
+            if let Some(target) = reference.targets(rows)?.into_iter().next() {
+                return Err(match target {
+                    Target::Mixed | Target::Nothing => reference.mixed(),
+                    Target::Nowhere(values) | Target::Key(_, values) => reference.absent(&values),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The queries for a row that breaks the foreign key.
+fn broken(reference: &Reference) -> Vec<String> {
+    let name = |table: &TableState, id: u32| {
+        let column = table.schema.column_by_id(id);
+        in_quotes(column.map_or("", |column| &column.name))
+    };
+    let key = &reference.key;
+    let own = key.columns.iter().map(|id| name(&reference.child, *id));
+    let other = key.target_columns.iter().map(|id| name(&reference.parent, *id));
+    let pairs: Vec<(String, String)> = own.zip(other).collect();
+    let joined = |text: fn(&(String, String)) -> String, by: &str| {
+        pairs.iter().map(text).collect::<Vec<_>>().join(by)
+    };
+    let listed = joined(|(own, _)| format!("c.{own}"), ", ");
+    let equal = joined(|(own, other)| format!("c.{own} = p.{other}"), " AND ");
+    let known = joined(|(own, _)| format!("c.{own} IS NOT NULL"), " AND ");
+    let child = in_quotes(&reference.child.schema.name);
+    let parent = in_quotes(&reference.parent.schema.name);
+    let select = format!("SELECT {listed} FROM {child} AS c WHERE {known}");
+    let absent = format!("NOT EXISTS (SELECT 1 FROM {parent} AS p WHERE {equal})");
+    let mut queries = vec![format!("{select} AND {absent} LIMIT 1")];
+    if key.match_full && pairs.len() > 1 {
+        let null = joined(|(own, _)| format!("c.{own} IS NULL"), " AND ");
+        let from = format!("SELECT {listed} FROM {child} AS c");
+        queries.push(format!("{from} WHERE NOT (({known}) OR ({null})) LIMIT 1"));
+    }
+    queries
+}
+
+/// The error of a look at a table whose name a temporary one has.
+pub(super) fn hidden(name: &str) -> Error {
+    Error::Unsupported {
+        what: format!("a foreign key of table \"{name}\" while a temporary table hides it"),
+        hint: Some("drop the temporary table first".to_owned()),
+        position: None,
+    }
+}

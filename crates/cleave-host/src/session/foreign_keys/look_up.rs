@@ -1,0 +1,102 @@
+//! Whether any row refers to few keys, without a plan: looked up in an index of the table that refers to them, over the delta and
+//! own rows.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use cleave_store::KeyRange;
+
+use super::super::Session;
+use super::keys::{Columns, KeyRow, Reference, Target};
+use crate::catalog::TableState;
+use crate::error::Result;
+use crate::index::IndexShape;
+use crate::settings::Stack;
+
+/// Keys up to which they are looked up.
+const KEYS_MAX: usize = 16;
+
+/// Entries of one key that are looked at before a plan is made for it.
+const ENTRIES_MAX: usize = 256;
+
+impl Session {
+    /// Whether rows may refer to one of `keys`; false: an index says that none does.
+    pub(super) async fn may_be_referred(
+        &self,
+        reference: &Reference,
+        keys: &[&KeyRow],
+    ) -> Result<bool> {
+        let id = reference.child.schema.table_id;
+        // What is read is noted by plans.
+        if keys.len() > KEYS_MAX || self.owns(id) || self.tracked().is_some() {
+            return Ok(true);
+        }
+        let live = self.database.live();
+        let Some(table) = live.state.table_by_id(id) else { return Ok(true) };
+        let Some((shape, order)) = index_over(table, reference) else { return Ok(true) };
+        let mut prefixes = Vec::with_capacity(keys.len());
+        for key in keys {
+            let values: Vec<ArrayRef> =
+                order.iter().filter_map(|place| key.value(*place)).collect();
+            prefixes.push(shape.key.prefix(&values).map_err(|error| shape.key_error(error))?);
+        }
+        let own = self.own_changes(id);
+        if let Some(own) = own {
+            let ids: Vec<u32> = own.schema.columns.iter().map(|column| column.id).collect();
+            for rows in own.rows.values() {
+                let targets = reference.targets(Columns { ids: &ids, rows })?;
+                if targets.iter().any(|target| matches!(target, Target::Key(..))) {
+                    return Ok(true);
+                }
+            }
+        }
+        let index = shape.definition.id;
+        for (place, tablet) in table.tablets.iter().enumerate() {
+            let ended = own.and_then(|own| own.ended.get(&place));
+            let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(&vid));
+            for prefix in prefixes.iter().filter(|_| !live.delta.is_empty()) {
+                let (found, _) = live.delta.with_prefix((id, place), index, prefix, live.number);
+                if found.iter().any(|(vid, _)| is_kept(*vid)) {
+                    return Ok(true);
+                }
+            }
+            let Some(index) = tablet.index(index) else { return Ok(true) };
+            let ranges: Vec<KeyRange> = prefixes.iter().cloned().map(KeyRange::of_prefix).collect();
+            let pages = self.database.page_source(tablet.device, Stack::Native)?;
+            let found = index.rows_in(tablet, &*pages, &ranges, false, ENTRIES_MAX).await?;
+            let Some(found) = found else { return Ok(true) };
+            let is_there = |vid: &u64| {
+                is_kept(*vid)
+                    && tablet.version_map.lookup(*vid).is_some()
+                    && live.delta.ended(id, place, *vid, live.number).is_none()
+            };
+            if found.iter().any(is_there) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// An index of `table` whose first columns are those of the foreign key, and have the types of those that it refers to; and for
+/// each of these columns its place in the key.
+fn index_over<'a>(
+    table: &'a TableState,
+    reference: &Reference,
+) -> Option<(&'a Arc<IndexShape>, Vec<usize>)> {
+    let key = &reference.key;
+    let mut pairs = key.columns.iter().zip(&key.target_columns);
+    let is_same = pairs.all(|(own, other)| {
+        let own = table.schema.column_by_id(*own);
+        let other = reference.parent.schema.column_by_id(*other);
+        own.zip(other)
+            .is_some_and(|(own, other)| own.column_type.arrow() == other.column_type.arrow())
+    });
+    let indexes = table.tablets.first().filter(|_| is_same)?.indexes.iter();
+    indexes.map(|index| index.shape()).find_map(|shape| {
+        let first = shape.definition.columns.get(..key.columns.len())?;
+        let place = |id: u32| key.columns.iter().position(|own| *own == id);
+        let order: Option<Vec<usize>> = first.iter().map(|column| place(column.column)).collect();
+        Some((shape, order?))
+    })
+}

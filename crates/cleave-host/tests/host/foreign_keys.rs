@@ -1,0 +1,252 @@
+//! Foreign keys of several sessions: who waits, who fails, and that no row ever refers to nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_host::check::{CheckOptions, check};
+use cleave_host::{Database, Error, OpenOptions, Session};
+use cleave_media::SplitMix64;
+use datafusion::common::runtime::SpawnedTask;
+
+use crate::support::{assert_no_leak, embedded, forgetful, fresh, refused, row, rows, run};
+
+async fn family(action: &str) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
+    let (directory, database) = fresh().await;
+    let mut one = database.session();
+    run(&mut one, "CREATE TABLE parent (id int PRIMARY KEY, name text)").await;
+    let child =
+        format!("CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent {action})");
+    run(&mut one, &child).await;
+    run(&mut one, "INSERT INTO parent VALUES (1, 'one'), (2, 'two')").await;
+    let two = database.session();
+    (directory, database, one, two)
+}
+
+/// Runs `sql` on a task of its own; gives the session back, and its error.
+fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, Option<Error>)> {
+    SpawnedTask::spawn(async move {
+        let error = session.run(sql).await.err();
+        (session, error)
+    })
+}
+
+async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
+    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
+}
+
+const ORPHANS: &str = "SELECT count(*) FROM child AS c WHERE c.parent IS NOT NULL AND NOT EXISTS \
+                       (SELECT 1 FROM parent AS p WHERE p.id = c.parent)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_goes_waits_for_one_that_refers_to_it() {
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let (_directory, _database, mut one, mut two) = family("").await;
+        run(&mut one, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        run(&mut two, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        run(&mut one, "INSERT INTO child VALUES (1, 1)").await;
+        // Changes of other columns do not wait.
+        run(&mut two, "SELECT count(*) FROM parent").await;
+        let mut task = beside(two, "DELETE FROM parent WHERE id = 1");
+        assert!(waits(&mut task).await, "{level}");
+        run(&mut one, "COMMIT").await;
+        let (mut two, error) = task.await.unwrap();
+        let expected = if level == "SERIALIZABLE" { "40001" } else { "23503" };
+        assert_eq!(error.unwrap().sqlstate(), expected, "{level}");
+        run(&mut two, "ROLLBACK").await;
+        assert_eq!(row(&mut two, ORPHANS).await, "0", "{level}");
+        assert_eq!(row(&mut two, "SELECT count(*) FROM parent").await, "2", "{level}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_refers_waits_for_one_that_goes() {
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        for (end, expected) in [("COMMIT", Some("23503")), ("ROLLBACK", None)] {
+            let (_directory, _database, mut one, mut two) = family("").await;
+            run(&mut one, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+            run(&mut two, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+            run(&mut one, "DELETE FROM parent WHERE id = 1").await;
+            run(&mut two, "INSERT INTO child VALUES (2, 2)").await;
+            let mut task = beside(two, "INSERT INTO child VALUES (1, 1)");
+            assert!(waits(&mut task).await, "{level} {end}");
+            run(&mut one, end).await;
+            let (mut two, error) = task.await.unwrap();
+            // Here it may be told that there is no order of the two.
+            let expected =
+                expected.map(|known| if level == "SERIALIZABLE" { "40001" } else { known });
+            assert_eq!(error.map(|error| error.sqlstate()), expected, "{level} {end}");
+            run(&mut two, "COMMIT").await;
+            assert_eq!(row(&mut two, ORPHANS).await, "0", "{level} {end}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_see_what_was_committed_since_the_snapshot() {
+    let (_directory, _database, mut one, mut two) = family("").await;
+    run(&mut one, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM parent").await;
+    run(&mut two, "INSERT INTO parent VALUES (3, 'three')").await;
+    run(&mut two, "DELETE FROM parent WHERE id = 2").await;
+    run(&mut one, "INSERT INTO child VALUES (1, 3)").await;
+    let error = refused(&mut one, "INSERT INTO child VALUES (2, 2)").await;
+    assert_eq!(error.sqlstate(), "23503");
+    run(&mut one, "ROLLBACK").await;
+    // A row with such a key is none that a serializable transaction can have seen.
+    run(&mut one, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM parent").await;
+    run(&mut two, "INSERT INTO parent VALUES (4, 'four')").await;
+    let error = refused(&mut one, "INSERT INTO child VALUES (1, 4)").await;
+    assert_eq!(error.sqlstate(), "40001");
+    run(&mut one, "ROLLBACK").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_follows_waits_for_rows_of_others() {
+    for level in ["READ COMMITTED", "REPEATABLE READ"] {
+        let (_directory, _database, mut one, mut two) = family("ON DELETE CASCADE").await;
+        run(&mut one, "INSERT INTO child VALUES (1, 1), (2, 1)").await;
+        run(&mut one, "BEGIN; UPDATE child SET parent = 2 WHERE id = 1").await;
+        run(&mut two, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        let mut task = beside(two, "DELETE FROM parent WHERE id = 1");
+        assert!(waits(&mut task).await, "{level}");
+        run(&mut one, "COMMIT").await;
+        let (mut two, error) = task.await.unwrap();
+        match level {
+            "READ COMMITTED" => assert!(error.is_none(), "{error:?}"),
+            _ => assert_eq!(error.unwrap().sqlstate(), "40001"),
+        }
+        run(&mut two, "COMMIT").await;
+        assert_eq!(row(&mut two, ORPHANS).await, "0", "{level}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_key_waits_for_writers_of_both_tables() {
+    let (_directory, database, mut one, two) = family("").await;
+    run(&mut one, "CREATE TABLE later (id int, parent int)").await;
+    run(&mut one, "BEGIN; DELETE FROM parent WHERE id = 1").await;
+    let mut task = beside(two, "ALTER TABLE later ADD FOREIGN KEY (parent) REFERENCES parent");
+    assert!(waits(&mut task).await);
+    run(&mut one, "INSERT INTO later VALUES (1, 2); COMMIT").await;
+    let (mut two, error) = task.await.unwrap();
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(refused(&mut two, "INSERT INTO later VALUES (2, 1)").await.sqlstate(), "23503");
+    assert_eq!(refused(&mut one, "DELETE FROM parent").await.sqlstate(), "23503");
+    drop(database);
+}
+
+async fn open_forgetful(directory: &Path) -> Arc<Database> {
+    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_follows_is_there_again_with_its_cause_or_not_at_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE parent (id int PRIMARY KEY, name text)").await;
+    run(
+        &mut session,
+        "CREATE TABLE child (id int, parent int REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE)",
+    )
+    .await;
+    run(&mut session, "CREATE TABLE note (parent int REFERENCES parent ON DELETE SET NULL)").await;
+    run(&mut session, "INSERT INTO parent VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')").await;
+    run(&mut session, "INSERT INTO child VALUES (10, 1), (20, 2), (30, 3), (40, 4)").await;
+    run(&mut session, "INSERT INTO note VALUES (1), (2)").await;
+    run(&mut session, "DELETE FROM parent WHERE id = 1").await;
+    run(
+        &mut session,
+        "BEGIN; DELETE FROM parent WHERE id = 2; UPDATE parent SET id = 33 WHERE id = 3; COMMIT",
+    )
+    .await;
+    run(&mut session, "BEGIN; DELETE FROM parent WHERE id = 4").await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM child").await, "1");
+    drop((session, database));
+    for _ in 0..2 {
+        let database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        let left = rows(&mut session, "SELECT id, parent FROM child ORDER BY id").await;
+        assert_eq!(left, ["30,33", "40,4"]);
+        assert_eq!(row(&mut session, "SELECT count(*) FROM note WHERE parent IS NULL").await, "2");
+        let error = refused(&mut session, "INSERT INTO child VALUES (1, 1)").await;
+        let Error::Violation { table, constraint, detail, .. } = error else { panic!("{error}") };
+        assert_eq!((table.as_str(), constraint.as_str()), ("child", "child_parent_fkey"));
+        assert_eq!(detail, "Key (parent)=(1) is not present in table \"parent\".");
+        assert_no_leak(&database);
+    }
+    let options = OpenOptions::new(embedded());
+    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+}
+
+/// What one of several sessions does at random; conflicts and violations are to be expected.
+async fn work(database: Arc<Database>, seed: u64) -> usize {
+    let mut random = SplitMix64::new(seed);
+    let mut session = database.session();
+    let levels = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+    let mut done = 0;
+    for _ in 0..40 {
+        let is_block = random.below(2) == 0;
+        if is_block {
+            let level = levels[usize::try_from(random.below(3)).unwrap()];
+            run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        }
+        for _ in 0..=random.below(3) {
+            let (id, key) = (random.below(200), random.below(8));
+            let other = random.below(8);
+            let sql = match random.below(8) {
+                0 | 1 => format!("INSERT INTO parent VALUES ({key}, 'p') ON CONFLICT DO NOTHING"),
+                2 => format!(
+                    "INSERT INTO child VALUES ({id}, {key}) ON CONFLICT (id) DO UPDATE SET parent = {other}"
+                ),
+                3 => format!(
+                    "INSERT INTO child SELECT {id} + i, {key} FROM generate_series(1, 3) AS g (i)"
+                ),
+                4 => format!("UPDATE child SET parent = {other} WHERE parent = {key}"),
+                5 => format!("DELETE FROM parent WHERE id = {key}"),
+                6 => format!("UPDATE parent SET id = {other} WHERE id = {key}"),
+                _ => format!("DELETE FROM child WHERE id > {id}"),
+            };
+            match session.run(&sql).await {
+                Ok(_) => done += 1,
+                Err(error) => {
+                    let known = ["23503", "23505", "40001", "40P01"];
+                    assert!(known.contains(&error.sqlstate()), "{sql}: {error}");
+                    if is_block {
+                        break;
+                    }
+                }
+            }
+        }
+        if is_block {
+            let end = if random.below(4) == 0 { "ROLLBACK" } else { "COMMIT" };
+            if let Err(error) = session.run(end).await {
+                assert!(["23503", "40001"].contains(&error.sqlstate()), "{error}");
+            }
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_row_ever_refers_to_nothing() {
+    for (seed, action) in [
+        (1, "ON DELETE CASCADE ON UPDATE CASCADE"),
+        (2, "ON DELETE SET NULL ON UPDATE NO ACTION"),
+        (3, "DEFERRABLE INITIALLY DEFERRED"),
+    ] {
+        let (_directory, database, mut one, _two) = family(action).await;
+        let sessions = (0..4).map(|place| {
+            let database = Arc::clone(&database);
+            SpawnedTask::spawn(work(database, seed * 16 + place))
+        });
+        let sessions: Vec<_> = sessions.collect();
+        let mut done = 0;
+        for session in sessions {
+            done += session.await.unwrap();
+        }
+        assert!(done > 40, "{action}: {done}");
+        assert_eq!(row(&mut one, ORPHANS).await, "0", "{action}");
+    }
+}
