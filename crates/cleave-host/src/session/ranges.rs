@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
 use super::block::{OwnRows, Taken};
 use super::checked::check_ended;
+use super::foreign_keys::Ending;
 use super::held::{LOCKED_ROWS_MAX, unique_indexes};
 use super::key_locks::leaves_keys;
 use super::modify::defaults;
@@ -361,9 +362,11 @@ impl Session {
             let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
             identity::check_update(&table, modify.assignments())?;
             let keeps_keys = leaves_keys(&table, modify.assignments());
-            // Keys that go are locked for good, where they stand in pages.
+            let keeps_references = self.keeps_keys(&table, modify);
+            // Keys that go are locked for good, and asked for by foreign keys, where they stand in pages.
             let is_update = matches!(modify.action, Action::Update(_));
-            if is_update && !keeps_keys && unique_indexes(&table).next().is_some() {
+            let goes = !keeps_keys && unique_indexes(&table).next().is_some();
+            if is_update && (goes || !keeps_references) {
                 return Ok(None);
             }
             let sight = Sight::new(live, self.own_changes(template.table_id()));
@@ -377,7 +380,14 @@ impl Session {
             } else {
                 change.keeps_keys = keeps_keys;
             }
-            if let Taken::Again = self.take_rows(change, own_ended).await? {
+            let taken = if keeps_references {
+                self.take_plain(change, own_ended).await?
+            } else {
+                let ending = Ending::Rows { places: &[], before: Some(&rows), after: None };
+                let replaced = self.replaced(&table, ending).await?;
+                self.take_rows(change, own_ended, replaced).await?
+            };
+            if let Taken::Again = taken {
                 continue;
             }
             let (name, count) = (modify.name(), rows.num_rows());

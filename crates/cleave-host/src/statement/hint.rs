@@ -4,7 +4,10 @@
 //! refused here, in the same words. Several hints may stand in one comment, and several such comments in one statement;
 //! of two for one setting the later counts.
 
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Whitespace};
+
 use crate::error::{Error, Position, Result};
+use crate::statement::names::position_of;
 
 /// One setting for one statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +16,21 @@ pub struct Hint {
     pub name: String,
     /// The value, as written.
     pub value: String,
+}
+
+/// The hints of a script, each list with where its comment stands.
+///
+/// # Errors
+/// Those of [`hints_in`].
+pub(crate) fn hints(tokens: &[TokenWithSpan]) -> Result<Vec<(Location, Vec<Hint>)>> {
+    let mut found = Vec::new();
+    for token in tokens {
+        if let Token::Whitespace(Whitespace::MultiLineComment(comment)) = &token.token {
+            let place = token.span.start;
+            found.push((place, hints_in(comment, position_of(place))?));
+        }
+    }
+    Ok(found)
 }
 
 /// The hints in the text of a comment, without its `/*` and `*/`; none where it begins with no plus.

@@ -23,7 +23,7 @@ use crate::error::{Error, Fault, Position, Result};
 use crate::statement::catalog_syntax;
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
-use crate::statement::hint::{Hint, hints_in};
+use crate::statement::hint::{Hint, hints};
 use crate::statement::locked_parts::{self, LockedParts};
 use crate::statement::locking::{Locking, locking};
 use crate::statement::modify::{self, Modify};
@@ -355,18 +355,6 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         let hints = hints.drain(..own).flat_map(|(_, hints)| hints).collect();
         statements.push(ParsedStatement { statement, text, position, hints });
     }
-}
-
-/// The hints of a script, each list with where its comment stands.
-fn hints(tokens: &[TokenWithSpan]) -> Result<Vec<(Location, Vec<Hint>)>> {
-    let mut found = Vec::new();
-    for token in tokens {
-        if let Token::Whitespace(Whitespace::MultiLineComment(comment)) = &token.token {
-            let place = token.span.start;
-            found.push((place, hints_in(comment, position_of(place))?));
-        }
-    }
-    Ok(found)
 }
 
 fn is_before(one: Location, other: Location) -> bool {
