@@ -71,6 +71,7 @@ pub use started::{ResultRows, Started};
 
 use crate::activity::Act;
 use crate::catalog::CatalogState;
+use crate::catalog::rights::Privilege;
 use crate::commitment::unless;
 use crate::database::Database;
 use crate::delta::Live;
@@ -265,7 +266,7 @@ impl Session {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
         self.database.retry_held(table).await;
-        self.check_may_insert(table)?;
+        self.check_may(Privilege::Insert, table)?;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
         if self.owns(schema.table_id) {
             return Err(Error::unsupported("a bulk load into a temporary table"));

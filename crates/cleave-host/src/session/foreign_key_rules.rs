@@ -15,6 +15,7 @@ use super::alter_rules::{is_taken, with_own_rules};
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
 use crate::catalog::index_definition::{IndexDefinition, chosen_name};
+use crate::catalog::rights::Privilege;
 use crate::catalog::rules::{ForeignKey, KeyAction, TableRules};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Fault, NameKind, Result};
@@ -101,6 +102,9 @@ impl Session {
         all: &[GivenForeignKey],
     ) -> Result<TableRules> {
         for given in all {
+            if given.target != own.schema.name {
+                self.check_may(Privilege::References, &given.target)?;
+            }
             let is_temporary = |id: u32| self.defined().is_temporary(id);
             let key = foreign_key(state, own, given, is_temporary);
             let key = key.map_err(|error| error.at(given.position))?;

@@ -109,16 +109,16 @@ impl Session {
         })
     }
 
-    /// Refuses to add rows to `table` where the session may not.
+    /// Refuses what needs `privilege` on `table`, where the session has it not.
     ///
     /// # Errors
     /// As [`Session::check_rights`].
-    pub(super) fn check_may_insert(&self, table: &str) -> Result<()> {
+    pub(super) fn check_may(&self, privilege: Privilege, table: &str) -> Result<()> {
         let state = self.names();
         match self.asked_role(&state.rights) {
             Some(role) => {
                 let check = Check { session: self, state: &state, role };
-                check.relation(table, Privilege::Insert, &Used::All)
+                check.relation(table, privilege, &Used::All)
             }
             None => Ok(()),
         }
@@ -185,10 +185,13 @@ impl Check<'_> {
                 }
             },
             Statement::Define(define) => match define.as_ref() {
-                Define::Truncate(truncate) => truncate
-                    .tables
-                    .iter()
-                    .try_for_each(|table| self.relation(table, Truncate, &Used::All)),
+                Define::Truncate(truncate) => {
+                    let tables = match truncate.cascade {
+                        true => self.session.all_referring(&truncate.tables),
+                        false => truncate.tables.clone(),
+                    };
+                    tables.iter().try_for_each(|table| self.relation(table, Truncate, &Used::All))
+                }
                 Define::CreateTableAs(create) => {
                     self.query(&create.query)?;
                     match create.temporary {
@@ -240,8 +243,28 @@ impl Check<'_> {
             }
             Statement::Checkpoint => Err(superuser("CHECKPOINT", None)),
             Statement::System(_) => Err(superuser("ALTER SYSTEM and BACKUP", None)),
-            // What is prepared is asked about when it runs; the others touch nothing that has rights, or ask themselves.
-            _ => Ok(()),
+            // Asked about when it runs.
+            Statement::Prepare(_) | Statement::Execute(_) | Statement::Deallocate { .. } => Ok(()),
+            // They ask themselves, or touch nothing that has rights.
+            Statement::Role(_)
+            | Statement::Show { .. }
+            | Statement::ShowAll
+            | Statement::ShowTables
+            | Statement::Set { .. }
+            | Statement::ResetAll
+            | Statement::DiscardAll
+            | Statement::Nothing { .. }
+            | Statement::Begin(_)
+            | Statement::SetConstraints(_)
+            | Statement::SetTransaction(_)
+            | Statement::SetCharacteristics(_)
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Fetch(_)
+            | Statement::CloseCursor { .. }
+            | Statement::Savepoint { .. }
+            | Statement::RollbackTo { .. }
+            | Statement::Release { .. } => Ok(()),
         }
     }
 
