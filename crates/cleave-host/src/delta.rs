@@ -300,6 +300,8 @@ impl Delta {
                 *wanted.entry(tablet.device).or_default() += rows.get_array_memory_size();
             }
         }
+        // Of all devices, or of none.
+        let mut taken = Vec::new();
         for (device, bytes) in wanted {
             let (byte_count, held_bytes) = {
                 let contents = self.read();
@@ -315,7 +317,10 @@ impl Delta {
             let block_count = (room_bytes - held_bytes) / BLOCK_SIZE;
             let claim = Claim::new(database.attached(device)?);
             claim.acquire(u32::try_from(block_count).unwrap_or(u32::MAX)).await?;
-            let mut contents = self.write();
+            taken.push((device, room_bytes, claim));
+        }
+        let mut contents = self.write();
+        for (device, room_bytes, claim) in taken {
             let room = contents.room.entry(device).or_default();
             room.held_bytes = room_bytes;
             room.claims.push(claim);

@@ -25,7 +25,7 @@ impl Session {
     pub(super) async fn define(&mut self, define: Define) -> Result<Outcome> {
         match define {
             Define::Truncate(truncate) => self.truncate(&truncate).await,
-            Define::CreateTableAs(create) => self.create_table_as(*create).await,
+            Define::CreateTableAs(create) => Box::pin(self.create_table_as(*create)).await,
             Define::CreateView(create) => self.create_view(*create).await,
             Define::DropView { if_exists, names, cascade } => {
                 self.drop_views(if_exists, &names, cascade).await

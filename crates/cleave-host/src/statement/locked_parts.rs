@@ -92,7 +92,7 @@ pub(super) fn taken(
     };
     // The locking clause of a query itself is none of a part of it.
     let outermost = usize::from(is_query);
-    if (&*statement).visit(&mut Find { outermost, depth: 0 }).is_continue() {
+    if Visit::visit(statement, &mut Find { outermost, depth: 0 }).is_continue() {
         return Ok(None);
     }
     let before = statement.clone();
