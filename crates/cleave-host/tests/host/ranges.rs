@@ -205,19 +205,23 @@ impl Draw {
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
+
+    fn place(&mut self, end: u64) -> usize {
+        usize::try_from(self.below(end)).unwrap()
+    }
 }
 
 /// A value of a column of which some are NULL.
 fn value(draw: &mut Draw, is_text: bool) -> String {
     match (draw.below(6), is_text) {
         (0, _) => "NULL".to_owned(),
-        (_, true) => format!("'{}'", ["", "a", "ab", "b", "ä", "zz"][draw.below(6) as usize]),
-        (_, false) => (draw.below(12) as i64 - 3).to_string(),
+        (_, true) => format!("'{}'", ["", "a", "ab", "b", "ä", "zz"][draw.place(6)]),
+        (_, false) => (draw.below(12).cast_signed() - 3).to_string(),
     }
 }
 
 fn condition(draw: &mut Draw) -> String {
-    let column = ["a", "b", "c", "d"][draw.below(4) as usize];
+    let column = ["a", "b", "c", "d"][draw.place(4)];
     let is_text = column == "c";
     let mut value = || loop {
         let value = value(draw, is_text);
@@ -260,7 +264,7 @@ fn query(draw: &mut Draw) -> String {
                 "c DESC NULLS LAST, b, a, d",
                 "c, b DESC, a, d",
             ];
-            let order = orders[draw.below(6) as usize];
+            let order = orders[draw.place(6)];
             let limit = match kind {
                 3 => format!(" LIMIT {}", draw.below(8)),
                 4 => format!(" LIMIT {} OFFSET {}", draw.below(5), draw.below(4)),
