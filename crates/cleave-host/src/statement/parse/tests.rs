@@ -93,7 +93,6 @@ fn what_this_version_cannot_do_is_named() {
         ("DROP SCHEMA s", "DROP SCHEMA"),
         ("SELECT a FROM t GROUP BY a FOR UPDATE", "SELECT ... FOR UPDATE with GROUP BY"),
         ("SELECT DISTINCT a FROM t FOR KEY SHARE", "SELECT ... FOR KEY SHARE with DISTINCT"),
-        ("EXPLAIN SELECT 1 FOR SHARE", "SELECT ... FOR SHARE"),
         ("SELECT * FROM t FOR JSON AUTO", "SELECT ... FOR JSON AUTO"),
         ("SELECT 1 INTO u UNION SELECT 2", "SELECT ... INTO"),
         (
