@@ -245,7 +245,7 @@ impl CatalogState {
     /// The table `name`, to which rows shall be added.
     ///
     /// # Errors
-    /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`](crate::StorageError::DamagedIndex) where one of
+    /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`] where one of
     /// its indexes cannot be kept.
     pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
         self.find_table(name)?;
