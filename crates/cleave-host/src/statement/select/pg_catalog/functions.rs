@@ -366,6 +366,8 @@ const KNOWN: &[Known] = &[
         let pretty = matches!(arguments.get(1), Some(ScalarValue::Boolean(Some(true))));
         Ok(index.or_else(|| asker.view.rule_text(oid, pretty)).into())
     }),
+    // A table that is no partition: psql asks for it together with what this gives.
+    known("pg_partition_ancestors", Gives::Number, |_, arguments| Ok(number(arguments, 0).into())),
     known("pg_get_expr", Gives::Text, |_, arguments| Ok(text(arguments, 0).into())),
     known("to_regclass", Gives::Number, |asker, arguments| {
         Ok(text(arguments, 0).and_then(|name| asker.view.relation(&name)).into())
