@@ -52,6 +52,7 @@ use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
+use crate::operators::write_rows_exec::WriteRowsExec;
 use crate::operators::write_run_exec::WriteRunExec;
 
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
@@ -81,12 +82,13 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 18] = [
+const DEVICE_OPERATORS: [&str; 19] = [
     "TableScanExec",
     "BroadcastExec",
     "FetchColumnsExec",
     "MergeRunsExec",
     "WriteRunExec",
+    "WriteRowsExec",
     "DenseAggregateExec",
     "FilterExec",
     "ProjectionExec",
@@ -278,9 +280,10 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
 
 /// Only the root of a fragment writes: what it says of its pages reaches the host as it is.
 fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
-    if plan.is::<WriteRunExec>() {
-        let message = "fragment refused: WriteRunExec writes pages and is not the root";
-        return Err(DataFusionError::Plan(message.into()));
+    if plan.is::<WriteRunExec>() || plan.is::<WriteRowsExec>() {
+        let name = plan.name();
+        let message = format!("fragment refused: {name} writes pages and is not the root");
+        return Err(DataFusionError::Plan(message));
     }
     plan.children().into_iter().try_for_each(check_writes_nothing)
 }
@@ -516,7 +519,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. Its input, if it has one, is the engine's to carry.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7")]
     operator: Option<OperatorNode>,
 }
 
@@ -534,6 +537,8 @@ enum OperatorNode {
     Broadcast(BroadcastNode),
     #[prost(message, tag = "6")]
     FetchColumns(Box<FetchColumnsNode>),
+    #[prost(message, tag = "7")]
+    WriteRows(WriteRowsNode),
 }
 
 /// Wire form of a [`BroadcastExec`].
@@ -677,6 +682,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
                 return Ok(Arc::new(if node.newest { merge.of_newest() } else { merge }));
             }
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
+            Some(OperatorNode::WriteRows(node)) => return written_rows::decode(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
             Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
@@ -720,6 +726,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
         } else if let Some(exec) = node.downcast_ref::<WriteRunExec>() {
             let segment = Some((&exec.segment()).into());
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })
+        } else if let Some(exec) = node.downcast_ref::<WriteRowsExec>() {
+            OperatorNode::WriteRows(written_rows::encode(exec))
         } else if let Some(exec) = node.downcast_ref::<BroadcastExec>() {
             let schema = Some(exec.schema().as_ref().try_into()?);
             OperatorNode::Broadcast(BroadcastNode { input: exec.input(), schema })
@@ -872,6 +880,10 @@ fn decode_projection(
     let column = |id| if id == VID_COLUMN { ColumnRef::Vid } else { ColumnRef::User(id) };
     Ok(Projection { schema, columns: ids.into_iter().map(column).collect() })
 }
+
+mod written_rows;
+
+use written_rows::WriteRowsNode;
 
 #[cfg(test)]
 mod tests;

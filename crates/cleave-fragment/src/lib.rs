@@ -61,6 +61,7 @@ pub use operators::grace_exec::GraceExec;
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::placed_run::PlacedRun;
 pub use operators::table_scan_exec::TableScanExec;
+pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment, read_written};
 pub use operators::write_run_exec::WriteRunExec;
 pub use page_sink::{OutOfReservedPages, PageSink};
 pub use read_ahead::ReadAheadPages;

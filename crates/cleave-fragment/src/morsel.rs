@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_store::{PageRef, SegmentRef};
+use cleave_store::{PageRef, SegmentRef, VidGaps};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -23,10 +23,20 @@ pub struct MorselPage {
     pub page: PageRef,
     /// Number of the first row identity on the page.
     pub vid_first: u64,
+    /// Where those of the rows behind it do not count up.
+    pub gaps: VidGaps,
     /// The overflow pages that the page's long values point to.
     pub overflow: Vec<PageRef>,
     /// Slots of rows that have ended for the reader's snapshot: deleted, or replaced by an update. Ascending.
     pub ended: Arc<[u16]>,
+}
+
+impl MorselPage {
+    /// One past the last row identity on the page.
+    pub(crate) fn vid_end(&self) -> u64 {
+        let span = u64::from(self.page.row_count).saturating_add(self.gaps.missing());
+        self.vid_first.saturating_add(span)
+    }
 }
 
 /// Pages of one segment that are read together by one taker.

@@ -14,8 +14,8 @@
 //!    was named, it makes ranges of the values that the scan's filters list by then: those of joins above have read their
 //!    build sides. Of several indexes it takes the one that saves most; where none pays ([`worth`]), the scan goes on
 //!    without. A scan that is run again (a pass) asks its filters again.
-//! 3. A page of a narrowed segment has the rows `vid_first..vid_first + row_count`, one behind the other. Pages without a
-//!    hit are not read; of the others, only hits are looked at.
+//! 3. A page of a narrowed segment has rows that count up from `vid_first`, but for the gaps that its morsel tells. Pages without
+//!    a hit are not read; of the others, only hits are looked at.
 //!
 //! Invariants: a narrowing only leaves out, and the scan asks all its conditions again; so it may name too many rows,
 //! never too few. Segments that it does not name are read whole, and so are pages with rows that the index does not have yet.
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 use cleave_store::index::INDEX_KEY_BYTES_MAX;
-use cleave_store::{KeyRange, SegmentId};
+use cleave_store::{KeyRange, SegmentId, VidGaps};
 use datafusion_common::{DataFusionError, Result};
 use tokio::sync::OnceCell;
 
@@ -274,22 +274,24 @@ impl Choice {
     fn part_of(&self, segment: SegmentId, page: &MorselPage) -> Option<usize> {
         let place = *self.parts_by_segment.get(&segment)?;
         let part = self.narrowing.parts.get(place)?;
-        let is_covered = !part.hot.contains(&segment) || vid_end(page) <= part.vid_covered;
+        let is_covered = !part.hot.contains(&segment) || page.vid_end() <= part.vid_covered;
         is_covered.then_some(place)
     }
 }
 
-/// The VID behind the last of a page.
-fn vid_end(page: &MorselPage) -> u64 {
-    page.vid_first.saturating_add(u64::from(page.page.row_count))
-}
-
 /// `hits` as rows of a page of `row_count` rows, the first of which is `vid_first`.
-pub(crate) fn rows_of(hits: &[u64], vid_first: u64, row_count: usize) -> BooleanBuffer {
+pub(crate) fn rows_of(
+    hits: &[u64],
+    vid_first: u64,
+    gaps: &VidGaps,
+    row_count: usize,
+) -> BooleanBuffer {
     let mut rows = BooleanBufferBuilder::new(row_count);
     rows.append_n(row_count, false);
     for vid in hits {
-        let row = vid.checked_sub(vid_first).and_then(|row| usize::try_from(row).ok());
+        // The entry of a row that was pruned is a hit as well.
+        let row = vid.checked_sub(vid_first).and_then(|offset| gaps.slot_at(offset));
+        let row = row.and_then(|row| usize::try_from(row).ok());
         if let Some(row) = row.filter(|row| *row < row_count) {
             rows.set_bit(row, true);
         }

@@ -110,7 +110,19 @@ impl IndexShape {
     /// # Errors
     /// A key that is too long.
     pub(crate) fn entries(&self, keys: &RecordBatch, vid_first: u64) -> Result<BinaryArray> {
-        self.key.entries(keys.columns(), vid_first..).map_err(|error| self.key_error(error))
+        self.entries_of(keys, vid_first..)
+    }
+
+    /// The entries of rows of which `keys` are the key columns, and which have these VIDs.
+    ///
+    /// # Errors
+    /// A key that is too long.
+    pub(crate) fn entries_of(
+        &self,
+        keys: &RecordBatch,
+        vids: impl IntoIterator<Item = u64>,
+    ) -> Result<BinaryArray> {
+        self.key.entries(keys.columns(), vids).map_err(|error| self.key_error(error))
     }
 
     /// The columns that a reader of rows needs for the index.
@@ -494,17 +506,12 @@ impl TabletIndex {
         let mut memtable = Memtable::new();
         let projection = self.shape.projection();
         for segment in tablet.heap.iter().filter(|segment| segment.class == PageClass::HOT) {
-            let entries: Vec<_> = segment
-                .pages
-                .iter()
-                .filter(|entry| {
-                    entry.vid_first + u64::from(entry.page.row_count) > self.vid_covered
-                })
-                .collect();
+            let entries: Vec<_> =
+                segment.pages.iter().filter(|entry| entry.vid_end() > self.vid_covered).collect();
             for entries in entries.chunks(REBUILD_PAGE_COUNT) {
-                for (vid_first, rows) in heap_rows(pages, segment, entries, &projection).await? {
-                    let keys = self.shape.entries(&rows, vid_first)?;
-                    for (key, vid) in keys.iter().zip(vid_first..) {
+                for (vids, rows) in heap_rows(pages, segment, entries, &projection).await? {
+                    let keys = self.shape.entries_of(&rows, vids.iter().copied())?;
+                    for (key, vid) in keys.iter().zip(vids) {
                         let is_wanted =
                             vid >= self.vid_covered && !tablet.version_map.is_ended(vid);
                         if let Some(key) = key.filter(|_| is_wanted) {

@@ -44,6 +44,7 @@ mod started;
 mod statistics;
 mod system;
 mod upsert;
+mod vacuum;
 mod views;
 
 use std::collections::BTreeSet;
@@ -473,7 +474,7 @@ impl Session {
             }
             Statement::Fetch(fetch) => self.fetch(&fetch).await?.collect().await,
             Statement::CloseCursor { name } => self.close_cursor(name.as_deref()),
-            Statement::Vacuum { analyzes, analyze } => self.vacuum(analyzes, analyze).await,
+            Statement::Vacuum(vacuum) => Box::pin(self.vacuum(vacuum)).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),

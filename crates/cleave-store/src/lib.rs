@@ -12,7 +12,7 @@
 //!    [`IntegerSet`], which columns of integers are looked up in as they are stored, and [`BloomFilter`], for more keys than a
 //!    set should have and for keys of other types.
 //! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their values;
-//!    [`placement`] looks up in it.
+//!    [`placement`] looks up in it, and [`vid_gaps`] says which VIDs a page does not have any more.
 //! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
 //! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
 //!    [`tablet_key`]: [`TabletKey`], from a row to its tablet.
@@ -57,6 +57,7 @@ pub mod placement;
 pub mod segment;
 pub mod tablet_key;
 pub mod version;
+pub mod vid_gaps;
 pub mod zone_map;
 
 pub use frame::{Format, FrameError};
@@ -71,4 +72,5 @@ pub use version::{
     ChainStep, ChainWalk, PageVisibility, Snapshot, VersionHeader, VersionMap, VersionPlace,
     VersionRun, find_visible, read_version,
 };
+pub use vid_gaps::VidGaps;
 pub use zone_map::{ZoneArrays, ZoneEntry, ZoneValue, zone_arrays};

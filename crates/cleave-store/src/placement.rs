@@ -3,8 +3,8 @@
 //! 1. [`SegmentDirectory::page`] finds a logical page, [`SegmentDirectory::slot_of`] the page and slot of a VID.
 //! 2. [`Placement`] does both over all segments of a tablet, from what the version map says.
 //!
-//! Invariant: a segment that a run of the version map names holds VIDs in ascending order, without gaps within a
-//! page, so that the directory finds a VID by binary search and no VID has to be stored anywhere. Segments with
+//! Invariant: a segment that a run of the version map names holds VIDs in ascending order, and its directory knows the gaps
+//! within a page, so that it finds a VID by binary search and no page is read for that. Segments with
 //! versions of scattered VIDs are reached by RecID only.
 //!
 //! Source: `design.md`, "Words" (placement map) and "Native storage"; rule 15.
@@ -49,11 +49,7 @@ impl SegmentDirectory {
     pub fn slot_of(&self, vid: u64) -> Option<(&PageEntry, u16)> {
         let after = self.pages.partition_point(|entry| entry.vid_first <= vid);
         let entry = self.pages.get(after.checked_sub(1)?)?;
-        let slot = vid.checked_sub(entry.vid_first)?;
-        if slot >= u64::from(entry.page.row_count) {
-            return None;
-        }
-        Some((entry, u16::try_from(slot).ok()?))
+        Some((entry, entry.slot_of(vid)?))
     }
 }
 
@@ -64,10 +60,31 @@ impl PageEntry {
         self.overflow.iter().find(|overflow| overflow.page == page).copied()
     }
 
-    /// VIDs that the page has if it holds them in sequence: first and count.
+    /// The range of VIDs in which those of its rows lie: first and count. Where rows were pruned, not all of them are on the page.
     #[must_use]
     pub fn vids(&self) -> (u64, u64) {
-        (self.vid_first, u64::from(self.page.row_count))
+        (self.vid_first, u64::from(self.page.row_count).saturating_add(self.gaps.missing()))
+    }
+
+    /// One past its last VID.
+    #[must_use]
+    pub fn vid_end(&self) -> u64 {
+        let (first, count) = self.vids();
+        first.saturating_add(count)
+    }
+
+    /// The VIDs of its rows, by slot.
+    pub fn row_vids(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.page.row_count)
+            .map(|slot| self.vid_first.saturating_add(self.gaps.offset_of(slot)))
+    }
+
+    /// The slot of `vid`; None: it is not on the page.
+    #[must_use]
+    pub fn slot_of(&self, vid: u64) -> Option<u16> {
+        let slot = self.gaps.slot_at(vid.checked_sub(self.vid_first)?)?;
+        let slot = Some(slot).filter(|slot| *slot < u64::from(self.page.row_count));
+        slot.and_then(|slot| u16::try_from(slot).ok())
     }
 }
 

@@ -170,6 +170,9 @@ pub struct VersionRuns {
     /// The runs.
     #[prost(message, repeated, tag = "1")]
     pub runs: Vec<VersionRun>,
+    /// VIDs below it that lie in no run are those of rows that were pruned.
+    #[prost(uint64, tag = "2")]
+    pub vid_end_min: u64,
 }
 
 /// [`crate::VersionRun`].
@@ -273,6 +276,12 @@ pub struct PageEntry {
     /// Bounds of the user columns.
     #[prost(message, repeated, tag = "4")]
     pub zones: Vec<ZoneEntry>,
+    /// Slots from each gap in the VIDs of the rows to the next.
+    #[prost(uint32, repeated, tag = "5")]
+    pub gap_slots: Vec<u32>,
+    /// VIDs that are missing in each of them.
+    #[prost(uint64, repeated, tag = "6")]
+    pub gap_counts: Vec<u64>,
 }
 
 /// [`crate::RunProperties`] and its [`crate::KeyFilter`].

@@ -33,11 +33,12 @@ use crate::ids::{PAGE_MAX, RecId, SegmentId};
 use crate::page::{EncodedPage, PAGE_ROW_COUNT_MAX, PageClass, PageKind, block_count_max};
 use crate::page_source::{PageRef, SegmentRef};
 use crate::proto;
+use crate::vid_gaps::VidGaps;
 use crate::zone_map::{ZoneArrays, ZoneEntry, zone_arrays};
 
 /// How directories are marked; the newest version is written, all are read.
 pub const DIRECTORY: Format =
-    Format { magic: *b"CLVSEGDR", name: "segment directory", versions: 1..=1 };
+    Format { magic: *b"CLVSEGDR", name: "segment directory", versions: 1..=2 };
 
 /// A segment: what it is, and all its pages.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,6 +98,8 @@ pub struct PageEntry {
     pub page: PageRef,
     /// VID of slot 0.
     pub vid_first: u64,
+    /// Where the VIDs of the rows behind it do not count up.
+    pub gaps: VidGaps,
     /// Pages with the long values of this one, ascending by logical number.
     pub overflow: Vec<PageRef>,
     /// Bounds of its user columns; of an index run the first and last key, whole.
@@ -214,6 +217,7 @@ impl SegmentDirectory {
             entries.push(PageEntry {
                 page: page_ref,
                 vid_first: page.vid_first,
+                gaps: VidGaps::none(),
                 overflow: mine,
                 zones: page.zones.clone(),
             });
@@ -289,7 +293,8 @@ impl PageEntry {
         if row_count == 0 || row_count > PAGE_ROW_COUNT_MAX {
             return Err(format!("page {page} has {row_count} rows"));
         }
-        if self.vid_first.checked_add(u64::from(row_count)).is_none() {
+        let span = u64::from(row_count).checked_add(self.gaps.missing());
+        if span.and_then(|span| self.vid_first.checked_add(span)).is_none() {
             return Err(format!("page {page} has rows past the last VID"));
         }
         let mut numbers = BTreeSet::new();
@@ -373,9 +378,12 @@ impl TryFrom<proto::SegmentDirectory> for SegmentDirectory {
 
 impl From<&PageEntry> for proto::PageEntry {
     fn from(entry: &PageEntry) -> Self {
+        let (gap_slots, gap_counts) = entry.gaps.steps();
         Self {
             page: Some(proto::PageRef::from(&entry.page)),
             vid_first: entry.vid_first,
+            gap_slots,
+            gap_counts,
             overflow: entry.overflow.iter().map(proto::PageRef::from).collect(),
             zones: entry.zones.iter().map(proto::ZoneEntry::from).collect(),
         }
@@ -389,9 +397,13 @@ impl TryFrom<proto::PageEntry> for PageEntry {
         let Some(page) = message.page else {
             return Err(DIRECTORY.malformed("an entry has no page"));
         };
+        let (slots, counts) = (&message.gap_slots, &message.gap_counts);
+        let gaps = VidGaps::from_steps(slots, counts, page.row_count)
+            .ok_or_else(|| DIRECTORY.malformed("an entry has rows with VIDs that do not ascend"))?;
         Ok(Self {
             page: PageRef::from(page),
             vid_first: message.vid_first,
+            gaps,
             overflow: message.overflow.into_iter().map(PageRef::from).collect(),
             zones: message.zones.into_iter().map(ZoneEntry::from).collect(),
         })

@@ -483,6 +483,7 @@ pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
             pages: vec![MorselPage {
                 page: place,
                 vid_first: page.vid_first,
+                gaps: Default::default(),
                 overflow: Vec::new(),
                 ended: Arc::default(),
             }],

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};
+use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef, VidGaps};
 use prost::Message;
 
 use super::message::{Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem};
@@ -344,6 +344,12 @@ struct MorselPageProto {
     /// Slots between an ended row and the next one.
     #[prost(uint32, repeated, tag = "4")]
     ended_gaps: Vec<u32>,
+    /// Slots from each gap in the VIDs of the rows to the next.
+    #[prost(uint32, repeated, tag = "5")]
+    gap_slots: Vec<u32>,
+    /// VIDs that are missing in each of them.
+    #[prost(uint64, repeated, tag = "6")]
+    gap_counts: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -663,11 +669,16 @@ fn morsel_to_proto(morsel: Morsel) -> MorselProto {
         pages: morsel
             .pages
             .into_iter()
-            .map(|page| MorselPageProto {
-                page: Some(page_to_proto(page.page)),
-                vid_first: page.vid_first,
-                overflow: page.overflow.into_iter().map(page_to_proto).collect(),
-                ended_gaps: ended_to_proto(&page.ended),
+            .map(|page| {
+                let (gap_slots, gap_counts) = page.gaps.steps();
+                MorselPageProto {
+                    page: Some(page_to_proto(page.page)),
+                    vid_first: page.vid_first,
+                    overflow: page.overflow.into_iter().map(page_to_proto).collect(),
+                    ended_gaps: ended_to_proto(&page.ended),
+                    gap_slots,
+                    gap_counts,
+                }
             })
             .collect(),
     }
@@ -676,8 +687,11 @@ fn morsel_to_proto(morsel: Morsel) -> MorselProto {
 fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
     let pages = morsel.pages.into_iter().map(|page| {
         let place = page_from_proto(page.page.ok_or(MalformedMessage::Field("morsel page"))?)?;
+        let gaps = VidGaps::from_steps(&page.gap_slots, &page.gap_counts, place.row_count)
+            .ok_or(MalformedMessage::Field("VIDs of a morsel page"))?;
         Ok(MorselPage {
             page: place,
+            gaps,
             ended: ended_from_proto(&page.ended_gaps, place.row_count)?,
             vid_first: page.vid_first,
             overflow: page.overflow.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,

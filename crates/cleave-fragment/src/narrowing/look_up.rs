@@ -18,7 +18,7 @@ use datafusion_physical_expr::PhysicalExpr;
 use super::figures::IndexFigures;
 use super::scan_keys::{ScanKeys, Thrift};
 use super::worth::Worth;
-use super::{Choice, Narrowing, vid_end};
+use super::{Choice, Narrowing};
 use crate::index_input::{FENCE_BYTES_MAX, IndexPages};
 use crate::morsel::MorselPage;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
@@ -187,7 +187,7 @@ impl Hits {
     pub(super) fn on(&self, segment: SegmentId, page: &MorselPage) -> Option<&[u64]> {
         let vids = self.parts.get(self.choice.part_of(segment, page)?)?;
         let from = vids.partition_point(|vid| *vid < page.vid_first);
-        let to = vids.partition_point(|vid| *vid < vid_end(page));
+        let to = vids.partition_point(|vid| *vid < page.vid_end());
         vids.get(from..to)
     }
 }

@@ -88,7 +88,13 @@ fn run(vid_of: impl Fn(u64) -> u64) -> (Arc<Memory>, IndexPages) {
 fn page(vid_first: u64, row_count: u32) -> MorselPage {
     let extent = Extent { start: BlockAddress(0), block_count: 1 };
     let page = PageRef { page: 0, extent, row_count, checksum: 0 };
-    MorselPage { page, vid_first, overflow: Vec::new(), ended: Arc::default() }
+    MorselPage {
+        page,
+        vid_first,
+        gaps: Default::default(),
+        overflow: Vec::new(),
+        ended: Arc::default(),
+    }
 }
 
 /// All of segment 1, with the index `pages`.
@@ -126,7 +132,7 @@ fn entries_in_the_ranges_and_rows_that_were_given_are_hits() {
     assert_eq!(hits(2, page(10_003, 9000)), Some(Vec::new()));
     assert_eq!(hits(3, page(0, 30_000)), Some(vec![5]));
     assert_eq!(hits(4, page(0, 30_000)), None, "of this segment nothing is known");
-    let rows = rows_of(&[10_002, 19_988], 10_002, 9987);
+    let rows = rows_of(&[10_002, 19_988], 10_002, &VidGaps::none(), 9987);
     assert_eq!(rows.set_indices().collect::<Vec<_>>(), [0, 9986]);
 }
 
@@ -235,7 +241,7 @@ proptest! {
         block_on(resolve(&narrowed, &scan(None), &source, &unbounded())).unwrap();
         let found = narrowed.hits_on(SegmentId(1), &page(first, count)).unwrap();
         prop_assert_eq!(found, &expected);
-        let bits = rows_of(found, first, count as usize);
+        let bits = rows_of(found, first, &VidGaps::none(), count as usize);
         prop_assert!(bits.set_indices().map(|row| first + row as u64).eq(expected));
     }
 }

@@ -8,4 +8,5 @@ pub mod grace_exec;
 pub mod merge_runs_exec;
 pub mod placed_run;
 pub mod table_scan_exec;
+pub mod write_rows_exec;
 pub mod write_run_exec;

@@ -18,7 +18,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type, UInt64Typ
 use arrow::error::ArrowError;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::index::run::KEY_COLUMN;
-use cleave_store::{KeyFilter, PageEntry, PageRef, ZoneEntry, ZoneValue};
+use cleave_store::{KeyFilter, PageEntry, PageRef, VidGaps, ZoneEntry, ZoneValue};
 
 /// The columns of the rows.
 pub fn placed_schema() -> SchemaRef {
@@ -178,7 +178,13 @@ impl PlacedRow<'_> {
             min: Some(ZoneValue::Bytes(self.bytes(5)?)),
             max: Some(ZoneValue::Bytes(self.bytes(6)?)),
         };
-        Some(PageEntry { page, vid_first: 0, overflow: Vec::new(), zones: vec![zone] })
+        Some(PageEntry {
+            page,
+            vid_first: 0,
+            gaps: VidGaps::none(),
+            overflow: Vec::new(),
+            zones: vec![zone],
+        })
     }
 
     fn end(&self) -> Option<(u64, Option<KeyFilter>)> {

@@ -23,6 +23,7 @@ fn morsels(count: u32) -> Vec<Morsel> {
     let place = |number| MorselPage {
         page: page(number),
         vid_first: 0,
+        gaps: Default::default(),
         overflow: Vec::new(),
         ended: Arc::default(),
     };

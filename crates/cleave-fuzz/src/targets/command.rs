@@ -324,10 +324,17 @@ fn execute() -> Execute {
             MorselPage {
                 page: page(number),
                 vid_first: 77,
+                gaps: Default::default(),
                 overflow: vec![page(5)],
                 ended: Arc::default(),
             },
-            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new(), ended: Arc::default() },
+            MorselPage {
+                page: page(8),
+                vid_first: 0,
+                gaps: Default::default(),
+                overflow: Vec::new(),
+                ended: Arc::default(),
+            },
         ],
     };
     Execute {

@@ -496,9 +496,13 @@ pub struct TabletState {
 impl TabletState {
     /// Rows that have not ended.
     pub fn row_count(&self) -> u64 {
-        let pages = self.heap.iter().flat_map(|segment| &segment.pages);
-        let rows: u64 = pages.map(|entry| u64::from(entry.page.row_count)).sum();
-        rows.saturating_sub(self.version_map.ended_count())
+        self.version_map.live_count()
+    }
+
+    /// Rows that have ended and lie on pages still.
+    pub fn ended_row_count(&self) -> u64 {
+        let rows: u64 = self.heap.iter().map(|segment| segment.row_count()).sum();
+        rows.saturating_sub(self.row_count())
     }
 
     /// Every segment of the tablet: those of the heap, then the runs of its indexes.
@@ -518,9 +522,12 @@ impl TabletState {
 
     /// The heap segment `id`.
     pub fn segment(&self, id: SegmentId) -> Option<&Arc<SegmentDirectory>> {
-        // Ids rise with time, and so do the segments of a heap.
-        let place = self.heap.binary_search_by_key(&id, |segment| segment.segment).ok()?;
-        self.heap.get(place)
+        // Ids rise with time, and so do the segments of a heap, but for those that vacuum has written.
+        let place = self.heap.binary_search_by_key(&id, |segment| segment.segment).ok();
+        match place {
+            Some(place) => self.heap.get(place),
+            None => self.heap.iter().find(|segment| segment.segment == id),
+        }
     }
 
     /// The segment that INSERT appends to, if there is one.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::{
     ColumnRef, KeyBlock, KeyMerge, KeyRange, MergeSource, PageClass, PageRead, Projection, Run,
-    SegmentDirectory,
+    SegmentDirectory, VersionMap,
 };
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
@@ -201,6 +201,7 @@ async fn fill(
             pages.push((Arc::clone(segment), place));
         }
     }
+    window.put_pruned(&work.tablet.version_map);
     let covered = index.index.vid_covered;
     let rows = stream::iter(pages).map(|(segment, place)| {
         let (work, shape) = (Arc::clone(work), Arc::clone(index.index.shape()));
@@ -394,6 +395,20 @@ impl Window {
     fn overlaps(&self, first: u64, count: u64) -> bool {
         let end = self.first.saturating_add(self.states.len() as u64);
         first < end && first.saturating_add(count) > self.first
+    }
+
+    /// Rows that have ended, which no page may have any more, and an index still.
+    fn put_pruned(&mut self, map: &VersionMap) {
+        let count = self.states.len() as u64;
+        for vid in map.ended_in(self.first, count) {
+            self.put(vid, State::Unknown, 0);
+        }
+        for (from, to) in map.holes() {
+            let end = self.first.saturating_add(count).min(to);
+            for vid in from.max(self.first)..end {
+                self.put(vid, State::Unknown, 0);
+            }
+        }
     }
 
     fn put(&mut self, vid: u64, state: State, hash: u64) {

@@ -2,7 +2,7 @@
 
 use cleave_store::{
     ChainStep, ChainWalk, ColumnRef, OverflowValues, PageRead, Projection, RecId, RowPlace,
-    Snapshot, VersionHeader, VersionPlace, decode_rows,
+    Snapshot, VersionHeader, VersionPlace, VersionRun, decode_rows,
 };
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Schema, UInt64Type};
@@ -33,11 +33,18 @@ pub(super) fn check(work: &Work, report: &mut CheckReport) {
         let mut vid = run.vid_first;
         while vid < run.vid_end() {
             let Some((entry, slot)) = directory.slot_of(vid) else {
+                // Pruned.
+                if map.is_ended(vid) {
+                    vid += 1;
+                    continue;
+                }
                 let fault = format!("the version map has VID {vid} here, and no page has it");
                 report.findings.add(place, Fault::Map(fault));
                 break;
             };
-            vid = vid.saturating_add(u64::from(entry.page.row_count) - u64::from(slot));
+            let slot = u32::from(slot);
+            let behind = entry.gaps.next_behind(slot).unwrap_or(entry.page.row_count);
+            vid = vid.saturating_add(u64::from(behind.saturating_sub(slot)).max(1));
         }
     }
     for (vid, record) in map.overlay() {
@@ -123,10 +130,17 @@ pub(super) async fn check_chains(work: &Work, damaged: &Damaged, report: &mut Ch
     }
 }
 
-/// Rows that the version map knows.
+/// Rows that the version map knows, but for those that were pruned.
 fn report_newest(work: &Work) -> u64 {
     let map = &work.tablet.version_map;
-    let runs: u64 = map.runs().iter().map(|run| run.vid_count).sum();
+    let on_pages = |run: &VersionRun| {
+        let directory = work.placement.segment(run.segment);
+        let is_on_page = |vid: &u64| directory.is_some_and(|found| found.slot_of(*vid).is_some());
+        let ended = map.ended_in(run.vid_first, run.vid_count);
+        let pruned = ended.filter(|vid| !is_on_page(vid)).count();
+        run.vid_count.saturating_sub(pruned as u64)
+    };
+    let runs: u64 = map.runs().iter().map(on_pages).sum();
     let beyond = map.overlay().filter(|(vid, _)| map.run_of(*vid).is_none()).count();
     runs.saturating_add(beyond as u64)
 }

@@ -8,8 +8,8 @@ use cleave_store::{
 
 use crate::error::Result;
 
-/// All rows of the pages `entries` of `segment`, with the columns of `projection`: a batch a page, each with the VID of
-/// its first row, from which VIDs rise.
+/// All rows of the pages `entries` of `segment`, with the columns of `projection`: a batch a page, each with the VIDs of
+/// its rows.
 ///
 /// # Errors
 /// Those of reading pages.
@@ -18,7 +18,7 @@ pub(crate) async fn heap_rows(
     segment: &SegmentDirectory,
     entries: &[&PageEntry],
     projection: &Projection,
-) -> Result<Vec<(u64, RecordBatch)>> {
+) -> Result<Vec<(Vec<u64>, RecordBatch)>> {
     let mut columns = projection.columns.clone();
     columns.sort_unstable();
     columns.dedup();
@@ -35,7 +35,8 @@ pub(crate) async fn heap_rows(
     for ((entry, read), page) in entries.iter().zip(&reads).zip(&answers) {
         let needed = overflow_pages(page, read, &columns, None)?;
         let overflow = long_values(pages, entry, read, &needed).await?;
-        batches.push((entry.vid_first, decode_batch(page, read, projection, None, &overflow)?));
+        let rows = decode_batch(page, read, projection, None, &overflow)?;
+        batches.push((entry.row_vids().collect(), rows));
     }
     Ok(batches)
 }

@@ -33,18 +33,6 @@ impl Session {
         if statement.verbose { told(&analyzed) } else { Ok(Outcome::done("ANALYZE")) }
     }
 
-    /// Runs VACUUM: of its tables nothing can be freed in this version, so what it does is ANALYZE where it says so.
-    pub(super) async fn vacuum(&self, analyzes: bool, statement: Analyze) -> Result<Outcome> {
-        self.check_outside_block("VACUUM")?;
-        if analyzes {
-            let analyze = Analyze { verbose: false, ..statement };
-            Box::pin(self.analyze(analyze)).await?;
-        } else {
-            self.check_targets(&statement.tables)?;
-        }
-        Ok(Outcome::done("VACUUM"))
-    }
-
     pub(super) async fn show_statistics(&self, table: Option<&str>) -> Result<Outcome> {
         // A key's values grow with the rows, those of small commits too.
         let state = self.database.settled().await?;
@@ -55,7 +43,7 @@ impl Session {
         Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] })
     }
 
-    fn all_tables(&self) -> Vec<AnalyzeTable> {
+    pub(super) fn all_tables(&self) -> Vec<AnalyzeTable> {
         let state = self.database.catalog();
         let table = |name: &str| AnalyzeTable {
             name: name.to_owned(),
@@ -66,7 +54,7 @@ impl Session {
     }
 
     /// All names, before the first table is read.
-    fn check_targets(&self, tables: &[AnalyzeTable]) -> Result<()> {
+    pub(super) fn check_targets(&self, tables: &[AnalyzeTable]) -> Result<()> {
         let state = self.names();
         for target in tables {
             let table = match state.find_table(&target.name) {

@@ -37,5 +37,5 @@ pub use modify::Modify;
 pub use parameters::{Parameter, Parameters};
 pub use parse::{
     Analyze, AnalyzeTable, Declare, Execute, ExplainFormat, Fetch, Insert, ParsedStatement,
-    Prepare, Statement, parse_script,
+    Prepare, Statement, Vacuum, parse_script,
 };

@@ -60,6 +60,7 @@ pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 pub use sequence::Overriding;
 pub use system::SystemStatement;
+pub use vacuum::Vacuum;
 
 /// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
 const RECURSION_LIMIT: usize = 50;
@@ -195,12 +196,7 @@ pub enum Statement {
         name: Option<String>,
     },
     /// VACUUM.
-    Vacuum {
-        /// VACUUM ANALYZE.
-        analyzes: bool,
-        /// What it names.
-        analyze: Analyze,
-    },
+    Vacuum(Vacuum),
     /// CHECKPOINT.
     Checkpoint,
     /// BACKUP, ALTER SYSTEM.

@@ -73,7 +73,7 @@ impl KeyRunWriter {
         }
     }
 
-    /// Adds the entries of rows whose VIDs rise from `vid_first`, but for those that have ended for `map`.
+    /// Adds the entries of rows with these VIDs, but for those that have ended for `map`.
     ///
     /// # Errors
     /// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey) as soon as one is seen, and those of
@@ -81,10 +81,10 @@ impl KeyRunWriter {
     pub(crate) async fn push(
         &mut self,
         keys: &BinaryArray,
-        vid_first: u64,
+        vids: impl IntoIterator<Item = u64>,
         map: &VersionMap,
     ) -> Result<()> {
-        let entries = keys.iter().zip(vid_first..);
+        let entries = keys.iter().zip(vids);
         for (key, vid) in entries.filter(|(_, vid)| !map.is_ended(*vid)) {
             self.sorter.push(key.unwrap_or_default(), vid);
         }

@@ -10,7 +10,8 @@
 //! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
 //! 3. [`route`] says which tablet each row goes to, [`unique`] checks keys of which no tablet knows all.
 //! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are merged by
-//!    [`merge_runs`], on the device where they lie.
+//!    [`merge_runs`], on the device where they lie, and rows that have ended are left out of their segments by [`vacuum`]: both are
+//!    fragments that write ([`writing_fragment`]).
 //! 5. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
 
 pub(crate) mod build_index;
@@ -24,3 +25,5 @@ pub(crate) mod merge_runs;
 pub(crate) mod route;
 pub(crate) mod segment_sink;
 pub(crate) mod unique;
+pub(crate) mod vacuum;
+pub(crate) mod writing_fragment;

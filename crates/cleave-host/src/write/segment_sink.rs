@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{EncodedPage, PageEntry, PageKind, PageRef, StoreError};
+use cleave_store::{EncodedPage, PageEntry, PageKind, PageRef, StoreError, VidGaps};
 
 use crate::device::{Claim, DISK_FULL, PendingWrite};
 use crate::error::{Error, Result};
@@ -75,7 +75,8 @@ impl SegmentSink {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        self.entries.push(PageEntry { page: reference, vid_first, overflow, zones });
+        let gaps = VidGaps::none();
+        self.entries.push(PageEntry { page: reference, vid_first, gaps, overflow, zones });
         Ok(reference)
     }
 

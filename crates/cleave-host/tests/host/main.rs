@@ -54,4 +54,5 @@ mod tablets;
 mod transactions;
 mod turning;
 mod upserts;
+mod vacuum;
 mod versions;

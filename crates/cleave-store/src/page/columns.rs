@@ -278,6 +278,20 @@ impl Versions {
         }
     }
 
+    /// The same, where VIDs that count up are said to.
+    pub(crate) fn in_sequence(mut self) -> Self {
+        if let VidColumn::Each(vids) = &self.vid
+            && let Some(first) = vids.first().copied()
+            && vids
+                .iter()
+                .zip(vids.iter().skip(1))
+                .all(|(vid, next)| vid.checked_add(1) == Some(*next))
+        {
+            self.vid = VidColumn::Sequence { first };
+        }
+        self
+    }
+
     /// Refuses columns that do not have one value for each of `row_count` rows, or VIDs past the last.
     pub(crate) fn check(&self, row_count: usize) -> Result<(), StoreError> {
         let lengths = [

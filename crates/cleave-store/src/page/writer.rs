@@ -129,7 +129,6 @@ impl SegmentWriter {
         first_page: u32,
         first_vid: u64,
     ) -> Result<Self, StoreError> {
-        let mismatch = |reason: String| StoreError::Mismatch { what: "writing a segment", reason };
         if (schema.table_id, schema.version) != (segment.table_id, segment.schema_version) {
             return Err(mismatch(format!(
                 "{} is of table {} in schema version {}, the rows are of table {} in version {}",
@@ -140,6 +139,22 @@ impl SegmentWriter {
                 schema.version
             )));
         }
+        let ids: Vec<u32> = schema.columns.iter().map(|column| column.id).collect();
+        let writer = Self::of_columns(segment, &schema.arrow(), &ids, class, first_page)?;
+        Ok(Self { next_vid: first_vid, ..writer })
+    }
+
+    /// A writer of heap pages numbered from `first_page` on, with the columns of `schema`, whose stable ids are `ids`.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::new`].
+    pub fn of_columns(
+        segment: SegmentRef,
+        schema: &SchemaRef,
+        ids: &[u32],
+        class: PageClass,
+        first_page: u32,
+    ) -> Result<Self, StoreError> {
         let alignment = class.chunk_alignment;
         let sound = alignment.is_power_of_two()
             && (CHUNK_ALIGNMENT_MIN..=4096).contains(&alignment)
@@ -148,23 +163,23 @@ impl SegmentWriter {
         if !sound {
             return Err(mismatch(format!("pages cannot be of {class:?}")));
         }
-        let mut columns = Vec::with_capacity(schema.columns.len());
-        for column in &schema.columns {
-            let data_type = column.column_type.arrow();
-            let value_type = ValueType::from_arrow(&data_type)
+        let mut columns = Vec::with_capacity(ids.len());
+        for (field, id) in schema.fields().iter().zip(ids) {
+            let data_type = field.data_type();
+            let value_type = ValueType::from_arrow(data_type)
                 .ok_or_else(|| mismatch(format!("pages have no type for {data_type}")))?;
-            columns.push(UserColumn { id: column.id, value_type });
+            columns.push(UserColumn { id: *id, value_type });
         }
         let fill = PageFill::empty(columns.len());
         Ok(Self {
             segment,
             kind: PageKind::Heap,
             class,
-            schema: schema.arrow(),
+            schema: SchemaRef::clone(schema),
             columns,
             rewritten_page: None,
             next_page: first_page,
-            next_vid: first_vid,
+            next_vid: 0,
             pending: Vec::new(),
             fill,
         })
@@ -329,6 +344,9 @@ impl SegmentWriter {
             Some(page) => page,
             None => self.take_page_number(1)?,
         };
+        // Pages of an index run have VIDs in the order of their keys, which nobody takes for a sequence.
+        let versions =
+            if self.kind == PageKind::IndexRun { versions } else { versions.in_sequence() };
         let vid_first = versions.vid_first().unwrap_or(0);
         chunks.extend(version_chunks(versions, effort)?);
         let (bytes, header_checksum) = self.lay_out(page, row_count, chunks)?;
@@ -711,6 +729,10 @@ fn version_chunks(versions: Versions, effort: Effort) -> Result<Vec<EncodedChunk
         chunks.push(chunk);
     }
     Ok(chunks)
+}
+
+fn mismatch(reason: String) -> StoreError {
+    StoreError::Mismatch { what: "writing a segment", reason }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ fn directory(segment: u32, pages: &[(u32, u64, u32)]) -> Arc<SegmentDirectory> {
     directory.pages.extend(pages.iter().map(|(page, vid_first, rows)| PageEntry {
         page: place(*page, *rows),
         vid_first: *vid_first,
+        gaps: Default::default(),
         overflow: vec![place(page + 1, 100)],
         zones: Vec::new(),
     }));

@@ -89,6 +89,7 @@ fn some_directory() -> impl Strategy<Value = SegmentDirectory> {
             directory.pages.push(PageEntry {
                 page: place(first + overflow_count),
                 vid_first: u64::from(start),
+                gaps: Default::default(),
                 overflow: (first..first + overflow_count).map(place).collect(),
                 zones: vec![ZoneEntry { column: 3, null_count: 1, min, max: None }],
             });

@@ -19,8 +19,10 @@
 //!
 //! Clones share chunks and runs and copy one when it changes, so a snapshot of the map is cheap.
 //!
-//! Invariant: runs are disjoint and ascending; a VID that neither overlay nor runs know does not exist, and one that has
-//! ended never comes back. Where a range has no entry in the overlay and no end ([`VersionMap::superseded_in`]), the
+//! 5. Where ended rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits go.
+//!
+//! Invariant: runs are disjoint and ascending; a VID between or before them, or below `vid_end_min`, is that of a pruned row and has
+//! ended, and one that has ended never comes back; bits are those of VIDs in runs. Where a range has no entry in the overlay and no end ([`VersionMap::superseded_in`]), the
 //! versions that the runs name are the only ones.
 //!
 //! Source: rule 15; `update-ndp.txt` (VIDmap).
@@ -41,7 +43,7 @@ use crate::proto;
 /// VIDs of one chunk of the overlay.
 pub const CHUNK_VIDS: u64 = 1 << 16;
 
-const RUNS: Format = Format { magic: *b"CLVVRUNS", name: "version map", versions: VERSIONS };
+const RUNS: Format = Format { magic: *b"CLVVRUNS", name: "version map", versions: 1..=2 };
 const CHUNK: Format = Format { magic: *b"CLVVCHNK", name: "version map chunk", versions: VERSIONS };
 const MAP: Format = Format { magic: *b"CLVVMAP\0", name: "version map", versions: VERSIONS };
 const VERSIONS: RangeInclusive<u32> = 1..=1;
@@ -53,6 +55,8 @@ pub struct VersionMap {
     overlay: BTreeMap<u64, Arc<OverlayChunk>>,
     ended: BTreeMap<u64, Arc<EndedChunk>>,
     ended_count: u64,
+    /// VIDs below it that lie in no run are those of rows that were pruned.
+    vid_end_min: u64,
     runs_dirty: bool,
     dirty_chunks: BTreeSet<u64>,
 }
@@ -104,6 +108,16 @@ impl EndedChunk {
         let before = *word;
         *word |= 1 << (offset % 64);
         *word != before
+    }
+
+    fn clear(&mut self, offset: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(offset / 64)) {
+            *word &= !(1 << (offset % 64));
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
     }
 
     /// The bits that are set between `from` and `to`, both included.
@@ -170,7 +184,7 @@ impl VersionMap {
     /// One past the greatest VID of the map: the VID for the next row.
     #[must_use]
     pub fn vid_end(&self) -> u64 {
-        let runs = self.runs.last().map_or(0, VersionRun::vid_end);
+        let runs = self.runs.last().map_or(0, VersionRun::vid_end).max(self.vid_end_min);
         let overlay = self.overlay.last_key_value().and_then(|(chunk, entries)| {
             let (offset, _) = entries.last_key_value()?;
             Some(join_vid(*chunk, *offset).saturating_add(1))
@@ -228,10 +242,10 @@ impl VersionMap {
     #[must_use]
     pub fn is_ended(&self, vid: u64) -> bool {
         let (chunk, offset) = split_vid(vid);
-        self.ended.get(&chunk).is_some_and(|chunk| chunk.has(offset))
+        self.ended.get(&chunk).is_some_and(|chunk| chunk.has(offset)) || self.is_in_hole(vid)
     }
 
-    /// Rows that have ended.
+    /// Rows that have ended, of those in the runs.
     #[must_use]
     pub fn ended_count(&self) -> u64 {
         self.ended_count
@@ -255,7 +269,7 @@ impl VersionMap {
         if run.vid_count == 0 || run.vid_first.checked_add(run.vid_count).is_none() {
             return Err(mismatch(format!("{run:?} is no range of VIDs")));
         }
-        let end = self.runs.last().map_or(0, VersionRun::vid_end);
+        let end = self.runs.last().map_or(0, VersionRun::vid_end).max(self.vid_end_min);
         if run.vid_first < end {
             return Err(mismatch(format!("{run:?} begins before VID {end}, where the last ends")));
         }
@@ -310,7 +324,9 @@ impl VersionMap {
             end = run.vid_end();
             proto::VersionRun { vid_gap, vid_count: run.vid_count, segment: run.segment.0 }
         });
-        RUNS.seal(&proto::VersionRuns { runs: runs.collect() }.encode_to_vec())
+        let runs = runs.collect();
+        let vid_end_min = self.vid_end_min;
+        RUNS.seal(&proto::VersionRuns { runs, vid_end_min }.encode_to_vec())
     }
 
     /// The stored form of the chunk `number`; without entries if there is none.
@@ -333,7 +349,8 @@ impl VersionMap {
         runs: &[u8],
         chunks: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Self, FrameError> {
-        let mut map = Self { runs: Arc::new(decode_runs(runs)?), ..Self::default() };
+        let (runs, vid_end_min) = decode_runs(runs)?;
+        let mut map = Self { runs: Arc::new(runs), vid_end_min, ..Self::default() };
         for chunk in chunks {
             let (number, entries, ended) = decode_entries(chunk)?;
             if map.overlay.contains_key(&number) || map.ended.contains_key(&number) {
@@ -373,7 +390,10 @@ impl VersionMap {
 /// Two maps are equal if they say the same of every VID; what is stored already does not count.
 impl PartialEq for VersionMap {
     fn eq(&self, other: &Self) -> bool {
-        self.runs == other.runs && self.overlay == other.overlay && self.ended == other.ended
+        self.runs == other.runs
+            && self.overlay == other.overlay
+            && self.ended == other.ended
+            && self.vid_end() == other.vid_end()
     }
 }
 
@@ -386,7 +406,7 @@ fn join_vid(chunk: u64, offset: u16) -> u64 {
     chunk.saturating_mul(CHUNK_VIDS).saturating_add(u64::from(offset))
 }
 
-fn decode_runs(bytes: &[u8]) -> Result<Vec<VersionRun>, FrameError> {
+fn decode_runs(bytes: &[u8]) -> Result<(Vec<VersionRun>, u64), FrameError> {
     let (_, payload) = RUNS.open(bytes)?;
     let message =
         proto::VersionRuns::decode(payload).map_err(|error| RUNS.malformed(error.to_string()))?;
@@ -405,7 +425,7 @@ fn decode_runs(bytes: &[u8]) -> Result<Vec<VersionRun>, FrameError> {
             segment: SegmentId(run.segment),
         });
     }
-    Ok(runs)
+    Ok((runs, message.vid_end_min))
 }
 
 /// Entries as stretches of VIDs whose versions follow each other on one page.
@@ -505,6 +525,8 @@ fn decode_entries(bytes: &[u8]) -> Result<StoredChunk, FrameError> {
     }
     Ok((message.number, entries, decode_ended(&message)?))
 }
+
+mod prune;
 
 #[cfg(test)]
 mod tests;

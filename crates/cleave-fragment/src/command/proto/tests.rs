@@ -128,10 +128,17 @@ fn execute_comes_back_as_it_was() {
             MorselPage {
                 page: page(number),
                 vid_first: 77,
+                gaps: Default::default(),
                 overflow: vec![page(5), page(6)],
                 ended: [0, 1, 4].into(),
             },
-            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new(), ended: Arc::default() },
+            MorselPage {
+                page: page(8),
+                vid_first: 0,
+                gaps: Default::default(),
+                overflow: Vec::new(),
+                ended: Arc::default(),
+            },
         ],
     };
     let execute = Execute {

@@ -323,7 +323,7 @@ impl ScanRun {
     fn found(&self, page: &ScanPage<'_>) -> Option<BooleanBuffer> {
         let hits = self.narrowed.as_ref()?.hits_on(page.read.segment.segment, page.place)?;
         let vid_first = page.vid_first()?;
-        Some(rows_of(hits, vid_first, page.row_count()))
+        Some(rows_of(hits, vid_first, &page.place.gaps, page.row_count()))
     }
 
     /// Decodes the output of one page, in slices of at most the batch size.

@@ -44,11 +44,13 @@ impl<'a> ScanPage<'a> {
         self.columns.header.row_count as usize
     }
 
-    /// The row in slot 0, where rows count up from it.
+    /// The row in slot 0, where rows count up from it, but for the gaps that the page's place tells.
     pub(super) fn vid_first(&self) -> Option<u64> {
         let entry = self.columns.header.entry(ColumnRef::Vid)?;
         let vid_first = self.place.vid_first;
-        (entry.encoding == Encoding::Sequence && entry.base == vid_first).then_some(vid_first)
+        let counts_up = entry.encoding == Encoding::Sequence && entry.base == vid_first;
+        let is_as_told = counts_up == self.place.gaps.is_empty();
+        is_as_told.then_some(vid_first)
     }
 
     /// Opens those of `columns` that are not open yet. `overflow` has the long values of the selected rows.

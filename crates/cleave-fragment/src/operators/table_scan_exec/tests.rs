@@ -118,6 +118,7 @@ fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> S
             let page = MorselPage {
                 page: place,
                 vid_first: from as u64,
+                gaps: Default::default(),
                 overflow: Vec::new(),
                 ended: Arc::default(),
             };

@@ -42,6 +42,7 @@ fn segment(id: u32, table_id: u32, sealed: bool) -> SegmentDirectory {
             checksum: 0x1234_5678,
         },
         vid_first: 1,
+        gaps: Default::default(),
         overflow: Vec::new(),
         zones: Vec::new(),
     });

@@ -1,20 +1,33 @@
-//! VACUUM: what of it has something to do today.
+//! VACUUM: its options, and the tables that it names.
 //!
-//! Ended rows are removed by compaction, which commits begin by themselves, so `VACUUM ANALYZE` is ANALYZE, and plain `VACUUM` has
-//! nothing to do. `FULL`, which would rewrite the table, is refused.
+//! `FULL` writes every segment with an ended row anew, plain `VACUUM` those with enough of them; either leaves readers and writers
+//! alone. What PostgreSQL's other options say of pages that are changed in place has no counterpart here, and is taken and forgotten.
 //!
 //! Source: PostgreSQL's manual, "VACUUM".
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Analyze, Reader, Statement};
-use crate::error::{Error, Result};
+use crate::error::Result;
+
+/// VACUUM.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vacuum {
+    /// Segments are written anew whenever one of their rows has ended.
+    pub full: bool,
+    /// Tables that somebody else has locked are left out.
+    pub skip_locked: bool,
+    /// The tables are analysed, too.
+    pub analyzes: bool,
+    /// Which they are, and whether to say what was done.
+    pub analyze: Analyze,
+}
 
 impl Reader<'_> {
     /// VACUUM [FULL] [FREEZE] [VERBOSE] [ANALYZE] [table, …], or its options in parentheses.
     pub(super) fn vacuum(&mut self) -> Result<Statement> {
         self.parser.advance_token();
-        let (mut analyzes, mut verbose) = (false, false);
+        let (mut full, mut skip_locked, mut analyzes, mut verbose) = (false, false, false, false);
         if self.parser.consume_token(&Token::LParen) {
             loop {
                 let Token::Word(word) = self.parser.peek_token().token else {
@@ -25,16 +38,13 @@ impl Reader<'_> {
                 match name.as_str() {
                     "analyze" | "analyse" => analyzes = self.switch()?,
                     "verbose" => verbose = self.switch()?,
-                    "full" => {
-                        if self.switch()? {
-                            return Err(full());
-                        }
-                    }
+                    "full" => full = self.switch()?,
+                    "skip_locked" => skip_locked = self.switch()?,
                     // How hard to look for what there is not.
                     "freeze"
-                    | "skip_locked"
                     | "truncate"
                     | "process_toast"
+                    | "process_main"
                     | "disable_page_skipping" => {
                         self.switch()?;
                     }
@@ -54,18 +64,13 @@ impl Reader<'_> {
                 }
             }
         } else {
-            if self.take("full") {
-                return Err(full());
-            }
+            full = self.take("full");
             let _ = self.take("freeze");
             verbose = self.take("verbose");
             analyzes = self.take("analyze") || self.take("analyse");
         }
         let tables = self.analyzed_tables()?;
-        Ok(Statement::Vacuum { analyzes, analyze: Analyze { verbose, tables } })
+        let analyze = Analyze { verbose, tables };
+        Ok(Statement::Vacuum(Vacuum { full, skip_locked, analyzes, analyze }))
     }
-}
-
-fn full() -> Error {
-    Error::unsupported("VACUUM FULL")
 }

@@ -327,6 +327,7 @@ impl PlannedInput {
             let place = MorselPage {
                 page: entry.page,
                 vid_first: entry.vid_first,
+                gaps: entry.gaps.clone(),
                 overflow: entry.overflow.clone(),
                 ended: ended_on(tablet, entry),
             };
@@ -373,7 +374,7 @@ impl PlannedInput {
 fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> Arc<[u16]> {
     let (first, count) = entry.vids();
     let slots = tablet.version_map.ended_in(first, count);
-    slots.filter_map(|vid| u16::try_from(vid.saturating_sub(first)).ok()).collect()
+    slots.filter_map(|vid| entry.slot_of(vid)).collect()
 }
 
 /// Whether the pages of a tablet say where its rows are: where a row has a later version, they do not.

@@ -247,14 +247,11 @@ impl Chunk {
     ) -> Result<()> {
         let entries: Vec<&PageEntry> =
             self.segment.pages.get(self.pages.clone()).unwrap_or_default().iter().collect();
-        for (vid_first, rows) in
-            heap_rows(pages, &self.segment, &entries, &shape.projection()).await?
-        {
-            let skipped = usize::try_from(vid_from.saturating_sub(vid_first)).unwrap_or(usize::MAX);
-            let skipped = skipped.min(rows.num_rows());
+        for (vids, rows) in heap_rows(pages, &self.segment, &entries, &shape.projection()).await? {
+            let skipped = vids.partition_point(|vid| *vid < vid_from);
             let rows = rows.slice(skipped, rows.num_rows() - skipped);
-            let vid_first = vid_first.max(vid_from);
-            writer.push(&shape.entries(&rows, vid_first)?, vid_first, &self.map).await?;
+            let vids = || vids.iter().copied().skip(skipped);
+            writer.push(&shape.entries_of(&rows, vids())?, vids(), &self.map).await?;
         }
         Ok(())
     }
@@ -264,8 +261,7 @@ impl Chunk {
 fn chunks(tablet: &TabletState, vid_from: u64) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     for segment in &tablet.heap {
-        let ends_before =
-            |entry: &PageEntry| entry.vid_first + u64::from(entry.page.row_count) <= vid_from;
+        let ends_before = |entry: &PageEntry| entry.vid_end() <= vid_from;
         let mut start = segment.pages.partition_point(ends_before);
         let mut bytes = 0;
         for (place, entry) in segment.pages.iter().enumerate().skip(start) {

@@ -57,7 +57,7 @@ async fn more_runs_than_one_merge_takes_become_one() {
     for vid in vids.clone() {
         let key = format!("{:04}", 1000 - vid);
         let keys = BinaryArray::from_iter_values([key.as_bytes()]);
-        writer.push(&keys, vid, &VersionMap::new()).await.unwrap();
+        writer.push(&keys, vid.., &VersionMap::new()).await.unwrap();
     }
     assert_eq!(writer.done.len(), 149, "and the open one");
     let directory = writer.finish(&merger).await.unwrap().unwrap();

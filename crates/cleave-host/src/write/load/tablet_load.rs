@@ -192,7 +192,7 @@ impl IndexLoad {
         let none = VersionMap::new();
         let run = one_task(async move {
             while let Some((rows, vid_first)) = received.recv().await {
-                writer.push(&keys.entries(&rows, vid_first)?, vid_first, &none).await?;
+                writer.push(&keys.entries(&rows, vid_first)?, vid_first.., &none).await?;
             }
             writer.finish(&merger).await
         });

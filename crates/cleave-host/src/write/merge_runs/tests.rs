@@ -1,7 +1,8 @@
 //! What a device may say that it wrote, and a merge that comes to the host.
 
 use cleave_store::{
-    Column, ColumnType, PageEntry, SegmentId, TableSchema, VersionMap, ZoneEntry, ZoneValue,
+    Column, ColumnType, PageEntry, PageRef, SegmentId, TableSchema, VersionMap, ZoneEntry,
+    ZoneValue,
 };
 use proptest::prelude::*;
 
@@ -18,7 +19,7 @@ fn page(number: u32, start: u64, block_count: u32, row_count: u32, keys: [&str; 
     let [min, max] = keys.map(|key| Some(ZoneValue::Bytes(key.as_bytes().to_vec())));
     let page = PageRef { page: number, extent, row_count, checksum: 1 };
     let zones = vec![ZoneEntry { column: 1, null_count: 0, min, max }];
-    PageEntry { page, vid_first: 0, overflow: Vec::new(), zones }
+    PageEntry { page, vid_first: 0, gaps: Default::default(), overflow: Vec::new(), zones }
 }
 
 fn placed(pages: Vec<PageEntry>) -> PlacedRun {
@@ -119,7 +120,7 @@ async fn both_sides_make_the_same_run_and_name_a_key_that_comes_twice() {
         let keys = (0..5000).map(|n| format!("{:06}", 3 * n + run));
         let keys: Vec<_> = keys.collect();
         let keys = BinaryArray::from_iter_values(keys.iter().map(String::as_bytes));
-        writer.push(&keys, 10_000 * run, &VersionMap::new()).await.unwrap();
+        writer.push(&keys, 10_000 * run.., &VersionMap::new()).await.unwrap();
         runs.extend(writer.finish_runs().await.unwrap());
     }
     let before = claim.block_count();
@@ -129,7 +130,7 @@ async fn both_sides_make_the_same_run_and_name_a_key_that_comes_twice() {
         let mut settings = Settings::default();
         settings.set("ndp", ndp).unwrap();
         let merger = RunMerger::new(&database, &device, &Arc::new(settings)).unwrap();
-        assert_eq!(merger.may_send().await.unwrap(), on_device);
+        assert_eq!(merger.sides.may_send().await.unwrap(), on_device);
         let run = merger.merge(&claim, new, &runs).await.unwrap();
         let named: u64 = segment_extents(&run).map(|e| u64::from(e.block_count)).sum();
         assert_eq!(claim.block_count(), before + named, "what was not used was given back");

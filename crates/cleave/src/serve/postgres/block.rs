@@ -15,8 +15,7 @@ pub(crate) fn state(status: TransactionStatus) -> BlockState {
     }
 }
 
-/// What the client ought to know before `statement` runs: that it begins a block within one, ends none, or does less
-/// than it says.
+/// What the client ought to know before `statement` runs: that it begins a block within one, or ends none.
 pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Option<Complaint> {
     let (sqlstate, message) = match (statement, status) {
         (Statement::Begin(_), TransactionStatus::Open) => {
@@ -24,9 +23,6 @@ pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Optio
         }
         (Statement::Commit | Statement::Rollback, TransactionStatus::Idle) => {
             ("25P01", "there is no transaction in progress")
-        }
-        (Statement::Vacuum { .. }, TransactionStatus::Idle) => {
-            ("01000", "VACUUM frees no space of tables in this version")
         }
         _ => return None,
     };

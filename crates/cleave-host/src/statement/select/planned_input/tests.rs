@@ -27,6 +27,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
             PageEntry {
                 page: place(page, start, 4),
                 vid_first: 1 + u64::from(page) * 10,
+                gaps: Default::default(),
                 overflow: long.into_iter().collect(),
                 zones: Vec::new(),
             }

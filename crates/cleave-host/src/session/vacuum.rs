@@ -1,0 +1,80 @@
+//! VACUUM: rows that have ended leave their pages, table by table.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{Field, Schema};
+use cleave_txn::LockMode;
+
+use super::{Outcome, Session};
+use crate::error::{Error, NameKind, Result};
+use crate::statement::{Analyze, AnalyzeTable, Vacuum};
+use crate::write::vacuum::{Vacuumed, vacuum};
+
+impl Session {
+    /// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
+    pub(super) async fn vacuum(&mut self, statement: Vacuum) -> Result<Outcome> {
+        self.check_outside_block("VACUUM")?;
+        self.check_may_write("VACUUM")?;
+        let Vacuum { full, skip_locked, analyzes, analyze } = statement;
+        let names_all = analyze.tables.is_empty();
+        let tables = if names_all { self.all_tables() } else { analyze.tables.clone() };
+        self.check_targets(&tables)?;
+        let settings = self.shared_settings();
+        let mut told = Vec::with_capacity(tables.len());
+        for AnalyzeTable { name, position, .. } in tables {
+            let names = self.names();
+            let Some(table) = names.table(&name) else { continue };
+            // Of what others do not see nothing is shared.
+            if self.owns(table.schema.table_id) {
+                continue;
+            }
+            let mode = LockMode::ShareUpdateExclusive;
+            let pruned = match self.lock_table(table, mode, skip_locked).await {
+                Err(Error::Conflict { .. }) if skip_locked => continue,
+                Err(error) => Err(error),
+                Ok(()) => {
+                    let database = Arc::clone(&self.database);
+                    Box::pin(vacuum(&database, &settings, &name, full)).await
+                }
+            };
+            self.statement_locks = None;
+            match pruned {
+                Ok(pruned) => told.push(pruned),
+                // Dropped meanwhile.
+                Err(Error::UnknownName { kind: NameKind::Table, .. }) if names_all => {}
+                Err(error) => return Err(error.at(position)),
+            }
+        }
+        let verbose = analyze.verbose;
+        if analyzes {
+            Box::pin(self.analyze(Analyze { verbose: false, ..analyze })).await?;
+        }
+        if verbose { rows(&told) } else { Ok(Outcome::done("VACUUM")) }
+    }
+}
+
+/// What was done, a row a table.
+fn rows(told: &[Vacuumed]) -> Result<Outcome> {
+    let count = |of: fn(&Vacuumed) -> u64| {
+        let counts = told.iter().map(|vacuumed| i64::try_from(of(vacuumed)).ok());
+        Arc::new(counts.collect::<Int64Array>()) as ArrayRef
+    };
+    let names = told.iter().map(|vacuumed| Some(vacuumed.table.as_str()));
+    let columns: [(&str, ArrayRef); 8] = [
+        ("table_name", Arc::new(names.collect::<StringArray>())),
+        ("rows", count(|vacuumed| vacuumed.rows_left)),
+        ("rows_removed", count(|vacuumed| vacuumed.rows_removed)),
+        ("rows_ended", count(|vacuumed| vacuumed.rows_ended)),
+        ("blocks_before", count(|vacuumed| vacuumed.blocks_before)),
+        ("blocks_after", count(|vacuumed| vacuumed.blocks_after)),
+        ("segments_by_device", count(|vacuumed| vacuumed.on_device)),
+        ("segments_by_host", count(|vacuumed| vacuumed.on_host)),
+    ];
+    let field =
+        |(name, array): &(&str, ArrayRef)| Field::new(*name, array.data_type().clone(), true);
+    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+    let arrays = columns.into_iter().map(|(_, array)| array).collect();
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays)?;
+    Ok(Outcome::Rows { schema, batches: vec![batch] })
+}

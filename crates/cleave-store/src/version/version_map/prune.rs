@@ -1,0 +1,103 @@
+//! Pruning: VIDs of rows that have ended leave the map when the pages that their rows lay on are written anew.
+//!
+//! Where few VIDs are missing between two rows they keep their bits, and the segment's directory says that no page has them; a
+//! long stretch of them is left out of the runs, which takes no bits. Either way [`VersionMap::is_ended`] says what it said before.
+//! Source: decision 0069.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{VersionMap, VersionRun, split_vid};
+use crate::ids::SegmentId;
+
+/// Ended rows in a row from which on a map leaves them out of its runs: their bits take more than another run does.
+const HOLE_VIDS_MIN: u64 = 1024;
+
+impl VersionMap {
+    /// VIDs of rows that have not ended.
+    #[must_use]
+    pub fn live_count(&self) -> u64 {
+        let vids: u64 = self.runs().iter().map(|run| run.vid_count).sum();
+        vids.saturating_sub(self.ended_count())
+    }
+
+    /// VIDs of `run` whose rows have not ended, ascending.
+    pub fn live_in(&self, run: VersionRun) -> impl Iterator<Item = u64> + '_ {
+        let mut ended = self.ended_in(run.vid_first, run.vid_count).peekable();
+        (run.vid_first..run.vid_end()).filter(move |vid| ended.next_if_eq(vid).is_none())
+    }
+
+    /// Stretches of VIDs that were left out of the runs, ascending: their rows have ended, and no page has them.
+    pub fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let starts = std::iter::once(0).chain(self.runs().iter().map(VersionRun::vid_end));
+        let ends = self.runs().iter().map(|run| run.vid_first).chain([self.vid_end()]);
+        starts.zip(ends).filter(|(start, end)| start < end)
+    }
+
+    /// Notes that the rows of the runs of `old` that have not ended for `known`, an earlier state of this map, lie in `new`, and the
+    /// others nowhere. Rows that have ended since keep their bits.
+    pub fn move_runs(&mut self, old: &BTreeSet<SegmentId>, known: &Self, new: SegmentId) {
+        let mut moved: Vec<VersionRun> = Vec::new();
+        let mut runs: Vec<VersionRun> = Vec::new();
+        for run in self.runs.iter() {
+            if !old.contains(&run.segment) {
+                runs.push(*run);
+                continue;
+            }
+            // VIDs between that lie in no run have no bits, and must stay without.
+            let follows = moved.last().is_some_and(|last| last.vid_end() == run.vid_first);
+            let mut is_open = follows && runs.last().is_some_and(|last| last.segment == new);
+            moved.push(*run);
+            for vid in known.live_in(*run) {
+                match runs.last_mut().filter(|_| is_open) {
+                    Some(last) if vid.saturating_sub(last.vid_end()) < HOLE_VIDS_MIN => {
+                        last.vid_count = vid.saturating_sub(last.vid_first).saturating_add(1);
+                    }
+                    _ => runs.push(VersionRun { vid_first: vid, vid_count: 1, segment: new }),
+                }
+                is_open = true;
+            }
+        }
+        self.vid_end_min = self.vid_end();
+        self.runs = Arc::new(runs);
+        self.runs_dirty = true;
+        // What lies in no run any more needs no bit.
+        for run in moved {
+            let mut from = run.vid_first;
+            while from < run.vid_end() {
+                let behind = self.runs.partition_point(|run| run.vid_end() <= from);
+                let next = self.runs.get(behind).copied();
+                let first = next.map_or(run.vid_end(), |next| next.vid_first.min(run.vid_end()));
+                if from < first {
+                    self.forget(from, first - from);
+                }
+                from = next.map_or(run.vid_end(), |next| next.vid_end().max(first));
+            }
+        }
+    }
+
+    /// Clears the bits of `vid_first..vid_first + vid_count`.
+    fn forget(&mut self, vid_first: u64, vid_count: u64) {
+        let vids: Vec<u64> = self.ended_in(vid_first, vid_count).collect();
+        let mut chunks: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
+        for vid in &vids {
+            let (chunk, offset) = split_vid(*vid);
+            chunks.entry(chunk).or_default().push(offset);
+        }
+        for (number, offsets) in chunks {
+            let Some(chunk) = self.ended.get_mut(&number).map(Arc::make_mut) else { continue };
+            offsets.iter().for_each(|offset| chunk.clear(*offset));
+            if chunk.is_empty() {
+                self.ended.remove(&number);
+            }
+            self.dirty_chunks.insert(number);
+        }
+        self.ended_count = self.ended_count.saturating_sub(vids.len() as u64);
+    }
+
+    /// Whether `vid` was left out of the runs because its row has ended.
+    pub(super) fn is_in_hole(&self, vid: u64) -> bool {
+        vid < self.vid_end_min.max(self.runs().last().map_or(0, VersionRun::vid_end))
+            && self.run_of(vid).is_none()
+    }
+}
