@@ -582,6 +582,8 @@ struct MergeRunsNode {
     table_id: u32,
     #[prost(bool, tag = "3")]
     newest: bool,
+    #[prost(uint64, repeated, tag = "4")]
+    gone: Vec<u64>,
 }
 
 /// Wire form of a [`WriteRunExec`].
@@ -679,6 +681,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::Scan(node)) => *node,
             Some(OperatorNode::MergeRuns(node)) => {
                 let merge = MergeRunsExec::new(node.input, node.table_id);
+                let merge = merge.without(written_rows::gone_of_steps(&node.gone)?)?;
                 return Ok(Arc::new(if node.newest { merge.of_newest() } else { merge }));
             }
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
@@ -721,8 +724,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::Scan(Box::new(self.encode_scan(exec.scan(), converter)?))
         } else if let Some(exec) = node.downcast_ref::<MergeRunsExec>() {
             let (input, table_id) = (exec.input(), exec.table_id());
-            let newest = exec.is_of_newest();
-            OperatorNode::MergeRuns(MergeRunsNode { input, table_id, newest })
+            let (newest, gone) = (exec.is_of_newest(), written_rows::steps_of_gone(exec.gone()));
+            OperatorNode::MergeRuns(MergeRunsNode { input, table_id, newest, gone })
         } else if let Some(exec) = node.downcast_ref::<WriteRunExec>() {
             let segment = Some((&exec.segment()).into());
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })

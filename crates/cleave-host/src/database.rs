@@ -43,6 +43,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockEr
 
 use crate::activity::Activity;
 use crate::archive::{self, Archive};
+use crate::autovacuum::Vacuums;
 use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
@@ -192,6 +193,8 @@ pub struct Database {
     /// Older states that are kept.
     pub(crate) versions: Versions,
     activity: Activity,
+    /// What vacuum has done.
+    pub(crate) vacuums: Vacuums,
     stopped: AtomicBool,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
@@ -316,6 +319,7 @@ impl Database {
             archive: Archive::default(),
             versions: Versions::default(),
             activity: Activity::default(),
+            vacuums: Vacuums::default(),
             stopped: AtomicBool::new(opening.is_none()),
             opening,
             _lock: lock,

@@ -179,6 +179,9 @@ impl Server {
         mut signals: signals::Signals,
         front: &Handle,
     ) {
+        // Given up with the listener: what it has not committed is as it was.
+        let mut upkeep = JoinSet::new();
+        upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
         let places = Arc::new(Semaphore::new(self.limits.session_count_max + SPARE_COUNT));
         let mut connections = JoinSet::new();
         loop {
@@ -213,7 +216,22 @@ impl Server {
             }
         }
         drop(listener);
+        upkeep.shutdown().await;
         self.end(connections, signals).await;
+    }
+
+    /// Vacuums tables that are due, again and again.
+    async fn vacuum_by_itself(self: Arc<Self>) {
+        loop {
+            let pause = self.database.autovacuum_settings().pause();
+            tokio::time::sleep(pause.unwrap_or(Duration::from_secs(60))).await;
+            if self.database.autovacuum_settings().pause().is_none() {
+                continue;
+            }
+            for (table, error) in self.database.autovacuum().await {
+                self.log(&format!("cannot vacuum \"{table}\": {error}"));
+            }
+        }
     }
 
     /// Lets statements end, then stops them; a second signal stops them at once.

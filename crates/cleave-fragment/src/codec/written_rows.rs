@@ -1,4 +1,4 @@
-//! The wire form of a [`WriteRowsExec`].
+//! The wire form of a [`WriteRowsExec`], and of the rows that a merge of runs leaves out.
 
 use std::sync::Arc;
 
@@ -46,4 +46,28 @@ pub(super) fn decode(
     let class = PageClass { page_bytes, chunk_alignment, row_count_max };
     let written = WrittenSegment { segment, class, columns };
     Ok(Arc::new(WriteRowsExec::new(Arc::clone(rows), written)?))
+}
+
+/// Stretches of VIDs as steps: from the end of one to the next, and its length.
+pub(super) fn steps_of_gone(gone: &[(u64, u64)]) -> Vec<u64> {
+    let ends = std::iter::once(0).chain(gone.iter().map(|(_, end)| *end));
+    let steps = ends.zip(gone).flat_map(|(before, (first, end))| {
+        [first.saturating_sub(before), end.saturating_sub(*first)]
+    });
+    steps.collect()
+}
+
+/// What [`steps_of_gone`] made steps of.
+pub(super) fn gone_of_steps(steps: &[u64]) -> Result<Arc<[(u64, u64)]>> {
+    let (pairs, rest) = steps.as_chunks::<2>();
+    let mut end = 0_u64;
+    let stretch = |[step, length]: &[u64; 2]| {
+        let first = end.checked_add(*step)?;
+        end = first.checked_add(*length)?;
+        Some((first, end))
+    };
+    let gone: Option<Arc<[(u64, u64)]>> = pairs.iter().map(stretch).collect();
+    gone.filter(|_| rest.is_empty()).ok_or_else(|| {
+        DataFusionError::Plan("rows to be left out of an index that no table has".into())
+    })
 }

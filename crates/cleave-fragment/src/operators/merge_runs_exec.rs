@@ -1,17 +1,19 @@
 //! Merges sorted runs of an index: an index input in, its entries in the order of their keys out.
 //!
 //! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a run that is not sorted is an error, and so is a key
-//! that two runs have, unless rows may have taken over keys of others that have ended, the newest of which is then left; memory is that of a few pages of each run, out of the fragment's budget, and one page of each
+//! that two runs have, unless rows may have taken over keys of others that have ended, the newest of which is then left. Entries of rows that
+//! are named as gone are left out. Memory is that of a few pages of each run, out of the fragment's budget, and one page of each
 //! where the budget is small.
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_store::{KeyBlock, KeyMerge, MergeSource, PageCursor};
 use datafusion_common::tree_node::TreeNodeRecursion;
-use datafusion_common::{DataFusionError, Result};
+use datafusion_common::{DataFusionError, Result, plan_err};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -42,6 +44,7 @@ pub struct MergeRunsExec {
     input: u32,
     table_id: u32,
     newest: bool,
+    gone: Arc<[(u64, u64)]>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -57,13 +60,37 @@ impl MergeRunsExec {
         )
         .with_scheduling_type(SchedulingType::Cooperative);
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { input, table_id, newest: false, properties: Arc::new(properties), metrics }
+        Self {
+            input,
+            table_id,
+            newest: false,
+            gone: Arc::default(),
+            properties: Arc::new(properties),
+            metrics,
+        }
     }
 
     /// The same merge, which of equal keys leaves that of the newest row.
     #[must_use]
     pub fn of_newest(self) -> Self {
         Self { newest: true, ..self }
+    }
+
+    /// The same merge, which leaves out the entries of rows in `gone`: stretches of VIDs, each with the one behind its last.
+    ///
+    /// # Errors
+    /// For stretches that are empty or do not ascend.
+    pub fn without(self, gone: Arc<[(u64, u64)]>) -> Result<Self> {
+        let ends = std::iter::once(0).chain(gone.iter().map(|(_, end)| *end));
+        if ends.zip(gone.iter()).any(|(end, (first, last))| *first < end || first >= last) {
+            return plan_err!("rows to be left out of an index do not ascend");
+        }
+        Ok(Self { gone, ..self })
+    }
+
+    /// The rows whose entries are left out.
+    pub fn gone(&self) -> &Arc<[(u64, u64)]> {
+        &self.gone
     }
 
     /// Whether the newest of equal keys is left; if not, they are an error.
@@ -93,6 +120,7 @@ pub fn entry_schema() -> SchemaRef {
 /// A merge under way.
 struct Merging {
     merge: KeyMerge,
+    gone: Arc<[(u64, u64)]>,
     context: Arc<FragmentContext>,
     baseline: BaselineMetrics,
     _memory: MemoryReservation,
@@ -101,11 +129,28 @@ struct Merging {
 impl Merging {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         let pages = &*self.context.pages;
-        let block = self.merge.next(pages).await;
-        let block = block.map_err(|error| DataFusionError::External(Box::new(error)))?;
-        let Some(KeyBlock { keys, vids }) = block else { return Ok(None) };
-        let batch = RecordBatch::try_new(entry_schema(), vec![Arc::new(keys), Arc::new(vids)])?;
-        Ok(Some(batch.record_output(&self.baseline)))
+        loop {
+            let block = self.merge.next(pages).await;
+            let block = block.map_err(|error| DataFusionError::External(Box::new(error)))?;
+            let Some(KeyBlock { keys, vids }) = block else { return Ok(None) };
+            let kept = (!self.gone.is_empty())
+                .then(|| vids.values().iter().map(|vid| Some(!self.is_gone(*vid))))
+                .map(BooleanArray::from_iter);
+            let mut batch =
+                RecordBatch::try_new(entry_schema(), vec![Arc::new(keys), Arc::new(vids)])?;
+            if let Some(kept) = kept.filter(|kept| kept.has_false()) {
+                batch = filter_record_batch(&batch, &kept)?;
+            }
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch.record_output(&self.baseline)));
+            }
+        }
+    }
+
+    fn is_gone(&self, vid: u64) -> bool {
+        let behind = self.gone.partition_point(|(first, _)| *first <= vid);
+        let stretch = behind.checked_sub(1).and_then(|place| self.gone.get(place));
+        stretch.is_some_and(|(_, end)| vid < *end)
     }
 }
 
@@ -170,7 +215,7 @@ impl ExecutionPlan for MergeRunsExec {
         let pool = task.memory_pool();
         let memory = MemoryConsumer::new("merging index runs").register(pool);
         let (at_once, bytes) = pages_at_once(&input, pool.memory_limit());
-        memory.try_grow(bytes)?;
+        memory.try_grow(bytes.saturating_add(size_of_val(&*self.gone)))?;
         context.counters.add_morsel(input.pages().count() as u64, input.entry_count());
         let sources = input
             .runs
@@ -184,6 +229,7 @@ impl ExecutionPlan for MergeRunsExec {
         };
         let merging = Merging {
             merge,
+            gone: Arc::clone(&self.gone),
             context,
             baseline: BaselineMetrics::new(&self.metrics, partition),
             _memory: memory,

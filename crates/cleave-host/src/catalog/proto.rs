@@ -146,6 +146,18 @@ pub struct Upkeep {
     /// Seconds for which older states are kept.
     #[prost(uint32, tag = "4")]
     pub version_retention_s: u32,
+    /// Whether tables are not vacuumed by themselves.
+    #[prost(bool, tag = "90")]
+    pub autovacuum_off: bool,
+    /// Seconds from one time to the next.
+    #[prost(uint32, optional, tag = "91")]
+    pub autovacuum_naptime_s: Option<u32>,
+    /// Ended rows that a table may have.
+    #[prost(uint64, optional, tag = "92")]
+    pub autovacuum_vacuum_threshold: Option<u64>,
+    /// The share of the others that it may have beside, in ten-thousandths.
+    #[prost(uint32, optional, tag = "93")]
+    pub autovacuum_vacuum_scale: Option<u32>,
 }
 
 /// One view.

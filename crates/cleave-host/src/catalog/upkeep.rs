@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use super::proto;
+use crate::autovacuum::Autovacuum;
 
 /// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Upkeep {
     pub unlogged_at_us: i64,
     /// Seconds for which older states are kept, for `as_of`; 0: none are.
     pub version_retention_s: u32,
+    /// When tables are vacuumed by themselves.
+    pub autovacuum: Autovacuum,
 }
 
 impl Upkeep {
@@ -29,6 +32,10 @@ impl Upkeep {
             unlogged_commit: self.unlogged_commit,
             unlogged_at_us: self.unlogged_at_us,
             version_retention_s: self.version_retention_s,
+            autovacuum_off: self.autovacuum.is_off,
+            autovacuum_naptime_s: self.autovacuum.naptime_s,
+            autovacuum_vacuum_threshold: self.autovacuum.threshold,
+            autovacuum_vacuum_scale: self.autovacuum.scale,
         };
         (*self != Self::default()).then_some(message)
     }
@@ -41,6 +48,12 @@ impl Upkeep {
             unlogged_commit: message.unlogged_commit,
             unlogged_at_us: message.unlogged_at_us,
             version_retention_s: message.version_retention_s,
+            autovacuum: Autovacuum {
+                is_off: message.autovacuum_off,
+                naptime_s: message.autovacuum_naptime_s,
+                threshold: message.autovacuum_vacuum_threshold,
+                scale: message.autovacuum_vacuum_scale,
+            },
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::{Outcome, Session};
 use crate::archive;
+use crate::autovacuum::Autovacuum;
 use crate::catalog::commit::Transaction;
 use crate::error::{Error, NameKind, Result};
 use crate::statement::parse::SystemStatement;
@@ -35,8 +36,14 @@ impl Session {
         if name.eq_ignore_ascii_case(VERSION_RETENTION) {
             return self.set_version_retention(value).await;
         }
+        if Autovacuum::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            let mut transaction = Transaction::begin(&self.database).await?;
+            transaction.next.upkeep.autovacuum.set(name, value.as_deref())?;
+            transaction.checkpoint().await?;
+            return Ok(Outcome::done("ALTER SYSTEM"));
+        }
         if !name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY) {
-            let names = [ARCHIVE_DIRECTORY, VERSION_RETENTION];
+            let names = [ARCHIVE_DIRECTORY, VERSION_RETENTION].into_iter().chain(Autovacuum::NAMES);
             return Err(Error::unknown(NameKind::Setting, name, names));
         }
         let directory = value.filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -93,6 +100,9 @@ impl Session {
         let state = self.database.catalog();
         if name.eq_ignore_ascii_case(VERSION_RETENTION) {
             return Some(state.upkeep.version_retention_s.to_string());
+        }
+        if let Some(shown) = state.upkeep.autovacuum.show(name) {
+            return Some(shown);
         }
         let directory = state.upkeep.archive_directory.as_ref();
         name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY)

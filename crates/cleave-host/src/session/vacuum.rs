@@ -7,6 +7,7 @@ use arrow::datatypes::{Field, Schema};
 use cleave_txn::LockMode;
 
 use super::{Outcome, Session};
+use crate::catalog::TableState;
 use crate::error::{Error, NameKind, Result};
 use crate::statement::{Analyze, AnalyzeTable, Vacuum};
 use crate::write::vacuum::{Vacuumed, vacuum};
@@ -20,7 +21,6 @@ impl Session {
         let names_all = analyze.tables.is_empty();
         let tables = if names_all { self.all_tables() } else { analyze.tables.clone() };
         self.check_targets(&tables)?;
-        let settings = self.shared_settings();
         let mut told = Vec::with_capacity(tables.len());
         for AnalyzeTable { name, position, .. } in tables {
             let names = self.names();
@@ -29,18 +29,12 @@ impl Session {
             if self.owns(table.schema.table_id) {
                 continue;
             }
-            let mode = LockMode::ShareUpdateExclusive;
-            let pruned = match self.lock_table(table, mode, skip_locked).await {
-                Err(Error::Conflict { .. }) if skip_locked => continue,
-                Err(error) => Err(error),
-                Ok(()) => {
-                    let database = Arc::clone(&self.database);
-                    Box::pin(vacuum(&database, &settings, &name, full)).await
+            match self.vacuum_table(table, full, skip_locked).await {
+                Ok(pruned) => {
+                    self.database.vacuums.note(table.schema.table_id, false);
+                    told.push(pruned);
                 }
-            };
-            self.statement_locks = None;
-            match pruned {
-                Ok(pruned) => told.push(pruned),
+                Err(Error::Conflict { .. }) if skip_locked => {}
                 // Dropped meanwhile.
                 Err(Error::UnknownName { kind: NameKind::Table, .. }) if names_all => {}
                 Err(error) => return Err(error.at(position)),
@@ -51,6 +45,40 @@ impl Session {
             Box::pin(self.analyze(Analyze { verbose: false, ..analyze })).await?;
         }
         if verbose { rows(&told) } else { Ok(Outcome::done("VACUUM")) }
+    }
+
+    /// Vacuums the table `name`, unless somebody has locked it, or it is gone.
+    ///
+    /// # Errors
+    /// Those of reading and writing.
+    pub(crate) async fn autovacuum(&mut self, name: &str) -> Result<()> {
+        let names = self.names();
+        let Some(table) = names.table(name) else { return Ok(()) };
+        match self.vacuum_table(table, false, true).await {
+            Ok(_) => {
+                self.database.vacuums.note(table.schema.table_id, true);
+                Ok(())
+            }
+            Err(Error::Conflict { .. } | Error::UnknownName { kind: NameKind::Table, .. }) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Vacuums `table` under a lock that keeps out definitions, index builds and other vacuums.
+    async fn vacuum_table(
+        &mut self,
+        table: &TableState,
+        full: bool,
+        is_nowait: bool,
+    ) -> Result<Vacuumed> {
+        let settings = self.shared_settings();
+        self.lock_table(table, LockMode::ShareUpdateExclusive, is_nowait).await?;
+        let database = Arc::clone(&self.database);
+        let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;
+        self.statement_locks = None;
+        done
     }
 }
 

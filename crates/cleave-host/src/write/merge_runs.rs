@@ -85,12 +85,30 @@ impl RunMerger {
         new: NewRun<'_>,
         runs: &[Arc<SegmentDirectory>],
     ) -> Result<SegmentDirectory> {
+        self.merge_without(claim, new, runs, Arc::default()).await
+    }
+
+    /// As [`RunMerger::merge`], without the entries of rows in `gone`: stretches of VIDs, each with the one behind its last. Where no
+    /// entry is left, a run without pages.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn merge_without(
+        &self,
+        claim: &Arc<Claim>,
+        new: NewRun<'_>,
+        runs: &[Arc<SegmentDirectory>],
+        gone: Arc<[(u64, u64)]>,
+    ) -> Result<SegmentDirectory> {
         let input = IndexInput { number: INPUT, runs: runs.iter().map(|run| pages(run)).collect() };
-        let entries = entry_counts(new, &input);
+        let entries = match gone.is_empty() {
+            true => entry_counts(new, &input),
+            false => 0..=input.entry_count(),
+        };
         let old = runs.iter().flat_map(|run| segment_extents(run));
         let fragment = WritingFragment {
             what: "merge index runs",
-            plan: plan(new)?,
+            plan: plan(new, gone)?,
             snapshot: Snapshot { commit: 0 },
             inputs: Vec::new(),
             indexes: vec![input],
@@ -141,8 +159,8 @@ impl RunMerger {
 }
 
 /// What runs on either side.
-fn plan(new: NewRun<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-    let entries = MergeRunsExec::new(INPUT, new.segment.table_id);
+fn plan(new: NewRun<'_>, gone: Arc<[(u64, u64)]>) -> Result<Arc<dyn ExecutionPlan>> {
+    let entries = MergeRunsExec::new(INPUT, new.segment.table_id).without(gone)?;
     let entries = Arc::new(if new.newest { entries.of_newest() } else { entries });
     Ok(Arc::new(WriteRunExec::new(entries, new.segment, new.shape.definition.unique)?))
 }
@@ -187,7 +205,9 @@ fn directory(new: NewRun<'_>, placed: PlacedRun) -> Result<SegmentDirectory, Sto
     let kind = SegmentKind::Index(run);
     let directory =
         Arc::new(SegmentDirectory::sealed(segment, kind, INDEX_PAGE_CLASS, placed.pages)?);
-    drop(Run::new(Arc::clone(&directory))?);
+    if !directory.pages.is_empty() {
+        drop(Run::new(Arc::clone(&directory))?);
+    }
     Ok(Arc::unwrap_or_clone(directory))
 }
 

@@ -9,7 +9,8 @@
 //! 2. Without the turn to write, the rows of each group that have not ended are written to a segment of their own, as a
 //!    [fragment](super::writing_fragment) on the device where the table lies, or here. They keep their VIDs: no index, no lock and no
 //!    log record has to know.
-//! 3. One commit puts the new segments into the places of the old ones. What has ended since is marked in the version map, as
+//! 3. Indexes of which enough entries are those of rows that have ended have their runs merged into one without these, in the same way.
+//! 4. One commit puts the new segments into the places of the old ones. What has ended since is marked in the version map, as
 //!    before; the old pages are free when the last state that names them is gone.
 //!
 //! Invariant: the host knows which VIDs must come, in order, and takes only pages that have so many rows and begin with those. A group
@@ -30,18 +31,23 @@ use cleave_store::{
 };
 use datafusion::arrow::datatypes::Schema;
 
+use super::load::segment_ref;
+use super::merge_runs::{NewRun, RunMerger};
 use super::writing_fragment::{Sides, WritingFragment};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{DeviceId, TabletState, segment_extents};
 use crate::database::Database;
 use crate::device::Claim;
 use crate::error::{Error, Result};
+use crate::index::TabletIndex;
 use crate::settings::Settings;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;
 /// Of the rows on the pages of a segment, the part that must have ended before it is written anew: one in so many.
 const ENDED_SHARE: u64 = 50;
+/// Of the entries in the runs of an index, the part that must be those of ended rows before they are merged: one in so many.
+const ENTRIES_SHARE: u64 = 5;
 /// Pages of a segment below which it is written anew with a neighbour that is.
 const SMALL_PAGES: usize = 64;
 /// Bytes of the pages of a group: what is written is committed at once, and takes as much space beside what is there.
@@ -58,9 +64,9 @@ pub(crate) struct Vacuumed {
     pub(crate) rows_ended: u64,
     /// Rows that have not.
     pub(crate) rows_left: u64,
-    /// Blocks of the heap before.
+    /// Blocks of heap and indexes before.
     pub(crate) blocks_before: u64,
-    /// Blocks of the heap after.
+    /// Blocks of heap and indexes after.
     pub(crate) blocks_after: u64,
     /// Segments that were written by the device.
     pub(crate) on_device: u64,
@@ -76,6 +82,21 @@ struct Group {
     old: Vec<Arc<SegmentDirectory>>,
     live_count: u64,
     new: SegmentRef,
+}
+
+/// An index of one tablet, whose runs become one.
+struct Merge {
+    /// The tablet's place in the table.
+    place: usize,
+    index: Arc<TabletIndex>,
+    new: SegmentRef,
+}
+
+/// What takes the place of what.
+#[derive(Default)]
+struct Made {
+    segments: Vec<Pruned>,
+    runs: Vec<(Merge, SegmentDirectory)>,
 }
 
 /// A group, and the segment that takes its place.
@@ -95,9 +116,13 @@ pub(crate) async fn vacuum(
     let table = first.table(name)?;
     let mut told = Vacuumed { table: name.to_owned(), ..Vacuumed::default() };
     let mut changed = crate::catalog::TableState::clone(&table);
-    let mut groups = Vec::new();
+    let (mut groups, mut merges) = (Vec::new(), Vec::new());
     for (place, tablet) in changed.tablets.iter_mut().enumerate() {
-        told.blocks_before += heap_blocks(tablet);
+        told.blocks_before += blocks_of(tablet);
+        for index in tablet.indexes.iter().filter(|index| is_due(index, tablet, full)) {
+            let new = segment_ref(&mut first, &table.schema)?;
+            merges.push(Merge { place, index: Arc::clone(index), new });
+        }
         let found = groups_of(tablet, full);
         let is_hot = |segment: &Arc<SegmentDirectory>| !segment.sealed;
         if found.iter().flatten().any(|at| tablet.heap.get(*at).is_some_and(is_hot)) {
@@ -111,18 +136,13 @@ pub(crate) async fn vacuum(
         for places in found {
             let old: Vec<_> =
                 places.iter().filter_map(|at| tablet.heap.get(*at)).map(Arc::clone).collect();
-            let new = SegmentRef {
-                table_id: table.schema.table_id,
-                segment: first.segment_id()?,
-                schema_version: table.schema.version,
-                // All of its rows were committed by then.
-                commit: first.commit_number(),
-            };
+            // All of its rows were committed by the number that it gets.
+            let new = segment_ref(&mut first, &table.schema)?;
             let live_count = live_vids(&tablet.version_map, &old).count() as u64;
             groups.push(Group { place, device: tablet.device, old, live_count, new });
         }
     }
-    if groups.is_empty() {
+    if groups.is_empty() && merges.is_empty() {
         told.rows_left = table.row_count();
         told.rows_ended = table.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
         told.blocks_after = told.blocks_before;
@@ -134,12 +154,12 @@ pub(crate) async fn vacuum(
     let known = Arc::clone(state.find_table(name)?);
 
     let mut claims: BTreeMap<DeviceId, Arc<Claim>> = BTreeMap::new();
-    let mut pruned: Vec<Pruned> = Vec::new();
+    let mut made = Made::default();
     let mut failure = None;
     for group in groups {
         let Some(tablet) = known.tablets.get(group.place) else { continue };
         if group.live_count == 0 {
-            pruned.push((group, None));
+            made.segments.push((group, None));
             continue;
         }
         let device = database.attached(group.device)?;
@@ -150,14 +170,29 @@ pub(crate) async fn vacuum(
             Ok((segment, by_device)) => {
                 told.on_device += u64::from(by_device);
                 told.on_host += u64::from(!by_device);
-                pruned.push((group, Some(segment)));
+                made.segments.push((group, Some(segment)));
             }
             // Its old segments are as good as they were.
             Err(error) => drop(failure.get_or_insert(error)),
         }
     }
-    if !pruned.is_empty() {
-        commit(database, name, &known, pruned, claims, &mut told).await?;
+    for merge in merges {
+        let Some(tablet) = known.tablets.get(merge.place) else { continue };
+        let device = database.attached(tablet.device)?;
+        let claim = claims
+            .entry(tablet.device)
+            .or_insert_with(|| Arc::new(Claim::new(Arc::clone(&device))));
+        let merger = RunMerger::new(database, &device, settings)?;
+        let old: Vec<_> = merge.index.runs().map(Arc::clone).collect();
+        let new = NewRun { shape: merge.index.shape(), segment: merge.new, level: 1, newest: true };
+        let gone = tablet.version_map.gone().into();
+        match merger.merge_without(claim, new, &old, gone).await {
+            Ok(run) => made.runs.push((merge, run)),
+            Err(error) => drop(failure.get_or_insert(error)),
+        }
+    }
+    if !made.segments.is_empty() || !made.runs.is_empty() {
+        commit(database, name, &known, made, claims, &mut told).await?;
     }
     drop(state);
     match failure {
@@ -166,12 +201,12 @@ pub(crate) async fn vacuum(
     }
 }
 
-/// Puts the segments of `pruned` into the places of those that they were made of, as far as these are there still.
+/// Puts what was `made` into the places of what it was made of, as far as that is there still.
 async fn commit(
     database: &Arc<Database>,
     name: &str,
     known: &crate::catalog::TableState,
-    pruned: Vec<Pruned>,
+    made: Made,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
     told: &mut Vacuumed,
 ) -> Result<()> {
@@ -182,12 +217,21 @@ async fn commit(
     }
     // What a group that failed has taken stays with its claim, and is free with it.
     for (device, claim) in claims {
-        let new = pruned.iter().filter(|(group, _)| group.device == device);
-        let new = new.filter_map(|(_, segment)| segment.as_ref());
+        let on_device =
+            |place: usize| known.tablets.get(place).is_some_and(|tablet| tablet.device == device);
+        let segments = made.segments.iter().filter(|(group, _)| on_device(group.place));
+        let segments = segments.filter_map(|(_, segment)| segment.as_ref());
+        let runs = made.runs.iter().filter(|(merge, _)| on_device(merge.place));
+        let new = segments.chain(runs.map(|(_, run)| run));
         last.publish_kept(claim, new.flat_map(|segment| segment_extents(segment)).collect());
     }
     let mut changed = crate::catalog::TableState::clone(&now);
-    for (group, new) in pruned {
+    for (merge, run) in made.runs {
+        if let Some(tablet) = changed.tablets.get_mut(merge.place).map(Arc::make_mut) {
+            replace_runs(tablet, &merge, run)?;
+        }
+    }
+    for (group, new) in made.segments {
         let before = known.tablets.get(group.place);
         let tablet = changed.tablets.get_mut(group.place).map(Arc::make_mut);
         let Some((before, tablet)) = before.zip(tablet) else { continue };
@@ -195,7 +239,7 @@ async fn commit(
     }
     told.rows_left = changed.row_count();
     told.rows_ended = changed.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
-    told.blocks_after = changed.tablets.iter().map(|tablet| heap_blocks(tablet)).sum();
+    told.blocks_after = changed.tablets.iter().map(|tablet| blocks_of(tablet)).sum();
     last.put_table(changed);
     // What a reader of rows sees stays, and the log that follows speaks of the same VIDs.
     last.checkpoint().await.map(drop)
@@ -226,6 +270,34 @@ fn replace(
     tablet.heap.splice(range, new.map(Arc::new));
     Arc::make_mut(&mut tablet.version_map).move_runs(&ids, known, group.new.segment);
     rows.saturating_sub(group.live_count)
+}
+
+/// Replaces the runs that `merge` has read by `run`, beside those that have come since. Where one of them is gone, nothing is done: the
+/// index was dropped, or a commit has merged them.
+fn replace_runs(tablet: &mut TabletState, merge: &Merge, run: SegmentDirectory) -> Result<()> {
+    let id = merge.index.definition().id;
+    let Some(index) = tablet.indexes.iter_mut().find(|index| index.definition().id == id) else {
+        return Ok(());
+    };
+    let old: Vec<_> = merge.index.runs().collect();
+    let is_old = |run: &Arc<SegmentDirectory>| old.iter().any(|old| Arc::ptr_eq(old, run));
+    if index.runs().filter(|run| is_old(run)).count() < old.len() {
+        return Ok(());
+    }
+    let merged = Some(run).filter(|run| !run.pages.is_empty()).map(Arc::new);
+    let since = index.runs().filter(|run| !is_old(run)).map(Arc::clone);
+    let runs = merged.into_iter().chain(since).collect();
+    *index = Arc::new(index.with_runs(runs)?);
+    Ok(())
+}
+
+/// Whether the runs of `index` have enough entries of rows that have ended, or, where it is to be `full`, may have any.
+fn is_due(index: &TabletIndex, tablet: &TabletState, full: bool) -> bool {
+    let entries: u64 = index.runs().map(|run| run.row_count()).sum();
+    let live = tablet.row_count();
+    // Some rows that have not ended have their entry in memory.
+    let ended = entries.saturating_sub(live);
+    ended > 0 && (full || ended.saturating_mul(ENTRIES_SHARE) >= entries)
 }
 
 /// Places of the segments of `tablet` that are written anew, in groups of neighbours.
@@ -437,9 +509,8 @@ fn directory(
         .map_err(|error| error.to_string())
 }
 
-fn heap_blocks(tablet: &TabletState) -> u64 {
-    let extents = tablet.heap.iter().flat_map(|segment| segment_extents(segment));
-    extents.map(|extent| u64::from(extent.block_count)).sum()
+fn blocks_of(tablet: &TabletState) -> u64 {
+    tablet.extents().map(|extent| u64::from(extent.block_count)).sum()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use cleave_store::{
 use proptest::prelude::{any, prop, proptest};
 
 use super::*;
+use crate::autovacuum::Autovacuum;
 
 fn schema(name: &str, table_id: u32) -> TableSchema {
     let column = |id: u32, name: &str, column_type, not_null| Column {
@@ -140,6 +141,7 @@ fn state(directory: &Path) -> CatalogState {
             unlogged_commit: 11,
             unlogged_at_us: 1_700_000_000_000_000,
             version_retention_s: 60,
+            autovacuum: Autovacuum { is_off: true, scale: Some(7), ..Autovacuum::default() },
         },
         rights: Arc::default(),
         views: BTreeMap::new(),

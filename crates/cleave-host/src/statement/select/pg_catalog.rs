@@ -39,6 +39,7 @@ mod roles;
 mod rows;
 mod sequences;
 pub(crate) mod shapes;
+mod table_statistics;
 mod view;
 
 pub(super) use sequences::sequence_of_number;
@@ -92,6 +93,9 @@ impl SchemaProvider for CatalogTables {
                 };
                 match name {
                     "pg_locks" => locks::rows(&view, &database.locks().list()),
+                    "pg_stat_all_tables" | "pg_stat_user_tables" => {
+                        table_statistics::rows(&view, &database.vacuums)
+                    }
                     _ => rows::rows(&view, name, self.context.settings(), last),
                 }
             }

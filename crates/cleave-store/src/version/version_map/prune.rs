@@ -34,6 +34,33 @@ impl VersionMap {
         starts.zip(ends).filter(|(start, end)| start < end)
     }
 
+    /// All VIDs whose rows have ended, pruned or not: the first of each stretch, and one past its last.
+    #[must_use]
+    pub fn gone(&self) -> Vec<(u64, u64)> {
+        let mut holes = self.holes().peekable();
+        let mut ended = self.ended_in(0, self.vid_end()).peekable();
+        let mut gone: Vec<(u64, u64)> = Vec::new();
+        loop {
+            let next_hole = holes.peek().copied();
+            let next_ended = ended.peek().copied();
+            let (first, end) = match (next_hole, next_ended) {
+                (Some(hole), vid) if vid.is_none_or(|vid| hole.0 <= vid) => {
+                    holes.next();
+                    hole
+                }
+                (_, Some(vid)) => {
+                    ended.next();
+                    (vid, vid.saturating_add(1))
+                }
+                _ => return gone,
+            };
+            match gone.last_mut() {
+                Some(last) if last.1 >= first => last.1 = last.1.max(end),
+                _ => gone.push((first, end)),
+            }
+        }
+    }
+
     /// Notes that the rows of the runs of `old` that have not ended for `known`, an earlier state of this map, lie in `new`, and the
     /// others nowhere. Rows that have ended since keep their bits.
     pub fn move_runs(&mut self, old: &BTreeSet<SegmentId>, known: &Self, new: SegmentId) {

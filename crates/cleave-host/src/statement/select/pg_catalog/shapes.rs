@@ -217,6 +217,11 @@ const fn empty(name: &'static str, columns: &'static str) -> Shape {
     Shape { name, columns, is_empty: true }
 }
 
+const TABLE_STATISTICS: &str = "relid:o schemaname:t relname:t seq_scan:o seq_tup_read:o idx_scan:o idx_tup_fetch:o n_tup_ins:o n_tup_upd:o \
+     n_tup_del:o n_tup_hot_upd:o n_live_tup:o n_dead_tup:o n_mod_since_analyze:o n_ins_since_vacuum:o last_vacuum:z \
+     last_autovacuum:z last_analyze:z last_autoanalyze:z vacuum_count:o autovacuum_count:o analyze_count:o \
+     autoanalyze_count:o";
+
 const PG_CATALOG: &[Shape] = &[
     filled("pg_am", "oid:o amname:t amhandler:t amtype:t"),
     filled("pg_attrdef", "oid:o adrelid:o adnum:s adbin:t"),
@@ -341,6 +346,8 @@ const PG_CATALOG: &[Shape] = &[
     ),
     empty("pg_shdepend", "dbid:o classid:o objid:o objsubid:i refclassid:o refobjid:o deptype:t"),
     empty("pg_shdescription", "objoid:o classoid:o description:t"),
+    filled("pg_stat_all_tables", TABLE_STATISTICS),
+    filled("pg_stat_user_tables", TABLE_STATISTICS),
     empty(
         "pg_statistic_ext",
         "oid:o stxrelid:o stxname:t stxnamespace:o stxowner:o stxstattarget:i stxkeys:S stxkind:T stxexprs:t",
