@@ -25,11 +25,11 @@ const THRESHOLD: &str = "autovacuum_vacuum_threshold";
 /// What a scale factor of 1 is stored as.
 const SCALE_ONE: u32 = 10_000;
 
-/// When tables are vacuumed by themselves; None: as PostgreSQL has it.
+/// When tables are vacuumed by themselves; None: the value that PostgreSQL has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Autovacuum {
-    /// They are not.
-    pub is_off: bool,
+    /// They are; it is off until long soaks have shown it.
+    pub is_on: bool,
     /// Seconds from one time to the next.
     pub naptime_s: Option<u32>,
     /// Ended rows that a table may have.
@@ -77,7 +77,7 @@ impl Autovacuum {
 
     /// How long to wait from one time to the next; None: it is off.
     pub fn pause(&self) -> Option<Duration> {
-        (!self.is_off).then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
+        self.is_on.then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
     }
 
     /// Sets one of its settings; None: as it comes.
@@ -92,9 +92,9 @@ impl Autovacuum {
         };
         match name.to_ascii_lowercase().as_str() {
             AUTOVACUUM => {
-                self.is_off = match value.map(str::to_ascii_lowercase).as_deref() {
-                    None | Some("on" | "true" | "yes" | "1") => false,
-                    Some("off" | "false" | "no" | "0") => true,
+                self.is_on = match value.map(str::to_ascii_lowercase).as_deref() {
+                    Some("on" | "true" | "yes" | "1") => true,
+                    None | Some("off" | "false" | "no" | "0") => false,
                     Some(_) => return Err(wrong(AUTOVACUUM, "on or off")),
                 }
             }
@@ -135,7 +135,7 @@ impl Autovacuum {
     pub(crate) fn show(&self, name: &str) -> Option<String> {
         let name = Self::NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
         Some(match name {
-            AUTOVACUUM => if self.is_off { "off" } else { "on" }.to_owned(),
+            AUTOVACUUM => if self.is_on { "on" } else { "off" }.to_owned(),
             NAPTIME => format!("{}s", self.naptime_s.unwrap_or(60)),
             SCALE_FACTOR => self.scale_factor().to_string(),
             _ => self.threshold().to_string(),
@@ -201,7 +201,7 @@ mod tests {
     fn settings_are_read_as_they_are_shown() {
         let mut settings = Autovacuum::default();
         for (name, shown, value) in [
-            ("autovacuum", "on", "off"),
+            ("autovacuum", "off", "on"),
             ("autovacuum_naptime", "60s", "5s"),
             ("AUTOVACUUM_VACUUM_SCALE_FACTOR", "0.2", "0.05"),
             ("autovacuum_vacuum_threshold", "50", "1000"),
@@ -211,7 +211,7 @@ mod tests {
             assert_eq!(settings.show(name).as_deref(), Some(value));
             assert!(settings.set(name, Some("much")).is_err(), "{name}");
         }
-        assert_eq!(settings.pause(), None);
+        assert_eq!(settings.pause(), Some(Duration::from_secs(5)));
         for name in Autovacuum::NAMES {
             settings.set(name, None).unwrap();
         }

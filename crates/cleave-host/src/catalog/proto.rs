@@ -146,9 +146,9 @@ pub struct Upkeep {
     /// Seconds for which older states are kept.
     #[prost(uint32, tag = "4")]
     pub version_retention_s: u32,
-    /// Whether tables are not vacuumed by themselves.
+    /// Whether tables are vacuumed by themselves.
     #[prost(bool, tag = "90")]
-    pub autovacuum_off: bool,
+    pub autovacuum: bool,
     /// Seconds from one time to the next.
     #[prost(uint32, optional, tag = "91")]
     pub autovacuum_naptime_s: Option<u32>,

@@ -128,3 +128,6 @@ impl VersionMap {
             && self.run_of(vid).is_none()
     }
 }
+
+#[cfg(test)]
+mod tests;
