@@ -36,8 +36,10 @@ use prost::Message;
 use crate::fragment::FragmentContext;
 use crate::page_sink::PageSink;
 
-/// A page under construction, joined and encoded, as a multiple of its bytes.
-const PAGE_COPIES: usize = 3;
+/// What a writer takes beside the rows that wait for their page.
+const WRITER_BYTES: usize = 1 << 20;
+/// Rows that wait, and the page that is made of them.
+const COPIES: usize = 2;
 /// Pages told in one batch.
 const BATCH_PAGE_COUNT: usize = 256;
 
@@ -132,7 +134,8 @@ struct Writing {
     placed_count: usize,
     baseline: BaselineMetrics,
     memory: MemoryReservation,
-    writer_bytes: usize,
+    /// Bytes of the batches in which rows wait for their page to be full.
+    waiting_bytes: usize,
 }
 
 impl Writing {
@@ -150,12 +153,16 @@ impl Writing {
             };
             let batch = batch?;
             let (rows, versions) = self.split(&batch)?;
-            // Rows wait in the batches in which they came.
-            self.memory.try_resize(self.writer_bytes + batch.get_array_memory_size())?;
+            self.waiting_bytes = self.waiting_bytes.saturating_add(batch.get_array_memory_size());
+            self.memory.try_resize(WRITER_BYTES + self.waiting_bytes.saturating_mul(COPIES))?;
             let pages = {
                 let _timer = self.baseline.elapsed_compute().timer();
                 writer.push_versions(&rows, versions).map_err(external)?
             };
+            if !pages.is_empty() {
+                // What is left of them came with the last batch.
+                self.waiting_bytes = batch.get_array_memory_size();
+            }
             self.place(pages).await?;
             self.writer = Some(writer);
             if self.placed_count >= BATCH_PAGE_COUNT {
@@ -263,10 +270,8 @@ impl ExecutionPlan for WriteRowsExec {
     ) -> Result<SendableRecordBatchStream> {
         let sink = FragmentContext::of(&task)?.sink()?;
         let WrittenSegment { segment, class, columns } = &self.written;
-        let page_bytes = usize::try_from(class.page_bytes).unwrap_or(usize::MAX);
-        let writer_bytes = page_bytes.saturating_mul(PAGE_COPIES);
         let memory = MemoryConsumer::new("writing pages").register(task.memory_pool());
-        memory.try_grow(writer_bytes)?;
+        memory.try_grow(WRITER_BYTES)?;
         let fields =
             self.rows.schema().fields().iter().take(columns.len()).cloned().collect::<Vec<_>>();
         let schema = Arc::new(Schema::new(fields));
@@ -281,7 +286,7 @@ impl ExecutionPlan for WriteRowsExec {
             placed_count: 0,
             baseline: BaselineMetrics::new(&self.metrics, partition),
             memory,
-            writer_bytes,
+            waiting_bytes: 0,
         };
         let batches = stream::try_unfold(writing, |mut writing| async {
             let batch = writing.next().await?;
