@@ -37,6 +37,7 @@ mod open;
 mod pages;
 mod prepared;
 mod profile;
+mod pruned_pages;
 mod query_log;
 mod ranges;
 mod rights;
