@@ -66,14 +66,16 @@ impl VersionMap {
     pub fn move_runs(&mut self, old: &BTreeSet<SegmentId>, known: &Self, new: SegmentId) {
         let mut moved: Vec<VersionRun> = Vec::new();
         let mut runs: Vec<VersionRun> = Vec::new();
+        // Whether the last run is one of those made here, and only VIDs with bits lie behind it.
+        let mut is_open = false;
         for run in self.runs.iter() {
             if !old.contains(&run.segment) {
+                is_open = false;
                 runs.push(*run);
                 continue;
             }
             // VIDs between that lie in no run have no bits, and must stay without.
-            let follows = moved.last().is_some_and(|last| last.vid_end() == run.vid_first);
-            let mut is_open = follows && runs.last().is_some_and(|last| last.segment == new);
+            is_open &= moved.last().is_some_and(|last| last.vid_end() == run.vid_first);
             moved.push(*run);
             for vid in known.live_in(*run) {
                 match runs.last_mut().filter(|_| is_open) {

@@ -40,7 +40,7 @@ fn what_has_ended_stays_so_however_it_is_pruned() {
                 let new = SegmentId(next);
                 let old: BTreeSet<SegmentId> = segments.splice(first..last, [new]).collect();
                 map.move_runs(&old, &known, new);
-                live.values_mut().filter(|own| old.contains(own)).for_each(|own| *own = new);
+                live.values_mut().filter(|own| old.contains(&**own)).for_each(|own| *own = new);
                 map = VersionMap::decode(&map.encode()).unwrap();
             }
             next += 1;
