@@ -36,7 +36,7 @@ use crate::statement::names::{fold, table_name};
 use crate::statement::parse::{Define, LockTable};
 use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::ConflictAction;
-use crate::statement::{Insert, Modify, Statement, parse_script};
+use crate::statement::{Insert, Modify, Statement, Vacuum, parse_script};
 
 /// That a session may do something, under these rights and as this role.
 #[derive(Debug, Clone)]
@@ -214,7 +214,7 @@ impl Check<'_> {
                 Define::AlterTable(alter) => self.owner(&alter.table),
                 Define::RenameIndex { from, .. } => self.index_owner(from),
             },
-            Statement::Analyze(analyze) | Statement::Vacuum { analyze, .. } => {
+            Statement::Analyze(analyze) | Statement::Vacuum(Vacuum { analyze, .. }) => {
                 if analyze.tables.is_empty() {
                     let what = "VACUUM and ANALYZE of all tables";
                     return Err(superuser(what, Some("name those that are yours")));
