@@ -246,8 +246,10 @@ impl Transaction {
         (self.next, self.claims)
     }
 
-    /// Makes pages that have a claim of their own part of the commit: those at `named`, ascending, in `claim`. The rest stays in there.
-    pub(crate) fn publish_kept(&mut self, claim: Arc<Claim>, named: Vec<Extent>) {
+    /// Makes pages that have a claim of their own part of the commit: those at `named` in `claim`. The rest stays in there.
+    pub(crate) fn publish_kept(&mut self, claim: Arc<Claim>, mut named: Vec<Extent>) {
+        // Out of order, pages that are named would stay with the claim, and be free with it.
+        named.sort_unstable_by_key(|extent| extent.start);
         self.kept.push((claim, named));
     }
 
