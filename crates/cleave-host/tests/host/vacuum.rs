@@ -93,7 +93,10 @@ async fn rows_that_have_ended_leave_their_pages_on_either_side() {
             "{told:?}"
         );
         assert_eq!(ended_rows(&database), 0);
-        for split in ["auto", "host", "ndp"] {
+        // Of a divided table no device has all rows, which `ndp` asks for.
+        let is_divided = placement.contains("devices");
+        let splits = ["auto", "host", "ndp"];
+        for split in splits.into_iter().filter(|split| !is_divided || *split != "ndp") {
             run(&mut session, &format!("SET split = {split}")).await;
             assert_eq!(picture(&mut session).await, before, "{placement} {ndp} {split}");
         }

@@ -238,9 +238,9 @@ fn stored_nonsense_is_refused() {
 
 #[test]
 fn a_newer_version_is_named() {
-    let newer = Format { versions: 2..=2, ..DIRECTORY }.seal(b"");
+    let newer = Format { versions: 3..=3, ..DIRECTORY }.seal(b"");
     let refused = SegmentDirectory::decode(&newer).unwrap_err();
-    let expected = "this segment directory has format version 2; this build of Cleave reads 1 to 1";
+    let expected = "this segment directory has format version 3; this build of Cleave reads 1 to 2";
     assert_eq!(refused.to_string(), expected);
 }
 
