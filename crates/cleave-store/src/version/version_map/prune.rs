@@ -127,7 +127,7 @@ impl VersionMap {
     /// Whether `vid` was left out of the runs because its row has ended.
     pub(super) fn is_in_hole(&self, vid: u64) -> bool {
         vid < self.vid_end_min.max(self.runs().last().map_or(0, VersionRun::vid_end))
-            && self.run_of(vid).is_none()
+            && self.place_of(vid).is_none()
     }
 }
 
