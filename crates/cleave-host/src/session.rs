@@ -29,6 +29,7 @@ mod identity;
 mod indexes;
 mod insert;
 mod key_locks;
+mod lifted;
 mod locked_parts;
 mod locking;
 mod modify;
