@@ -172,8 +172,6 @@ pub struct Database {
     dependencies: Arc<Dependencies>,
     /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
     holding_readers_back: Arc<AtomicUsize>,
-    /// Held by each session.
-    sessions: Arc<()>,
     /// None: it is only looked at, or is being opened.
     log: OnceLock<Wal>,
     /// The log is known to be durable up to here.
@@ -308,7 +306,6 @@ impl Database {
             locks,
             dependencies: Dependencies::new(),
             holding_readers_back: Arc::default(),
-            sessions: Arc::default(),
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),

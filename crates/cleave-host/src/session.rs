@@ -29,6 +29,7 @@ mod identity;
 mod indexes;
 mod insert;
 mod key_locks;
+mod lifted;
 mod locked_parts;
 mod locking;
 mod modify;
@@ -49,7 +50,7 @@ mod views;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -126,8 +127,8 @@ pub struct Session {
     seen_log: AtomicU64,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
-    /// Says that it is there.
-    _place: Arc<()>,
+    /// How many sessions its thread serves; None: it is not known, or no thread serves it alone.
+    thread_sessions: Option<Arc<AtomicUsize>>,
 }
 
 /// What a statement gave.
@@ -156,7 +157,6 @@ impl Outcome {
 impl Session {
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
-        let place = database.session_place();
         Self {
             database,
             settings: Settings::default(),
@@ -175,7 +175,7 @@ impl Session {
             seen_log: AtomicU64::new(0),
             references: References::default(),
             client: Mutex::default(),
-            _place: place,
+            thread_sessions: None,
         }
     }
 
@@ -370,14 +370,20 @@ impl Session {
         self.seen_log.fetch_max(end, Ordering::Relaxed);
     }
 
-    /// Waits until all that its statements have seen is durable. The only session of a server syncs by itself: while it waits its thread
-    /// has nobody else to serve, and handing the sync to the log's thread and back costs more than a short one takes.
+    /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs, or waits for who does, by
+    /// itself: its thread has nobody else to serve, and to hand the sync to the log's thread and back changes threads twice.
     async fn harden_seen(&self) -> Result<()> {
         let end = self.seen_log();
-        match self.runtime.is_some() && self.database.has_one_session() {
+        let sessions = self.thread_sessions.as_ref();
+        match sessions.is_some_and(|sessions| sessions.load(Ordering::Relaxed) == 1) {
             true => self.database.harden_now(end),
             false => self.database.harden(end).await,
         }
+    }
+
+    /// Says how many sessions the thread serves that polls this one's statements, and no other thread does.
+    pub fn share_thread(&mut self, sessions: Arc<AtomicUsize>) {
+        self.thread_sessions = Some(sessions);
     }
 
     fn seen_log(&self) -> u64 {

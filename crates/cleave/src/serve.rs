@@ -1,19 +1,20 @@
 //! `cleave serve`: a database in, a server out that PostgreSQL's clients talk to.
 //!
 //! ```text
-//!  TcpListener ─▶ a task a connection: greet ─▶ connection loop ─▶ its own Session ─▶ the one Database
+//!  TcpListener ─▶ a thread with few clients: greet ─▶ connection loop ─▶ its own Session ─▶ the one Database
 //!        ▲                     │ users, TLS, limits
 //!        └── SIGTERM, SIGINT: nothing new begins, what runs may end, then it is stopped
 //! ```
 //!
 //! 1. [`options`] checks what the command line says against itself and the users that there are.
-//! 2. [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it is to end.
+//! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it is to end.
 //!
 //! Invariants: nothing listens where other machines can reach it without TLS and users. A connection that fails, by its
 //! client's fault or ours, ends alone. No password, proof or key is logged.
 //!
 //! Source: issue 5, part 5; decision 0053.
 
+pub(crate) mod front;
 pub(crate) mod options;
 pub(crate) mod postgres;
 pub(crate) mod signals;
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use cleave_host::{Client, Database, Session};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -35,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open::{self, Create};
+use front::{Front, Seat};
 use options::Limits;
 pub(crate) use options::ServeOptions;
 use postgres::complaint::Complaint;
@@ -123,20 +125,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(file) = &options.port_file {
         write_port(file, address.port())?;
     }
-    let front = front()?;
-    server.accept_until_signal(listener, signals, front.handle()).await;
-    front.shutdown_background();
+    server.accept_until_signal(listener, signals).await;
     Ok(())
-}
-
-/// The threads that clients are served by. Rows are computed by others, so that a client who asks for much does not keep the
-/// others waiting.
-fn front() -> Result<Runtime, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = (2 * cores).max(4);
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let builder = builder.worker_threads(threads).thread_name("cleave-front");
-    Ok(builder.thread_stack_size(crate::STACK_BYTES).enable_all().build()?)
 }
 
 impl Server {
@@ -160,13 +150,14 @@ impl Server {
         drop(writeln!(std::io::stderr(), "cleave: {message}"));
     }
 
-    /// A session of `user`, as connection number `backend`.
-    fn session(&self, user: &str, backend: i32) -> Result<Session, Complaint> {
+    /// A session of `user`, as connection number `backend`, whose client has `seat`.
+    fn session(&self, user: &str, backend: i32, seat: &Seat) -> Result<Session, Complaint> {
         let mut session = self.database.session();
         let database = self.database_name.clone();
         session.set_client(Client { database, backend, ..Client::default() });
         session.log_in(user).map_err(|error| Complaint::of(&error, "").fatally())?;
         session.compute_on(self.runtime.clone());
+        session.share_thread(Arc::clone(seat.clients()));
         for (name, value) in &self.settings {
             session.set(name, value).map_err(|error| Complaint::of(&error, ""))?;
         }
@@ -177,11 +168,11 @@ impl Server {
         self: &Arc<Self>,
         listener: TcpListener,
         mut signals: signals::Signals,
-        front: &Handle,
     ) {
         // Given up with the listener: what it has not committed is as it was.
         let mut upkeep = JoinSet::new();
         upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
+        let front = Front::default();
         let places = Arc::new(Semaphore::new(self.limits.session_count_max + SPARE_COUNT));
         let mut connections = JoinSet::new();
         loop {
@@ -197,16 +188,23 @@ impl Server {
                 Ok((stream, _peer)) => {
                     // Where there is no place even to say so, the connection is closed.
                     let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-                    let server = Arc::clone(self);
+                    let seat = match front.seat() {
+                        Ok(seat) => seat,
+                        Err(error) => {
+                            self.log(&format!("cannot serve a connection: {error}"));
+                            continue;
+                        }
+                    };
+                    let (server, thread) = (Arc::clone(self), seat.handle().clone());
                     let serve = async move {
                         // The listener's runtime is not the one that is to watch it.
                         if let Some(stream) = of_this_runtime(stream) {
                             prepare_stream(&stream);
-                            postgres::connection::serve(server, Box::new(stream)).await;
+                            postgres::connection::serve(server, Box::new(stream), &seat).await;
                         }
-                        drop(place);
+                        drop((seat, place));
                     };
-                    connections.spawn_on(serve, front);
+                    connections.spawn_on(serve, &thread);
                 }
                 Err(error) => {
                     self.log(&format!("cannot accept a connection: {error}"));

@@ -54,16 +54,6 @@ impl Database {
         }
     }
 
-    /// What a session holds as long as it is there.
-    pub(crate) fn session_place(&self) -> Arc<()> {
-        Arc::clone(&self.sessions)
-    }
-
-    /// Whether no more than one session is there.
-    pub(crate) fn has_one_session(&self) -> bool {
-        Arc::strong_count(&self.sessions) <= 2
-    }
-
     /// Makes a small commit, whose changes are in the delta, what new statements see.
     pub(crate) fn publish_small(&self, number: u64, log_end: u64) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);

@@ -24,6 +24,7 @@ use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::{Ending, Replaced};
 use super::key_locks::has_same_keys;
+use super::lifted::{Constants, Seen};
 use super::ranges::{RangeChange, Returning};
 use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
@@ -101,14 +102,8 @@ impl RowChange {
     }
 }
 
-/// The statements without parameters that a session has seen, with parameters where they have constants.
-#[derive(Debug, Default)]
-pub(super) struct RowChanges {
-    seen: Vec<(Modify, Arc<KeyedChange>)>,
-}
-
-/// Most statements that are remembered.
-const SEEN_MAX: usize = 64;
+/// The statements without parameters that a session has seen.
+pub(super) type RowChanges = Seen<Modify, KeyedChange>;
 
 /// A statement with parameters in the places of constants, and their values.
 struct Lifted {
@@ -124,8 +119,7 @@ impl Lifted {
         }
         let mut lifted = Self { modify: modify.clone(), values: Vec::new() };
         lifted.modify.position = None;
-        let mut values = Vec::new();
-        let mut lift = Lift { values: &mut values };
+        let mut lift = Lift { constants: Constants::default() };
         if let Action::Update(assignments) = &mut lifted.modify.action {
             for set in assignments {
                 set.position = None;
@@ -139,8 +133,7 @@ impl Lifted {
         if let Some(condition) = &mut lifted.modify.selection {
             let _ended = VisitMut::visit(condition, &mut lift);
         }
-        let read = values.iter().map(|(own, text)| Parameter::read(*own, Some(text)));
-        lifted.values = read.collect::<Result<_, _>>().ok()?;
+        lifted.values = lift.constants.parameters()?;
         Some(lifted)
     }
 }
@@ -167,17 +160,11 @@ fn has_parameters(modify: &Modify) -> bool {
 }
 
 /// Puts parameters in the places of whole numbers.
-struct Lift<'a> {
-    values: &'a mut Vec<(ColumnType, String)>,
+struct Lift {
+    constants: Constants,
 }
 
-impl Lift<'_> {
-    fn put(&mut self, expression: &mut ast::Expr, own: ColumnType, text: String) {
-        self.values.push((own, text));
-        let name = format!("${}", self.values.len());
-        *expression = ast::Expr::value(ast::Value::Placeholder(name));
-    }
-
+impl Lift {
     /// Breaks where `expression` was a string.
     fn string(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
         let ast::Expr::Value(value) = expression else { return ControlFlow::Continue(()) };
@@ -185,23 +172,16 @@ impl Lift<'_> {
             return ControlFlow::Continue(());
         };
         let text = text.clone();
-        self.put(expression, ColumnType::Text, text);
+        self.constants.put(expression, ColumnType::Text, text);
         ControlFlow::Break(())
     }
 }
 
-impl ast::VisitorMut for Lift<'_> {
+impl ast::VisitorMut for Lift {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
-        if let ast::Expr::Value(value) = expression
-            && let ast::Value::Number(text, false) = &value.value
-            && text.len() <= 18
-            && text.bytes().all(|byte| byte.is_ascii_digit())
-        {
-            let text = text.clone();
-            self.put(expression, ColumnType::BigInt, text);
-        }
+        self.constants.put_number(expression);
         ControlFlow::Continue(())
     }
 }
@@ -211,30 +191,15 @@ impl Session {
     pub(super) async fn modify_plain(&mut self, modify: &Modify) -> Result<Option<Outcome>> {
         let Some(Lifted { modify: lifted, values }) = Lifted::of(modify) else { return Ok(None) };
         let state = self.names();
-        let seen = &mut self.row_changes.seen;
-        let known = seen.iter().position(|(known, _)| *known == lifted);
-        let known = match known.and_then(|place| Some((place, seen.get(place)?))) {
-            Some((_, (_, change))) if change.holds(&state) => Some(Arc::clone(change)),
-            Some((place, _)) => {
-                seen.swap_remove(place);
-                None
-            }
-            None => None,
-        };
-        let change = match known {
-            Some(change) => change,
-            None => {
+        let change = self.row_changes.get_or_make(
+            &lifted,
+            |change| change.holds(&state),
+            || {
                 let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
-                let Some(change) = KeyedChange::of(&lifted, &types, &state) else {
-                    return Ok(None);
-                };
-                if seen.len() >= SEEN_MAX {
-                    seen.clear();
-                }
-                seen.push((lifted.clone(), Arc::clone(&change)));
-                change
-            }
-        };
+                KeyedChange::of(&lifted, &types, &state)
+            },
+        );
+        let Some(change) = change else { return Ok(None) };
         drop(state);
         let parameters = Parameters::new(values);
         Box::pin(self.modify_keyed(&lifted, &change, &parameters)).await

@@ -26,6 +26,7 @@ use super::checked::check_ended;
 use super::foreign_keys::Ending;
 use super::held::{LOCKED_ROWS_MAX, unique_indexes};
 use super::key_locks::leaves_keys;
+use super::lifted::{Constants, Seen, digits};
 use super::modify::defaults;
 use super::{Outcome, Session, held, identity};
 use crate::activity::Act;
@@ -44,15 +45,8 @@ use crate::statement::{Parameter, Parameters};
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
-/// Most queries that are remembered.
-const SEEN_MAX: usize = 64;
-
-/// The queries without parameters that a session has seen, with parameters where they have constants.
-#[derive(Debug, Default)]
-pub(super) struct RangeQueries {
-    /// Each with whether the numbers of rows come behind its columns.
-    seen: Vec<((ast::Query, bool), Arc<RangeTemplate>)>,
-}
+/// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its columns.
+pub(super) type RangeQueries = Seen<(ast::Query, bool), RangeTemplate>;
 
 /// What RETURNING says, planned once.
 #[derive(Debug)]
@@ -114,7 +108,8 @@ impl Lifted {
         let (name, qualifier) = plain_table(from)?;
         let schema = &*state.table(&name)?.schema;
         let mut query = query.clone();
-        let mut lift = Lift { schema, qualifier: &qualifier, values: Vec::new() };
+        let constants = Constants::default();
+        let mut lift = Lift { schema, qualifier: &qualifier, constants };
         if let ast::SetExpr::Select(select) = query.body.as_mut()
             && let Some(condition) = &mut select.selection
         {
@@ -124,8 +119,7 @@ impl Lifted {
             let counts = limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value));
             counts.for_each(|count| lift.number(count));
         }
-        let read = lift.values.iter().map(|(own, text)| Parameter::read(*own, Some(text)));
-        let values = read.collect::<Result<_, _>>().ok()?;
+        let values = lift.constants.parameters()?;
         Some(Self { query, values })
     }
 }
@@ -134,16 +128,10 @@ impl Lifted {
 struct Lift<'a> {
     schema: &'a TableSchema,
     qualifier: &'a str,
-    values: Vec<(ColumnType, String)>,
+    constants: Constants,
 }
 
 impl Lift<'_> {
-    fn put(&mut self, expression: &mut ast::Expr, own: ColumnType, text: String) {
-        self.values.push((own, text));
-        let name = format!("${}", self.values.len());
-        *expression = ast::Expr::value(ast::Value::Placeholder(name));
-    }
-
     /// Strings that a column of texts is compared with.
     fn strings(&mut self, expression: &mut ast::Expr) {
         let is_text = |compared: &ast::Expr| {
@@ -171,29 +159,18 @@ impl Lift<'_> {
             let ast::Expr::Value(value) = &*string else { continue };
             let ast::Value::SingleQuotedString(text) = &value.value else { continue };
             let text = text.clone();
-            self.put(string, ColumnType::Text, text);
+            self.constants.put(string, ColumnType::Text, text);
         }
     }
 
     fn number(&mut self, expression: &mut ast::Expr) {
-        if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = expression
-            && let ast::Expr::Value(value) = expr.as_ref()
-            && let ast::Value::Number(text, false) = &value.value
-            && text.len() <= 18
-            && text.bytes().all(|byte| byte.is_ascii_digit())
+        if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = &*expression
+            && let Some(digits) = digits(expr)
         {
-            let text = format!("-{text}");
-            self.put(expression, ColumnType::BigInt, text);
-            return;
+            let text = format!("-{digits}");
+            return self.constants.put(expression, ColumnType::BigInt, text);
         }
-        if let ast::Expr::Value(value) = expression
-            && let ast::Value::Number(text, false) = &value.value
-            && text.len() <= 18
-            && text.bytes().all(|byte| byte.is_ascii_digit())
-        {
-            let text = text.clone();
-            self.put(expression, ColumnType::BigInt, text);
-        }
+        self.constants.put_number(expression);
     }
 }
 
@@ -235,29 +212,15 @@ impl Session {
         }
         let state = self.names();
         let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
-        let seen = &mut self.range_queries.seen;
         let lifted = (lifted, numbered);
-        let place = seen.iter().position(|(known, _)| *known == lifted);
-        let known = match place.and_then(|place| Some((place, seen.get(place)?))) {
-            Some((_, (_, template))) if template.holds(&state) => Some(Arc::clone(template)),
-            Some((place, _)) => {
-                seen.swap_remove(place);
-                None
-            }
-            None => None,
-        };
-        let template = match known {
-            Some(template) => template,
-            None => {
+        let template = self.range_queries.get_or_make(
+            &lifted,
+            |template| template.holds(&state),
+            || {
                 let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
-                let template = Arc::new(RangeTemplate::of(&lifted.0, &types, &state, numbered)?);
-                if seen.len() >= SEEN_MAX {
-                    seen.clear();
-                }
-                seen.push((lifted, Arc::clone(&template)));
-                template
-            }
-        };
+                RangeTemplate::of(&lifted.0, &types, &state, numbered).map(Arc::new)
+            },
+        )?;
         Some((template, Parameters::new(values)))
     }
 

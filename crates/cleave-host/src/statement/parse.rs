@@ -44,6 +44,7 @@ mod refuse;
 mod roles;
 mod sequence;
 mod system;
+mod tokens;
 mod vacuum;
 
 pub use cursors::{Declare, Fetch};

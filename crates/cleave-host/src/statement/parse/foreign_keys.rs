@@ -6,6 +6,7 @@
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
+use super::tokens::{is_word, solid_from};
 use super::{Define, Reader, Statement, is_before};
 use crate::error::{Error, Result};
 use crate::statement::alter::Action;
@@ -42,21 +43,18 @@ impl Reader<'_> {
 
 /// Takes `(a, b)` behind ON DELETE SET { NULL | DEFAULT } out of a script, and says where each stood.
 pub(super) fn take_set_columns(tokens: &mut Vec<TokenWithSpan>) -> Vec<(Location, Vec<String>)> {
-    let is = |token: &TokenWithSpan, word: &str| {
-        matches!(&token.token, Token::Word(found)
-            if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
-    };
     let mut found = Vec::new();
     let mut first = 0;
-    while let Some(at) = tokens.iter().skip(first).position(|token| is(token, "delete")) {
+    while let Some(at) = tokens.iter().skip(first).position(|token| is_word(token, "delete")) {
         let at = first + at;
         first = at + 1;
-        let solid = tokens.iter().enumerate().skip(first);
-        let mut solid = solid.filter(|(_, token)| !matches!(token.token, Token::Whitespace(_)));
-        let Some((_, set)) = solid.next().filter(|(_, token)| is(token, "set")) else { continue };
+        let mut solid = solid_from(tokens, first);
+        let Some((_, set)) = solid.next().filter(|(_, token)| is_word(token, "set")) else {
+            continue;
+        };
         let place = set.span.start;
         let value = solid.next();
-        if !value.is_some_and(|(_, value)| is(value, "null") || is(value, "default")) {
+        if !value.is_some_and(|(_, value)| is_word(value, "null") || is_word(value, "default")) {
             continue;
         }
         let Some((open, _)) = solid.next().filter(|(_, token)| token.token == Token::LParen) else {
@@ -77,6 +75,7 @@ pub(super) fn take_set_columns(tokens: &mut Vec<TokenWithSpan>) -> Vec<(Location
         };
         if let Some(close) = close {
             found.push((place, columns));
+            drop(solid);
             tokens.drain(open..=close);
         }
     }

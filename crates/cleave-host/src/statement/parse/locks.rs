@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
+use super::tokens::{is_solid, solid_from};
 use super::{Reader, Statement};
 use crate::error::{Position, Result};
 use crate::statement::locking::locking_names;
@@ -65,8 +66,7 @@ fn keyword(token: &Token) -> Keyword {
 /// Whether the last thing in `tokens` is the list of a SELECT without FROM: the parser crate takes FOR for a name there.
 fn ends_in_list(tokens: &[TokenWithSpan]) -> bool {
     let mut depth = 0_usize;
-    let mut spoken =
-        tokens.iter().rev().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    let mut spoken = tokens.iter().rev().filter(|token| is_solid(token));
     while let Some(token) = spoken.next() {
         match (&token.token, keyword(&token.token)) {
             (Token::RParen, _) => depth += 1,
@@ -109,9 +109,8 @@ fn limit_all(place: &TokenWithSpan) -> [TokenWithSpan; 2] {
 
 /// The clause with which `tokens` begin, lowered, and how many of them it is.
 fn clause(tokens: &[TokenWithSpan]) -> Option<(Vec<TokenWithSpan>, usize)> {
-    let spoken = |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
     // Only few are looked at: of a list of names, as many as it has.
-    let mut words = tokens.iter().enumerate().filter(|(_, token)| spoken(token)).peekable();
+    let mut words = solid_from(tokens, 0).peekable();
     let (_, word) = words.next()?;
     if keyword(&word.token) != Keyword::FOR {
         return None;

@@ -3,6 +3,7 @@
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
+use super::tokens::{is_word, solid_from};
 use super::{Insert, Reader, Statement, is_before};
 use crate::error::{Error, Result};
 use crate::statement::ddl::column_type;
@@ -130,25 +131,22 @@ impl Reader<'_> {
 
 /// Takes OVERRIDING { SYSTEM | USER } VALUE out of a script, and says where each stood.
 pub(super) fn take_overriding(tokens: &mut Vec<TokenWithSpan>) -> Vec<(Location, Overriding)> {
-    let is = |token: &TokenWithSpan, word: &str| {
-        matches!(&token.token, Token::Word(found)
-            if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
-    };
     let mut found = Vec::new();
     let mut first = 0;
-    while let Some(at) = tokens.iter().skip(first).position(|token| is(token, "overriding")) {
+    while let Some(at) = tokens.iter().skip(first).position(|token| is_word(token, "overriding")) {
         let at = first + at;
         first = at + 1;
-        let solid = tokens.iter().enumerate().skip(at + 1);
-        let mut solid = solid.filter(|(_, token)| !matches!(token.token, Token::Whitespace(_)));
+        let mut solid = solid_from(tokens, at + 1);
         let (Some((_, which)), Some((end, value))) = (solid.next(), solid.next()) else { break };
-        let overriding = match (is(which, "system"), is(which, "user"), is(value, "value")) {
-            (true, _, true) => Overriding::System,
-            (_, true, true) => Overriding::User,
-            _ => continue,
-        };
+        let overriding =
+            match (is_word(which, "system"), is_word(which, "user"), is_word(value, "value")) {
+                (true, _, true) => Overriding::System,
+                (_, true, true) => Overriding::User,
+                _ => continue,
+            };
         let Some(place) = tokens.get(at).map(|token| token.span.start) else { break };
         found.push((place, overriding));
+        drop(solid);
         tokens.drain(at..=end);
     }
     found

@@ -35,6 +35,7 @@ use super::types::WireType;
 use super::values::RowWriter;
 use super::wire::{SEND_BYTES, Stream, Wire};
 use crate::serve::Server;
+use crate::serve::front::Seat;
 
 /// Settings whose changes clients are told.
 const REPORTED: &[&str] = &[
@@ -73,9 +74,10 @@ enum Next {
 }
 
 /// Serves one client from its first byte to its last.
-pub(crate) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>) {
+pub(crate) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>, seat: &Seat) {
     let limit = server.limits.authentication;
-    let greeted = tokio::time::timeout(limit, Box::pin(greeted(Arc::clone(&server), stream))).await;
+    let greeted = Box::pin(greeted(Arc::clone(&server), stream, seat));
+    let greeted = tokio::time::timeout(limit, greeted).await;
     let Ok(Some((connection, _session_permit))) = greeted else { return };
     connection.run().await;
 }
@@ -84,9 +86,10 @@ pub(crate) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>) {
 async fn greeted(
     server: Arc<Server>,
     stream: Box<dyn Stream>,
+    seat: &Seat,
 ) -> Option<(Box<Connection>, tokio::sync::OwnedSemaphorePermit)> {
     let (mut wire, startup) = greet::open(&server, stream).await.ok().flatten()?;
-    let refused = match begin(&server, &mut wire, &startup).await {
+    let refused = match begin(&server, &mut wire, &startup, seat).await {
         Ok((session, registered, permit)) => {
             let connection = Box::new(Connection {
                 phase: server.phase.subscribe(),
@@ -114,6 +117,7 @@ async fn begin(
     server: &Arc<Server>,
     wire: &mut Wire,
     startup: &Startup,
+    seat: &Seat,
 ) -> Result<(Session, Registered, tokio::sync::OwnedSemaphorePermit), Stop> {
     if *server.phase.borrow() != Phase::Serving {
         return Err(Complaint::fatal("57P03", "the database system is shutting down").into());
@@ -133,7 +137,7 @@ async fn begin(
         let message = format!("too many connections for role \"{user}\"");
         return Err(Complaint::fatal("53300", message).into());
     }
-    let mut session = server.session(user, registered.backend)?;
+    let mut session = server.session(user, registered.backend, seat)?;
     let warnings = greet::settings(&mut session, startup)?;
     reply::authentication(&mut wire.output, 0, &[]);
     for warning in &warnings {
@@ -376,7 +380,8 @@ impl Connection {
         let alone = Instant::now() + Duration::from_millis(u64::from(milliseconds));
         let transaction = self.transaction_deadline();
         let transaction = transaction.or_else(|| Some(alone).filter(|_| milliseconds > 0));
-        Watch::begin(&self.registered.interrupt, &self.phase).within(limit).before(transaction)
+        let (interrupt, compute) = (&self.registered.interrupt, &self.server.runtime);
+        Watch::begin(interrupt, &self.phase, compute).within(limit).before(transaction)
     }
 
     /// Runs a statement up to its rows or its end; COPY with its messages.

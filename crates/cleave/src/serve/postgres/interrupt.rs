@@ -3,12 +3,14 @@
 //! Invariant: a request counts for the statement that runs when it arrives, and for none after it.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_host::Error;
 use cleave_host::commitment::unless;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant};
 
@@ -152,6 +154,8 @@ impl From<WireError> for Stop {
 /// What one statement is watched for.
 #[derive(Debug)]
 pub(crate) struct Watch {
+    /// What computes, and is not to do so on this thread.
+    compute: Handle,
     interrupt: Arc<Interrupt>,
     since: u64,
     phase: watch::Receiver<Phase>,
@@ -162,10 +166,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// From now on.
-    pub(crate) fn begin(interrupt: &Arc<Interrupt>, phase: &watch::Receiver<Phase>) -> Self {
+    /// From now on. What the statement's work spawns is spawned on `compute`.
+    pub(crate) fn begin(
+        interrupt: &Arc<Interrupt>,
+        phase: &watch::Receiver<Phase>,
+        compute: &Handle,
+    ) -> Self {
         let since = interrupt.count();
         Self {
+            compute: compute.clone(),
             interrupt: Arc::clone(interrupt),
             since,
             phase: phase.clone(),
@@ -209,6 +218,13 @@ impl Watch {
         sql: &str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Stop> {
+        let compute = self.compute.clone();
+        let mut work = pin!(work);
+        // A plan's partitions run side by side, and not one after the other on the thread that serves the client.
+        let work = poll_fn(move |context| {
+            let _entered = compute.enter();
+            work.as_mut().poll(context)
+        });
         let stop = async {
             tokio::select! {
                 biased;
@@ -258,7 +274,7 @@ mod tests {
         let registered = registry.register("ada").unwrap();
         registry.cancel(registered.backend, registered.secret);
         let (_phase, receiver) = watch::channel(Phase::Serving);
-        let mut later = Watch::begin(&registered.interrupt, &receiver);
+        let mut later = Watch::begin(&registered.interrupt, &receiver, &Handle::current());
         let (ours, _theirs) = tokio::io::duplex(100);
         let mut wire = Wire::new(Box::new(ours), 100);
         assert_eq!(later.over(&mut wire, "", async { Ok(1) }).await.unwrap(), 1);
@@ -275,7 +291,7 @@ mod tests {
         let registry = Arc::new(Registry::default());
         let registered = registry.register("ada").unwrap();
         let (_phase, receiver) = watch::channel(Phase::Serving);
-        let mut watch = Watch::begin(&registered.interrupt, &receiver);
+        let mut watch = Watch::begin(&registered.interrupt, &receiver, &Handle::current());
         let (ours, theirs) = tokio::io::duplex(100);
         let mut wire = Wire::new(Box::new(ours), 100);
         drop(theirs);

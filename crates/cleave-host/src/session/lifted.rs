@@ -1,0 +1,86 @@
+//! Statements with parameters in the places of their constants, so that those that differ in nothing else are one: what a session
+//! knows of them it keeps.
+
+use std::sync::Arc;
+
+use cleave_store::ColumnType;
+use datafusion::sql::sqlparser::ast;
+
+use crate::statement::Parameter;
+
+/// Most statements that are remembered.
+const SEEN_MAX: usize = 64;
+
+/// What a session knows of the statements that it has seen.
+#[derive(Debug)]
+pub(super) struct Seen<K, V> {
+    known: Vec<(K, Arc<V>)>,
+}
+
+impl<K, V> Default for Seen<K, V> {
+    fn default() -> Self {
+        Self { known: Vec::new() }
+    }
+}
+
+impl<K: Clone + PartialEq, V> Seen<K, V> {
+    /// What is known of `statement`, as long as it `holds`, or what is made of it; None: nothing can be made.
+    pub(super) fn get_or_make(
+        &mut self,
+        statement: &K,
+        holds: impl FnOnce(&V) -> bool,
+        make: impl FnOnce() -> Option<Arc<V>>,
+    ) -> Option<Arc<V>> {
+        let place = self.known.iter().position(|(known, _)| known == statement);
+        if let Some((_, known)) = place.and_then(|place| self.known.get(place))
+            && holds(known)
+        {
+            return Some(Arc::clone(known));
+        }
+        if let Some(place) = place {
+            self.known.swap_remove(place);
+        }
+        let made = make()?;
+        if self.known.len() >= SEEN_MAX {
+            self.known.clear();
+        }
+        self.known.push((statement.clone(), Arc::clone(&made)));
+        Some(made)
+    }
+}
+
+/// The constants that parameters have taken the places of, as they were spelled.
+#[derive(Debug, Default)]
+pub(super) struct Constants {
+    values: Vec<(ColumnType, String)>,
+}
+
+impl Constants {
+    /// Puts a parameter in the place of `expression`, which was `text`.
+    pub(super) fn put(&mut self, expression: &mut ast::Expr, own: ColumnType, text: String) {
+        self.values.push((own, text));
+        let name = format!("${}", self.values.len());
+        *expression = ast::Expr::value(ast::Value::Placeholder(name));
+    }
+
+    /// Puts one in the place of a whole number.
+    pub(super) fn put_number(&mut self, expression: &mut ast::Expr) {
+        if let Some(digits) = digits(expression) {
+            let digits = digits.to_owned();
+            self.put(expression, ColumnType::BigInt, digits);
+        }
+    }
+
+    /// Their values; None: one of them is none of its type's.
+    pub(super) fn parameters(&self) -> Option<Vec<Parameter>> {
+        let read = self.values.iter().map(|(own, text)| Parameter::read(*own, Some(text)));
+        read.collect::<Result<_, _>>().ok()
+    }
+}
+
+/// The digits of a whole number that surely is a `bigint`.
+pub(super) fn digits(expression: &ast::Expr) -> Option<&str> {
+    let ast::Expr::Value(value) = expression else { return None };
+    let ast::Value::Number(text, false) = &value.value else { return None };
+    (text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
+}
