@@ -15,12 +15,13 @@
 
 mod flights;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cleave_media::BlockAddress;
 use cleave_store::{ColumnRef, PageHeader, PageRef};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::catalog::DeviceId;
 use crate::host_pages::WholePage;
@@ -157,24 +158,19 @@ impl BufferPool {
         Self { budget_bytes, state: Mutex::default(), flights: Mutex::default() }
     }
 
+    /// What it holds, to be asked for several parts in a row. Nobody else is answered meanwhile.
+    pub fn parts(&self) -> HeldParts<'_> {
+        HeldParts { state: self.state() }
+    }
+
     /// The part under `key`, if it is held; counts a hit or a miss.
     pub fn get(&self, key: &PartKey) -> Option<Held> {
-        let found = self.get_if_held(key);
-        if found.is_none() {
-            self.state().misses += 1;
-        }
-        found
+        self.parts().get(key)
     }
 
     /// As [`BufferPool::get`], but its absence is no miss: there is another way to hold the part.
     pub fn get_if_held(&self, key: &PartKey) -> Option<Held> {
-        let mut state = self.state();
-        let entry = state.parts.get_mut(key)?;
-        entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
-        let (held, weight) = (entry.held.clone(), entry.weight);
-        state.hits += 1;
-        state.hit_bytes += weight;
-        Some(held)
+        self.parts().get_if_held(key)
     }
 
     /// True if the part is held; counts nothing and keeps nothing longer.
@@ -272,7 +268,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct State {
-    parts: HashMap<PartKey, Entry>,
+    parts: FxHashMap<PartKey, Entry>,
     small: VecDeque<PartKey>,
     small_bytes: u64,
     main: VecDeque<PartKey>,
@@ -334,11 +330,38 @@ impl State {
     }
 }
 
+/// The parts of a pool, while nobody else has them.
+#[derive(Debug)]
+pub struct HeldParts<'a> {
+    state: MutexGuard<'a, State>,
+}
+
+impl HeldParts<'_> {
+    /// As [`BufferPool::get`].
+    pub fn get(&mut self, key: &PartKey) -> Option<Held> {
+        let found = self.get_if_held(key);
+        if found.is_none() {
+            self.state.misses += 1;
+        }
+        found
+    }
+
+    /// As [`BufferPool::get_if_held`].
+    pub fn get_if_held(&mut self, key: &PartKey) -> Option<Held> {
+        let entry = self.state.parts.get_mut(key)?;
+        entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
+        let (held, weight) = (entry.held.clone(), entry.weight);
+        self.state.hits += 1;
+        self.state.hit_bytes += weight;
+        Some(held)
+    }
+}
+
 /// Keys of parts lately evicted from the small queue.
 #[derive(Debug, Default)]
 struct Ghosts {
     order: VecDeque<PartKey>,
-    keys: HashSet<PartKey>,
+    keys: FxHashSet<PartKey>,
 }
 
 impl Ghosts {

@@ -56,13 +56,16 @@ impl PooledPages {
     pub(super) fn held(&self, read: &PageRead) -> Result<(PartialPage, usize), StoreError> {
         // A whole page is verified column by column as they are asked for: one that was spoilt on its way here
         // is fetched again, and only that read says what is wrong.
-        if let Some(Held::Page(page)) = self.pool.get_if_held(&self.key(&read.page, Part::Whole))
-            && let Ok(columns) = page.columns(read)
-        {
-            let bytes = columns.byte_size();
-            return Ok((PartialPage::complete(columns), bytes));
+        let mut parts = self.pool.parts();
+        if let Some(Held::Page(page)) = parts.get_if_held(&self.key(&read.page, Part::Whole)) {
+            drop(parts);
+            if let Ok(columns) = page.columns(read) {
+                let bytes = columns.byte_size();
+                return Ok((PartialPage::complete(columns), bytes));
+            }
+            parts = self.pool.parts();
         }
-        let Some(Held::Header(header)) = self.pool.get(&self.key(&read.page, Part::Header)) else {
+        let Some(Held::Header(header)) = parts.get(&self.key(&read.page, Part::Header)) else {
             return Ok((PartialPage::missing(read.columns.len()), 0));
         };
         let mut held_bytes = 0;
@@ -70,7 +73,7 @@ impl PooledPages {
             if header.entry(column).is_none_or(|entry| entry.length == 0) {
                 return Chunk::Absent;
             }
-            match self.pool.get(&self.key(&read.page, Part::from(column))) {
+            match parts.get(&self.key(&read.page, Part::from(column))) {
                 Some(Held::Bytes(bytes)) => {
                     held_bytes += bytes.len();
                     Chunk::Here(bytes)
