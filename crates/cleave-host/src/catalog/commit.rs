@@ -439,7 +439,10 @@ impl Transaction {
     fn swap_root(mut self) -> Result<Arc<CatalogState>> {
         let _stop = StopIfDying(Arc::clone(&self.database));
         let directory = self.database.directory().to_owned();
-        let written = self.write_segments()?;
+        let written = match self.write_segments() {
+            Err(error) if self.takes_reserve(&error) => self.write_segments(),
+            outcome => outcome,
+        }?;
         if let Err(error) = self.replace_root(&directory) {
             return Err(match error {
                 ReplaceError::Unchanged(error) => {
@@ -499,18 +502,19 @@ impl Transaction {
         Ok(state)
     }
 
-    /// Replaces the root; where the disk is full, and the statement gives space back, in the space that was put aside.
     fn replace_root(&self, directory: &Path) -> Result<(), ReplaceError> {
         match root::replace(directory, &self.next) {
-            Err(ReplaceError::Unchanged(error))
-                if self.makes_room
-                    && error.sqlstate() == DISK_FULL
-                    && self.database.log().is_some_and(Wal::release_reserve) =>
-            {
+            Err(ReplaceError::Unchanged(error)) if self.takes_reserve(&error) => {
                 root::replace(directory, &self.next)
             }
             outcome => outcome,
         }
+    }
+
+    /// Whether `error` is of a full disk, and this gives space back: then it has the space that was put aside.
+    fn takes_reserve(&self, error: &Error) -> bool {
+        let is_full = self.makes_room && error.sqlstate() == DISK_FULL;
+        is_full && self.database.log().is_some_and(Wal::release_reserve)
     }
 
     /// Writes the directories of segments that this statement sealed.
