@@ -517,39 +517,36 @@ impl Transaction {
         is_full && self.database.log().is_some_and(Wal::release_reserve)
     }
 
-    /// Writes the directories of segments that this statement sealed.
+    /// Writes the directories of segments that this statement sealed; all of them, or none.
     fn write_segments(&mut self) -> Result<Vec<SegmentId>> {
+        let mut written = Vec::new();
+        let outcome = self.write_each_segment(&mut written);
+        if let Err(error) = outcome {
+            for segment in written {
+                root::remove_segment(self.database.directory(), segment);
+                // It may be tried again.
+                self.next.files.remove(&segment);
+            }
+            return Err(error);
+        }
+        Ok(written)
+    }
+
+    fn write_each_segment(&mut self, written: &mut Vec<SegmentId>) -> Result<()> {
         let named: Vec<Arc<SegmentDirectory>> = segments(&self.next).map(Arc::clone).collect();
         let ids = named.iter().map(|segment| segment.segment);
         // Files of what is damaged stay until it is dropped: the sound ones are of use once the others are back.
         let ids: BTreeSet<SegmentId> = ids.chain(self.next.damaged_segments()).collect();
         self.next.files.retain(|segment, _| ids.contains(segment));
         let directory = self.database.directory();
-        let mut written = Vec::new();
         for segment in &named {
             if segment.sealed && !self.next.files.contains_key(&segment.segment) {
-                match root::write_segment(directory, segment) {
-                    Ok(file) => {
-                        self.next.files.insert(segment.segment, file);
-                        written.push(segment.segment);
-                    }
-                    Err(error) => {
-                        written.push(segment.segment);
-                        written
-                            .iter()
-                            .for_each(|segment| root::remove_segment(directory, *segment));
-                        return Err(error);
-                    }
-                }
+                written.push(segment.segment);
+                let file = root::write_segment(directory, segment)?;
+                self.next.files.insert(segment.segment, file);
             }
         }
-        if !written.is_empty()
-            && let Err(error) = root::sync_segments(directory)
-        {
-            written.iter().for_each(|segment| root::remove_segment(directory, *segment));
-            return Err(error);
-        }
-        Ok(written)
+        if written.is_empty() { Ok(()) } else { root::sync_segments(directory) }
     }
 }
 
