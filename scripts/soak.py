@@ -6,8 +6,8 @@
     scripts/soak.py --kill-every S …                kill -9 each so many seconds, and a start over what is left
     scripts/soak.py self-test                       half a minute of both, as `.ci/run` does it
 
-Clients move money between accounts, insert, delete, upsert, take numbers, define tables, fail, vanish within blocks and ask the device for
-sums. The sum of all accounts never changes, for nobody; each client's acknowledged transactions are there after each kill, and at most the
+Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, raise families and leave them, back up,
+fail, vanish within blocks, COPY and pipelines, and ask the device for sums. The sum of all accounts never changes, for nobody; each client's acknowledged transactions are there after each kill, and at most the
 one beside them that nobody was told of; numbers never come again. What is sampled must not be larger in the last third of the time than
 in the second by more than a tolerance. Ends with 1 where something is wrong. Needs psycopg, which it installs into target/clients.
 """
@@ -15,6 +15,7 @@ in the second by more than a tolerance. Ends with 1 where something is wrong. Ne
 import argparse
 import os
 import random
+import shutil
 import signal
 import socket
 import statistics
@@ -39,6 +40,11 @@ CREATE TABLE client (id int PRIMARY KEY, done bigint NOT NULL);
 CREATE TABLE counter (id int PRIMARY KEY, n bigint NOT NULL);
 CREATE SEQUENCE number;
 CREATE TABLE ledger (id bigint PRIMARY KEY, client int NOT NULL, delta int NOT NULL);
+CREATE TABLE parent (id bigint PRIMARY KEY, client int NOT NULL, children int NOT NULL);
+CREATE TABLE child (id bigint PRIMARY KEY, parent bigint NOT NULL REFERENCES parent ON DELETE CASCADE);
+CREATE INDEX child_parent ON child (parent);
+CREATE TABLE toy (id bigint PRIMARY KEY, child bigint REFERENCES child ON DELETE SET NULL);
+CREATE INDEX toy_child ON toy (child);
 INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, {ACCOUNTS}) AS g (i);
 """
 
@@ -46,8 +52,8 @@ INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, 
 class Run:
     """What all clients share."""
 
-    def __init__(self, address, seed):
-        self.address, self.seed = address, seed
+    def __init__(self, folder, address, seed):
+        self.folder, self.address, self.seed = folder, address, seed
         self.port = None
         self.is_over = threading.Event()
         self.faults, self.counts = [], {}
@@ -72,7 +78,9 @@ class Client:
         self.done, self.in_doubt, self.last_number = 0, False, 0
         self.connection = None
         kinds = [(self.transfer, 12), (self.upsert, 4), (self.sums, 3), (self.look_up, 6), (self.add, 4), (self.forget, 1),
-                 (self.define, 1), (self.fail, 2), (self.vanish, 1)]
+                 (self.raise_family, 3), (self.leave_family, 2), (self.define, 1), (self.roles, 1), (self.fail, 2), (self.vanish, 2)]
+        if number == 0:
+            kinds.append((self.back_up, 1))
         self.kinds, self.weights = zip(*kinds)
 
     def work(self):
@@ -147,6 +155,77 @@ class Client:
         self.connection.execute("INSERT INTO ledger VALUES (%s, %s, 1), (-%s, %s, -1)", [number, self.number] * 2)
         self.connection.commit()
 
+    def number_now(self):
+        number = self.connection.execute("SELECT nextval('number')").fetchone()[0]
+        assert number > self.last_number, f"number {number} after {self.last_number}"
+        self.last_number = number
+        return number
+
+    def raise_family(self):
+        execute, count = self.connection.execute, self.random.randrange(1, 6)
+        parent = self.number_now()
+        execute("INSERT INTO parent VALUES (%s, %s, %s)", [parent, self.number, count])
+        if self.random.random() < 0.3:
+            execute("SAVEPOINT s")
+            execute("DELETE FROM parent WHERE client = %s", [self.number])
+            execute("ROLLBACK TO s")
+        for _ in range(count):
+            child = self.number_now()
+            execute("INSERT INTO child VALUES (%s, %s)", [child, parent])
+            execute("INSERT INTO toy VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET child = excluded.child", [child % 100, child])
+        self.connection.commit()
+
+    def leave_family(self):
+        """Children go with their parents, and toys stay; nobody sees some of it."""
+        execute = self.connection.execute
+        execute("DELETE FROM parent WHERE id IN (SELECT id FROM parent WHERE client = %s ORDER BY id LIMIT 2)", [self.number])
+        for sql in ["SELECT count(*) FROM child LEFT JOIN parent ON parent.id = child.parent WHERE parent.id IS NULL",
+                    "SELECT count(*) FROM toy LEFT JOIN child ON child.id = toy.child WHERE child.id IS NULL AND toy.child IS NOT NULL",
+                    "SELECT (SELECT coalesce(sum(children), 0) FROM parent) - (SELECT count(*) FROM child)"]:
+            found = execute(sql).fetchone()
+            assert found == (0,), f"{sql}: {found}"
+        self.connection.commit()
+
+    def roles(self):
+        execute, name = self.connection.execute, f"role{self.number}"
+        execute(f"CREATE ROLE {name}")
+        execute(f"GRANT SELECT ON counter TO {name}")
+        execute(f"SET ROLE {name}")
+        execute("SELECT count(*) FROM counter")
+        try:
+            with self.connection.transaction():
+                execute("SELECT count(*) FROM account")
+            raise AssertionError("a role reads what it may not")
+        except self.psycopg.errors.InsufficientPrivilege:
+            pass
+        execute("RESET ROLE")
+        if self.random.random() < 0.5:
+            execute(f"REVOKE ALL ON counter FROM {name}")
+            execute(f"DROP ROLE {name}")
+            self.connection.commit()
+        else:
+            self.connection.rollback()
+
+    def back_up(self):
+        """A backup is one moment, wherever it is restored."""
+        if self.random.random() > 0.02:
+            return
+        place = self.run.folder / f"backup{self.random.randrange(1 << 30)}"
+        self.connection.rollback()
+        self.connection.autocommit = True
+        try:
+            self.connection.execute(f"BACKUP TO '{place}'")
+        finally:
+            self.connection.autocommit = False
+        restored = place.with_suffix(".db")
+        servers.output([servers.cleave(), "restore", place, restored])
+        sql = f"SELECT sum(balance) - {ACCOUNTS * EACH}, (SELECT coalesce(sum(delta), 0) FROM ledger) FROM account"
+        found = servers.output([servers.cleave(), "sql", "--db", restored, "--format", "csv", "-c", sql]).split()[-1]
+        assert found == "0,0", f"a backup has {found}"
+        shutil.rmtree(place)
+        shutil.rmtree(restored)
+        self.run.count("backups")
+
     def forget(self):
         self.connection.execute("DELETE FROM ledger WHERE client = %s", [self.number])
         found = self.connection.execute("SELECT coalesce(sum(delta), 0) FROM ledger").fetchone()
@@ -179,8 +258,20 @@ class Client:
     def vanish(self):
         """Goes away without a word, in a block that has changed rows, or amid an answer."""
         self.connection.execute("UPDATE account SET balance = balance - 7 WHERE id = %s", [self.random.randrange(1, ACCOUNTS + 1)])
-        if self.random.random() < 0.5:
-            self.connection.pgconn.send_query(b"SELECT a.id, b.id FROM account AS a, account AS b")
+        wire, how = self.connection.pgconn, self.random.randrange(4)
+        if how == 0:
+            wire.send_query(b"SELECT a.id, b.id FROM account AS a, account AS b")
+        elif how == 1:
+            # Amid rows that it sends.
+            wire.exec_(b"COPY ledger FROM STDIN")
+            wire.put_copy_data(b"".join(b"%d\t0\t5\n" % (-1000000000 - row) for row in range(5000)))
+            wire.flush()
+        elif how == 2:
+            # Amid statements that nobody has asked the answers of.
+            wire.enter_pipeline_mode()
+            for _ in range(50):
+                wire.send_query_params(b"UPDATE account SET balance = balance - 1 WHERE id = $1", [b"%d" % self.random.randrange(1, ACCOUNTS + 1)])
+            wire.flush()
         with socket.socket(fileno=os.dup(self.connection.fileno())) as stream:
             stream.shutdown(socket.SHUT_RDWR)
         self.connection.close()
@@ -221,8 +312,8 @@ def soak(psycopg, options):
         tables = Path(folder) / "tables.sql"
         tables.write_text(TABLES)
         servers.output([binary, "sql", "--db", database, "-f", tables])
-        run = Run("host=127.0.0.1 port={port} user=ada dbname=db", seed)
-        process, run.port = servers.serve(binary, database)
+        run = Run(Path(folder), "host=127.0.0.1 port={port} user=ada dbname=db", seed)
+        process, run.port = servers.serve(binary, database, "--allow-files")
         clients = [Client(psycopg, run, number) for number in range(options.clients)]
         threads = [threading.Thread(target=client.work, daemon=True) for client in clients]
         for thread in threads:
@@ -236,7 +327,7 @@ def soak(psycopg, options):
                     process.send_signal(signal.SIGKILL)
                     process.wait()
                     kills += 1
-                    process, run.port = servers.serve(binary, database)
+                    process, run.port = servers.serve(binary, database, "--allow-files")
                 else:
                     time.sleep(min(1, options.minutes * 2))
                     assert process.poll() is None, "the server has ended"

@@ -53,7 +53,7 @@ use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::delta::Live;
-use crate::device::{self, Device, EmbeddedFactory, Known};
+use crate::device::{self, DISK_FULL, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
@@ -789,7 +789,12 @@ fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
         }
         position => LogStart::Read(log::open(directory, position)?),
     };
-    write_root(directory, &state)?;
+    match write_root(directory, &state) {
+        Err(error) if error.sqlstate() == DISK_FULL && log::release_reserve(directory) => {
+            write_root(directory, &state)?;
+        }
+        outcome => outcome?,
+    }
     root::remove_strays(directory, &state)?;
     statistics::remove_strays(directory, &state)?;
     Ok((state, log))

@@ -66,6 +66,11 @@ pub(crate) fn open(directory: &Path, position: u64) -> Result<LogReader> {
     Ok(LogReader::open(&log, Lsn(position))?)
 }
 
+/// Sets the space free that the log of the database in `directory`, which is not open, has put aside; whether there was any.
+pub(crate) fn release_reserve(directory: &Path) -> bool {
+    cleave_txn::release_reserve(&directory_of(directory))
+}
+
 /// Whether a commit of `changes` to `state` may be made by the log.
 pub(crate) fn takes(state: &CatalogState, changes: &[&TableChange]) -> bool {
     let is_known = |change: &TableChange| state.table(&change.schema.name).is_some();

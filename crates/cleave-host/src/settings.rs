@@ -417,13 +417,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| when_text(settings.late_columns),
         set: |settings, value| settings.late_columns = value.when(),
     },
-    Setting {
-        name: "lock_timeout",
-        description: "Milliseconds that a statement waits for a lock that another transaction holds; 0: without end",
-        values: Values::Number(0, 2_147_483_647),
-        get: |settings| settings.lock_timeout_ms.to_string(),
-        set: |settings, value| settings.lock_timeout_ms = value.number(),
-    },
+    timeouts::LOCK,
     Setting {
         name: "look_up_rows",
         description: "Rows up to which a statement takes those in a range of an index's keys without a plan; 0: it is planned",
@@ -512,13 +506,7 @@ pub const LIST: &[Setting] = &[
         },
     },
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
-    Setting {
-        name: "statement_timeout",
-        description: "Milliseconds after which a statement is ended; 0: never",
-        values: Values::Number(0, 2_147_483_647),
-        get: |settings| settings.statement_timeout_ms.to_string(),
-        set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
-    },
+    timeouts::STATEMENT,
     Setting {
         name: "stealing",
         description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \

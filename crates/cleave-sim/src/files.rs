@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use cleave_media::ForgetfulFiles;
 use cleave_media::files::{FileWriter, Files};
 
-use crate::world::{self, Change};
+use crate::world::{self, Change, Disk};
 
 /// See the module's description.
 #[derive(Debug)]
@@ -43,9 +43,11 @@ impl SimFiles {
     }
 }
 
-/// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes.
+/// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes, or there is no room.
+/// `growth` is the change of the bytes in use.
 fn change<T>(
     what: fmt::Arguments<'_>,
+    growth: i64,
     real: impl FnOnce() -> io::Result<T>,
     part: impl FnOnce(),
 ) -> io::Result<T> {
@@ -64,8 +66,25 @@ fn change<T>(
         world::log(format_args!("files: {what}: fails"));
         return Err(io::Error::other("injected"));
     }
+    if !world::with(|world| world.takes_room(Disk::Host, growth)) {
+        world::log(format_args!("files: {what}: the disk is full"));
+        if world::below(2) == 0 {
+            part();
+        }
+        return Err(io::ErrorKind::StorageFull.into());
+    }
     world::log(format_args!("files: {what}"));
     real()
+}
+
+/// Bytes of the file at `path`.
+fn length(path: &Path) -> i64 {
+    let length = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The first so many of `bytes`.
@@ -80,13 +99,13 @@ impl Files for SimFiles {
         let part = || write(first_part(bytes)).expect("the run's folder can be written");
         let checksum = crc32c::crc32c(bytes);
         let what = format_args!("write {} ({} bytes, {checksum:08x})", path.display(), bytes.len());
-        change(what, || write(bytes), part)
+        change(what, signed(bytes.len()) - length(path), || write(bytes), part)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let rename = || self.files.rename(from, to);
         let what = format_args!("rename {} to {}", from.display(), to.display());
-        change(what, rename, || drop(rename()))
+        change(what, -length(to), rename, || drop(rename()))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -94,23 +113,24 @@ impl Files for SimFiles {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
         let remove = || self.files.remove(path);
-        change(format_args!("remove {}", path.display()), remove, || drop(remove()))
+        let what = format_args!("remove {}", path.display());
+        change(what, -length(path), remove, || drop(remove()))
     }
 
     fn create_directories(&self, path: &Path) -> io::Result<()> {
         let what = format_args!("make {}", path.display());
-        change(what, || self.files.create_directories(path), || {})
+        change(what, 0, || self.files.create_directories(path), || {})
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let sync = || self.files.sync_directory(path);
-        change(format_args!("sync {}", path.display()), sync, || drop(sync()))
+        change(format_args!("sync {}", path.display()), 0, sync, || drop(sync()))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWriter>> {
         let create = || self.files.create(path);
         let what = format_args!("create {}", path.display());
-        let file = change(what, create, || drop(create()))?;
+        let file = change(what, -length(path), create, || drop(create()))?;
         Ok(Box::new(SimFile { path: path.to_owned(), file }))
     }
 
@@ -130,14 +150,16 @@ struct SimFile {
 impl FileWriter for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let part = || drop(self.file.write_at(offset, first_part(bytes)));
-        let (length, checksum) = (bytes.len(), crc32c::crc32c(bytes));
+        let (count, checksum) = (bytes.len(), crc32c::crc32c(bytes));
         let name = self.path.display();
-        let what = format_args!("write {name} at {offset} ({length} bytes, {checksum:08x})");
-        change(what, || self.file.write_at(offset, bytes), part)
+        let what = format_args!("write {name} at {offset} ({count} bytes, {checksum:08x})");
+        let end = i64::try_from(offset).unwrap_or(i64::MAX).saturating_add(signed(bytes.len()));
+        let growth = (end - length(&self.path)).max(0);
+        change(what, growth, || self.file.write_at(offset, bytes), part)
     }
 
     fn sync(&self) -> io::Result<()> {
         let what = format_args!("sync {}", self.path.display());
-        change(what, || self.file.sync(), || drop(self.file.sync()))
+        change(what, 0, || self.file.sync(), || drop(self.file.sync()))
     }
 }

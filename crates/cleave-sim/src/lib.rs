@@ -34,4 +34,7 @@ pub mod run;
 pub mod workload;
 pub mod world;
 
-pub use run::{Failure, Report, run_seed, run_seed_cut_at, run_seed_on_lying_media};
+pub use run::{
+    Failure, Report, run_seed, run_seed_cut_at, run_seed_failing_at, run_seed_on_lying_media,
+};
+pub use world::LinkFault;

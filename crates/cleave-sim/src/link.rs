@@ -30,7 +30,7 @@ use futures::future::{Either, select};
 use tokio::sync::watch;
 
 use crate::machine::Machine;
-use crate::world;
+use crate::world::{self, LinkFault};
 
 const ADDRESS: &str = "far:1";
 /// How a [`DeviceError`] says that it stands for a connection that was lost.
@@ -139,6 +139,13 @@ impl Way {
         lost_on_the_way()
     }
 
+    /// Takes the power of the machine under the message.
+    fn die(&self, what: &str) -> DeviceError {
+        world::log(format_args!("link: {what} is lost with the machine"));
+        self.machine.kill(true);
+        lost_on_the_way()
+    }
+
     fn device(&self) -> Result<Arc<cleave_device::Runtime>, DeviceError> {
         self.machine.runtime().ok_or_else(lost_on_the_way)
     }
@@ -162,11 +169,15 @@ impl DeviceService for Way {
         let mut connection = self.machine.connection();
         let name = name_of(&command);
         world::log(format_args!("link: ▶ {name}"));
+        let fault = world::with(world::SimWorld::link_command);
         self.travel(&mut connection).await?;
-        if world::happens(|rates| rates.command_lost) {
+        if fault == Some(LinkFault::Lost) || world::happens(|rates| rates.command_lost) {
             return Err(self.lose(&name));
         }
-        if world::happens(|rates| rates.command_late) {
+        if fault == Some(LinkFault::DiesBefore) {
+            return Err(self.die(&name));
+        }
+        if fault == Some(LinkFault::Late) || world::happens(|rates| rates.command_late) {
             let machine = Arc::clone(&self.machine);
             let late = Duration::from_millis(world::below(1500));
             let again = command.clone();
@@ -182,7 +193,7 @@ impl DeviceService for Way {
         }
         let device = self.device()?;
         // On the device, whatever becomes of the connection.
-        let twice = world::happens(|rates| rates.command_twice);
+        let twice = fault == Some(LinkFault::Twice) || world::happens(|rates| rates.command_twice);
         let served = detached(async move {
             if twice {
                 world::log(format_args!("far: hears twice: {}", name_of(&command)));
@@ -192,8 +203,11 @@ impl DeviceService for Way {
         });
         let reply = unless_broken(&mut connection, served).await?;
         let reply = reply.unwrap_or_else(|_| Err(lost_on_the_way()));
+        if fault == Some(LinkFault::DiesAfter) {
+            return Err(self.die(&format!("the reply to {name}")));
+        }
         self.travel(&mut connection).await?;
-        if world::happens(|rates| rates.reply_lost) {
+        if fault == Some(LinkFault::Unheard) || world::happens(|rates| rates.reply_lost) {
             return Err(self.lose(&format!("the reply to {name}")));
         }
         world::log(format_args!("link: ◀ {name}: {}", outcome_of(&reply)));
@@ -209,14 +223,18 @@ impl DeviceService for Way {
         // Not its checksum: the engine numbers filters in flight by the machine's randomness.
         let name = format!("execute run {} ({} bytes)", request.header.run, request.fragment.len());
         world::log(format_args!("link: ▶ {name}"));
+        let fault = world::with(world::SimWorld::link_command);
         self.travel(&mut connection).await?;
-        if world::happens(|rates| rates.command_lost) {
+        if fault == Some(LinkFault::Lost) || world::happens(|rates| rates.command_lost) {
             return Err(self.lose(&name));
+        }
+        if fault == Some(LinkFault::DiesBefore) {
+            return Err(self.die(&name));
         }
         let device = self.device()?;
         let form = if world::below(2) == 0 { SlotForm::Encoded } else { SlotForm::Batches };
         let (sender, mut events) = SlotSender::channel(form);
-        let twice = world::happens(|rates| rates.command_twice);
+        let twice = fault == Some(LinkFault::Twice) || world::happens(|rates| rates.command_twice);
         let accepting = detached(async move {
             if twice {
                 world::log("far: hears the execute twice");
@@ -227,8 +245,12 @@ impl DeviceService for Way {
         });
         let accepted = unless_broken(&mut connection, accepting).await?;
         let accepted = accepted.unwrap_or_else(|_| Err(lost_on_the_way()));
+        if fault == Some(LinkFault::DiesAfter) {
+            return Err(self.die(&format!("the answer to {name}")));
+        }
         self.travel(&mut connection).await?;
-        if world::happens(|rates| rates.reply_lost) {
+        let is_unheard = fault == Some(LinkFault::Unheard);
+        if is_unheard || world::happens(|rates| rates.reply_lost) {
             return Err(self.lose(&format!("the answer to {name}")));
         }
         world::log(format_args!("link: ◀ {name}: {}", error_of(accepted.as_ref().err())));

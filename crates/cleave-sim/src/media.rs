@@ -21,7 +21,7 @@ use cleave_media::{
     AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, SplitMix64, SyncGate,
 };
 
-use crate::world::{self, Change};
+use crate::world::{self, Change, Disk};
 
 /// Media that outlives the processes that use it.
 #[derive(Debug)]
@@ -254,7 +254,11 @@ impl Media for Attached {
 
     fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
         let change = self.change("grow")?;
-        if change == Change::Part || world::happens(|rates| rates.sync_error) {
+        let disk = if self.media.is_hosts { Disk::Host } else { Disk::Far };
+        let growth = block_count.saturating_sub(self.block_count()) * BLOCK_SIZE as u64;
+        let growth = i64::try_from(growth).unwrap_or(i64::MAX);
+        let is_full = !world::with(|world| world.takes_room(disk, growth));
+        if is_full || change == Change::Part || world::happens(|rates| rates.sync_error) {
             self.log(format_args!("grow to {block_count}: the disk is full"));
             let source = io::Error::from(io::ErrorKind::StorageFull);
             return Err(MediaError::Full {

@@ -20,10 +20,21 @@ pub struct Table {
     pub key: Option<String>,
     /// Its other indexes, by name.
     pub indexes: BTreeMap<String, Index>,
+    /// The table whose ids its `v` are, if they are of one.
+    pub parent: Option<Parent>,
     /// Columns behind those of a [`Row`], with the default that all rows have there.
     pub extra: Vec<(String, i64)>,
     /// Its rows.
     pub rows: BTreeMap<i64, Row>,
+}
+
+/// What a foreign key says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// The table that has the ids.
+    pub table: String,
+    /// Whether rows go with the row that they name; if not, they keep it.
+    pub cascades: bool,
 }
 
 /// An index of a table.
@@ -108,9 +119,9 @@ pub enum Effect {
     Drop(String),
     /// Adds rows, in the place of those that have the same ids.
     Put(String, Vec<(i64, Row)>),
-    /// Removes the rows with these ids.
+    /// Removes the rows with these ids, and those that go with them.
     Delete(String, Vec<i64>),
-    /// Removes all rows.
+    /// Removes all rows, and those of all tables whose rows name its.
     Truncate(String),
     /// Adds a column, with the default that all rows have there.
     AddColumn(String, String, i64),
@@ -135,6 +146,51 @@ pub enum Effect {
 }
 
 impl Model {
+    /// The tables whose rows name those of `parent`, and whether they go with them.
+    pub fn children(&self, parent: &str) -> impl Iterator<Item = (&String, bool)> {
+        self.tables.iter().filter_map(move |(name, table)| {
+            let named = table.parent.as_ref().filter(|known| known.table == parent)?;
+            Some((name, named.cascades))
+        })
+    }
+
+    /// The rows that go with those of `name` that have these `ids`, these among them; None: others keep one of them.
+    #[must_use]
+    pub fn gone_with(&self, name: &str, ids: &[i64]) -> Option<Vec<(String, Vec<i64>)>> {
+        let table = self.tables.get(name)?;
+        let ids: BTreeSet<i64> =
+            ids.iter().copied().filter(|id| table.rows.contains_key(id)).collect();
+        let mut gone = vec![(name.to_owned(), ids.iter().copied().collect())];
+        for (child, cascades) in self.children(name) {
+            let named = self.tables[child].rows.iter().filter(|(_, row)| ids.contains(&row.v));
+            let named: Vec<i64> = named.map(|(id, _)| *id).collect();
+            if !named.is_empty() {
+                if !cascades {
+                    return None;
+                }
+                gone.extend(self.gone_with(child, &named)?);
+            }
+        }
+        Some(gone)
+    }
+
+    /// `name` and all whose rows name its, or theirs.
+    fn family(&self, name: &str) -> Vec<String> {
+        let mut family = vec![name.to_owned()];
+        for (child, _) in self.children(name) {
+            family.extend(self.family(child));
+        }
+        family
+    }
+
+    /// Whether all of `rows` name a row of the table's parent.
+    #[must_use]
+    pub fn has_parents(&self, table: &Table, rows: &[(i64, Row)]) -> bool {
+        let Some(parent) = &table.parent else { return true };
+        let Some(parent) = self.tables.get(&parent.table) else { return true };
+        rows.iter().all(|(_, row)| parent.rows.contains_key(&row.v))
+    }
+
     /// The tables after `effect`.
     #[must_use]
     pub fn after(&self, effect: &Effect) -> Self {
@@ -152,6 +208,9 @@ impl Model {
             }
             Effect::Drop(name) => {
                 next.tables.remove(name);
+                for table in next.tables.values_mut() {
+                    table.parent.take_if(|parent| parent.table == *name);
+                }
                 next.views.retain(|_, table| table != name);
             }
             Effect::Put(name, rows) => {
@@ -160,13 +219,17 @@ impl Model {
                 }
             }
             Effect::Delete(name, ids) => {
-                if let Some(table) = next.tables.get_mut(name) {
-                    table.rows.retain(|id, _| !ids.contains(id));
+                for (name, ids) in next.gone_with(name, ids).unwrap_or_default() {
+                    if let Some(table) = next.tables.get_mut(&name) {
+                        table.rows.retain(|id, _| !ids.contains(id));
+                    }
                 }
             }
             Effect::Truncate(name) => {
-                if let Some(table) = next.tables.get_mut(name) {
-                    table.rows.clear();
+                for name in next.family(name) {
+                    if let Some(table) = next.tables.get_mut(&name) {
+                        table.rows.clear();
+                    }
                 }
             }
             Effect::AddColumn(name, column, default) => {
@@ -182,6 +245,11 @@ impl Model {
             Effect::Rename(from, to) => {
                 if let Some(table) = next.tables.remove(from) {
                     next.tables.insert(to.clone(), table);
+                }
+                for table in next.tables.values_mut() {
+                    if let Some(parent) = table.parent.as_mut().filter(|p| p.table == *from) {
+                        parent.table.clone_from(to);
+                    }
                 }
             }
             Effect::CreateView(name, table) => {

@@ -3,10 +3,11 @@
 //! 1. A database is made, and the device far away attached, without faults.
 //! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: the host's
 //!    power goes at its n-th change of media and files, or the host is killed at a time, or the machine far away is, or
-//!    connections break.
+//!    connections break, or a disk is full from here on.
 //! 3. An acknowledged statement counts. One that failed counts for nothing, unless the host went away or the
 //!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
-//! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever is asked for.
+//! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever is asked for;
+//!    [`run_seed_failing_at`] but one of the link, at one command.
 //! 5. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
 
@@ -38,7 +39,7 @@ use crate::machine::{Machine, runtime_options};
 use crate::media::SimMedia;
 use crate::model::{Effect, Model, Query};
 use crate::workload::{Kind, Step, WAYS, Workload, may_be_refused};
-use crate::world::{self, Rates, SimWorld};
+use crate::world::{self, Disk, LinkFault, Rates, SimWorld};
 
 mod backups;
 
@@ -61,6 +62,8 @@ pub struct Report {
     pub crashes: u32,
     /// Changes of the host's media and files that its statements made.
     pub changes: u64,
+    /// Commands that went to the device far away.
+    pub commands: u64,
 }
 
 /// What a run found.
@@ -113,7 +116,32 @@ pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
 /// # Panics
 /// As [`run_seed`].
 pub fn run_seed_cut_at(seed: u64, change: u64) -> Result<Report, Box<Failure>> {
-    run_on(seed, false, Some(change))
+    run_on(seed, false, Some(Cut::Power(change)))
+}
+
+/// Runs `seed` without faults and events, but for one of the link, at the command to the device far away that has this number
+/// ([`Report::commands`]).
+///
+/// # Errors
+/// As [`run_seed`].
+///
+/// # Panics
+/// As [`run_seed`].
+pub fn run_seed_failing_at(
+    seed: u64,
+    command: u64,
+    fault: LinkFault,
+) -> Result<Report, Box<Failure>> {
+    run_on(seed, false, Some(Cut::Link(command, fault)))
+}
+
+/// The one thing that happens in a run.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    /// The host's power goes at this change.
+    Power(u64),
+    /// This happens to the command with this number.
+    Link(u64, LinkFault),
 }
 
 /// Runs `seed` on media that acknowledge a sync and do nothing: what the checks are worth shows when they find that.
@@ -127,7 +155,7 @@ pub fn run_seed_on_lying_media(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, true, None)
 }
 
-fn run_on(seed: u64, media_lies: bool, cut: Option<u64>) -> Result<Report, Box<Failure>> {
+fn run_on(seed: u64, media_lies: bool, cut: Option<Cut>) -> Result<Report, Box<Failure>> {
     let thread = std::thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK_BYTES);
     let running = thread.spawn(move || {
         let directory = tempfile::tempdir().expect("a folder for the run");
@@ -159,8 +187,8 @@ type Found<T> = Result<T, String>;
 
 struct Run {
     random: SplitMix64,
-    /// The one change at which the host's power goes; None: faults and events as they are drawn.
-    cut: Option<u64>,
+    /// The one thing that happens; None: faults and events as they are drawn.
+    cut: Option<Cut>,
     rates: Rates,
     workload: Workload,
     /// The database's folder, and the one of files to copy from.
@@ -184,7 +212,7 @@ struct Run {
 impl Run {
     async fn of_seed(
         seed: u64,
-        cut: Option<u64>,
+        cut: Option<Cut>,
         folder: &Path,
         world: &Rc<SimWorld>,
     ) -> Found<Report> {
@@ -215,7 +243,7 @@ impl Run {
         Box::pin(run.all(cut, world)).await
     }
 
-    async fn all(mut self, cut: Option<u64>, world: &Rc<SimWorld>) -> Found<Report> {
+    async fn all(mut self, cut: Option<Cut>, world: &Rc<SimWorld>) -> Found<Report> {
         world.log(&format_args!("{:?}", self.rates));
         Box::pin(self.reopen()).await?;
         let far = RemoteDevice {
@@ -231,17 +259,34 @@ impl Run {
             .map_err(|error| format!("no device: {error}"))?;
         drop(database);
         let before = world.change_count();
-        self.cut = cut.map(|change| before.saturating_add(change));
+        let commands_before = world.command_count();
+        self.cut = cut.map(|cut| match cut {
+            Cut::Power(change) => Cut::Power(before.saturating_add(change)),
+            Cut::Link(command, fault) => {
+                world.fail_link_at(commands_before.saturating_add(command), fault);
+                cut
+            }
+        });
         let step_count = 10 + self.random.below(25);
         for _ in 0..step_count {
             world.set_rates(self.rates);
+            world.let_link_rest(false);
+            if matches!(self.cut, Some(Cut::Link(..))) && self.random.below(10) == 0 {
+                // Recovery has commands, too.
+                let with_power = self.random.below(2) == 0;
+                Box::pin(self.crash(world, with_power)).await?;
+                Box::pin(self.reopen()).await?;
+            }
             let step = self.workload.next(&self.model, &self.folder);
             Box::pin(self.step(world, &step)).await?;
-            if self.cut.is_none() && self.random.below(4) == 0 {
+            let looks_in = if self.cut.is_none() { 4 } else { 12 };
+            let may_look = !matches!(self.cut, Some(Cut::Power(_)));
+            if may_look && self.random.below(looks_in) == 0 {
                 Box::pin(self.look(world)).await?;
             }
         }
         let changes = world.change_count() - before;
+        let commands = world.command_count() - commands_before;
         Box::pin(self.look(world)).await?;
         // What was acknowledged is durable, whether or not anyone had time to tidy up.
         self.crash(world, true).await?;
@@ -250,7 +295,7 @@ impl Run {
         self.close().await;
         Box::pin(self.check_backups(world)).await?;
         let (statements, crashes) = (self.statements, self.crashes);
-        Ok(Report { trace: Vec::new(), statements, crashes, changes })
+        Ok(Report { trace: Vec::new(), statements, crashes, changes, commands })
     }
 
     // ---- one statement -------------------------------------------------------------------------
@@ -321,12 +366,19 @@ impl Run {
 
     /// What happens beside the next statement. When the host dies, if it does at a time.
     fn event(&mut self, world: &Rc<SimWorld>) -> Option<Duration> {
-        if let Some(cut) = self.cut {
-            if let Some(left) = cut.checked_sub(world.change_count()) {
-                world.cut_host_power_after(left);
-                self.events += 1;
+        match self.cut {
+            Some(Cut::Power(cut)) => {
+                if let Some(left) = cut.checked_sub(world.change_count()) {
+                    world.cut_host_power_after(left);
+                    self.events += 1;
+                }
+                return None;
             }
-            return None;
+            Some(Cut::Link(..)) => {
+                self.events += 1;
+                return None;
+            }
+            None => {}
         }
         let soon = Duration::from_micros(self.random.below(6000));
         let later = Duration::from_millis(self.random.below(200));
@@ -360,6 +412,14 @@ impl Run {
                     machine.break_connections();
                 });
             }
+            46..54 => {
+                // Until the next look.
+                let disk = if self.random.below(3) > 0 { Disk::Host } else { Disk::Far };
+                let scale = 8 + self.random.below(14);
+                let bytes = self.random.below(1_u64 << scale);
+                world.log(&format_args!("event: {disk:?} has {bytes} bytes left"));
+                world.set_room(disk, Some(bytes));
+            }
             _ => {}
         }
         None
@@ -388,8 +448,8 @@ impl Run {
                 self.statements.0 += 1;
                 self.backups.push(backups::Taken::new(place, &self.model, true));
             }
-            (Some(Ok(_)), Kind::Duplicate) => {
-                return Err(format!("a key was taken twice: {}", step.sql));
+            (Some(Ok(_)), Kind::Violation) => {
+                return Err(format!("it may not happen, and did: {}", step.sql));
             }
             (failed, kind) => {
                 self.statements.1 += 1;
@@ -411,10 +471,14 @@ impl Run {
     fn check_error(&self, step: &Step, error: &Error) -> Found<()> {
         let code = error.sqlstate();
         let is_expected = match code {
-            "23505" => matches!(step.kind, Kind::Duplicate),
+            "23503" | "23505" => matches!(step.kind, Kind::Violation),
             "58030" => self.rates.make_failures() || self.events > 0,
             "0A000" => may_be_refused(&step.settings),
-            "53100" => self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power),
+            "53100" => {
+                let is_read = matches!(step.kind, Kind::Query(_));
+                let is_full = !is_read && world::with(SimWorld::is_short_of_room);
+                is_full || self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power)
+            }
             "XX001" => self.rates.read_flip > 0,
             _ => false,
         };
@@ -466,8 +530,14 @@ impl Run {
     async fn look(&mut self, world: &Rc<SimWorld>) -> Found<()> {
         world.log(&"look: faults pause");
         world.set_rates(Rates::default());
+        world.let_link_rest(true);
         world.set_host_power(true);
         self.machine.boot();
+        if self.open.is_none() && world.is_short_of_room() {
+            // A full disk keeps no database closed.
+            Box::pin(self.reopen()).await?;
+        }
+        [Disk::Host, Disk::Far].into_iter().for_each(|disk| world.set_room(disk, None));
         sleep(CALM).await;
         if self.open.is_none() {
             Box::pin(self.reopen()).await?;

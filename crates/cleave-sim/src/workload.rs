@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cleave_media::SplitMix64;
 
-use crate::model::{Effect, Index, Key, Model, Query, Row, Table, VIEW_FROM};
+use crate::model::{Effect, Index, Key, Model, Parent, Query, Row, Table, VIEW_FROM};
 use crate::world::index;
 
 /// Names of the devices that tables are put on: one, or divided over both.
@@ -47,8 +47,8 @@ pub struct Step {
 pub enum Kind {
     /// It changes the tables, if it succeeds.
     Change(Effect),
-    /// It fails, because two rows have a key that only one may have, and changes nothing.
-    Duplicate,
+    /// It fails, because two rows have a key that only one may have, or a row names one that is not there; it changes nothing.
+    Violation,
     /// It gives rows.
     Query(Query),
     /// It gives the next number of a sequence.
@@ -121,7 +121,7 @@ impl Workload {
         let tables: Vec<&String> = model.tables.keys().collect();
         let choice = self.random.below(100);
         if tables.is_empty() || (choice < 14 && tables.len() < 5) {
-            return self.create();
+            return self.create(model);
         }
         let name = tables[index(&mut self.random, tables.len())].clone();
         let table = &model.tables[&name];
@@ -132,11 +132,14 @@ impl Workload {
             18..28 => self.index(table, name),
             28..34 => self.alter(model, name),
             34..38 => self.view(model, name),
-            38..41 => Step::of(format!("TRUNCATE {name}"), Kind::Change(Effect::Truncate(name))),
-            41..55 => self.copy(table, name, directory),
-            55..70 => self.update(table, name),
-            70..78 => self.delete(table, name),
-            _ => self.insert(table, name),
+            38..41 => {
+                let cascade = if model.children(&name).next().is_some() { " CASCADE" } else { "" };
+                Step::of(format!("TRUNCATE {name}{cascade}"), Kind::Change(Effect::Truncate(name)))
+            }
+            41..55 => self.copy(model, name, directory),
+            55..70 => self.update(model, name),
+            70..78 => self.delete(model, name),
+            _ => self.insert(model, name),
         }
     }
 
@@ -224,35 +227,71 @@ impl Workload {
     }
 
     /// Changes one row by its id, or many by a condition.
-    fn update(&mut self, table: &Table, name: String) -> Step {
+    fn update(&mut self, model: &Model, name: String) -> Step {
+        let table = &model.tables[&name];
         let keys: Vec<Key> = table.unique_keys().collect();
-        let v = i64::try_from(self.random.below(60)).unwrap_or(0);
+        let v = self.some_v(model, table);
         if keys.contains(&Key::V) || keys.contains(&Key::VAndId) || self.random.below(3) == 0 {
             // Many rows, no key of which changes but perhaps one of notes.
             let word = WORDS[index(&mut self.random, WORDS.len())];
-            let changed = table.rows.iter().filter(|(id, _)| *id % 4 == v % 4);
+            let rest = v.rem_euclid(4);
+            let changed = table.rows.iter().filter(|(id, _)| *id % 4 == rest);
             let changed = changed
                 .map(|(id, row)| (*id, Row { note: Some(format!("{word} {id}")), ..row.clone() }));
-            let sql = format!("UPDATE {name} SET note = '{word} ' || id WHERE id % 4 = {}", v % 4);
+            let sql = format!("UPDATE {name} SET note = '{word} ' || id WHERE id % 4 = {rest}");
             return Step::of(sql, Kind::Change(Effect::Put(name, changed.collect())));
         }
         let id = self.some_id(table);
         let changed = table.rows.get(&id).map(|row| (id, Row { v, ..row.clone() }));
+        let changed: Vec<_> = changed.into_iter().collect();
         let sql = format!("UPDATE {name} SET v = {v} WHERE id = {id}");
-        Step::of(sql, Kind::Change(Effect::Put(name, changed.into_iter().collect())))
+        // A value that stays is not looked for.
+        let stays = changed.iter().all(|(id, row)| table.rows[id].v == row.v);
+        let kind = match stays || model.has_parents(table, &changed) {
+            true => Kind::Change(Effect::Put(name, changed)),
+            false => Kind::Violation,
+        };
+        Step::of(sql, kind)
     }
 
-    fn delete(&mut self, table: &Table, name: String) -> Step {
-        if self.random.below(3) == 0 {
-            let rest = i64::try_from(self.random.below(3)).unwrap_or(0);
-            let ids = table.rows.iter().filter(|(_, row)| row.v % 3 == rest).map(|(id, _)| *id);
-            let ids = ids.collect();
-            let sql = format!("DELETE FROM {name} WHERE v % 3 = {rest}");
-            return Step::of(sql, Kind::Change(Effect::Delete(name, ids)));
+    fn delete(&mut self, model: &Model, name: String) -> Step {
+        let table = &model.tables[&name];
+        let (ids, condition) = match self.random.below(3) {
+            0 => {
+                let rest = i64::try_from(self.random.below(3)).unwrap_or(0);
+                let ids = table.rows.iter().filter(|(_, row)| row.v % 3 == rest);
+                (ids.map(|(id, _)| *id).collect(), format!("v % 3 = {rest}"))
+            }
+            _ => {
+                let id = self.some_id(table);
+                (vec![id], format!("id = {id}"))
+            }
+        };
+        let kind = match model.gone_with(&name, &ids) {
+            Some(_) => Kind::Change(Effect::Delete(name.clone(), ids)),
+            None => Kind::Violation,
+        };
+        Step::of(format!("DELETE FROM {name} WHERE {condition}"), kind)
+    }
+
+    /// A `v` for a row, mostly one that it may have.
+    fn some_v(&mut self, model: &Model, table: &Table) -> i64 {
+        match self.random.below(30) {
+            0 => i64::try_from(self.random.below(60)).unwrap_or(0),
+            _ => self.right_v(model, table),
         }
-        let id = self.some_id(table);
-        let sql = format!("DELETE FROM {name} WHERE id = {id}");
-        Step::of(sql, Kind::Change(Effect::Delete(name, vec![id])))
+    }
+
+    /// A `v` for a row: one that its parent has, if it has one that has rows.
+    fn right_v(&mut self, model: &Model, table: &Table) -> i64 {
+        let parent = table.parent.as_ref().and_then(|parent| model.tables.get(&parent.table));
+        match parent.filter(|parent| !parent.rows.is_empty()) {
+            Some(parent) => {
+                let at = index(&mut self.random, parent.rows.len());
+                parent.rows.keys().nth(at).copied().unwrap_or_default()
+            }
+            None => i64::try_from(self.random.below(60)).unwrap_or(0),
+        }
     }
 
     /// An id of a row that is there, mostly.
@@ -269,7 +308,7 @@ impl Workload {
         self.next_other
     }
 
-    fn create(&mut self) -> Step {
+    fn create(&mut self, model: &Model) -> Step {
         let name = format!("t{}", self.next_table);
         self.next_table += 1;
         let has_key = self.random.below(3) > 0;
@@ -282,6 +321,16 @@ impl Workload {
             let index = Index { key: Key::V, unique: true, constraint: true };
             table.indexes.insert(format!("{name}_v_key"), index);
         }
+        let with_key = model.tables.iter().filter(|(_, table)| table.key.is_some());
+        let parents: Vec<&String> = with_key.map(|(name, _)| name).collect();
+        let mut references = String::new();
+        if !parents.is_empty() && self.random.below(3) == 0 {
+            let parent = parents[index(&mut self.random, parents.len())].clone();
+            let cascades = self.random.below(3) > 0;
+            let rule = if cascades { " ON DELETE CASCADE" } else { "" };
+            references = format!(" REFERENCES {parent}{rule}");
+            table.parent = Some(Parent { table: parent, cascades });
+        }
         let device = DEVICES[index(&mut self.random, DEVICES.len())];
         Step {
             settings: vec![
@@ -293,7 +342,7 @@ impl Workload {
                 ),
             ],
             sql: format!(
-                "CREATE TABLE {name} (id bigint{key}, v bigint NOT NULL{unique}, note text)"
+                "CREATE TABLE {name} (id bigint{key}, v bigint NOT NULL{unique}{references}, note text)"
             ),
             kind: Kind::Change(Effect::Create(name, table)),
         }
@@ -316,7 +365,7 @@ impl Workload {
         let word = if unique { " UNIQUE" } else { "" };
         let sql = format!("CREATE{word} INDEX {index_name} ON {name} ({})", key.columns());
         let kind = if unique && !table.differ_in(key, &[]) {
-            Kind::Duplicate
+            Kind::Violation
         } else {
             let index = Index { key, unique, constraint: false };
             Kind::Change(Effect::CreateIndex(name, index_name, index))
@@ -324,9 +373,10 @@ impl Workload {
         Step::of(sql, kind)
     }
 
-    fn insert(&mut self, table: &Table, name: String) -> Step {
+    fn insert(&mut self, model: &Model, name: String) -> Step {
+        let table = &model.tables[&name];
         let count = 1 + index(&mut self.random, 6);
-        let mut rows = self.rows(table, count);
+        let mut rows = self.rows(model, table, count);
         let has_key = table.unique_keys().any(|key| key == Key::Id);
         if has_key && !table.rows.is_empty() && self.random.below(6) == 0 {
             let at = index(&mut self.random, table.rows.len());
@@ -335,7 +385,9 @@ impl Workload {
             rows[place].0 = taken;
         }
         // Rows of which some are there already are told apart by the id alone.
-        let upserts = table.unique_keys().eq([Key::Id]) && self.random.below(3) == 0;
+        let upserts = table.unique_keys().eq([Key::Id])
+            && model.has_parents(table, &rows)
+            && self.random.below(3) == 0;
         let (kind, conflict) = match self.random.below(2) {
             0 if upserts => {
                 let change = Effect::Put(name.clone(), rows.clone());
@@ -347,7 +399,7 @@ impl Workload {
                 let change = Effect::Put(name.clone(), new.cloned().collect());
                 (Kind::Change(change), " ON CONFLICT DO NOTHING".to_owned())
             }
-            _ => (added(table, name.clone(), &rows), String::new()),
+            _ => (added(model, name.clone(), &rows), String::new()),
         };
         let mut sql = format!("INSERT INTO {name} (id, v, note) VALUES ");
         for (number, (id, row)) in rows.iter().enumerate() {
@@ -360,9 +412,9 @@ impl Workload {
         Step::of(sql, kind)
     }
 
-    fn copy(&mut self, table: &Table, name: String, directory: &Path) -> Step {
+    fn copy(&mut self, model: &Model, name: String, directory: &Path) -> Step {
         let count = 1 + index(&mut self.random, 300);
-        let rows = self.rows(table, count);
+        let rows = self.rows(model, &model.tables[&name], count);
         let mut text = String::new();
         for (id, row) in &rows {
             let note = row.note.as_ref().map_or_else(String::new, |note| format!("\"{note}\""));
@@ -374,7 +426,7 @@ impl Workload {
         Step {
             settings: Vec::new(),
             sql: format!("COPY {name} (id, v, note) FROM '{}' (FORMAT csv)", path.display()),
-            kind: added(table, name, &rows),
+            kind: added(model, name, &rows),
         }
     }
 
@@ -421,27 +473,34 @@ impl Workload {
         Step { settings, sql: query.sql(), kind: Kind::Query(query) }
     }
 
-    fn rows(&mut self, table: &Table, count: usize) -> Vec<(i64, Row)> {
+    fn rows(&mut self, model: &Model, table: &Table, count: usize) -> Vec<(i64, Row)> {
         // Where `v` may occur once only, most statements keep to that.
-        let differs = table.unique_keys().any(|key| key == Key::V) && self.random.below(6) > 0;
+        let differs = table.parent.is_none()
+            && table.unique_keys().any(|key| key == Key::V)
+            && self.random.below(6) > 0;
+        let wrong = table.parent.is_some() && self.random.below(8) == 0;
         let mut row = |_| {
             let id = self.next_id;
             self.next_id += 1 + i64::from(self.random.below(10) == 0);
             let word = self.random.below(1 + WORDS.len() as u64);
             let note = usize::try_from(word).ok().and_then(|word| WORDS.get(word));
-            let v = i64::try_from(self.random.below(60)).unwrap_or(0);
-            let v = if differs { 100 + id } else { v };
+            let v = match (differs, wrong) {
+                (true, _) => 100 + id,
+                (false, true) => i64::try_from(self.random.below(60)).unwrap_or(0),
+                (false, false) => self.right_v(model, table),
+            };
             (id, Row { v, note: note.map(|word| (*word).to_owned()) })
         };
         (0..count).map(&mut row).collect()
     }
 }
 
-/// What comes of adding `rows` to `table`.
-fn added(table: &Table, name: String, rows: &[(i64, Row)]) -> Kind {
-    if table.unique_keys().all(|key| table.differ_in(key, rows)) {
+/// What comes of adding `rows` to a table.
+fn added(model: &Model, name: String, rows: &[(i64, Row)]) -> Kind {
+    let table = &model.tables[&name];
+    if model.has_parents(table, rows) && table.unique_keys().all(|key| table.differ_in(key, rows)) {
         Kind::Change(Effect::Put(name, rows.to_vec()))
     } else {
-        Kind::Duplicate
+        Kind::Violation
     }
 }

@@ -76,6 +76,29 @@ pub fn index(random: &mut SplitMix64, count: usize) -> usize {
     usize::try_from(random.below(count as u64)).unwrap_or(0)
 }
 
+/// What becomes of one command on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkFault {
+    /// It is lost with its connection.
+    Lost,
+    /// It is done, and its reply is lost with the connection.
+    Unheard,
+    /// It is lost with its connection, and yet reaches the device, late.
+    Late,
+    /// It is served twice.
+    Twice,
+    /// The machine loses its power before it does it, and is away for a while.
+    DiesBefore,
+    /// The machine loses its power when it has done it, and before it says so.
+    DiesAfter,
+}
+
+impl LinkFault {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Lost, Self::Unheard, Self::Late, Self::Twice, Self::DiesBefore, Self::DiesAfter];
+}
+
 /// See the module's description.
 pub struct SimWorld {
     now: Cell<Duration>,
@@ -95,6 +118,13 @@ pub struct SimWorld {
     change_count: Cell<u64>,
     /// Whether media acknowledge a sync and forget it.
     media_lies: Cell<bool>,
+    /// How many commands have been sent, and what becomes of one of them.
+    command_count: Cell<u64>,
+    link_fuse: Cell<Option<(u64, LinkFault)>>,
+    /// Whether commands are neither counted nor fail.
+    link_rests: Cell<bool>,
+    /// Bytes that each disk has left; None: without end.
+    room: [Cell<Option<i64>>; 2],
     files: SimFiles,
     /// What the main task waits with, and whether nothing can wake it any more.
     main: RefCell<Option<Waker>>,
@@ -148,6 +178,10 @@ impl SimWorld {
             host_fuse: Cell::default(),
             change_count: Cell::default(),
             media_lies: Cell::default(),
+            command_count: Cell::default(),
+            link_fuse: Cell::default(),
+            link_rests: Cell::default(),
+            room: Default::default(),
             files: SimFiles::new(directory),
             main: RefCell::default(),
             stuck: Cell::default(),
@@ -188,6 +222,54 @@ impl SimWorld {
     /// See [`SimWorld::set_media_lies`].
     pub fn media_lies(&self) -> bool {
         self.media_lies.get()
+    }
+
+    /// Lets `fault` happen to the command with this number, counted from 0.
+    pub fn fail_link_at(&self, number: u64, fault: LinkFault) {
+        self.link_fuse.set(Some((number, fault)));
+    }
+
+    /// Lets the link alone, or no longer: commands that it carries then do not count.
+    pub fn let_link_rest(&self, rests: bool) {
+        self.link_rests.set(rests);
+    }
+
+    /// How many commands have been sent over the link, but for those while it rests.
+    pub fn command_count(&self) -> u64 {
+        self.command_count.get()
+    }
+
+    /// One command over the link: what becomes of it.
+    pub(crate) fn link_command(&self) -> Option<LinkFault> {
+        if self.link_rests.get() {
+            return None;
+        }
+        let number = self.command_count.replace(self.command_count.get() + 1);
+        let (_, fault) = self.link_fuse.get().filter(|(at, _)| *at == number)?;
+        self.log(&format_args!("event: the link fails: {fault:?}"));
+        Some(fault)
+    }
+
+    /// Leaves so many bytes on a disk; None: there is no end of them.
+    pub fn set_room(&self, disk: Disk, bytes: Option<u64>) {
+        let bytes = bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.room[disk as usize].set(bytes);
+    }
+
+    /// Whether a disk has an end now.
+    pub fn is_short_of_room(&self) -> bool {
+        self.room.iter().any(|room| room.get().is_some())
+    }
+
+    /// Takes so many bytes of a disk, or gives them back; whether there are so many.
+    pub fn takes_room(&self, disk: Disk, growth: i64) -> bool {
+        let room = &self.room[disk as usize];
+        let Some(left) = room.get() else { return true };
+        let is_there = growth <= 0 || growth <= left;
+        if is_there {
+            room.set(Some(left.saturating_sub(growth)));
+        }
+        is_there
     }
 
     /// The host's files.
@@ -276,6 +358,15 @@ impl SimWorld {
         *self.main.borrow_mut() = Some(main.clone());
         self.stuck.get()
     }
+}
+
+/// A disk that may be full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// With the host's files, and the media of its own device.
+    Host,
+    /// With the media of the device far away.
+    Far,
 }
 
 /// How much of a change happens.

@@ -34,4 +34,5 @@ pub use serializable::{Dependencies, KeySpan, SerializationFailure, Tracked, Wri
 pub use transaction::TransactionId;
 pub use wal::{
     Appended, Durable, LogError, LogFigures, LogOptions, LogReader, LogRecord, Lsn, Record, Wal,
+    release_reserve,
 };

@@ -37,6 +37,7 @@ use std::path::PathBuf;
 
 pub use reader::{LogReader, LogRecord, TRANSACTION_BYTES_MAX};
 pub use record::{Lsn, Record};
+pub use reserve::release_reserve;
 pub use writer::{Appended, Durable, LogFigures, LogOptions, Wal};
 
 /// Why the log did not do what was asked, by what the caller can do.

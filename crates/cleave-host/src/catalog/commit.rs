@@ -439,7 +439,10 @@ impl Transaction {
     fn swap_root(mut self) -> Result<Arc<CatalogState>> {
         let _stop = StopIfDying(Arc::clone(&self.database));
         let directory = self.database.directory().to_owned();
-        let written = self.write_segments()?;
+        let written = match self.write_segments() {
+            Err(error) if self.takes_reserve(&error) => self.write_segments(),
+            outcome => outcome,
+        }?;
         if let Err(error) = self.replace_root(&directory) {
             return Err(match error {
                 ReplaceError::Unchanged(error) => {
@@ -499,53 +502,51 @@ impl Transaction {
         Ok(state)
     }
 
-    /// Replaces the root; where the disk is full, and the statement gives space back, in the space that was put aside.
     fn replace_root(&self, directory: &Path) -> Result<(), ReplaceError> {
         match root::replace(directory, &self.next) {
-            Err(ReplaceError::Unchanged(error))
-                if self.makes_room
-                    && error.sqlstate() == DISK_FULL
-                    && self.database.log().is_some_and(Wal::release_reserve) =>
-            {
+            Err(ReplaceError::Unchanged(error)) if self.takes_reserve(&error) => {
                 root::replace(directory, &self.next)
             }
             outcome => outcome,
         }
     }
 
-    /// Writes the directories of segments that this statement sealed.
+    /// Whether `error` is of a full disk, and this gives space back: then it has the space that was put aside.
+    fn takes_reserve(&self, error: &Error) -> bool {
+        let is_full = self.makes_room && error.sqlstate() == DISK_FULL;
+        is_full && self.database.log().is_some_and(Wal::release_reserve)
+    }
+
+    /// Writes the directories of segments that this statement sealed; all of them, or none.
     fn write_segments(&mut self) -> Result<Vec<SegmentId>> {
+        let mut written = Vec::new();
+        let outcome = self.write_each_segment(&mut written);
+        if let Err(error) = outcome {
+            for segment in written {
+                root::remove_segment(self.database.directory(), segment);
+                // It may be tried again.
+                self.next.files.remove(&segment);
+            }
+            return Err(error);
+        }
+        Ok(written)
+    }
+
+    fn write_each_segment(&mut self, written: &mut Vec<SegmentId>) -> Result<()> {
         let named: Vec<Arc<SegmentDirectory>> = segments(&self.next).map(Arc::clone).collect();
         let ids = named.iter().map(|segment| segment.segment);
         // Files of what is damaged stay until it is dropped: the sound ones are of use once the others are back.
         let ids: BTreeSet<SegmentId> = ids.chain(self.next.damaged_segments()).collect();
         self.next.files.retain(|segment, _| ids.contains(segment));
         let directory = self.database.directory();
-        let mut written = Vec::new();
         for segment in &named {
             if segment.sealed && !self.next.files.contains_key(&segment.segment) {
-                match root::write_segment(directory, segment) {
-                    Ok(file) => {
-                        self.next.files.insert(segment.segment, file);
-                        written.push(segment.segment);
-                    }
-                    Err(error) => {
-                        written.push(segment.segment);
-                        written
-                            .iter()
-                            .for_each(|segment| root::remove_segment(directory, *segment));
-                        return Err(error);
-                    }
-                }
+                written.push(segment.segment);
+                let file = root::write_segment(directory, segment)?;
+                self.next.files.insert(segment.segment, file);
             }
         }
-        if !written.is_empty()
-            && let Err(error) = root::sync_segments(directory)
-        {
-            written.iter().for_each(|segment| root::remove_segment(directory, *segment));
-            return Err(error);
-        }
-        Ok(written)
+        if written.is_empty() { Ok(()) } else { root::sync_segments(directory) }
     }
 }
 

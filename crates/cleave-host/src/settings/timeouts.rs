@@ -1,8 +1,8 @@
-//! How long a session may do nothing, and a transaction last: a server ends what takes longer.
+//! How long a session may do nothing, a statement and its waits for locks may take, and a transaction may last.
 
 use super::{Setting, Values};
 
-/// In milliseconds; 0: for ever.
+/// What a server ends that takes longer, in milliseconds; 0: for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Timeouts {
     /// `idle_in_transaction_session_timeout`: without a statement, in a transaction block.
@@ -30,6 +30,22 @@ pub(super) const IDLE: Setting = Setting {
     values: MILLISECONDS,
     get: |settings| settings.timeouts.idle_ms.to_string(),
     set: |settings, value| settings.timeouts.idle_ms = value.number_u32(),
+};
+
+pub(super) const LOCK: Setting = Setting {
+    name: "lock_timeout",
+    description: "Milliseconds that a statement waits for a lock that another transaction holds; 0: without end",
+    values: MILLISECONDS,
+    get: |settings| settings.lock_timeout_ms.to_string(),
+    set: |settings, value| settings.lock_timeout_ms = value.number(),
+};
+
+pub(super) const STATEMENT: Setting = Setting {
+    name: "statement_timeout",
+    description: "Milliseconds after which a statement is ended; 0: never",
+    values: MILLISECONDS,
+    get: |settings| settings.statement_timeout_ms.to_string(),
+    set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
 };
 
 pub(super) const TRANSACTION: Setting = Setting {

@@ -15,7 +15,8 @@ use cleave_media::{
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::durability::Slot;
 use crate::support::{
-    DEVICE, assert_no_leak, batches, fresh, note, numbered, open, row, run, runtime_options,
+    DEVICE, assert_no_leak, assert_no_leak_soon, batches, fresh, note, numbered, open, row, run,
+    runtime_options,
 };
 
 const LOAD_ROWS: i32 = 2000;
@@ -111,7 +112,7 @@ async fn a_compaction_whose_device_is_full_at_any_moment_leaves_the_runs() {
         assert_eq!(error.sqlstate(), "53100", "{error}");
         refusals += 1;
         assert_eq!(run_counts(&database), [8, 8]);
-        settled(&database).await;
+        assert_no_leak_soon(&database).await;
         assert_eq!(database.devices()[0].space().used_blocks, used);
     }
     assert!(refusals > 3, "{refusals}");
@@ -143,7 +144,7 @@ async fn where_more_cannot_be_reserved_what_fits_is_merged_and_what_does_not_is_
     for room in [0, 20, 60, 100, 150, 200, 250, 300, 400, 800] {
         let database = open_with(high_water + room).await;
         let loaded = load(&mut database.session(), 8).await;
-        settled(&database).await;
+        assert_no_leak_soon(&database).await;
         match loaded {
             Ok(_) => break,
             Err(error) => assert_eq!(error.sqlstate(), "53100", "{error}"),
@@ -155,21 +156,6 @@ async fn where_more_cannot_be_reserved_what_fits_is_merged_and_what_does_not_is_
     let database = open_with(high_water + 800).await;
     assert_eq!(run_counts(&database), [1, 1]);
     assert_sound(&database, 9).await;
-}
-
-/// Waits until the writes of a statement that failed have ended.
-pub(crate) async fn settled(database: &Database) {
-    for _ in 0..500 {
-        let catalog = database.catalog();
-        let named = catalog.extents(cleave_host::DeviceId::EMBEDDED);
-        let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
-        let space = database.devices()[0].space();
-        if space.used_blocks - space.retired_blocks == named {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_no_leak(database);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,7 +187,7 @@ async fn power_lost_at_any_step_of_a_compaction_leaves_the_runs_or_the_merged_on
             Err(error) => assert_eq!(error.sqlstate(), "58030", "{error}"),
         }
         refusals += 1;
-        settled(&database).await;
+        assert_no_leak_soon(&database).await;
     }
     assert!(refusals > 5, "{refusals} operations were made to fail");
 }
@@ -288,7 +274,7 @@ async fn a_statement_that_is_given_up_during_a_compaction_leaves_nothing() {
         // The next statement waits for its turn, and the space is free by then or soon.
         run(&mut session, "CREATE TABLE u (id int)").await;
         run(&mut session, "DROP TABLE u").await;
-        settled(&database).await;
+        assert_no_leak_soon(&database).await;
         // Given up when its commit had begun, it is there.
         if run_counts(&database) == [1, 1] {
             break;

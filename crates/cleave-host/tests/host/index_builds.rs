@@ -9,11 +9,12 @@ use cleave_host::check::CheckOptions;
 use cleave_host::{Database, LocalDevice, Session};
 use cleave_media::{DirectFile, Fault, FaultPlan, FaultyMedia, Media, Memory, OpenMode, Operation};
 
-use crate::compaction::{copy_of, settled};
+use crate::compaction::copy_of;
 use crate::durability::Slot;
 use crate::indexes::{both_ways, index_names};
 use crate::support::{
-    assert_no_leak, batches, fresh, note, numbered, refused, row, run, runtime_options,
+    assert_no_leak, assert_no_leak_soon, batches, fresh, note, numbered, refused, row, run,
+    runtime_options,
 };
 
 const ROWS: i32 = 12_000;
@@ -72,7 +73,7 @@ async fn a_build_whose_device_is_full_at_any_moment_leaves_the_table() {
         assert_eq!(index_names(&database), ["t_pkey"]);
         // Readers go on while it is full; writers as soon as it is not.
         assert_eq!(row(&mut session, "SELECT note FROM t WHERE id = 50").await, note(50));
-        settled(&database).await;
+        assert_no_leak_soon(&database).await;
         assert_eq!(occupied(&database), before);
         media.follow(FaultPlan::default());
         if refusals % 4 == 1 {
@@ -195,7 +196,7 @@ async fn power_lost_at_any_step_of_a_build_leaves_the_whole_index_or_none() {
                 Err(error) => assert_eq!(error.sqlstate(), "58030", "{error}"),
             }
             refusals += 1;
-            settled(&database).await;
+            assert_no_leak_soon(&database).await;
         }
         assert!(refusals > 5, "{refusals} operations were made to fail");
     }

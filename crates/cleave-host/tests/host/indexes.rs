@@ -3,13 +3,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_host::{Database, Session};
 use cleave_media::{FaultyMedia, Media, SplitMix64};
 
 use crate::durability::Slot;
-use crate::support::{assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run};
+use crate::support::{
+    assert_no_leak, assert_no_leak_soon, batches, fresh, numbered, open, refused, row, rows, run,
+};
 
 /// The rows of `sql`, sorted, through indexes and then without; they must be the same.
 pub(crate) async fn both_ways(session: &mut Session, sql: &str) -> Vec<String> {
@@ -22,24 +23,6 @@ pub(crate) async fn both_ways(session: &mut Session, sql: &str) -> Vec<String> {
     without.sort_unstable();
     assert_eq!(through, without, "{sql}");
     through
-}
-
-/// As [`assert_no_leak`], once the writes of a statement that was given up have ended.
-async fn assert_no_leak_soon(database: &Database) {
-    for _ in 0..500 {
-        let named: u64 = database
-            .catalog()
-            .extents(cleave_host::DeviceId::EMBEDDED)
-            .iter()
-            .map(|extent| u64::from(extent.block_count))
-            .sum();
-        let space = database.devices()[0].space();
-        if space.used_blocks - space.retired_blocks == named {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_no_leak(database);
 }
 
 pub(crate) fn index_names(database: &Database) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -140,13 +141,32 @@ pub(crate) fn batches(batches: Vec<RecordBatch>) -> BoxStream<'static, Result<Re
     stream::iter(batches.into_iter().map(Ok)).boxed()
 }
 
-/// Checks that what the device has in use is what the catalog names, and waits for no one.
-pub(crate) fn assert_no_leak(database: &Database) {
-    let catalog = database.catalog();
+/// Checks that what the devices have in use is what the catalog names, and waits for no one: settles first, since room is held
+/// until then for what has been committed.
+pub(crate) fn assert_no_leak(database: &Arc<Database>) {
+    let settled = tokio::task::block_in_place(|| {
+        tokio::runtime::Handle::current().block_on(database.settled())
+    });
+    let catalog = settled.expect("what is committed can be settled");
     for device in database.devices() {
         let named: u64 =
             catalog.extents(device.id()).iter().map(|e| u64::from(e.block_count)).sum();
         let space = device.space();
         assert_eq!(space.used_blocks - space.retired_blocks, named, "{space:?}");
     }
+}
+
+/// As [`assert_no_leak`], once the writes of a statement that failed or was given up have ended.
+pub(crate) async fn assert_no_leak_soon(database: &Arc<Database>) {
+    for _ in 0..500 {
+        let catalog = database.settled().await.unwrap();
+        let named = catalog.extents(cleave_host::DeviceId::EMBEDDED);
+        let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
+        let space = database.devices()[0].space();
+        if space.used_blocks - space.retired_blocks == named {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_no_leak(database);
 }

@@ -1,7 +1,8 @@
 //! Simulated runs: one seed twice, and many seeds once.
 //!
 //! `CLEAVE_SIM_SEED=N` runs that seed alone and prints its trace when it fails; `CLEAVE_SIM_SEEDS=COUNT` runs more of
-//! them than CI does. `CLEAVE_SIM_CUTS=COUNT` lets the power go at so many changes of each swept seed, `all` at every one.
+//! them than CI does. `CLEAVE_SIM_CUTS=COUNT` lets the power go at so many changes of each swept seed, and the link
+//! fail at so many commands; `all` at every one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,9 @@ use std::time::Duration;
 use cleave_fragment::waiting::sleep;
 use cleave_sim::executor;
 use cleave_sim::world::SimWorld;
-use cleave_sim::{run_seed, run_seed_cut_at, run_seed_on_lying_media};
+use cleave_sim::{
+    Failure, LinkFault, run_seed, run_seed_cut_at, run_seed_failing_at, run_seed_on_lying_media,
+};
 
 /// Seeds of a run without wishes.
 const SEEDS_DEFAULT: u64 = 40;
@@ -76,19 +79,42 @@ fn a_sync_that_does_nothing_is_found() {
     assert!(found >= 3, "in {found} of 10 seeds");
 }
 
-/// Seeds whose every change is one at which the power goes.
+/// Seeds of which every change of the host's is one at which the power goes, and every command one at which the link fails.
 const SWEPT: std::ops::Range<u64> = 1000..1004;
-/// Changes of each at which it does in a run without wishes.
+/// At how many of each they do in a run without wishes.
 const CUTS_DEFAULT: u64 = 5;
 
 #[test]
 fn power_may_go_at_any_change() {
+    sweep("changes", |seed, change| {
+        let report = run_seed_cut_at(seed, change.unwrap_or(u64::MAX))?;
+        if let Some(change) = change {
+            let least = if change < report.changes { 2 } else { 1 };
+            assert!(report.crashes >= least, "seed {seed}, change {change}");
+        }
+        Ok(report.changes)
+    });
+}
+
+#[test]
+fn the_link_may_fail_at_any_command() {
+    for (place, fault) in LinkFault::ALL.into_iter().enumerate() {
+        sweep(&format!("commands, {fault:?}"), |seed, command| {
+            // Other ones for each fault.
+            let command = command.map_or(u64::MAX, |command| command + place as u64);
+            run_seed_failing_at(seed, command, fault).map(|report| report.commands)
+        });
+    }
+}
+
+/// Runs each swept seed whole, which tells how many places it has, and then with one of them to fail at.
+fn sweep(what: &str, run: impl Fn(u64, Option<u64>) -> Result<u64, Box<Failure>> + Sync) {
     let one = wished("CLEAVE_SIM_SEED");
     for seed in one.map_or(SWEPT, |seed| seed..seed + 1) {
-        let whole = run_seed_cut_at(seed, u64::MAX).unwrap_or_else(|failure| panic!("{failure}"));
+        let whole = run(seed, None).unwrap_or_else(|failure| panic!("{failure}"));
         let cuts = match std::env::var("CLEAVE_SIM_CUTS") {
-            Ok(wish) if wish == "all" => whole.changes,
-            _ => wished("CLEAVE_SIM_CUTS").unwrap_or(CUTS_DEFAULT).min(whole.changes),
+            Ok(wish) if wish == "all" => whole,
+            _ => wished("CLEAVE_SIM_CUTS").unwrap_or(CUTS_DEFAULT).min(whole),
         };
         let next = std::sync::atomic::AtomicU64::new(0);
         let failures = Mutex::new(Vec::new());
@@ -102,25 +128,24 @@ fn power_may_go_at_any_change() {
                             break;
                         }
                         // Another one of each part.
-                        let change = (number * whole.changes + seed % whole.changes) / cuts;
-                        match run_seed_cut_at(seed, change) {
-                            Ok(report) => {
-                                let least = if change < whole.changes { 2 } else { 1 };
-                                assert!(report.crashes >= least, "seed {seed}, change {change}");
-                            }
-                            Err(failure) => failures.lock().unwrap().push((change, failure)),
+                        let place = (number * whole + seed % whole) / cuts;
+                        if let Err(failure) = run(seed, Some(place)) {
+                            failures.lock().unwrap().push((place, failure));
                         }
                     }
                 });
             }
         });
         let mut failures = failures.into_inner().unwrap();
-        failures.sort_by_key(|(change, _)| *change);
-        println!("seed {seed}: {} changes, cut at {cuts} of them", whole.changes);
-        if let Some((change, first)) = failures.first() {
+        failures.sort_by_key(|(place, _)| *place);
+        println!("seed {seed}: {whole} {what}, {cuts} of them fail");
+        if let Some((place, first)) = failures.first() {
             let found: Vec<_> =
                 failures.iter().map(|(at, f)| format!("{at}: {}", f.finding)).collect();
-            panic!("{first}\n\ncut at change {change}; all that were found:\n{}", found.join("\n"));
+            panic!(
+                "{first}\n\nfails at {place} of {what}; all that were found:\n{}",
+                found.join("\n")
+            );
         }
     }
 }

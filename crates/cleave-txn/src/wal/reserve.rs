@@ -12,6 +12,7 @@ use cleave_media::files;
 use super::LogError;
 use super::writer::{LogOptions, Wal};
 
+const NAME: &str = "reserve";
 /// The most that is put aside.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
@@ -26,7 +27,7 @@ pub(crate) struct Reserve {
 impl Reserve {
     /// That of the log in `directory`; made if it is not there, and there is room.
     pub(crate) fn find(directory: &Path, options: &LogOptions) -> Self {
-        let path = directory.join("reserve");
+        let path = directory.join(NAME);
         let byte_count = options.reserve_bytes as usize;
         let found = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
         let found = usize::try_from(found).unwrap_or(0);
@@ -73,6 +74,14 @@ impl Reserve {
         self.is_there = true;
         Ok(())
     }
+}
+
+/// Gives the space that is put aside in `directory` to whoever must open a log on a full disk; whether there was any.
+///
+/// What makes room can be said only to a database that is open.
+#[must_use]
+pub fn release_reserve(directory: &Path) -> bool {
+    files::remove(&directory.join(NAME)).is_ok()
 }
 
 impl Wal {

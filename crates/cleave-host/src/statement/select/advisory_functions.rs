@@ -3,7 +3,6 @@
 //! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are futures: whoever
 //! waits for a lock keeps no thread from others. A lock is a `bigint`, or two `integer`s: two different spaces, as in PostgreSQL.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -16,12 +15,12 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::sql::sqlparser::ast;
 
-use super::sequence_functions::called;
 use super::statement_context::StatementContext;
+use super::statement_function::{StatementFunction, called};
 use crate::error::{Error, Fault};
 use crate::session::Span;
 
@@ -49,64 +48,42 @@ pub(super) fn register(
     query: &ast::Query,
     context: &Arc<StatementContext>,
 ) -> Result<()> {
-    for name in called(query, &NAMES) {
-        let signature = Signature::one_of(
-            vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
-            Volatility::Volatile,
-        );
-        let function = AdvisoryFunction { name, signature, context: Arc::clone(context) };
-        let function = AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf();
+    for name in called(query, |name| NAMES.into_iter().find(|known| *known == name)) {
+        let function = StatementFunction::new(name, Volatility::Volatile, context, ());
+        let function = AsyncScalarUDF::new(Arc::new(AdvisoryFunction(function))).into_scalar_udf();
         state.register_udf(Arc::new(function))?;
     }
     Ok(())
 }
 
-#[derive(Debug)]
-struct AdvisoryFunction {
-    name: &'static str,
-    signature: Signature,
-    context: Arc<StatementContext>,
-}
-
-impl PartialEq for AdvisoryFunction {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && Arc::ptr_eq(&self.context, &other.context)
-    }
-}
-
-impl Eq for AdvisoryFunction {}
-
-impl Hash for AdvisoryFunction {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AdvisoryFunction(StatementFunction<StatementContext>);
 
 impl AdvisoryFunction {
     /// Whether it says how it went; the others give nothing, which is written as no text.
     fn answers(&self) -> bool {
-        self.name.starts_with("pg_try_")
-            || (self.name.contains("unlock") && !self.name.ends_with("_all"))
+        self.0.name.starts_with("pg_try_")
+            || (self.0.name.contains("unlock") && !self.0.name.ends_with("_all"))
     }
 
     /// Does it once; None where its argument is NULL.
     async fn run(&self, given: &[ScalarValue]) -> Result<Option<bool>> {
-        let advisory = &self.context.settings().client.advisory;
-        if self.name.ends_with("unlock_all") {
+        let advisory = &self.0.context.settings().client.advisory;
+        if self.0.name.ends_with("unlock_all") {
             advisory.unlock_all();
             return Ok(Some(true));
         }
         let Some(key) = self.key(given)? else { return Ok(None) };
-        let is_shared = self.name.ends_with("_shared");
+        let is_shared = self.0.name.ends_with("_shared");
         let mode = if is_shared { LockMode::Share } else { LockMode::Exclusive };
-        if self.name.contains("unlock") {
+        if self.0.name.contains("unlock") {
             return Ok(Some(advisory.unlock(key, mode)));
         }
-        let is_transaction = self.name.contains("_xact_");
+        let is_transaction = self.0.name.contains("_xact_");
         let span = if is_transaction { Span::Transaction } else { Span::Session };
-        let waits = !self.name.starts_with("pg_try_");
-        let timeout_ms = waits.then(|| self.context.settings().lock_timeout_ms);
-        let database = self.context.database();
+        let waits = !self.0.name.starts_with("pg_try_");
+        let timeout_ms = waits.then(|| self.0.context.settings().lock_timeout_ms);
+        let database = self.0.context.database();
         Ok(Some(advisory.lock(database, (key, mode, span), timeout_ms).await?))
     }
 
@@ -134,7 +111,8 @@ impl AdvisoryFunction {
                 Ok(Some(LockKey::advisory(TWO_NUMBERS, both)))
             }
             _ => {
-                Err(Error::unsupported(format!("{} of {} numbers", self.name, given.len())).into())
+                Err(Error::unsupported(format!("{} of {} numbers", self.0.name, given.len()))
+                    .into())
             }
         }
     }
@@ -142,11 +120,11 @@ impl AdvisoryFunction {
 
 impl ScalarUDFImpl for AdvisoryFunction {
     fn name(&self) -> &str {
-        self.name
+        self.0.name
     }
 
     fn signature(&self) -> &Signature {
-        &self.signature
+        &self.0.signature
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
@@ -154,7 +132,7 @@ impl ScalarUDFImpl for AdvisoryFunction {
     }
 
     fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Err(Error::unsupported(format!("{} in this place", self.name)).into())
+        Err(Error::unsupported(format!("{} in this place", self.0.name)).into())
     }
 }
 

@@ -51,6 +51,7 @@ mod planned_input;
 mod result_names;
 mod sequence_functions;
 mod statement_context;
+mod statement_function;
 mod table_provider;
 mod tablet_choice;
 mod views;

@@ -3,8 +3,6 @@
 //! [`register`] gives the engine those that a query calls. They are volatile, each row has its own value, and no device knows
 //! them: what calls one stays on the host. A sequence is named by text, or by its number as `'name'::regclass` gives it.
 
-use std::hash::{Hash, Hasher};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array};
@@ -14,17 +12,16 @@ use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast;
 
 use super::pg_catalog::sequence_of_number;
 use super::statement_context::StatementContext;
+use super::statement_function::{StatementFunction, called};
 use crate::catalog::sequence::Sequence;
 use crate::error::Error;
 use crate::sequences::named;
-use crate::statement::names::fold;
 
 const NAMES: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
 
@@ -34,74 +31,23 @@ pub(super) fn register(
     query: &ast::Query,
     context: &Arc<StatementContext>,
 ) -> Result<()> {
-    for name in called(query, &NAMES) {
-        let signature = Signature::one_of(
-            vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
-            Volatility::Volatile,
-        );
-        let function = SequenceFunction { name, signature, context: Arc::clone(context) };
-        state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
+    for name in called(query, |name| NAMES.into_iter().find(|known| *known == name)) {
+        let function = StatementFunction::new(name, Volatility::Volatile, context, ());
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(SequenceFunction(function))))?;
     }
     Ok(())
 }
 
-/// The functions among `names` that a query calls.
-pub(super) fn called(query: &ast::Query, names: &[&'static str]) -> Vec<&'static str> {
-    let mut called = Called { names, found: Vec::new() };
-    let flow = Visit::visit(query, &mut called);
-    debug_assert!(flow.is_continue(), "nothing stops the visit");
-    called.found
-}
-
-/// Finds calls.
-struct Called<'a> {
-    names: &'a [&'static str],
-    found: Vec<&'static str>,
-}
-
-impl Visitor for Called<'_> {
-    type Break = ();
-
-    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
-        if let ast::Expr::Function(function) = expression
-            && let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice()
-        {
-            let name = fold(name);
-            let known = self.names.iter().find(|known| **known == name);
-            self.found.extend(known.filter(|known| !self.found.contains(known)));
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-#[derive(Debug)]
-struct SequenceFunction {
-    name: &'static str,
-    signature: Signature,
-    context: Arc<StatementContext>,
-}
-
-impl PartialEq for SequenceFunction {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && Arc::ptr_eq(&self.context, &other.context)
-    }
-}
-
-impl Eq for SequenceFunction {}
-
-impl Hash for SequenceFunction {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct SequenceFunction(StatementFunction<StatementContext>);
 
 impl ScalarUDFImpl for SequenceFunction {
     fn name(&self) -> &str {
-        self.name
+        self.0.name
     }
 
     fn signature(&self) -> &Signature {
-        &self.signature
+        &self.0.signature
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
@@ -110,10 +56,10 @@ impl ScalarUDFImpl for SequenceFunction {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let ScalarFunctionArgs { args, number_rows, .. } = arguments;
-        let database = self.context.database();
-        let values = &self.context.settings().client.sequences;
+        let database = self.0.context.database();
+        let values = &self.0.context.settings().client.sequences;
         // One sequence for all rows: its numbers are taken at once.
-        if let ("nextval", [ColumnarValue::Scalar(name)]) = (self.name, args.as_slice()) {
+        if let ("nextval", [ColumnarValue::Scalar(name)]) = (self.0.name, args.as_slice()) {
             let numbers = match self.sequence(name)? {
                 None => vec![None; number_rows],
                 Some(sequence) => {
@@ -141,10 +87,10 @@ impl ScalarUDFImpl for SequenceFunction {
 
 impl SequenceFunction {
     fn answer(&self, given: &[ScalarValue]) -> Result<Option<i64>> {
-        let database = self.context.database();
-        let values = &self.context.settings().client.sequences;
-        let strange = || Error::unsupported(format!("{} with these arguments", self.name));
-        match (self.name, given) {
+        let database = self.0.context.database();
+        let values = &self.0.context.settings().client.sequences;
+        let strange = || Error::unsupported(format!("{} with these arguments", self.0.name));
+        match (self.0.name, given) {
             ("lastval", []) => Ok(Some(values.last()?)),
             ("currval", [name]) => {
                 let sequence = self.sequence(name)?;
@@ -179,7 +125,7 @@ impl SequenceFunction {
 
     /// The sequence that an argument names; None: NULL does.
     fn sequence(&self, name: &ScalarValue) -> Result<Option<&Arc<Sequence>>> {
-        let state = self.context.state();
+        let state = self.0.context.state();
         if let Ok(ScalarValue::Int64(Some(number))) = name.cast_to(&DataType::Int64) {
             let found = sequence_of_number(state, number);
             let unknown = || Error::unsupported(format!("a sequence of the number {number}"));

@@ -5,9 +5,6 @@
 //!
 //! Source: PostgreSQL's manual, "System Information Functions and Operators".
 
-use std::collections::BTreeSet;
-use std::hash::{Hash, Hasher};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, ListArray, new_empty_array};
@@ -17,16 +14,16 @@ use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast;
 
+use super::super::statement_function::{StatementFunction, called};
 use super::privileges::{self, About, Argument};
 use super::view::{View, type_named, type_text};
 use crate::error::{Error, NameKind};
 use crate::settings::{SERVER_VERSION, Settings};
-use crate::statement::names::{fold, quoted};
+use crate::statement::names::quoted;
 
 /// What a function is told beside its arguments.
 #[derive(Debug, Clone)]
@@ -69,50 +66,24 @@ pub(in super::super) fn register(
     settings: &Settings,
     view: impl FnOnce() -> View,
 ) -> Result<()> {
-    let mut called = Called { names: BTreeSet::new() };
-    let flow: ControlFlow<()> = query.visit(&mut called);
-    debug_assert!(flow.is_continue(), "nothing stops the visit");
-    if called.names.is_empty() {
+    let names = called(query, |name| find(name).map(|known| known.name));
+    if names.is_empty() {
         return Ok(());
     }
     let asker = Arc::new(Asker { view: view(), settings: settings.clone() });
-    for name in called.names {
-        let Some(known) = KNOWN.iter().find(|known| known.name == name) else { continue };
-        let signature = Signature::one_of(
-            vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
-            Volatility::Stable,
-        );
-        let function = CatalogFunction { known, signature, asker: Arc::clone(&asker) };
-        state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
+    for known in names.into_iter().filter_map(find) {
+        let function = StatementFunction::new(known.name, Volatility::Stable, &asker, known);
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(CatalogFunction(function))))?;
     }
     Ok(())
 }
 
-/// The functions of this module that a query calls.
-struct Called {
-    names: BTreeSet<&'static str>,
+fn find(name: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.name == name)
 }
 
-impl Visitor for Called {
-    type Break = ();
-
-    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
-        if let ast::Expr::Function(function) = expression
-            && let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice()
-        {
-            let name = fold(name);
-            self.names.extend(KNOWN.iter().map(|known| known.name).find(|known| *known == name));
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-#[derive(Debug)]
-struct CatalogFunction {
-    known: &'static Known,
-    signature: Signature,
-    asker: Arc<Asker>,
-}
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct CatalogFunction(StatementFunction<Asker, &'static Known>);
 
 impl std::fmt::Debug for Known {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -120,31 +91,17 @@ impl std::fmt::Debug for Known {
     }
 }
 
-impl PartialEq for CatalogFunction {
-    fn eq(&self, other: &Self) -> bool {
-        self.known.name == other.known.name && Arc::ptr_eq(&self.asker, &other.asker)
-    }
-}
-
-impl Eq for CatalogFunction {}
-
-impl Hash for CatalogFunction {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.known.name.hash(state);
-    }
-}
-
 impl ScalarUDFImpl for CatalogFunction {
     fn name(&self) -> &str {
-        self.known.name
+        self.0.name
     }
 
     fn signature(&self) -> &Signature {
-        &self.signature
+        &self.0.signature
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
-        Ok(self.known.gives.data_type())
+        Ok(self.0.kind.gives.data_type())
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -155,15 +112,15 @@ impl ScalarUDFImpl for CatalogFunction {
                 ColumnarValue::Array(array) => ScalarValue::try_from_array(array, row),
             });
             let values = values.collect::<Result<Vec<_>>>()?;
-            (self.known.answer)(&self.asker, &values)
-                .and_then(|answer| self.known.gives.scalar(answer))
+            (self.0.kind.answer)(&self.0.context, &values)
+                .and_then(|answer| self.0.kind.gives.scalar(answer))
         };
         if args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_))) {
             return answer(0).map(ColumnarValue::Scalar);
         }
         let values = (0..number_rows).map(answer).collect::<Result<Vec<_>>>()?;
         let array: ArrayRef = match values.is_empty() {
-            true => new_empty_array(&self.known.gives.data_type()),
+            true => new_empty_array(&self.0.kind.gives.data_type()),
             false => ScalarValue::iter_to_array(values)?,
         };
         Ok(ColumnarValue::Array(array))
