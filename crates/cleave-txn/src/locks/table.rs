@@ -3,6 +3,7 @@
 //! Order of mutexes: a partition (several only by [`Table::all`], ascending), then what waits, then an owner's list, then
 //! a request.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -13,6 +14,7 @@ use cleave_media::random_bytes;
 use cleave_shmem::HostLocks;
 
 use super::deadlock;
+use super::jobs::{self, JobOwners, JobWaits, Jobs};
 use super::mode::{LockMode, Modes};
 use super::shared::{Shared, SharedTables};
 use super::wait::Request;
@@ -37,6 +39,7 @@ pub(crate) type Waits = HashMap<LockGroup, Vec<Arc<Request>>>;
 pub(crate) struct Table {
     partitions: Vec<Mutex<Partition>>,
     waits: Mutex<Waits>,
+    pub(crate) jobs: Jobs,
     hash: KeyHash,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct Entry {
     /// Nearly always the only one.
     first: Holder,
     rest: Option<Box<Rest>>,
-    shared: Shared,
+    pub(crate) shared: Shared,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +80,7 @@ impl Table {
             Mutex::new(Partition { entries, shared })
         };
         let partitions = std::iter::repeat_with(partition).take(PARTITION_COUNT).collect();
-        Self { partitions, waits: Mutex::default(), hash }
+        Self { partitions, waits: Mutex::default(), jobs: Jobs::default(), hash }
     }
 
     /// Grants, refuses or queues.
@@ -286,9 +289,10 @@ impl Table {
     }
 
     /// Everything, standing still.
-    fn all(&self) -> All<'_> {
+    pub(crate) fn all(&self) -> All<'_> {
         let partitions = self.partitions.iter().map(lock).collect();
-        All { partitions, waits: self.waits(), hash: self.hash }
+        let (waits, hash) = (self.waits(), self.hash);
+        All { partitions, waits, jobs: self.jobs.owners(), job_waits: OnceCell::new(), hash }
     }
 }
 
@@ -296,10 +300,29 @@ impl Table {
 pub(crate) struct All<'a> {
     partitions: Vec<MutexGuard<'a, Partition>>,
     waits: MutexGuard<'a, Waits>,
+    /// Of which transactions jobs are.
+    pub(crate) jobs: JobOwners,
+    /// What they wait for, once somebody has asked.
+    job_waits: OnceCell<Vec<JobWaits>>,
     hash: KeyHash,
 }
 
 impl All<'_> {
+    /// The table of this device.
+    pub(crate) fn shared(&self, device: u32) -> Option<&HostLocks> {
+        self.partitions.first()?.shared.of_device(device)
+    }
+
+    /// All keys, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&LockKey, &Entry)> {
+        self.partitions.iter().flat_map(|partition| partition.entries.iter())
+    }
+
+    /// What jobs wait for.
+    pub(crate) fn job_waits(&self) -> &[JobWaits] {
+        self.job_waits.get_or_init(|| jobs::waits(self))
+    }
+
     pub(crate) fn entry(&self, key: &LockKey) -> Option<&Entry> {
         self.partitions.get(self.hash.partition(key))?.entries.get(key)
     }
@@ -311,6 +334,7 @@ impl All<'_> {
 
     /// Moves a request in the queue of its key from one place to another.
     pub(crate) fn reorder(&mut self, key: &LockKey, from: usize, to: usize) {
+        self.job_waits.take();
         if let Some(entry) = self.entry_mut(key) {
             let queue = &mut entry.rest().queue;
             if from < queue.len() && to < queue.len() {
@@ -322,6 +346,7 @@ impl All<'_> {
 
     /// Grants what can be of `key`.
     pub(crate) fn grant(&mut self, key: &LockKey) {
+        self.job_waits.take();
         let granted = self.entry_mut(key).map(Entry::grant).unwrap_or_default();
         for request in granted {
             forget(&mut self.waits, &request);
@@ -330,7 +355,7 @@ impl All<'_> {
     }
 
     /// Takes a request out of its queue, with an outcome.
-    fn end(&mut self, request: &Arc<Request>, outcome: Result<(), LockError>) {
+    pub(crate) fn end(&mut self, request: &Arc<Request>, outcome: Result<(), LockError>) {
         if let Some(entry) = self.entry_mut(&request.key)
             && entry.leave(request)
         {
@@ -338,6 +363,7 @@ impl All<'_> {
             request.end(outcome);
             self.grant(&request.key);
             self.drop_free(&request.key);
+            self.job_waits.take();
         }
     }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::wal::tests::group::block_on;
 
 mod process;
+mod rings;
 
 /// So few entries that rows meet in them.
 const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::EIGHT };
