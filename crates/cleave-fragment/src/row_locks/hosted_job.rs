@@ -233,11 +233,12 @@ impl HostedJob {
         }
         let woken = std::mem::take(&mut *lock(&self.ready.rows));
         let mut granted = Vec::new();
-        let mut refused = None;
+        let (mut refused, mut waits_anew) = (None, false);
         for name in woken.into_iter().chain(state.without_room()) {
             match state.look(name) {
                 Ok(Some(row)) => granted.push((name, row)),
-                Ok(None) => {}
+                // It may have got in line once more, behind others than before.
+                Ok(None) => waits_anew |= state.parked.contains_key(&name),
                 Err(why) => refused = Some(why),
             }
         }
@@ -245,6 +246,11 @@ impl HostedJob {
         let refusal = refused.map(|why| state.refuse(why));
         let outlet = state.outlet.clone();
         drop(state);
+        let refusal = if refusal.is_none() && waits_anew && self.transaction.closes_ring() {
+            Some(self.state().refuse(LockRefusal::Deadlock))
+        } else {
+            refusal
+        };
         let Some(outlet) = outlet else { return Some(waits_for_room) };
         let grant = |((number, row), place): (Name, Row)| LockGrant {
             number,

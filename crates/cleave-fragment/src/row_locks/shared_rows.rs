@@ -122,13 +122,14 @@ impl SharedRows {
             rows.rows.push(lock);
         }
         if !rows.queued.is_empty() {
-            self.say_waits(object, &rows.queued);
+            self.say_waits(object, rows.queued.iter().map(|queued| queued.row.vid).collect());
         }
         Ok(rows)
     }
 
-    fn say_waits(&self, object: u64, queued: &[Queued]) {
-        let vids = queued.iter().take(LOCK_ROWS_MAX).map(|queued| queued.row.vid).collect();
+    /// The host looks for rings, and for rows that are the transaction's own: among the first of them, where there are very many.
+    fn say_waits(&self, object: u64, mut vids: Vec<u64>) {
+        vids.truncate(LOCK_ROWS_MAX);
         let mut state = self.state();
         let number = state.calls;
         state.calls = number.wrapping_add(1);
@@ -220,7 +221,12 @@ impl WaitingRows {
                 }
                 continue;
             }
-            match row.poll(&self.locks.job, context.waker()) {
+            let had_place = row.waiting.is_some();
+            let polled = row.poll(&self.locks.job, context.waker());
+            if !had_place && row.waiting.is_some() {
+                self.locks.say_waits(row.row.object, vec![row.row.vid]);
+            }
+            match polled {
                 Ok(true) => {
                     if let Some(lock) = self.rows.get_mut(row.index) {
                         *lock = RowLock::Held;

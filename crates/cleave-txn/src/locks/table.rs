@@ -183,7 +183,9 @@ impl Table {
                 continue;
             }
             occupied.get_mut().let_go(owner, *mode);
-            self.settle(occupied, shared.of(key));
+            let waits = self.settle(occupied, shared.of(key));
+            drop(partition);
+            self.resolve_anew(waits);
         }
     }
 
@@ -194,7 +196,9 @@ impl Table {
         let MapEntry::Occupied(mut occupied) = entries.entry(request.key) else { return };
         if occupied.get_mut().leave(request) {
             forget(&mut self.waits(), request);
-            self.settle(occupied, shared.of(&request.key));
+            let waits = self.settle(occupied, shared.of(&request.key));
+            drop(partition);
+            self.resolve_anew(waits);
         }
     }
 
@@ -258,26 +262,41 @@ impl Table {
         found
     }
 
-    /// Grants what can be, and drops the entry of a key that nobody holds.
+    /// Ends the rings that these requests closed: they wait for a job now that came while others of the host had the row.
+    fn resolve_anew(&self, waits: Vec<Arc<Request>>) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        for request in waits {
+            // Whoever waits is told.
+            let _ended = self.resolve(&request);
+        }
+    }
+
+    /// Grants what can be, and drops the entry of a key that nobody holds. Those who wait for a job now, and did not before.
     fn settle(
         &self,
         mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>,
         table: Option<&HostLocks>,
-    ) {
+    ) -> Vec<Arc<Request>> {
+        let mut waits_for_job = false;
         if !occupied.get().queue().is_empty() {
             let key = *occupied.key();
             let entry = occupied.get_mut();
             if table.is_some() && entry.holders().next().is_none() && !entry.shared.is_awaited() {
                 entry.join_anew(table, key, &mut self.waits());
+                waits_for_job = entry.shared.is_awaited();
             }
             for granted in entry.grant() {
                 forget(&mut self.waits(), &granted);
                 granted.end(Ok(()));
             }
         }
+        let waits = if waits_for_job { occupied.get().queue().to_vec() } else { Vec::new() };
         if occupied.get().is_free() {
             occupied.remove().shared.leave(table);
         }
+        waits
     }
 
     pub(crate) fn partition(&self, key: &LockKey) -> MutexGuard<'_, Partition> {

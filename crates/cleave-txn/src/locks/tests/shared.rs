@@ -9,6 +9,7 @@ use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, JobLocks, Row, SlotForm
 use super::*;
 use crate::wal::tests::group::block_on;
 
+mod modes;
 mod process;
 mod rings;
 
