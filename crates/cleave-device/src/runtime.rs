@@ -402,6 +402,11 @@ impl DeviceService for Runtime {
                 }
                 Ok(Reply::Done)
             }
+            Request::Locks(say) => {
+                drop(self.enter(&header).await?);
+                self.steer(Command::new(header, Request::Locks(say)));
+                Ok(Reply::Done)
+            }
             Request::Release => {
                 drop(self.enter(&header).await?);
                 if let Some(run) = self.release_run(&header) {

@@ -711,6 +711,9 @@ async fn serve_run(
             RunEvent::Failed(error) => {
                 (Some(encode_error(FrameKind::Error, request, &error)), None, true)
             }
+            RunEvent::Locks(call) => {
+                (Some(Frame::of_head(FrameKind::Locks, request, call.encode())), None, false)
+            }
             RunEvent::Lost(_) => (None, None, true),
         };
         if let Some(frame) = frame.map(fitting) {

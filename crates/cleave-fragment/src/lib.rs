@@ -16,8 +16,9 @@
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
 //!    What comes from a peer is counted before it is decoded: [`field_count`].
-//! 6. [`profile`]: what a side can do, as cost models see it.
-//! 7. [`waiting`]: for time, and for work that blocks.
+//! 6. [`row_locks`]: rows that a fragment is going to change, locked among those of the host.
+//! 7. [`profile`]: what a side can do, as cost models see it.
+//! 8. [`waiting`]: for time, and for work that blocks.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
@@ -38,6 +39,7 @@ pub mod operators;
 pub mod page_sink;
 pub mod profile;
 pub mod read_ahead;
+pub mod row_locks;
 pub mod row_places;
 pub mod spill_space;
 pub mod strip;

@@ -94,7 +94,7 @@ impl Default for TableShape {
 }
 
 /// What is locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row {
     /// The table, or other object, that the row is in.
     pub object: u64,

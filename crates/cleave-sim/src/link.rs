@@ -19,12 +19,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{
-    Command, DeviceError, DeviceErrorCause, Execute, Reply, Request, SlotPayload,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, Reply, Request, SlotPayload,
 };
 use cleave_fragment::link::{
     AttachMode, DeviceService, EmbeddedLink, Link, LinkError, RunStream, SlotForm, SlotSender,
     Traffic,
 };
+use cleave_fragment::row_locks::HostedJob;
 use cleave_fragment::waiting::sleep;
 use futures::future::{Either, select};
 use tokio::sync::watch;
@@ -71,17 +72,17 @@ impl Link for SimLink {
 
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
         let header = request.header;
-        self.streams.execute(request).await.map_err(|error| {
-            let error = match error {
-                LinkError::Device { source, .. } => link_error(source),
-                other => other,
-            };
-            if matches!(error, LinkError::Lost { .. }) {
-                // The device may have it: a later connection releases it.
-                self.way.steer(Command::new(header, Request::Release));
-            }
-            error
-        })
+        self.streams.execute(request).await.map_err(|error| self.failed(header, error))
+    }
+
+    async fn execute_locking(
+        &self,
+        request: Execute,
+        job: Arc<HostedJob>,
+    ) -> Result<RunStream, LinkError> {
+        let header = request.header;
+        let begun = self.streams.execute_locking(request, job).await;
+        begun.map_err(|error| self.failed(header, error))
     }
 
     fn traffic(&self) -> Traffic {
@@ -94,6 +95,20 @@ impl Link for SimLink {
 
     fn device(&self) -> String {
         ADDRESS.to_owned()
+    }
+}
+
+impl SimLink {
+    fn failed(&self, header: CommandHeader, error: LinkError) -> LinkError {
+        let error = match error {
+            LinkError::Device { source, .. } => link_error(source),
+            other => other,
+        };
+        if matches!(error, LinkError::Lost { .. }) {
+            // The device may have it: a later connection releases it.
+            self.way.steer(Command::new(header, Request::Release));
+        }
+        error
     }
 }
 
@@ -340,6 +355,7 @@ fn name_of(command: &Command) -> String {
             header.run,
             filter.len()
         ),
+        Request::Locks(say) => format!("of locks of run {}: {say:?}", header.run),
         Request::Cancel => format!("cancel run {}", header.run),
         Request::Release => format!("release run {}", header.run),
         Request::Status => "status".to_owned(),
@@ -385,6 +401,7 @@ fn event_of(event: &RunEvent) -> String {
             format!("finished: {} rows, {} slots", report.rows, report.slots)
         }
         RunEvent::Failed(error) => format!("failed: {}", error_of(Some(error))),
+        RunEvent::Locks(call) => format!("asks for locks: {call:?}"),
         RunEvent::Lost(error) => format!("lost: {error}"),
     }
 }

@@ -17,12 +17,15 @@
 //!
 //! Owners of one [`LockGroup`] are as one to all others, and never in each other's way; each lets go of its own.
 //!
+//! A job of a device is part of a transaction: [`Locks::begin_job`]. Rings of waits go through it ([`jobs`]).
+//!
 //! Invariant: two owners never hold conflicting modes of one key. A request that no conflict holds back is granted: no
 //! wake-up is lost. A lock is held until its owner ends, or rolls back to a [`LockMark`] that is older.
 //! Deliberately absent: time. Who waits for so long only, drops the wait ([`LockWait::block`] does it on a condition
 //! variable). Source: `update-ndp.txt`, 5; rule 19; decision 0050.
 
 pub mod deadlock;
+pub mod jobs;
 pub mod mode;
 mod shared;
 mod table;
@@ -69,6 +72,8 @@ pub enum KeyKind {
     Transaction,
     /// A number that only the user understands.
     Advisory,
+    /// An entry of the table that a device shares, of whose rows a job waits for one: in a [`Deadlock`] alone.
+    Entry,
 }
 
 impl LockKey {
@@ -100,6 +105,11 @@ impl LockKey {
     #[must_use]
     pub fn transaction(id: TransactionId) -> Self {
         Self { kind: KeyKind::Transaction, object: 0, id: id.0, device: NO_DEVICE }
+    }
+
+    /// An entry of the table that this device shares.
+    fn entry(device: u32, entry: u32) -> Self {
+        Self { kind: KeyKind::Entry, object: device.into(), id: entry.into(), device }
     }
 
     /// A number of the user's.
@@ -136,6 +146,9 @@ impl fmt::Display for LockKey {
             KeyKind::Key => write!(formatter, "key {id:x} of index {object}"),
             KeyKind::Transaction => write!(formatter, "transaction {id}"),
             KeyKind::Advisory => write!(formatter, "advisory lock {object}, {id}"),
+            KeyKind::Entry => {
+                write!(formatter, "rows of entry {id} of the locks of device {object}")
+            }
         }
     }
 }

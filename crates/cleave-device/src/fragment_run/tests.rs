@@ -47,6 +47,7 @@ fn received(events: &mut UnboundedReceiver<RunEvent>) -> (Vec<u64>, Vec<String>)
             RunEvent::Slot(slot) => numbers.push(slot.number),
             RunEvent::Finished(_) => others.push("finished".to_owned()),
             RunEvent::Failed(error) => others.push(error.message),
+            RunEvent::Locks(call) => others.push(format!("{call:?}")),
             RunEvent::Lost(error) => others.push(error.to_string()),
         }
     }

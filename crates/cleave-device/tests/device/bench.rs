@@ -13,7 +13,7 @@ use cleave_device::{
     ListenOptions, Listener, LocalListener, LocalOptions, Runtime, RuntimeOptions,
 };
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Payload,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, LockSay, Payload,
     ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
 };
 use cleave_fragment::link::{
@@ -257,6 +257,7 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Fetch { consumed: 1 },
         Request::Feed { input: 0, generation: 1, filter: Vec::new().into() },
         Request::Revoke { input: 0, keep: 1 },
+        Request::Locks(LockSay::Released),
         Request::Cancel,
         Request::Release,
         Request::Status,

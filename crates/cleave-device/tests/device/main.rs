@@ -9,6 +9,7 @@ mod dependencies;
 mod faults;
 mod fencing;
 mod local;
+mod locking;
 mod merging;
 mod peers;
 mod profile;

@@ -1,18 +1,27 @@
 //! Locks of a device that has no memory in common with the host: VIDs in one way, outcomes back.
 //!
 //! ```text
-//! batch    number │ object │ count │ count × difference of the VID to the one before            device → host
-//! answers  number │ count │ outcomes, 2 bits each, four a byte │ RecIDs of the conflicts       host → device
-//! grants   count │ count × (batch, row in it)                                                  host → device, pushed
+//! call     lock      0 │ number │ object │ waits │ count │ count × difference of the VID to the one before
+//!          give up   1 │ below                                                                 device → host
+//!          release   2
+//! say      answers   0 │ number │ count │ outcomes, 2 bits each, four a byte │ RecIDs of the conflicts
+//!          grants    1 │ count │ count × (batch, row in it and whether it changed, RecID if so)
+//!          refused   2 │ why                                                                   host → device
+//!          released  3
 //! ```
 //!
-//! The host's memory is the only authority (rule 20): it takes the job's side of a table of its own. The
-//! device sends the next batch while it scans on; a row that is queued is parked there, and a grant of it is pushed. A conflict
-//! is a row that has changed since the job's snapshot, with its newest version.
+//! The host's memory is the only authority (rule 20): it takes the job's side of a table of its own
+//! ([`HostedJob`](crate::row_locks::HostedJob)). The device ([`AskedLocks`](crate::row_locks::AskedLocks))
+//! sends the next batch while it scans on; a row that is queued is parked there, and a grant of it is pushed. A conflict
+//! is a row that the job has and that has changed since its snapshot, with its newest version.
+//!
+//! Any of them may be lost with its connection, come late or twice. Batches have numbers, rising without gaps in a job; what a
+//! call asks for is that something *be* so, and what a say tells has become so and remains: a row that the job has it has until it
+//! releases all. Each side goes forward only, and the device says again over the next connection what it knows no end of.
 //!
 //! Numbers are varints, seven bits a byte, least first; differences have their sign in the lowest bit, so that rows in
 //! the order of a scan take a byte each. What a peer sends is checked before memory is taken, and nothing may
-//! follow it. Nothing sends these before fragments update; the frame that carries them comes with it.
+//! follow it.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -25,6 +34,58 @@ pub const LOCK_ROWS_MAX: usize = 1 << 14;
 
 type Decoded<T> = Result<T, MalformedMessage>;
 
+const KIND: MalformedMessage = MalformedMessage::Field("kind of a message about locks");
+const REFUSAL: MalformedMessage = MalformedMessage::Field("reason why a job locks no more");
+const NEWEST: MalformedMessage =
+    MalformedMessage::Field("newest version of a row that was to be locked");
+
+/// Most bytes of one message: of as many grants, each with the longest numbers that there are.
+pub const LOCK_MESSAGE_BYTES_MAX: u32 = 32 + (20 << 14);
+
+/// What a job's device asks of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LockCall {
+    /// Lock these rows. → [`LockSay::Answers`], and [`LockSay::Grants`] where some are queued
+    Lock(LockBatch),
+    /// Rows of batches below this number that are still queued are wanted no more; nor is such a batch if it comes late.
+    GiveUp {
+        /// The first batch that goes on.
+        below: u32,
+    },
+    /// The job gives all back, and locks no more. → [`LockSay::Released`]
+    Release,
+}
+
+/// What the host tells a job's device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LockSay {
+    /// To a batch.
+    Answers(LockAnswers),
+    /// Of rows that were queued.
+    Grants(Vec<LockGrant>),
+    /// The job locks no more: end its run.
+    Refused(LockRefusal),
+    /// To a release.
+    Released,
+}
+
+/// Why a job locks no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LockRefusal {
+    /// Its transaction has ended, or the host has taken its locks away: end the run.
+    #[error("the locks of this run were taken away: its transaction is over")]
+    Over,
+    /// It waits for somebody who waits for it: roll back and try the transaction again.
+    #[error("deadlock detected: the run waits for rows of transactions that wait for its own")]
+    Deadlock,
+    /// More rows wait than a run may have waiting: lock the whole table instead.
+    #[error("more rows of this run wait for locks than may; lock the whole table instead")]
+    TooMany,
+    /// The lock table is spoilt, or what came answers nothing that was asked: a defect.
+    #[error("the lock table of the host is spoilt; end the device's runs and attach it again")]
+    Spoilt,
+}
+
 /// Rows of one object that a job wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockBatch {
@@ -32,6 +93,8 @@ pub struct LockBatch {
     pub number: u32,
     /// The table that the rows are in.
     pub object: u64,
+    /// Whether the job waits for rows that others have; else they are [`LockAnswer::NotFree`].
+    pub waits: bool,
     /// The rows, best in the order of a scan; at most [`LOCK_ROWS_MAX`].
     pub vids: Vec<u64>,
 }
@@ -43,8 +106,10 @@ pub enum LockAnswer {
     Granted,
     /// Others have it: a grant will follow.
     Queued,
-    /// It has changed: this is its newest version.
+    /// The job has it, and it has changed since the job's snapshot: this is its newest version.
     Conflict(RecId),
+    /// Others have it, and the job does not wait.
+    NotFree,
 }
 
 /// What became of a batch, row by row.
@@ -63,37 +128,129 @@ pub struct LockGrant {
     pub number: u32,
     /// Which row of it.
     pub row: u32,
+    /// Its newest version, where it has changed since the job's snapshot.
+    pub newest: Option<RecId>,
 }
 
-impl LockBatch {
+impl LockCall {
+    const LOCK: u8 = 0;
+    const GIVE_UP: u8 = 1;
+    const RELEASE: u8 = 2;
+
     /// As it is sent.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16 + self.vids.len() * 2);
-        put(&mut bytes, self.number.into());
-        put(&mut bytes, self.object);
-        put(&mut bytes, self.vids.len() as u64);
-        put_differences(&mut bytes, self.vids.iter().copied());
-        bytes
+        match self {
+            Self::Lock(batch) => batch.encode_behind(vec![Self::LOCK]),
+            Self::GiveUp { below } => {
+                let mut bytes = vec![Self::GIVE_UP];
+                put(&mut bytes, (*below).into());
+                bytes
+            }
+            Self::Release => vec![Self::RELEASE],
+        }
     }
 
     /// What was sent.
     ///
     /// # Errors
     /// [`MalformedMessage::Field`].
-    pub fn decode(mut bytes: &[u8]) -> Decoded<Self> {
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let (kind, mut bytes) = bytes.split_first().ok_or(KIND)?;
+        match *kind {
+            Self::LOCK => Ok(Self::Lock(LockBatch::decode(bytes)?)),
+            Self::GIVE_UP => {
+                let below = take_u32(&mut bytes, "number of a batch of locks")?;
+                end(bytes)?;
+                Ok(Self::GiveUp { below })
+            }
+            Self::RELEASE => end(bytes).map(|()| Self::Release),
+            _ => Err(KIND),
+        }
+    }
+}
+
+impl LockSay {
+    const ANSWERS: u8 = 0;
+    const GRANTS: u8 = 1;
+    const REFUSED: u8 = 2;
+    const RELEASED: u8 = 3;
+
+    /// As it is sent.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Answers(answers) => answers.encode_behind(vec![Self::ANSWERS]),
+            Self::Grants(grants) => LockGrant::encode_behind(grants, vec![Self::GRANTS]),
+            Self::Refused(why) => vec![Self::REFUSED, why.code()],
+            Self::Released => vec![Self::RELEASED],
+        }
+    }
+
+    /// What was sent.
+    ///
+    /// # Errors
+    /// [`MalformedMessage::Field`].
+    pub fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let (kind, bytes) = bytes.split_first().ok_or(KIND)?;
+        match *kind {
+            Self::ANSWERS => Ok(Self::Answers(LockAnswers::decode(bytes)?)),
+            Self::GRANTS => Ok(Self::Grants(LockGrant::decode(bytes)?)),
+            Self::REFUSED => {
+                let (code, bytes) = bytes.split_first().ok_or(REFUSAL)?;
+                end(bytes)?;
+                LockRefusal::from_code(*code).map(Self::Refused).ok_or(REFUSAL)
+            }
+            Self::RELEASED => end(bytes).map(|()| Self::Released),
+            _ => Err(KIND),
+        }
+    }
+}
+
+impl LockRefusal {
+    const ALL: [Self; 4] = [Self::Over, Self::Deadlock, Self::TooMany, Self::Spoilt];
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Over => 0,
+            Self::Deadlock => 1,
+            Self::TooMany => 2,
+            Self::Spoilt => 3,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.code() == code)
+    }
+}
+
+impl LockBatch {
+    fn encode_behind(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.reserve(16 + self.vids.len() * 2);
+        put(&mut bytes, self.number.into());
+        put(&mut bytes, self.object);
+        put(&mut bytes, self.waits.into());
+        put(&mut bytes, self.vids.len() as u64);
+        put_differences(&mut bytes, self.vids.iter().copied());
+        bytes
+    }
+
+    fn decode(mut bytes: &[u8]) -> Decoded<Self> {
         let number = take_u32(&mut bytes, "number of a batch of locks")?;
         let object = take(&mut bytes).ok_or(MalformedMessage::Field("object of locks"))?;
+        let waits = match take(&mut bytes) {
+            Some(0) => false,
+            Some(1) => true,
+            _ => return Err(MalformedMessage::Field("way to wait for locks")),
+        };
         let count = take_count(&mut bytes)?;
         let vids = take_differences(&mut bytes, count)?;
         end(bytes)?;
-        Ok(Self { number, object, vids })
+        Ok(Self { number, object, waits, vids })
     }
 }
 
 impl LockAnswers {
-    /// As they are sent.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16 + self.answers.len() / 4);
+    fn encode_behind(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.reserve(16 + self.answers.len() / 4);
         put(&mut bytes, self.number.into());
         put(&mut bytes, self.answers.len() as u64);
         for four in self.answers.chunks(4) {
@@ -102,17 +259,13 @@ impl LockAnswers {
         }
         let newest = self.answers.iter().filter_map(|answer| match answer {
             LockAnswer::Conflict(newest) => Some(newest.bits()),
-            LockAnswer::Granted | LockAnswer::Queued => None,
+            LockAnswer::Granted | LockAnswer::Queued | LockAnswer::NotFree => None,
         });
         put_differences(&mut bytes, newest);
         bytes
     }
 
-    /// What was sent.
-    ///
-    /// # Errors
-    /// [`MalformedMessage::Field`].
-    pub fn decode(mut bytes: &[u8]) -> Decoded<Self> {
+    fn decode(mut bytes: &[u8]) -> Decoded<Self> {
         let outcome = || MalformedMessage::Field("outcome of a lock");
         let number = take_u32(&mut bytes, "number of a batch of locks")?;
         let count = take(&mut bytes).and_then(|count| usize::try_from(count).ok());
@@ -122,20 +275,21 @@ impl LockAnswers {
         let codes: Vec<u8> =
             packed.iter().flat_map(|four| (0..4).map(move |at| four >> (2 * at) & 3)).collect();
         let (codes, unused) = codes.split_at_checked(count).ok_or_else(outcome)?;
-        if unused.iter().any(|code| *code != 0) || codes.contains(&3) {
+        if unused.iter().any(|code| *code != 0) {
             return Err(outcome());
         }
         let conflicts = codes.iter().filter(|code| **code == LockAnswer::CONFLICT).count();
         let mut newest = take_differences(&mut bytes, conflicts)?.into_iter();
         end(bytes)?;
-        let answer =
-            |code: &u8| match *code {
-                LockAnswer::GRANTED => Ok(LockAnswer::Granted),
-                LockAnswer::QUEUED => Ok(LockAnswer::Queued),
-                _ => newest.next().and_then(RecId::from_bits).map(LockAnswer::Conflict).ok_or(
-                    MalformedMessage::Field("newest version of a row that was to be locked"),
-                ),
-            };
+        let answer = |code: &u8| match *code {
+            LockAnswer::GRANTED => Ok(LockAnswer::Granted),
+            LockAnswer::QUEUED => Ok(LockAnswer::Queued),
+            LockAnswer::NOT_FREE => Ok(LockAnswer::NotFree),
+            _ => {
+                let newest = newest.next().and_then(RecId::from_bits);
+                newest.map(LockAnswer::Conflict).ok_or(NEWEST)
+            }
+        };
         Ok(Self { number, answers: codes.iter().map(answer).collect::<Decoded<_>>()? })
     }
 
@@ -149,42 +303,48 @@ impl LockAnswer {
     const GRANTED: u8 = 0;
     const QUEUED: u8 = 1;
     const CONFLICT: u8 = 2;
+    const NOT_FREE: u8 = 3;
 
     fn code(self) -> u8 {
         match self {
             Self::Granted => Self::GRANTED,
             Self::Queued => Self::QUEUED,
             Self::Conflict(_) => Self::CONFLICT,
+            Self::NotFree => Self::NOT_FREE,
         }
     }
 }
 
 impl LockGrant {
-    /// Some, as they are sent; at most [`LOCK_ROWS_MAX`].
-    pub fn encode(grants: &[Self]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(4 + grants.len() * 4);
+    fn encode_behind(grants: &[Self], mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.reserve(4 + grants.len() * 4);
         put(&mut bytes, grants.len() as u64);
         for grant in grants {
             put(&mut bytes, grant.number.into());
-            put(&mut bytes, grant.row.into());
+            put(&mut bytes, u64::from(grant.row) << 1 | u64::from(grant.newest.is_some()));
+            if let Some(newest) = grant.newest {
+                put(&mut bytes, newest.bits());
+            }
         }
         bytes
     }
 
-    /// What was sent.
-    ///
-    /// # Errors
-    /// [`MalformedMessage::Field`].
-    pub fn decode(mut bytes: &[u8]) -> Decoded<Vec<Self>> {
+    fn decode(mut bytes: &[u8]) -> Decoded<Vec<Self>> {
         let count = take_count(&mut bytes)?;
         let mut grants = Vec::with_capacity(count);
         for _ in 0..count {
             let number = take_u32(&mut bytes, "number of a batch of locks")?;
-            let row = take_u32(&mut bytes, "row of a grant")?;
+            let coded = take_u32(&mut bytes, "row of a grant")?;
+            let row = coded >> 1;
             if row as usize >= LOCK_ROWS_MAX {
                 return Err(MalformedMessage::Field("row of a grant"));
             }
-            grants.push(Self { number, row });
+            let newest = if coded & 1 == 0 {
+                None
+            } else {
+                Some(take(&mut bytes).and_then(RecId::from_bits).ok_or(NEWEST)?)
+            };
+            grants.push(Self { number, row, newest });
         }
         end(bytes)?;
         Ok(grants)

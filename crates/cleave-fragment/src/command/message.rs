@@ -4,7 +4,7 @@
 //! to reserved space at most; a claim of
 //! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
 //! carries is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; a filter that
-//! is fed takes the place of older ones only; cancel and release of what is gone succeed; a repeated execute attaches to the run that exists.
+//! is fed takes the place of older ones only; what is said about locks remains so; cancel and release of what is gone succeed; a repeated execute attaches to the run that exists.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, PageRef, SegmentRef};
 
+use super::lock_batch::{LockCall, LockSay};
 use super::status::{DeviceStatus, RunReport};
 use crate::broadcast::Broadcast;
 use crate::index_input::IndexInput;
@@ -124,6 +125,8 @@ pub enum Request {
         /// As [`encode_filter`](crate::fed_filter::encode_filter) writes it.
         filter: Bytes,
     },
+    /// What became of locks that the header's run asked for. Nobody waits for an answer. → [`Reply::Done`]
+    Locks(LockSay),
     /// Stop the header's run; its outcome stays until released. → [`Reply::Done`], once it stands still
     Cancel,
     /// Forget the header's run, stopping it first. → [`Reply::Done`]
@@ -361,6 +364,8 @@ pub enum RunEvent {
     Slot(Slot),
     /// All slots were sent.
     Finished(Box<RunReport>),
+    /// It asks for locks, at any time before its end.
+    Locks(LockCall),
     /// The run failed on the device.
     Failed(super::status::DeviceError),
     /// The link lost the run; made by links, never by devices.

@@ -22,7 +22,9 @@ pub mod slot;
 pub mod status;
 pub mod wire;
 
-pub use lock_batch::{LockAnswer, LockAnswers, LockBatch, LockGrant};
+pub use lock_batch::{
+    LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
+};
 pub use message::{
     Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
     ReadPayload, Reply, Request, RunKey, Slot, SlotPayload, WriteItem,

@@ -11,6 +11,7 @@ use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef, VidGaps};
 use prost::Message;
 
+use super::lock_batch::{LOCK_MESSAGE_BYTES_MAX, LockSay};
 use super::message::{Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem};
 use super::wire::{Frame, FrameKind};
 use crate::broadcast::Broadcast;
@@ -63,7 +64,7 @@ struct HeaderProto {
 struct CommandProto {
     #[prost(message, optional, tag = "1")]
     header: Option<HeaderProto>,
-    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 150")]
     request: Option<RequestProto>,
 }
 
@@ -97,6 +98,9 @@ enum RequestProto {
     Revoke(RevokeProto),
     #[prost(message, tag = "15")]
     Feed(FeedProto),
+    /// What is said is the one part.
+    #[prost(message, tag = "150")]
+    Locks(EmptyProto),
 }
 
 /// The filter is the one part.
@@ -383,6 +387,10 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
             parts = vec![Payload::new(filter)];
             RequestProto::Feed(FeedProto { input, generation })
         }
+        Request::Locks(say) => {
+            parts = vec![Payload::new(say.encode().into())];
+            RequestProto::Locks(EmptyProto {})
+        }
         Request::Cancel => RequestProto::Cancel(EmptyProto {}),
         Request::Release => RequestProto::Release(EmptyProto {}),
         Request::Status => RequestProto::Status(EmptyProto {}),
@@ -428,6 +436,13 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
                 return Err(MalformedMessage::Field("filter: it fails its checksum"));
             }
             Request::Feed { input, generation, filter: filter.bytes }
+        }
+        RequestProto::Locks(_) => {
+            let say = parts.next().ok_or(MalformedMessage::Parts)?;
+            if !say.is_intact() || say.bytes.len() > LOCK_MESSAGE_BYTES_MAX as usize {
+                return Err(MalformedMessage::Field("message about locks"));
+            }
+            Request::Locks(LockSay::decode(&say.bytes)?)
         }
         RequestProto::Cancel(_) => Request::Cancel,
         RequestProto::Release(_) => Request::Release,

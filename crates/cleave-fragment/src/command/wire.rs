@@ -20,11 +20,12 @@
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use super::lock_batch::LOCK_MESSAGE_BYTES_MAX;
 use super::message::{Payload, TRANSFER_BYTES_MAX};
 use crate::link::Token;
 
 /// Version of all that follows the handshake.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
 /// What a hello and a welcome begin with. The last four bytes find out who rewrites line ends.
 pub const MAGIC: [u8; 8] = *b"CLV\x8b\r\n\x1a\n";
 /// Most bytes of a frame: a full transfer and its head.
@@ -46,7 +47,7 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Which command it belongs to; 0 where nobody waits for an answer.
     pub request: u64,
-    /// The message, as protobuf.
+    /// The message, as protobuf; of locks as [`lock_batch`](super::lock_batch) writes it.
     pub head: Bytes,
     /// Payloads.
     pub parts: Vec<Payload>,
@@ -75,10 +76,12 @@ pub enum FrameKind {
     Pong,
     /// Device → host: why the connection is closed now.
     Goodbye,
+    /// Device → host: a run asks for locks.
+    Locks,
 }
 
 impl FrameKind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Command,
         Self::Execute,
         Self::Ping,
@@ -89,6 +92,7 @@ impl FrameKind {
         Self::Report,
         Self::Pong,
         Self::Goodbye,
+        Self::Locks,
     ];
 
     fn code(self) -> u8 {
@@ -103,6 +107,7 @@ impl FrameKind {
             Self::Report => 20,
             Self::Pong => 21,
             Self::Goodbye => 22,
+            Self::Locks => 23,
         }
     }
 
@@ -115,6 +120,7 @@ impl FrameKind {
         match self {
             Self::Ping | Self::Pong | Self::Slot => 4 << 10,
             Self::Error | Self::Goodbye => 1 << 20,
+            Self::Locks => LOCK_MESSAGE_BYTES_MAX,
             Self::Command => 2 << 20,
             Self::Reply | Self::Accepted | Self::Report => 4 << 20,
             Self::Execute => HEAD_BYTES_MAX,

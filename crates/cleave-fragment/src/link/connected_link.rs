@@ -31,6 +31,7 @@ use crate::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, Identity, ReadItem, Reply,
     Request,
 };
+use crate::row_locks::HostedJob;
 
 /// Runs whose streams ended while their device could not be told, or may not have heard it. The links over which one
 /// device is reached, one after the other, share a list of them: the next connection releases what is on it. To release
@@ -257,6 +258,36 @@ impl Link for ConnectedLink {
     }
 
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
+        self.begin(request, None).await
+    }
+
+    async fn execute_locking(
+        &self,
+        request: Execute,
+        job: Arc<HostedJob>,
+    ) -> Result<RunStream, LinkError> {
+        self.begin(request, Some(job)).await
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.shared.dial.bytes.traffic(&self.shared.commands)
+    }
+
+    fn mode(&self) -> AttachMode {
+        self.shared.dial.mode()
+    }
+
+    fn device(&self) -> String {
+        self.shared.dial.address()
+    }
+}
+
+impl ConnectedLink {
+    async fn begin(
+        &self,
+        request: Execute,
+        job: Option<Arc<HostedJob>>,
+    ) -> Result<RunStream, LinkError> {
         let (header, first_slot) = (request.header, request.first_slot);
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
         let mut frame = encode_execute(0, request);
@@ -271,7 +302,11 @@ impl Link for ConnectedLink {
         let attempt = self.shared.attempts.begin(&header);
         frame.request = attempt.number;
         self.shared.commands.fetch_add(1, Ordering::Relaxed);
+        if let Some(job) = &job {
+            self.connect_job(job, &connection, header);
+        }
         let (slots, events) = SlotSender::channel(SlotForm::Encoded);
+        let slots = slots.locking(job);
         let control = Arc::new(ConnectionControl {
             shared: Arc::clone(&self.shared),
             connection: Arc::clone(&connection),
@@ -305,16 +340,23 @@ impl Link for ConnectedLink {
         }))
     }
 
-    fn traffic(&self) -> Traffic {
-        self.shared.dial.bytes.traffic(&self.shared.commands)
-    }
-
-    fn mode(&self) -> AttachMode {
-        self.shared.dial.mode()
-    }
-
-    fn device(&self) -> String {
-        self.shared.dial.address()
+    /// Has `job` speak over `connection` to the run of `header`.
+    fn connect_job(
+        &self,
+        job: &Arc<HostedJob>,
+        connection: &Arc<Connection>,
+        header: CommandHeader,
+    ) {
+        let weak = Arc::downgrade(connection);
+        let pump = job.connect(Arc::new(move |say| {
+            if let Some(connection) = weak.upgrade() {
+                let command = Command::new(header, Request::Locks(say));
+                connection.post_within(encode_command(0, command));
+            }
+        }));
+        if let Some(runtime) = &self.runtime {
+            let _detached = runtime.spawn(pump);
+        }
     }
 }
 

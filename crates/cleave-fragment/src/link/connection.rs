@@ -22,6 +22,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::link::{LinkError, SlotSender};
 use super::metered::ByteCounters;
+use crate::command::LockCall;
 use crate::command::message::{Reply, RunEvent};
 use crate::command::proto::MalformedMessage;
 use crate::command::proto::answer::{decode_error, decode_reply, decode_report, decode_slot};
@@ -202,6 +203,16 @@ impl Connection {
         !self.is_dead() && self.outbound.send(Outbound { frame, _bytes: None }).is_ok()
     }
 
+    /// As [`Connection::post`], of a frame that the device asked for: one that does not read its answers loses the connection.
+    pub(crate) fn post_within(&self, frame: Frame) {
+        let permits = frame.length().unwrap_or(u32::MAX);
+        let Ok(bytes) = Arc::clone(&self.outbound_bytes).try_acquire_many_owned(permits) else {
+            return self.fail("it does not read what it asked for");
+        };
+        // Without a connection it is asked for again.
+        let _gone = self.outbound.send(Outbound { frame, _bytes: Some(bytes) });
+    }
+
     /// Lets the device of the run that `request` began send `slot_count` slots more than the `consumed` ones.
     pub(crate) fn grant(&self, request: u64, consumed: u64, slot_count: u64) {
         if let Some(Waiting::Run { credit, .. }) = self.lock().requests.get_mut(&request) {
@@ -299,6 +310,18 @@ impl Connection {
                         return Err(HandOutError::Credit { granted, bytes_max });
                     }
                     events.send(RunEvent::Slot(slot));
+                }
+                Ok(())
+            }
+            FrameKind::Locks => {
+                let call = LockCall::decode(&frame.head)?;
+                let run = match self.lock().requests.get(&request) {
+                    Some(Waiting::Run { events, .. }) => Some(events.clone()),
+                    _ => None,
+                };
+                // Not with the list in hand: what is asked is done here, and may be answered at once.
+                if let Some(run) = run {
+                    run.send(RunEvent::Locks(call));
                 }
                 Ok(())
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 
 use super::attempts::{Attempt, Attempts};
 use super::link::{
@@ -16,6 +17,7 @@ use super::link::{
 use super::metered::ByteCounters;
 use super::token_bucket::RateCap;
 use crate::command::{Command, CommandHeader, DeviceError, Execute, ReadPayload, Reply, Request};
+use crate::row_locks::HostedJob;
 
 /// A link within one process.
 #[derive(Debug)]
@@ -78,11 +80,51 @@ impl Link for EmbeddedLink {
     }
 
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError> {
+        self.begin(request, None).await
+    }
+
+    async fn execute_locking(
+        &self,
+        request: Execute,
+        job: Arc<HostedJob>,
+    ) -> Result<RunStream, LinkError> {
+        self.begin(request, Some(job)).await
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.bytes.traffic(&self.commands)
+    }
+
+    fn mode(&self) -> AttachMode {
+        AttachMode::Embedded
+    }
+
+    fn device(&self) -> String {
+        EMBEDDED.to_owned()
+    }
+}
+
+impl EmbeddedLink {
+    async fn begin(
+        &self,
+        request: Execute,
+        job: Option<Arc<HostedJob>>,
+    ) -> Result<RunStream, LinkError> {
         self.sent(request.fragment.len() as u64).await;
         let header = request.header;
         let first_slot = request.first_slot;
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
+        if let Some(job) = &job {
+            let device = Arc::downgrade(&self.device);
+            let pump = job.connect(Arc::new(move |say| {
+                if let Some(device) = device.upgrade() {
+                    device.steer(Command::new(header, Request::Locks(say)));
+                }
+            }));
+            let _detached = Handle::current().spawn(pump);
+        }
         let (slots, events) = SlotSender::channel(SlotForm::Batches);
+        let slots = slots.locking(job);
         let control = Arc::new(EmbeddedControl {
             device: Arc::clone(&self.device),
             header,
@@ -107,18 +149,6 @@ impl Link for EmbeddedLink {
             slot_bytes,
             received: Some((Arc::clone(&self.bytes), self.rate_cap.clone())),
         }))
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.bytes.traffic(&self.commands)
-    }
-
-    fn mode(&self) -> AttachMode {
-        AttachMode::Embedded
-    }
-
-    fn device(&self) -> String {
-        EMBEDDED.to_owned()
     }
 }
 

@@ -24,6 +24,7 @@ use crate::command::slot::{SlotDecoder, batch_bytes};
 use crate::command::{Command, DeviceError, Execute, Reply, RunReport, Slot, SlotPayload};
 use crate::link::metered::ByteCounters;
 use crate::link::token_bucket::RateCap;
+use crate::row_locks::HostedJob;
 
 /// The host's side of one device.
 #[async_trait]
@@ -33,6 +34,13 @@ pub trait Link: Send + Sync + fmt::Debug {
 
     /// Starts a run, or attaches to it if it exists; returns when the device has accepted it.
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError>;
+
+    /// As [`Link::execute`], of a run that locks rows: what it asks for is done by `job`.
+    async fn execute_locking(
+        &self,
+        request: Execute,
+        job: Arc<HostedJob>,
+    ) -> Result<RunStream, LinkError>;
 
     /// What has crossed since the link was made.
     fn traffic(&self) -> Traffic;
@@ -287,13 +295,21 @@ pub struct SlotSender {
     form: SlotForm,
     // Unbounded here, bounded by the credits.
     events: mpsc::UnboundedSender<RunEvent>,
+    /// Who does what the run asks of locks, on the host.
+    job: Option<Arc<HostedJob>>,
 }
 
 impl SlotSender {
     /// A sender, and where its events come out.
     pub fn channel(form: SlotForm) -> (Self, mpsc::UnboundedReceiver<RunEvent>) {
         let (events, receiver) = mpsc::unbounded_channel();
-        (Self { form, events }, receiver)
+        (Self { form, events, job: None }, receiver)
+    }
+
+    /// This, where `job` does what the run asks of locks.
+    #[must_use]
+    pub fn locking(self, job: Option<Arc<HostedJob>>) -> Self {
+        Self { job, ..self }
     }
 
     /// How slots are to be handed over.
@@ -303,7 +319,13 @@ impl SlotSender {
 
     /// Passes `event` on; false if nobody listens any more.
     pub fn send(&self, event: RunEvent) -> bool {
-        self.events.send(event).is_ok()
+        match (event, &self.job) {
+            (RunEvent::Locks(call), Some(job)) => {
+                job.take(call);
+                !self.is_closed()
+            }
+            (event, _) => self.events.send(event).is_ok(),
+        }
     }
 
     /// Whether nobody listens any more.
@@ -419,6 +441,10 @@ impl RunStream {
                 Err(LinkError::Device { device: self.device.clone(), source })
             }
             Some(RunEvent::Lost(error)) => Err(error),
+            Some(RunEvent::Locks(_)) => Err(LinkError::Protocol {
+                device: self.device.clone(),
+                detail: "a run asked for locks that takes none".to_owned(),
+            }),
             None => Err(LinkError::Lost {
                 address: self.device.clone(),
                 detail: "the run was taken over by a repeated execute, or the device was closed"

@@ -22,9 +22,9 @@ use cleave_fragment::command::wire::{
 };
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
-    LockAnswer, LockAnswers, LockBatch, LockGrant, MetricKind, OperatorMetric, Ownership, Payload,
-    ReadItem, ReadPayload, Reply, Request, RunReport, RunState, RunStatus, Slot, SlotPayload,
-    WriteItem,
+    LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, MetricKind,
+    OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunReport, RunState,
+    RunStatus, Slot, SlotPayload, WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
@@ -83,16 +83,13 @@ fn run(input: &[u8]) {
     }
 }
 
-/// Batches of locks: what is accepted is written as it was read.
+/// Messages about locks: what is accepted is written as it was read.
 fn locks(bytes: &[u8]) {
-    if let Ok(batch) = LockBatch::decode(bytes) {
-        assert_eq!(batch.encode(), bytes, "a batch of locks changes on its way");
+    if let Ok(call) = LockCall::decode(bytes) {
+        assert_eq!(call.encode(), bytes, "a call for locks changes on its way");
     }
-    if let Ok(answers) = LockAnswers::decode(bytes) {
-        assert_eq!(answers.encode(), bytes, "answers to locks change on their way");
-    }
-    if let Ok(grants) = LockGrant::decode(bytes) {
-        assert_eq!(LockGrant::encode(&grants), bytes, "grants of locks change on their way");
+    if let Ok(say) = LockSay::decode(bytes) {
+        assert_eq!(say.encode(), bytes, "what is said of locks changes on its way");
     }
 }
 
@@ -153,6 +150,7 @@ fn stream(bytes: &[u8]) {
                 FrameKind::Slot => drop(decode_slot(frame)),
                 FrameKind::Report => drop(decode_report(frame)),
                 FrameKind::Error | FrameKind::Goodbye => drop(decode_error(frame)),
+                FrameKind::Locks => drop(LockCall::decode(&frame.head)),
                 _ => drop(decode_command(frame)),
             }
         }
@@ -214,12 +212,25 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.extend(slots.iter().map(|slot| tagged(SLOT, slot)));
     let schemas = batches().into_iter().filter_map(|batch| encode_schema(&batch.schema()).ok());
     seeds.extend(schemas.map(|schema| tagged(SCHEMA, &schema)));
-    let batch = LockBatch { number: 1, object: 7, vids: vec![1 << 40, 5, 6, 7, u64::MAX] };
-    let newest = RecId::new(SegmentId(3), 4, 5).ok().map(LockAnswer::Conflict);
+    let vids = vec![1 << 40, 5, 6, 7, u64::MAX];
+    let batch = LockBatch { number: 1, object: 7, waits: true, vids };
+    let conflict = RecId::new(SegmentId(3), 4, 5).ok();
+    let newest = conflict.map(LockAnswer::Conflict);
     let answers = [Some(LockAnswer::Granted), Some(LockAnswer::Queued), newest, newest];
-    let answers = LockAnswers { number: 1, answers: answers.into_iter().flatten().collect() };
-    let grants = [LockGrant { number: 1, row: 3 }, LockGrant { number: 900, row: 0 }];
-    let locks = [batch.encode(), answers.encode(), LockGrant::encode(&grants)];
+    let answers = answers.into_iter().flatten().chain([LockAnswer::NotFree]).collect();
+    let grants = vec![
+        LockGrant { number: 1, row: 3, newest: None },
+        LockGrant { number: 900, row: 0, newest: conflict },
+    ];
+    let locks = [
+        LockCall::Lock(batch).encode(),
+        LockCall::GiveUp { below: 300 }.encode(),
+        LockCall::Release.encode(),
+        LockSay::Answers(LockAnswers { number: 1, answers }).encode(),
+        LockSay::Grants(grants).encode(),
+        LockSay::Refused(LockRefusal::Deadlock).encode(),
+        LockSay::Released.encode(),
+    ];
     seeds.extend(locks.map(|locks| tagged(LOCKS, &locks)));
     seeds
 }
@@ -306,6 +317,7 @@ fn requests() -> Vec<Request> {
         Request::Fetch { consumed: 12 },
         Request::Feed { input: 1, generation: 9, filter: Bytes::from_static(b"filter") },
         Request::Revoke { input: 2, keep: u32::MAX },
+        Request::Locks(LockSay::Refused(LockRefusal::Over)),
         Request::Cancel,
         Request::Release,
         Request::Status,

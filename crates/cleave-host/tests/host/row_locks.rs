@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_fragment::command::{LockBatch, LockCall};
 use cleave_host::{Database, Session};
-use cleave_shmem::{JobLocks, Row};
+use cleave_shmem::{JobLock, JobLocks, Row};
+use cleave_txn::{LockOwner, TransactionId};
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{fresh, refused, row, rows, run};
@@ -328,6 +330,38 @@ async fn rows_that_a_job_of_the_device_has_are_waited_for() {
     shared.host.fence();
     run(&mut one, update).await;
     assert_eq!(row(&mut one, "SELECT n FROM job WHERE id = 1").await, "2");
+    assert_eq!(shared.host.contended().unwrap(), []);
+}
+
+/// A ring through a job of the device, whose transaction is another one, is found at once, whoever closes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rings_of_waits_lead_through_jobs_of_the_device() {
+    let (_directory, database, mut one, two) = jobs(3).await;
+    let devices = database.devices();
+    let shared = devices[0].shared_locks().unwrap();
+    let owner = LockOwner::new(TransactionId(u64::MAX));
+    let job = shared.begin_job(&owner, Arc::new(|_| None)).unwrap().unwrap();
+    let side = shared.device.as_ref().unwrap().begin(job.hosted().job()).unwrap();
+    // The first row is the session's, and all others are the job's.
+    run(&mut one, "BEGIN; UPDATE job SET n = 1 WHERE id = 1").await;
+    let every = (1..64).flat_map(|table| (0..16).map(move |vid| (table << 32, vid)));
+    let not_free: Vec<(u64, u64)> = every
+        .filter(|(object, vid)| !side.try_lock(Row { object: *object, vid: *vid }).unwrap())
+        .collect();
+    let (object, vid) = not_free[0];
+    let mut task = beside(two, "UPDATE job SET n = 1 WHERE id = 3");
+    assert!(waits(&mut task).await);
+    let Ok(JobLock::Waits(waiting)) = side.lock(Row { object, vid }) else {
+        panic!("the session has it")
+    };
+    let ask = LockBatch { number: 0, object, waits: true, vids: vec![vid] };
+    job.hosted().take(LockCall::Lock(ask));
+    let update = "UPDATE job SET n = 1 WHERE id = 2";
+    assert_eq!(refused(&mut one, update).await.sqlstate(), "40P01");
+    run(&mut one, "ROLLBACK").await;
+    assert!(matches!(side.wait(waiting).await, Ok(JobLock::Held)));
+    drop(job);
+    assert_eq!(task.await.unwrap().1, ["done"]);
     assert_eq!(shared.host.contended().unwrap(), []);
 }
 

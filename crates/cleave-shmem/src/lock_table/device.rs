@@ -251,8 +251,16 @@ impl JobLocks {
         }
     }
 
-    /// What has become of a place in line, of which `waker` will be told.
-    fn poll(&self, waiting: &mut Waiting, waker: &Waker) -> Poll<Result<JobLock, LockError>> {
+    /// What has become of a place in line, of which `waker` will be told: for who cannot hold a [`JobWait`]. Whoever has what they
+    /// wanted, or wants it no more, says so by [`JobLocks::forget`] or [`JobLocks::leave_line`].
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`], [`LockError::Fenced`].
+    pub fn poll_wait(
+        &self,
+        waiting: &mut Waiting,
+        waker: &Waker,
+    ) -> Poll<Result<JobLock, LockError>> {
         let entry = waiting.place.entry;
         self.device.waiters.register(entry, waiting.number, waker);
         loop {
@@ -298,6 +306,42 @@ impl JobLocks {
     /// no place is free any more. Dropped, it waits no more, and the place stays.
     pub fn wait(&self, waiting: Waiting) -> JobWait<'_> {
         JobWait { locks: self, waiting }
+    }
+
+    /// Waits no more; the place in line stays.
+    pub fn forget(&self, waiting: &Waiting) {
+        self.device.waiters.forget(waiting.place.entry, waiting.number);
+    }
+
+    /// Waits no more, and leaves the place in line, unless it has become a lock meanwhile, which it says. For all threads of the
+    /// job: others that wait for the entry ask again.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    pub fn leave_line(&self, waiting: &Waiting) -> Result<bool, LockError> {
+        let entry = waiting.place.entry;
+        let Self { device, job, states } = self;
+        self.forget(waiting);
+        if states.get(entry) & HELD != 0 {
+            return Ok(true);
+        }
+        if !waiting.is_first {
+            return Ok(false);
+        }
+        let table = &device.table;
+        let mut has_it = false;
+        let left = table.change(entry, table.memory.load(entry), |queue| {
+            let place = queue.place_of(job.id);
+            has_it = place == Some(0);
+            Ok(place.filter(|place| *place > 0).map(|place| queue.without(place)))
+        })?;
+        if has_it {
+            states.set(entry, HELD);
+        } else if left.is_some() {
+            states.clear(entry);
+        }
+        device.waiters.wake(entry);
+        Ok(has_it)
     }
 
     /// How many entries the job has or waits for, and of how many: above a share, a lock of the whole table is cheaper.
@@ -353,28 +397,7 @@ impl JobWait<'_> {
     /// # Errors
     /// [`LockError::Spoilt`].
     pub fn give_up(self) -> Result<bool, LockError> {
-        let entry = self.waiting.place.entry;
-        let JobLocks { device, job, states } = self.locks;
-        if states.get(entry) & HELD != 0 {
-            return Ok(true);
-        }
-        if !self.waiting.is_first {
-            return Ok(false);
-        }
-        let table = &device.table;
-        let mut has_it = false;
-        let left = table.change(entry, table.memory.load(entry), |queue| {
-            let place = queue.place_of(job.id);
-            has_it = place == Some(0);
-            Ok(place.filter(|place| *place > 0).map(|place| queue.without(place)))
-        })?;
-        if has_it {
-            states.set(entry, HELD);
-        } else if left.is_some() {
-            states.clear(entry);
-        }
-        device.waiters.wake(entry);
-        Ok(has_it)
+        self.locks.leave_line(&self.waiting)
     }
 }
 
@@ -383,12 +406,12 @@ impl Future for JobWait<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        this.locks.poll(&mut this.waiting, context.waker())
+        this.locks.poll_wait(&mut this.waiting, context.waker())
     }
 }
 
 impl Drop for JobWait<'_> {
     fn drop(&mut self) {
-        self.locks.device.waiters.forget(self.waiting.place.entry, self.waiting.number);
+        self.locks.forget(&self.waiting);
     }
 }

@@ -282,6 +282,12 @@ impl HostLocks {
         self.table.place_of(row).entry == ticket.entry
     }
 
+    /// Where `ticket` is: its entry, and which of the host's slots there is its share's. None: it was given back.
+    #[must_use]
+    pub fn place_of(&self, ticket: &Ticket) -> Option<(u32, usize)> {
+        Some((ticket.entry, self.shares.of(ticket.entry).index_of(ticket.share)?))
+    }
+
     /// The jobs before `ticket` in its entry: what it waits for, besides the host's own transactions.
     ///
     /// # Errors

@@ -9,6 +9,8 @@
 //!    letting the one that waits go first, if that closes no other ring. A ring of hard edges is a [`Deadlock`],
 //!    and the request that closed it ends.
 //!
+//! Edges lead through jobs of devices, too ([`super::jobs`]): of what is held before them in the tables that devices share.
+//!
 //! Invariant: an edge, once there, stays until a grant, a release or a withdrawal takes it; so whoever comes last to a
 //! ring sees all of it, and every ring is found. Source: PostgreSQL's `deadlock.c`, which looks after a time instead.
 
@@ -17,9 +19,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::mode::Modes;
-use super::table::{All, Table};
+use super::table::{All, Entry, Table};
 use super::wait::Request;
-use super::{LockGroup, LockKey, LockMode};
+use super::{LockError, LockGroup, LockKey, LockMode, jobs};
 use crate::transaction::TransactionId;
 
 /// How often queues are put into another order for one request.
@@ -71,7 +73,13 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
     let origin = request.owner.group;
     let mut seen = BTreeSet::new();
     let mut ahead = Vec::new();
+    // Whoever waits for a job waits for what that waits for.
+    let has_jobs = !table.jobs.is_empty();
+    let leads_to_job = |entry: &Entry| has_jobs && entry.shared.is_awaited();
     if let Some(entry) = table.partition(&request.key).entries.get(&request.key) {
+        if leads_to_job(entry) {
+            return true;
+        }
         let queue = entry.queue().iter();
         let before = queue.take_while(|other| !Arc::ptr_eq(other, request));
         ahead.extend(before.map(|other| other.owner.group));
@@ -87,6 +95,9 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
             if seen.insert(key)
                 && let Some(entry) = table.partition(&key).entries.get(&key)
             {
+                if leads_to_job(entry) {
+                    return true;
+                }
                 let queue = entry.queue().iter();
                 let others = queue.filter(|other| !Arc::ptr_eq(other, request));
                 ahead.extend(others.map(|other| other.owner.group));
@@ -104,7 +115,7 @@ pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), D
             return Ok(());
         }
         let Some(ring) = find_ring(all, request) else { return Ok(()) };
-        if !ring.iter().filter(|edge| edge.is_soft).any(|edge| let_go_first(all, edge)) {
+        if !ring.iter().any(|edge| let_go_first(all, edge)) {
             return Err(deadlock(&ring));
         }
     }
@@ -114,12 +125,34 @@ pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), D
     }
 }
 
+/// Opens the rings that a job of `group` closed, by which transactions of the host must leave, or says which one cannot be opened
+/// so.
+pub(crate) fn resolve_for_job(all: &mut All<'_>, group: LockGroup) -> Result<(), Deadlock> {
+    // Each time one wait less, or in another order.
+    for _ in 0..REORDER_COUNT_MAX {
+        let Some(ring) = find_ring_of(all, group) else { return Ok(()) };
+        if ring.iter().any(|edge| let_go_first(all, edge)) {
+            continue;
+        }
+        // A job has done more than a statement that waits for a row.
+        let waiting = ring.iter().find_map(|edge| match &edge.waiter {
+            Waiter::Request(request) if request.owner.group != group => Some(Arc::clone(request)),
+            Waiter::Request(_) | Waiter::Job(..) => None,
+        });
+        let Some(waiting) = waiting else { return Err(deadlock(&ring)) };
+        let error = LockError::Deadlock(Arc::new(deadlock(&ring)));
+        all.end(&waiting, Err(error));
+    }
+    find_ring_of(all, group).map_or(Ok(()), |ring| Err(deadlock(&ring)))
+}
+
 /// Puts the waiter of a soft edge before its blocker, unless that closes a ring; whether it did.
 fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
-    let key = edge.request.key;
+    let (Waiter::Request(request), true) = (&edge.waiter, edge.is_soft) else { return false };
+    let key = request.key;
     let Some(entry) = all.entry(&key) else { return false };
     let queue = entry.queue();
-    let from = queue.iter().position(|other| Arc::ptr_eq(other, &edge.request));
+    let from = queue.iter().position(|other| Arc::ptr_eq(other, request));
     let to = queue.iter().position(|other| other.owner.group == edge.group);
     let (Some(from), Some(to)) = (from, to) else { return false };
     if to >= from {
@@ -136,11 +169,12 @@ fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
 }
 
 fn deadlock(ring: &[Edge]) -> Deadlock {
-    let edges = ring.iter().map(|edge| DeadlockEdge {
-        waiter: edge.request.owner.id,
-        key: edge.request.key,
-        mode: edge.request.mode,
-        blocker: edge.blocker,
+    let edges = ring.iter().map(|edge| {
+        let (waiter, key, mode) = match &edge.waiter {
+            Waiter::Request(request) => (request.owner.id, request.key, request.mode),
+            Waiter::Job(job, key) => (*job, *key, LockMode::ForUpdate),
+        };
+        DeadlockEdge { waiter, key, mode, blocker: edge.blocker }
     });
     Deadlock { edges: edges.collect() }
 }
@@ -148,18 +182,35 @@ fn deadlock(ring: &[Edge]) -> Deadlock {
 /// One wait for one transaction.
 #[derive(Clone)]
 struct Edge {
-    request: Arc<Request>,
+    waiter: Waiter,
     blocker: TransactionId,
     group: LockGroup,
     is_soft: bool,
 }
 
+/// Who waits.
+#[derive(Clone)]
+enum Waiter {
+    Request(Arc<Request>),
+    /// A job of this transaction, in the line of an entry.
+    Job(TransactionId, LockKey),
+}
+
 /// The way from `request` back to its owner.
 fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
-    let origin = request.owner.group;
+    follow(all, request.owner.group, edges(all, request).collect())
+}
+
+/// A way from what a group waits for back to it.
+fn find_ring_of(all: &All<'_>, group: LockGroup) -> Option<Vec<Edge>> {
+    follow(all, group, edges_of(all, group))
+}
+
+/// The way from the first of these edges back to `origin`.
+fn follow(all: &All<'_>, origin: LockGroup, first: Vec<Edge>) -> Option<Vec<Edge>> {
     let mut seen = BTreeSet::new();
     // Edges still to follow, each with the length of the way that leads to it.
-    let mut ahead: Vec<(usize, Edge)> = edges(all, request).map(|edge| (0, edge)).collect();
+    let mut ahead: Vec<(usize, Edge)> = first.into_iter().map(|edge| (0, edge)).collect();
     let mut way: Vec<Edge> = Vec::new();
     while let Some((length, edge)) = ahead.pop() {
         way.truncate(length);
@@ -169,20 +220,32 @@ fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
             return Some(way);
         }
         if seen.insert(blocker) {
-            for wait in all.waits_of(blocker) {
-                ahead.extend(edges(all, wait).map(|edge| (length + 1, edge)));
-            }
+            ahead.extend(edges_of(all, blocker).into_iter().map(|edge| (length + 1, edge)));
         }
     }
     None
+}
+
+/// Whom a group waits for, by all its requests and jobs.
+fn edges_of(all: &All<'_>, group: LockGroup) -> Vec<Edge> {
+    let requests = all.waits_of(group).iter().flat_map(|wait| edges(all, wait));
+    let of_jobs = all.job_waits().iter().filter(|wait| wait.group == group).flat_map(|wait| {
+        wait.blockers.iter().map(|(blocker, group)| Edge {
+            waiter: Waiter::Job(wait.transaction, wait.key),
+            blocker: *blocker,
+            group: *group,
+            is_soft: false,
+        })
+    });
+    requests.chain(of_jobs).collect()
 }
 
 /// Whom a request waits for; those whom it waits for only because of the queue's order come last.
 fn edges<'a>(all: &'a All<'_>, request: &'a Arc<Request>) -> impl Iterator<Item = Edge> + 'a {
     let conflicting = Modes::conflicting(request.mode);
     let edge = move |(blocker, group): (TransactionId, LockGroup), is_soft: bool| {
-        let request = Arc::clone(request);
-        (group != request.owner.group).then_some(Edge { request, blocker, group, is_soft })
+        let waiter = Waiter::Request(Arc::clone(request));
+        (group != request.owner.group).then_some(Edge { waiter, blocker, group, is_soft })
     };
     let entry = all.entry(&request.key);
     let hard = entry.into_iter().flat_map(|entry| entry.holders());
@@ -192,5 +255,8 @@ fn edges<'a>(all: &'a All<'_>, request: &'a Arc<Request>) -> impl Iterator<Item 
         .take_while(move |other| !Arc::ptr_eq(other, request))
         .filter(move |other| conflicting.has(other.mode));
     let hard = hard.filter_map(move |holder| edge((holder.owner, holder.group), false));
-    hard.chain(soft.filter_map(move |other| edge((other.owner.id, other.owner.group), true)))
+    let of_jobs = entry.map(|entry| jobs::before(all, &request.key, entry)).unwrap_or_default();
+    let of_jobs = of_jobs.into_iter().filter_map(move |owner| edge(owner, false));
+    hard.chain(of_jobs)
+        .chain(soft.filter_map(move |other| edge((other.owner.id, other.owner.group), true)))
 }

@@ -55,13 +55,18 @@ impl SharedTables {
         }
     }
 
+    /// The table of the device with this number.
+    pub(crate) fn of_device(&self, device: u32) -> Option<&HostLocks> {
+        self.0.get(usize::try_from(device).ok()?)?.as_deref()
+    }
+
     /// The table that `key` is in, if it is one of a row that a device shares.
     #[inline]
     pub(crate) fn of(&self, key: &LockKey) -> Option<&HostLocks> {
         if key.kind != KeyKind::Row {
             return None;
         }
-        self.0.get(usize::try_from(key.device).ok()?)?.as_deref()
+        self.of_device(key.device)
     }
 }
 
@@ -94,6 +99,14 @@ impl Shared {
             Joined { ticket, is_granted: true } => Self::Held(ticket),
             Joined { ticket, is_granted: false } => Self::Awaited(ticket, Vec::new()),
         }))
+    }
+
+    /// What it has, if it has anything.
+    pub(crate) fn ticket(&self) -> Option<&Ticket> {
+        match self {
+            Self::Alone => None,
+            Self::Held(ticket) | Self::Awaited(ticket, _) => Some(ticket),
+        }
     }
 
     /// Whether nobody of the host can hold the key yet.

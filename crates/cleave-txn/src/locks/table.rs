@@ -3,6 +3,7 @@
 //! Order of mutexes: a partition (several only by [`Table::all`], ascending), then what waits, then an owner's list, then
 //! a request.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -13,6 +14,7 @@ use cleave_media::random_bytes;
 use cleave_shmem::HostLocks;
 
 use super::deadlock;
+use super::jobs::{self, JobOwners, JobWaits, Jobs};
 use super::mode::{LockMode, Modes};
 use super::shared::{Shared, SharedTables};
 use super::wait::Request;
@@ -37,6 +39,7 @@ pub(crate) type Waits = HashMap<LockGroup, Vec<Arc<Request>>>;
 pub(crate) struct Table {
     partitions: Vec<Mutex<Partition>>,
     waits: Mutex<Waits>,
+    pub(crate) jobs: Jobs,
     hash: KeyHash,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct Entry {
     /// Nearly always the only one.
     first: Holder,
     rest: Option<Box<Rest>>,
-    shared: Shared,
+    pub(crate) shared: Shared,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +80,7 @@ impl Table {
             Mutex::new(Partition { entries, shared })
         };
         let partitions = std::iter::repeat_with(partition).take(PARTITION_COUNT).collect();
-        Self { partitions, waits: Mutex::default(), hash }
+        Self { partitions, waits: Mutex::default(), jobs: Jobs::default(), hash }
     }
 
     /// Grants, refuses or queues.
@@ -180,7 +183,9 @@ impl Table {
                 continue;
             }
             occupied.get_mut().let_go(owner, *mode);
-            self.settle(occupied, shared.of(key));
+            let waits = self.settle(occupied, shared.of(key));
+            drop(partition);
+            self.resolve_anew(waits);
         }
     }
 
@@ -191,7 +196,9 @@ impl Table {
         let MapEntry::Occupied(mut occupied) = entries.entry(request.key) else { return };
         if occupied.get_mut().leave(request) {
             forget(&mut self.waits(), request);
-            self.settle(occupied, shared.of(&request.key));
+            let waits = self.settle(occupied, shared.of(&request.key));
+            drop(partition);
+            self.resolve_anew(waits);
         }
     }
 
@@ -255,26 +262,41 @@ impl Table {
         found
     }
 
-    /// Grants what can be, and drops the entry of a key that nobody holds.
+    /// Ends the rings that these requests closed: they wait for a job now that came while others of the host had the row.
+    fn resolve_anew(&self, waits: Vec<Arc<Request>>) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        for request in waits {
+            // Whoever waits is told.
+            let _ended = self.resolve(&request);
+        }
+    }
+
+    /// Grants what can be, and drops the entry of a key that nobody holds. Those who wait for a job now, and did not before.
     fn settle(
         &self,
         mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>,
         table: Option<&HostLocks>,
-    ) {
+    ) -> Vec<Arc<Request>> {
+        let mut waits_for_job = false;
         if !occupied.get().queue().is_empty() {
             let key = *occupied.key();
             let entry = occupied.get_mut();
             if table.is_some() && entry.holders().next().is_none() && !entry.shared.is_awaited() {
                 entry.join_anew(table, key, &mut self.waits());
+                waits_for_job = entry.shared.is_awaited();
             }
             for granted in entry.grant() {
                 forget(&mut self.waits(), &granted);
                 granted.end(Ok(()));
             }
         }
+        let waits = if waits_for_job { occupied.get().queue().to_vec() } else { Vec::new() };
         if occupied.get().is_free() {
             occupied.remove().shared.leave(table);
         }
+        waits
     }
 
     pub(crate) fn partition(&self, key: &LockKey) -> MutexGuard<'_, Partition> {
@@ -286,9 +308,10 @@ impl Table {
     }
 
     /// Everything, standing still.
-    fn all(&self) -> All<'_> {
+    pub(crate) fn all(&self) -> All<'_> {
         let partitions = self.partitions.iter().map(lock).collect();
-        All { partitions, waits: self.waits(), hash: self.hash }
+        let (waits, hash) = (self.waits(), self.hash);
+        All { partitions, waits, jobs: self.jobs.owners(), job_waits: OnceCell::new(), hash }
     }
 }
 
@@ -296,10 +319,29 @@ impl Table {
 pub(crate) struct All<'a> {
     partitions: Vec<MutexGuard<'a, Partition>>,
     waits: MutexGuard<'a, Waits>,
+    /// Of which transactions jobs are.
+    pub(crate) jobs: JobOwners,
+    /// What they wait for, once somebody has asked.
+    job_waits: OnceCell<Vec<JobWaits>>,
     hash: KeyHash,
 }
 
 impl All<'_> {
+    /// The table of this device.
+    pub(crate) fn shared(&self, device: u32) -> Option<&HostLocks> {
+        self.partitions.first()?.shared.of_device(device)
+    }
+
+    /// All keys, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&LockKey, &Entry)> {
+        self.partitions.iter().flat_map(|partition| partition.entries.iter())
+    }
+
+    /// What jobs wait for.
+    pub(crate) fn job_waits(&self) -> &[JobWaits] {
+        self.job_waits.get_or_init(|| jobs::waits(self))
+    }
+
     pub(crate) fn entry(&self, key: &LockKey) -> Option<&Entry> {
         self.partitions.get(self.hash.partition(key))?.entries.get(key)
     }
@@ -311,6 +353,7 @@ impl All<'_> {
 
     /// Moves a request in the queue of its key from one place to another.
     pub(crate) fn reorder(&mut self, key: &LockKey, from: usize, to: usize) {
+        self.job_waits.take();
         if let Some(entry) = self.entry_mut(key) {
             let queue = &mut entry.rest().queue;
             if from < queue.len() && to < queue.len() {
@@ -322,6 +365,7 @@ impl All<'_> {
 
     /// Grants what can be of `key`.
     pub(crate) fn grant(&mut self, key: &LockKey) {
+        self.job_waits.take();
         let granted = self.entry_mut(key).map(Entry::grant).unwrap_or_default();
         for request in granted {
             forget(&mut self.waits, &request);
@@ -330,7 +374,7 @@ impl All<'_> {
     }
 
     /// Takes a request out of its queue, with an outcome.
-    fn end(&mut self, request: &Arc<Request>, outcome: Result<(), LockError>) {
+    pub(crate) fn end(&mut self, request: &Arc<Request>, outcome: Result<(), LockError>) {
         if let Some(entry) = self.entry_mut(&request.key)
             && entry.leave(request)
         {
@@ -338,6 +382,7 @@ impl All<'_> {
             request.end(outcome);
             self.grant(&request.key);
             self.drop_free(&request.key);
+            self.job_waits.take();
         }
     }
 

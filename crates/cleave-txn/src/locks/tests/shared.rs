@@ -9,7 +9,9 @@ use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, JobLocks, Row, SlotForm
 use super::*;
 use crate::wal::tests::group::block_on;
 
+mod modes;
 mod process;
+mod rings;
 
 /// So few entries that rows meet in them.
 const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::EIGHT };

@@ -50,6 +50,8 @@ fn row(view: &View, status: &LockStatus) -> Row {
             ("transactionid", key.id().cast_signed().into()),
         ]),
         KeyKind::Advisory => row.extend(advisory(key)),
+        // Nobody of the host holds or awaits one.
+        KeyKind::Entry => {}
     }
     row
 }

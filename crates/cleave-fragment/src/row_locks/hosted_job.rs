@@ -1,0 +1,419 @@
+//! The host's part of a run that locks rows: [`LockCall`]s in, [`LockSay`]s out, and the locks themselves where the device shares no
+//! memory.
+//!
+//! ```text
+//!  take(call) ─▶ JobLocks::lock, row by row ─▶ held: answer │ in line: parked under (batch, row), with a waker
+//!                                                                    │ handed over: the waker puts it on the list
+//!                                      grants ◀─ pump, a task of the link ◀┘
+//! ```
+//!
+//! Wakers only list what they woke: they are called by whoever lets go of a row, who may have a part of the host's table in hand.
+//!
+//! Repetition: a row that is asked for again is held already, or parked already under the same name; a batch below those given up is
+//! passed over; a job that ended says so to everything. So the state is the same, however often and late calls come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, Wake, Waker};
+use std::time::Duration;
+
+use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, JobLocks, LockError, Row, Waiting};
+use cleave_store::RecId;
+use tokio::sync::Notify;
+
+use crate::command::{
+    LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
+};
+use crate::waiting::timeout;
+
+/// Most rows of one job that may wait.
+pub(super) const ROWS_WAITING_MAX: usize = 1 << 16;
+/// How long a row waits before it looks again for a place in an entry that had none: there are as many other jobs in line as an
+/// entry takes.
+pub(super) const NO_ROOM_WAIT: Duration = Duration::from_millis(2);
+
+/// What the host knows of the transaction that a job is part of.
+pub trait JobTransaction: Send + Sync + fmt::Debug {
+    /// The newest version of a row that the job has just locked, where that is not the one of its snapshot.
+    fn newest(&self, row: Row) -> Option<RecId>;
+
+    /// Locks a row that the host has an entry of as one of the job's transaction, if nobody is in the way: it may have others of that
+    /// entry, or this one. Whether it did.
+    fn lock_own(&self, row: Row) -> bool;
+
+    /// The job has come to wait: looks for rings of waits, and opens those that a transaction of the host can be asked to leave.
+    /// Whether there is one that only the job can open, by ending.
+    fn closes_ring(&self) -> bool;
+}
+
+/// Where what is said goes: to the device of the run, as far as there is a connection. It does not wait.
+pub type Outlet = Arc<dyn Fn(LockSay) + Send + Sync>;
+
+/// See the module's description. Dropped, it ends.
+pub struct HostedJob {
+    host: Arc<HostLocks>,
+    job: Job,
+    transaction: Arc<dyn JobTransaction>,
+    state: Mutex<State>,
+    ready: Arc<Ready>,
+}
+
+struct State {
+    /// The device's side, where that has no memory in common with the host.
+    side: Option<JobLocks>,
+    /// Rows in line, by batch and place in it.
+    parked: BTreeMap<Name, Parked>,
+    /// Batches below this number are passed over.
+    below: u32,
+    ended: Option<LockRefusal>,
+    outlet: Option<Outlet>,
+    /// How often an outlet was given.
+    connections: u64,
+}
+
+/// A row of a batch.
+type Name = (u32, u32);
+
+struct Parked {
+    row: Row,
+    /// Its place in line; none where there was no room.
+    waiting: Option<Waiting>,
+    waker: Waker,
+}
+
+/// What was woken.
+#[derive(Debug, Default)]
+struct Ready {
+    rows: Mutex<BTreeSet<Name>>,
+    changed: Notify,
+}
+
+struct RowWaker {
+    ready: Arc<Ready>,
+    name: Name,
+}
+
+impl Wake for RowWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        lock(&self.ready.rows).insert(self.name);
+        self.ready.changed.notify_one();
+    }
+}
+
+impl HostedJob {
+    /// A job of `transaction`, in the table that `host` is a side of. `device` is the other side where the host takes it, for a
+    /// device behind a network; None: the device has it. None where as many jobs are under way as the table can tell apart.
+    ///
+    /// # Errors
+    /// [`LockError`].
+    pub fn begin(
+        host: &Arc<HostLocks>,
+        device: Option<&Arc<DeviceLocks>>,
+        transaction: Arc<dyn JobTransaction>,
+    ) -> Result<Option<Arc<Self>>, LockError> {
+        let Some(job) = host.assign_job() else { return Ok(None) };
+        let side = match device.map(|device| device.begin(job)).transpose() {
+            Ok(side) => side,
+            Err(error) => {
+                host.release_job(job)?;
+                return Err(error);
+            }
+        };
+        let state = State {
+            side,
+            parked: BTreeMap::new(),
+            below: 0,
+            ended: None,
+            outlet: None,
+            connections: 0,
+        };
+        Ok(Some(Arc::new(Self {
+            host: Arc::clone(host),
+            job,
+            transaction,
+            state: Mutex::new(state),
+            ready: Arc::default(),
+        })))
+    }
+
+    /// Its number in the table.
+    pub fn job(&self) -> Job {
+        self.job
+    }
+
+    /// From now on what is said goes to `outlet`. The caller has the future that is returned run as long as the connection lasts: it
+    /// pushes grants, and ends with the job, or when another connection takes this one's place.
+    pub fn connect(self: &Arc<Self>, outlet: Outlet) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state();
+        state.outlet = Some(outlet);
+        state.connections += 1;
+        let connection = state.connections;
+        drop(state);
+        // The pump before this one finds that it is over.
+        self.ready.changed.notify_one();
+        pump(Arc::downgrade(self), Arc::clone(&self.ready), connection)
+    }
+
+    /// Does what the device asks.
+    pub fn take(&self, call: LockCall) {
+        let mut state = self.state();
+        let parked_before = state.parked.len();
+        let say = match (state.ended, call) {
+            (Some(_), LockCall::Release) => Some(LockSay::Released),
+            (Some(why), _) => Some(LockSay::Refused(why)),
+            (None, LockCall::Lock(batch)) => self.lock_batch(&mut state, &batch),
+            (None, LockCall::GiveUp { below }) => {
+                state.give_up(below).err().map(|why| state.refuse(why))
+            }
+            (None, LockCall::Release) => {
+                state.end(LockRefusal::Over);
+                // What the host took away is given back, too.
+                let _fenced = state.side.as_mut().map(JobLocks::release);
+                Some(LockSay::Released)
+            }
+        };
+        let waits = state.side.is_none() || state.parked.len() > parked_before;
+        let mut say = say;
+        let outlet = state.outlet.clone();
+        drop(state);
+        // The table says that the job waits before anybody looks for rings.
+        if waits && self.transaction.closes_ring() {
+            say = Some(self.state().refuse(LockRefusal::Deadlock));
+        }
+        if let (Some(say), Some(outlet)) = (say, outlet) {
+            outlet(say);
+        }
+    }
+
+    /// Ends the job, whose transaction has ended: gives all back, and the number. Whoever asks for more is told so.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.end(LockRefusal::Over);
+        drop(state);
+        self.ready.changed.notify_one();
+        // An entry that is spoilt is found by whoever asks for it next.
+        let _spoilt = self.host.release_job(self.job);
+    }
+
+    fn lock_batch(&self, state: &mut State, batch: &LockBatch) -> Option<LockSay> {
+        if batch.number < state.below {
+            return None;
+        }
+        let mut answers = Vec::with_capacity(batch.vids.len());
+        for (row, vid) in (0..).zip(&batch.vids) {
+            let (name, row) = ((batch.number, row), Row { object: batch.object, vid: *vid });
+            let own = || self.transaction.lock_own(row);
+            let answer = match state.lock_row(name, row, batch.waits, own, &self.ready) {
+                Ok(Some(true)) => self.held(row),
+                Ok(Some(false)) => LockAnswer::NotFree,
+                Ok(None) => LockAnswer::Queued,
+                Err(why) => return Some(state.refuse(why)),
+            };
+            answers.push(answer);
+        }
+        Some(LockSay::Answers(LockAnswers { number: batch.number, answers }))
+    }
+
+    fn held(&self, row: Row) -> LockAnswer {
+        self.transaction.newest(row).map_or(LockAnswer::Granted, LockAnswer::Conflict)
+    }
+
+    /// Pushes grants of what was woken over the connection of that number. Whether rows wait for room; None: it is over.
+    fn push_grants(&self, connection: u64) -> Option<bool> {
+        let mut state = self.state();
+        if state.ended.is_some() || state.connections != connection {
+            // Whoever came instead looks itself.
+            self.ready.changed.notify_one();
+            return None;
+        }
+        let woken = std::mem::take(&mut *lock(&self.ready.rows));
+        let mut granted = Vec::new();
+        let (mut refused, mut waits_anew) = (None, false);
+        for name in woken.into_iter().chain(state.without_room()) {
+            match state.look(name) {
+                Ok(Some(row)) => granted.push((name, row)),
+                // It may have got in line once more, behind others than before.
+                Ok(None) => waits_anew |= state.parked.contains_key(&name),
+                Err(why) => refused = Some(why),
+            }
+        }
+        let waits_for_room = state.parked.values().any(|parked| parked.waiting.is_none());
+        let refusal = refused.map(|why| state.refuse(why));
+        let outlet = state.outlet.clone();
+        drop(state);
+        let refusal = if refusal.is_none() && waits_anew && self.transaction.closes_ring() {
+            Some(self.state().refuse(LockRefusal::Deadlock))
+        } else {
+            refusal
+        };
+        let Some(outlet) = outlet else { return Some(waits_for_room) };
+        let grant = |((number, row), place): (Name, Row)| LockGrant {
+            number,
+            row,
+            newest: self.transaction.newest(place),
+        };
+        let grants: Vec<LockGrant> = granted.into_iter().map(grant).collect();
+        for grants in grants.chunks(crate::command::lock_batch::LOCK_ROWS_MAX) {
+            outlet(LockSay::Grants(grants.to_vec()));
+        }
+        if let Some(refusal) = refusal {
+            outlet(refusal);
+        }
+        Some(waits_for_room)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl Drop for HostedJob {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for HostedJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostedJob").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Whether the job has the row; None: it is in line. A device that locks by itself is in line there.
+    fn lock_row(
+        &mut self,
+        name: Name,
+        row: Row,
+        waits: bool,
+        own: impl FnOnce() -> bool,
+        ready: &Arc<Ready>,
+    ) -> Result<Option<bool>, LockRefusal> {
+        if !self.parked.is_empty() && self.parked.contains_key(&name) {
+            return Ok(None);
+        }
+        let Some(side) = &self.side else { return Ok(own().then_some(true)) };
+        // What its transaction has in the host's name is not waited for.
+        if side.try_lock(row).map_err(refusal)? || own() {
+            return Ok(Some(true));
+        }
+        if !waits {
+            return Ok(Some(false));
+        }
+        let waiting = match side.lock(row).map_err(refusal)? {
+            JobLock::Held => return Ok(Some(true)),
+            JobLock::Waits(waiting) => Some(waiting),
+            JobLock::Full => None,
+        };
+        if self.parked.len() >= ROWS_WAITING_MAX {
+            return Err(LockRefusal::TooMany);
+        }
+        let waker = Waker::from(Arc::new(RowWaker { ready: Arc::clone(ready), name }));
+        self.parked.insert(name, Parked { row, waiting, waker });
+        // It may have come before the waker.
+        Ok(self.look(name)?.map(|_| true))
+    }
+
+    /// The row, if it is the job's now.
+    fn look(&mut self, name: Name) -> Result<Option<Row>, LockRefusal> {
+        let (Some(side), Some(parked)) = (&self.side, self.parked.get_mut(&name)) else {
+            return Ok(None);
+        };
+        let lock = match &mut parked.waiting {
+            Some(waiting) => side.poll_wait(waiting, &parked.waker),
+            None => Poll::Ready(side.lock(parked.row)),
+        };
+        match lock {
+            Poll::Pending => {}
+            Poll::Ready(Ok(JobLock::Held)) => return Ok(self.unpark(name)),
+            Poll::Ready(Ok(JobLock::Full)) => {
+                if let Some(waiting) = parked.waiting.take() {
+                    side.forget(&waiting);
+                }
+            }
+            Poll::Ready(Ok(JobLock::Waits(mut waiting))) => {
+                let lock = side.poll_wait(&mut waiting, &parked.waker);
+                parked.waiting = Some(waiting);
+                match lock {
+                    Poll::Ready(Ok(JobLock::Held)) => return Ok(self.unpark(name)),
+                    Poll::Ready(Err(error)) => return Err(refusal(error)),
+                    // Looked at once more when room is looked for.
+                    Poll::Ready(Ok(_)) | Poll::Pending => {}
+                }
+            }
+            Poll::Ready(Err(error)) => return Err(refusal(error)),
+        }
+        Ok(None)
+    }
+
+    fn unpark(&mut self, name: Name) -> Option<Row> {
+        let parked = self.parked.remove(&name)?;
+        if let (Some(side), Some(waiting)) = (&self.side, &parked.waiting) {
+            side.forget(waiting);
+        }
+        Some(parked.row)
+    }
+
+    /// Rows that wait for room.
+    fn without_room(&self) -> Vec<Name> {
+        let without = self.parked.iter().filter(|(_, parked)| parked.waiting.is_none());
+        without.map(|(name, _)| *name).collect()
+    }
+
+    /// Rows of batches below this number wait no more.
+    fn give_up(&mut self, below: u32) -> Result<(), LockRefusal> {
+        self.below = self.below.max(below);
+        let kept = self.parked.split_off(&(self.below, 0));
+        let given_up = std::mem::replace(&mut self.parked, kept);
+        let Some(side) = &self.side else { return Ok(()) };
+        for waiting in given_up.into_values().filter_map(|parked| parked.waiting) {
+            // One that came just now is held until the end.
+            side.leave_line(&waiting).map_err(refusal)?;
+        }
+        Ok(())
+    }
+
+    /// The job locks no more, for this reason.
+    fn refuse(&mut self, why: LockRefusal) -> LockSay {
+        self.end(why);
+        LockSay::Refused(why)
+    }
+
+    /// As [`State::refuse`]; the first reason stays.
+    fn end(&mut self, why: LockRefusal) {
+        // What is spoilt cannot be left.
+        let _left = self.give_up(u32::MAX);
+        self.ended.get_or_insert(why);
+    }
+}
+
+pub(super) fn refusal(error: LockError) -> LockRefusal {
+    match error {
+        LockError::Fenced { .. } => LockRefusal::Over,
+        LockError::Spoilt { .. } | LockError::Job(_) => LockRefusal::Spoilt,
+    }
+}
+
+async fn pump(job: Weak<HostedJob>, ready: Arc<Ready>, connection: u64) {
+    let mut waits_for_room = false;
+    loop {
+        let woken = ready.changed.notified();
+        if waits_for_room {
+            let _woken = timeout(NO_ROOM_WAIT, woken).await;
+        } else {
+            woken.await;
+        }
+        let Some(job) = job.upgrade() else { return };
+        let Some(waits) = job.push_grants(connection) else { return };
+        waits_for_room = waits;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,294 @@
+//! The locks of a run in a table that its process shares with the host: no message, but that it waits.
+//!
+//! Whoever closes a ring of waits last must have it found. A transaction of the host sees the shared table and looks for itself; a job
+//! that comes to wait says so to the host, after the table says that it waits.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use cleave_shmem::{DeviceLocks, Job, JobLock, JobLocks, Row, Waiting};
+
+use super::RowLock;
+use super::hosted_job::{NO_ROOM_WAIT, refusal};
+use crate::command::lock_batch::LOCK_ROWS_MAX;
+use crate::command::message::RunEvent;
+use crate::command::{LockBatch, LockCall, LockRefusal, LockSay};
+use crate::link::SlotSender;
+use crate::waiting::timeout;
+
+/// Messages whose answers are waited for at once.
+const CALLS_MAX: u32 = 64;
+
+/// See the module's description. Dropped, it keeps its locks: they are its transaction's.
+pub struct SharedRows {
+    job: JobLocks,
+    state: Mutex<Said>,
+}
+
+#[derive(Default)]
+struct Said {
+    sink: Option<SlotSender>,
+    /// Messages that say that the job waits.
+    calls: u32,
+    /// Rows that they named, as far as somebody may still wait for them.
+    asked: BTreeMap<u32, LockBatch>,
+    /// Rows that the job's transaction has in the host's name.
+    own: BTreeMap<Row, RowLock>,
+    refused: Option<LockRefusal>,
+    /// Those who wait, told of a refusal.
+    wakers: Vec<Waker>,
+}
+
+impl SharedRows {
+    /// The locks of the run that is `job`, whose host hears by `sink`.
+    ///
+    /// # Errors
+    /// [`LockRefusal`]: the host has taken the job's locks away.
+    pub fn begin(
+        device: &Arc<DeviceLocks>,
+        job: Job,
+        sink: SlotSender,
+    ) -> Result<Arc<Self>, LockRefusal> {
+        let job = device.begin(job).map_err(refusal)?;
+        let state = Mutex::new(Said { sink: Some(sink), ..Said::default() });
+        Ok(Arc::new(Self { job, state }))
+    }
+
+    /// The host hears by `sink` from now on. What was lost is said again when the next row waits.
+    pub fn connect(&self, sink: SlotSender) {
+        self.state().sink = Some(sink);
+    }
+
+    /// The host has said something: that rows are the transaction's own, or that the job closes a ring of waits.
+    pub fn hear(&self, say: &LockSay) {
+        let mut state = self.state();
+        match say {
+            LockSay::Refused(why) => {
+                state.refused.get_or_insert(*why);
+            }
+            LockSay::Answers(answers) => {
+                let Some(asked) = state.asked.remove(&answers.number) else { return };
+                for (vid, answer) in asked.vids.iter().zip(&answers.answers) {
+                    let lock = RowLock::from(*answer);
+                    if matches!(lock, RowLock::Held | RowLock::Changed(_)) {
+                        state.own.insert(Row { object: asked.object, vid: *vid }, lock);
+                    }
+                }
+            }
+            LockSay::Grants(_) | LockSay::Released => return,
+        }
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Locks rows, or gets in line.
+    ///
+    /// # Errors
+    /// [`LockRefusal`].
+    pub fn lock(
+        self: &Arc<Self>,
+        object: u64,
+        vids: &[u64],
+        waits: bool,
+    ) -> Result<WaitingRows, LockRefusal> {
+        if let Some(why) = self.state().refused {
+            return Err(why);
+        }
+        let mut rows =
+            WaitingRows { locks: Arc::clone(self), rows: Vec::new(), queued: Vec::new() };
+        for (index, vid) in vids.iter().enumerate() {
+            let row = Row { object, vid: *vid };
+            let lock = if waits {
+                match self.job.lock(row).map_err(refusal)? {
+                    JobLock::Held => RowLock::Held,
+                    JobLock::Waits(waiting) => {
+                        rows.queued.push(Queued { index, row, waiting: Some(waiting) });
+                        RowLock::Queued
+                    }
+                    JobLock::Full => {
+                        rows.queued.push(Queued { index, row, waiting: None });
+                        RowLock::Queued
+                    }
+                }
+            } else if self.job.try_lock(row).map_err(refusal)? {
+                RowLock::Held
+            } else {
+                RowLock::NotFree
+            };
+            rows.rows.push(lock);
+        }
+        if !rows.queued.is_empty() {
+            self.say_waits(object, rows.queued.iter().map(|queued| queued.row.vid).collect());
+        }
+        Ok(rows)
+    }
+
+    /// The host looks for rings, and for rows that are the transaction's own: among the first of them, where there are very many.
+    fn say_waits(&self, object: u64, mut vids: Vec<u64>) {
+        vids.truncate(LOCK_ROWS_MAX);
+        let mut state = self.state();
+        let number = state.calls;
+        state.calls = number.wrapping_add(1);
+        let sink = state.sink.clone();
+        let batch = LockBatch { number, object, waits: true, vids };
+        // Those of long ago have had their answer, or never will.
+        state.asked.retain(|asked, _| number.wrapping_sub(*asked) < CALLS_MAX);
+        state.asked.insert(number, batch.clone());
+        drop(state);
+        if let Some(sink) = sink {
+            sink.send(RunEvent::Locks(LockCall::Lock(batch)));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Said> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SharedRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRows").field("job", &self.job.job()).finish_non_exhaustive()
+    }
+}
+
+/// Rows that were asked for. Dropped, those that are queued are given up.
+pub struct WaitingRows {
+    locks: Arc<SharedRows>,
+    rows: Vec<RowLock>,
+    queued: Vec<Queued>,
+}
+
+struct Queued {
+    /// Which of the rows.
+    index: usize,
+    row: Row,
+    /// Its place in line; none where there was no room.
+    waiting: Option<Waiting>,
+}
+
+impl WaitingRows {
+    /// What has become of each row.
+    ///
+    /// # Errors
+    /// [`LockRefusal`].
+    pub fn answered(&self) -> Result<Vec<RowLock>, LockRefusal> {
+        Ok(self.rows.clone())
+    }
+
+    /// What has become of each row, once none is queued any more.
+    ///
+    /// # Errors
+    /// [`LockRefusal`].
+    pub async fn settled(&mut self) -> Result<Vec<RowLock>, LockRefusal> {
+        while !self.queued.is_empty() {
+            let waits_for_room = self.waits_for_room();
+            let polling = poll_fn(|context| self.poll(context));
+            if !waits_for_room {
+                polling.await?;
+            } else if let Some(looked) = timeout(NO_ROOM_WAIT, polling).await {
+                looked?;
+            }
+        }
+        Ok(self.rows.clone())
+    }
+
+    fn waits_for_room(&self) -> bool {
+        self.queued.iter().any(|queued| queued.waiting.is_none())
+    }
+
+    /// Ready when none is queued any more, or when one lost its place in line.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), LockRefusal>> {
+        {
+            let mut state = self.locks.state();
+            if let Some(why) = state.refused {
+                return Poll::Ready(Err(why));
+            }
+            if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                state.wakers.push(context.waker().clone());
+            }
+        }
+        let had_room = !self.waits_for_room();
+        let mut queued = std::mem::take(&mut self.queued).into_iter();
+        while let Some(mut row) = queued.next() {
+            if let Some(own) = self.locks.state().own.get(&row.row).copied() {
+                row.leave_line(&self.locks.job);
+                if let Some(lock) = self.rows.get_mut(row.index) {
+                    *lock = own;
+                }
+                continue;
+            }
+            let had_place = row.waiting.is_some();
+            let polled = row.poll(&self.locks.job, context.waker());
+            if !had_place && row.waiting.is_some() {
+                self.locks.say_waits(row.row.object, vec![row.row.vid]);
+            }
+            match polled {
+                Ok(true) => {
+                    if let Some(lock) = self.rows.get_mut(row.index) {
+                        *lock = RowLock::Held;
+                    }
+                }
+                Ok(false) => self.queued.push(row),
+                Err(why) => {
+                    self.queued.push(row);
+                    self.queued.extend(queued);
+                    return Poll::Ready(Err(why));
+                }
+            }
+        }
+        if self.queued.is_empty() || (had_room && self.waits_for_room()) {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
+    }
+}
+
+impl Queued {
+    fn leave_line(&self, job: &JobLocks) {
+        if let Some(waiting) = &self.waiting {
+            // One that came just now is held until the end, and what is spoilt cannot be left.
+            let _left = job.leave_line(waiting);
+        }
+    }
+
+    /// Whether the job has the row now.
+    fn poll(&mut self, job: &JobLocks, waker: &Waker) -> Result<bool, LockRefusal> {
+        if self.waiting.is_none() {
+            match job.lock(self.row).map_err(refusal)? {
+                JobLock::Held => return Ok(true),
+                JobLock::Waits(waiting) => self.waiting = Some(waiting),
+                JobLock::Full => return Ok(false),
+            }
+        }
+        let Some(waiting) = &mut self.waiting else { return Ok(false) };
+        match job.poll_wait(waiting, waker) {
+            Poll::Ready(Ok(JobLock::Held)) => {
+                job.forget(waiting);
+                Ok(true)
+            }
+            Poll::Ready(Ok(_)) => {
+                job.forget(waiting);
+                self.waiting = None;
+                Ok(false)
+            }
+            Poll::Ready(Err(error)) => Err(refusal(error)),
+            Poll::Pending => Ok(false),
+        }
+    }
+}
+
+impl Drop for WaitingRows {
+    fn drop(&mut self) {
+        self.queued.iter().for_each(|queued| queued.leave_line(&self.locks.job));
+    }
+}
+
+impl fmt::Debug for WaitingRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitingRows").field("queued", &self.queued.len()).finish_non_exhaustive()
+    }
+}

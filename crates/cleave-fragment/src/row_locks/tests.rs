@@ -1,0 +1,592 @@
+//! Jobs of a remote device against each other and against the host, over a network that loses, delays and repeats.
+
+use std::collections::BTreeSet;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use cleave_media::SplitMix64;
+use cleave_shmem::{DeviceLocks, HostLocks, Row, SlotFormat, TableShape, Ticket};
+use cleave_store::SegmentId;
+use futures::FutureExt;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::*;
+use crate::command::message::RunEvent;
+use crate::command::{LockBatch, LockCall, LockSay};
+use crate::link::{SlotForm, SlotSender};
+
+const OBJECT: u64 = 7;
+const ROWS: u64 = 12;
+/// So few entries that rows meet in them.
+const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::EIGHT };
+
+/// How often each row was changed.
+#[derive(Debug, Default)]
+struct Versions([AtomicU32; ROWS as usize]);
+
+impl Versions {
+    fn of(&self, vid: u64) -> &AtomicU32 {
+        &self.0[usize::try_from(vid).unwrap()]
+    }
+
+    fn now(&self) -> Vec<u32> {
+        self.0.iter().map(|version| version.load(Ordering::Relaxed)).collect()
+    }
+}
+
+fn version(number: u32) -> RecId {
+    RecId::new(SegmentId(1), number, 0).unwrap()
+}
+
+/// A transaction that began when the versions were these.
+#[derive(Debug)]
+struct Began {
+    versions: Arc<Versions>,
+    snapshot: Vec<u32>,
+    is_in_ring: bool,
+    /// A row that its transaction has on the host.
+    own: Option<u64>,
+}
+
+impl JobTransaction for Began {
+    fn lock_own(&self, row: Row) -> bool {
+        self.own == Some(row.vid)
+    }
+
+    fn newest(&self, row: Row) -> Option<RecId> {
+        let now = self.versions.of(row.vid).load(Ordering::Relaxed);
+        (now != self.snapshot[usize::try_from(row.vid).unwrap()]).then(|| version(now))
+    }
+
+    fn closes_ring(&self) -> bool {
+        self.is_in_ring
+    }
+}
+
+type Down = Arc<Mutex<Vec<LockSay>>>;
+type Pump = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A run that locks: both ends of it, and what is on the way between them.
+struct Run {
+    job: Arc<HostedJob>,
+    asked: Arc<AskedLocks>,
+    sent: UnboundedReceiver<RunEvent>,
+    up: Vec<LockCall>,
+    down: Down,
+    /// Until it ends.
+    pump: Option<Pump>,
+    vids: Vec<u64>,
+    snapshot: Vec<u32>,
+    rows: Option<AskedRows>,
+    has_all: bool,
+}
+
+fn connect(job: &Arc<HostedJob>) -> (Down, Option<Pump>) {
+    let down = Down::default();
+    let sink = Arc::clone(&down);
+    let pump = job.connect(Arc::new(move |say| {
+        sink.lock().unwrap_or_else(PoisonError::into_inner).push(say);
+    }));
+    (down, Some(Box::pin(pump)))
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+impl Run {
+    fn new(host: &Arc<HostLocks>, device: &Arc<DeviceLocks>, began: Began) -> Self {
+        let snapshot = began.snapshot.clone();
+        let job = HostedJob::begin(host, Some(device), Arc::new(began)).unwrap().unwrap();
+        let (sink, sent) = SlotSender::channel(SlotForm::Encoded);
+        let (down, pump) = connect(&job);
+        let asked = AskedLocks::new(sink);
+        Self {
+            job,
+            asked,
+            sent,
+            up: Vec::new(),
+            down,
+            pump,
+            vids: Vec::new(),
+            snapshot,
+            rows: None,
+            has_all: false,
+        }
+    }
+
+    fn ask(&mut self, vids: &[u64], waits: bool) {
+        let rows = self.asked.lock(OBJECT, vids, waits).now_or_never().unwrap().unwrap();
+        (self.rows, self.vids) = (Some(rows), vids.to_vec());
+    }
+
+    fn lose_connection(&mut self) {
+        self.up.clear();
+        let (sink, sent) = SlotSender::channel(SlotForm::Encoded);
+        self.sent = sent;
+        (self.down, self.pump) = connect(&self.job);
+        self.asked.connect(sink);
+    }
+
+    /// One message from the device reaches the host, perhaps not for the last time.
+    fn deliver_up(&mut self, random: &mut SplitMix64) -> bool {
+        while let Ok(RunEvent::Locks(call)) = self.sent.try_recv() {
+            // As it crosses.
+            self.up.push(LockCall::decode(&call.encode()).unwrap());
+        }
+        if self.up.is_empty() {
+            return false;
+        }
+        let at = usize::try_from(random.below(self.up.len() as u64)).unwrap();
+        let call = if random.below(4) == 0 { self.up[at].clone() } else { self.up.swap_remove(at) };
+        self.job.take(call);
+        true
+    }
+
+    fn deliver_down(&mut self, random: &mut SplitMix64) -> bool {
+        let mut down = self.down.lock().unwrap();
+        if down.is_empty() {
+            return false;
+        }
+        let at = usize::try_from(random.below(down.len() as u64)).unwrap();
+        let say = if random.below(4) == 0 { down[at].clone() } else { down.swap_remove(at) };
+        drop(down);
+        self.asked.hear(LockSay::decode(&say.encode()).unwrap());
+        true
+    }
+
+    fn pump(&mut self) {
+        if self.pump.as_mut().is_some_and(|pump| poll(pump.as_mut()).is_ready()) {
+            self.pump = None;
+        }
+    }
+
+    /// Delivers all there is, both ways, and what comes of that.
+    fn settle(&mut self, random: &mut SplitMix64) {
+        loop {
+            self.pump();
+            if !self.deliver_up(random) & !self.deliver_down(random) {
+                return;
+            }
+        }
+    }
+
+    fn outcomes(&mut self) -> Poll<Result<Vec<RowLock>, LockRefusal>> {
+        let rows = self.rows.as_mut().unwrap();
+        poll(pin!(rows.settled()))
+    }
+
+    fn answers(&mut self) -> Vec<RowLock> {
+        let rows = self.rows.as_mut().unwrap();
+        rows.answered().now_or_never().unwrap().unwrap()
+    }
+}
+
+struct Bench {
+    host: Arc<HostLocks>,
+    device: Arc<DeviceLocks>,
+    versions: Arc<Versions>,
+    random: SplitMix64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (host, device) = HostLocks::embedded(SMALL).unwrap();
+        Self { host, device, versions: Arc::default(), random: SplitMix64::new(1) }
+    }
+
+    fn run(&self) -> Run {
+        let versions = Arc::clone(&self.versions);
+        let began = Began { snapshot: versions.now(), versions, is_in_ring: false, own: None };
+        Run::new(&self.host, &self.device, began)
+    }
+
+    /// A run that has asked for these rows, and heard all that can be said so far.
+    fn asked(&mut self, vids: &[u64]) -> Run {
+        let mut run = self.run();
+        run.ask(vids, true);
+        run.settle(&mut self.random);
+        run
+    }
+
+    fn join(&self, vid: u64) -> Ticket {
+        self.host.join(Row { object: OBJECT, vid }, |_| false).unwrap().ticket
+    }
+
+    fn is_free(&self, vid: u64) -> bool {
+        let ticket = self.host.try_join(Row { object: OBJECT, vid }, |_| false).unwrap();
+        ticket.map(|ticket| self.host.leave(ticket).unwrap()).is_some()
+    }
+}
+
+#[test]
+fn rows_are_granted_queued_and_pushed() {
+    let mut bench = Bench::new();
+    let ticket = bench.join(2);
+    let mut run = bench.asked(&[1, 2, 3]);
+    assert_eq!(run.answers(), [RowLock::Held, RowLock::Queued, RowLock::Held]);
+    assert!(run.outcomes().is_pending());
+    // The host changes the row that it had.
+    bench.versions.of(2).store(5, Ordering::Relaxed);
+    bench.host.leave(ticket).unwrap();
+    run.settle(&mut bench.random);
+    let settled = vec![RowLock::Held, RowLock::Changed(version(5)), RowLock::Held];
+    assert_eq!(run.outcomes(), Poll::Ready(Ok(settled)));
+    // The host waits for the job in turn, until that ends.
+    let ticket = bench.join(2);
+    assert!(!bench.host.is_granted(&ticket).unwrap());
+    run.job.end();
+    assert!(bench.host.is_granted(&ticket).unwrap());
+    bench.host.leave(ticket).unwrap();
+    assert!((0..ROWS).all(|vid| bench.is_free(vid)));
+}
+
+#[test]
+fn who_does_not_wait_is_told_what_is_not_free() {
+    let mut bench = Bench::new();
+    let ticket = bench.join(2);
+    let mut run = bench.run();
+    run.ask(&[1, 2], false);
+    run.settle(&mut bench.random);
+    assert_eq!(run.outcomes(), Poll::Ready(Ok(vec![RowLock::Held, RowLock::NotFree])));
+    bench.host.leave(ticket).unwrap();
+    assert!(bench.is_free(2) && !bench.is_free(1));
+}
+
+#[test]
+fn a_connection_that_dies_releases_nothing_and_loses_no_grant() {
+    let mut bench = Bench::new();
+    let ticket = bench.join(2);
+    let mut run = bench.asked(&[1, 2]);
+    // Granted, and the grant is lost with the connection.
+    bench.host.leave(ticket).unwrap();
+    run.pump();
+    assert_eq!(run.down.lock().unwrap().len(), 1);
+    run.lose_connection();
+    assert!(!bench.is_free(1) && !bench.is_free(2));
+    run.settle(&mut bench.random);
+    assert_eq!(run.outcomes(), Poll::Ready(Ok(vec![RowLock::Held; 2])));
+    // A device that died asks nothing any more, and its job is ended by the host.
+    drop(run);
+    assert!(bench.is_free(1) && bench.is_free(2));
+}
+
+#[test]
+fn rows_that_are_given_up_leave_the_line_and_late_batches_do_not_come_back() {
+    let mut bench = Bench::new();
+    let ticket = bench.join(2);
+    let mut run = bench.asked(&[1, 2]);
+    run.rows = None;
+    run.settle(&mut bench.random);
+    bench.host.leave(ticket).unwrap();
+    assert!(bench.is_free(2), "given up");
+    assert!(!bench.is_free(1), "held to the end");
+    // The batch comes once more.
+    let again = LockBatch { number: 0, object: OBJECT, waits: true, vids: vec![1, 2] };
+    run.job.take(LockCall::Lock(again));
+    assert!(bench.is_free(2));
+}
+
+#[test]
+fn a_release_gives_all_back_and_is_said_until_it_is_heard() {
+    let mut bench = Bench::new();
+    let mut run = bench.asked(&[1, 2]);
+    run.asked.release();
+    run.lose_connection();
+    run.settle(&mut bench.random);
+    assert!(run.asked.is_released());
+    assert!((0..ROWS).all(|vid| bench.is_free(vid)));
+    let refused = run.asked.lock(OBJECT, &[1], true).now_or_never().unwrap();
+    assert_eq!(refused.map(|_| ()), Err(LockRefusal::Over));
+    // What comes late takes nothing.
+    let late = LockBatch { number: 0, object: OBJECT, waits: true, vids: vec![1] };
+    run.job.take(LockCall::Lock(late));
+    assert!(bench.is_free(1));
+}
+
+#[test]
+fn a_job_that_closes_a_ring_is_told_and_leaves_the_line() {
+    let mut bench = Bench::new();
+    let ticket = bench.join(2);
+    let versions = Arc::clone(&bench.versions);
+    let began = Began { snapshot: versions.now(), versions, is_in_ring: true, own: Some(5) };
+    let mut run = Run::new(&bench.host, &bench.device, began);
+    let own = bench.join(5);
+    run.ask(&[1, 5], true);
+    run.settle(&mut bench.random);
+    assert_eq!(
+        run.outcomes(),
+        Poll::Ready(Ok(vec![RowLock::Held; 2])),
+        "its own is not waited for"
+    );
+    bench.host.leave(own).unwrap();
+    run.ask(&[2], true);
+    run.settle(&mut bench.random);
+    assert_eq!(run.outcomes(), Poll::Ready(Err(LockRefusal::Deadlock)));
+    bench.host.leave(ticket).unwrap();
+    assert!(bench.is_free(2) && !bench.is_free(1));
+}
+
+#[test]
+fn a_fence_ends_the_job() {
+    let mut bench = Bench::new();
+    let ticket = bench.join(2);
+    let mut run = bench.asked(&[1, 2]);
+    bench.host.fence();
+    run.settle(&mut bench.random);
+    assert_eq!(run.outcomes(), Poll::Ready(Err(LockRefusal::Over)));
+    bench.host.leave(ticket).unwrap();
+    assert!(bench.is_free(1) && bench.is_free(2));
+}
+
+#[test]
+fn what_answers_nothing_that_was_asked_ends_the_run() {
+    let bench = Bench::new();
+    let answers = |number, count| {
+        let answers = vec![LockAnswer::Granted; count];
+        LockSay::Answers(crate::command::LockAnswers { number, answers })
+    };
+    let grant = |number, row| {
+        LockSay::Grants(vec![crate::command::LockGrant { number, row, newest: None }])
+    };
+    for wrong in [answers(0, 3), answers(1, 2), grant(0, 2), grant(9, 0), LockSay::Released] {
+        let mut run = bench.run();
+        run.ask(&[1, 2], true);
+        run.asked.hear(wrong);
+        assert_eq!(run.outcomes(), Poll::Ready(Err(LockRefusal::Spoilt)));
+    }
+}
+
+#[test]
+fn the_same_calls_lock_in_shared_memory() {
+    let (host, device) = HostLocks::embedded(SMALL).unwrap();
+    let versions = Arc::<Versions>::default();
+    let began = Began { snapshot: versions.now(), versions, is_in_ring: false, own: Some(5) };
+    let job = HostedJob::begin(&host, None, Arc::new(began)).unwrap().unwrap();
+    let (sink, mut sent) = SlotSender::channel(SlotForm::Batches);
+    let (says, _pump) = connect(&job);
+    let rows = SharedRows::begin(&device, job.job(), sink).unwrap();
+    let locks = RowLocks::Shared(Arc::clone(&rows));
+    let ask = |vids: &[u64], waits| locks.lock(OBJECT, vids, waits).now_or_never().unwrap();
+    let ticket = host.join(Row { object: OBJECT, vid: 2 }, |_| false).unwrap().ticket;
+    let mut held = ask(&[1, 2], false).unwrap();
+    let outcomes = held.settled().now_or_never().unwrap();
+    assert_eq!(outcomes, Ok(vec![RowLock::Held, RowLock::NotFree]));
+    let mut queued = ask(&[1, 2], true).unwrap();
+    let answers = queued.answered().now_or_never().unwrap();
+    assert_eq!(answers, Ok(vec![RowLock::Held, RowLock::Queued]));
+    assert!(queued.settled().now_or_never().is_none());
+    host.leave(ticket).unwrap();
+    assert_eq!(queued.settled().now_or_never().unwrap(), Ok(vec![RowLock::Held; 2]));
+    // What its transaction has on the host is its own: the host says so.
+    let own = host.join(Row { object: OBJECT, vid: 5 }, |_| false).unwrap().ticket;
+    let mut queued = ask(&[5], true).unwrap();
+    assert!(queued.settled().now_or_never().is_none());
+    while let Ok(RunEvent::Locks(call)) = sent.try_recv() {
+        job.take(call);
+    }
+    says.lock().unwrap().drain(..).for_each(|say| rows.hear(&say));
+    assert_eq!(queued.settled().now_or_never().unwrap(), Ok(vec![RowLock::Held]));
+    host.leave(own).unwrap();
+    // One that gives up leaves the line.
+    let other = HostedJob::begin(
+        &host,
+        Some(&device),
+        Arc::new(Began {
+            versions: Arc::default(),
+            snapshot: vec![0; 12],
+            is_in_ring: false,
+            own: None,
+        }),
+    );
+    let other = other.unwrap().unwrap();
+    other.take(LockCall::Lock(LockBatch { number: 0, object: OBJECT, waits: true, vids: vec![9] }));
+    let mut waits = ask(&[9], true).unwrap();
+    assert!(waits.settled().now_or_never().is_none());
+    drop(waits);
+    other.end();
+    assert!(host.try_join(Row { object: OBJECT, vid: 9 }, |_| false).unwrap().is_some());
+    rows.hear(&LockSay::Refused(LockRefusal::Deadlock));
+    assert_eq!(ask(&[1], true).map(|_| ()), Err(LockRefusal::Deadlock));
+    job.end();
+    assert!(host.try_join(Row { object: OBJECT, vid: 1 }, |_| false).unwrap().is_some());
+}
+
+/// A transaction of the host.
+struct Party {
+    vids: BTreeSet<u64>,
+    tickets: Vec<Ticket>,
+    is_inside: bool,
+}
+
+/// Runs and transactions over a few rows, each of which asks for all of its own at once, so that none wait in a ring.
+async fn history(seed: u64) {
+    let bench = Bench::new();
+    let mut random = SplitMix64::new(seed);
+    let mut runs: Vec<Run> = Vec::new();
+    let mut ghosts: Vec<Run> = Vec::new();
+    let mut parties: Vec<Party> = Vec::new();
+    // Who is at each row: 1 a transaction, 100 a run.
+    let mut inside = [0_u32; ROWS as usize];
+    for _ in 0..400 {
+        let (what, which) = (pick(&mut random, 11), pick(&mut random, 64));
+        let vids: BTreeSet<u64> = (0..4).map(|_| random.below(ROWS)).collect();
+        match what {
+            0 if runs.len() < 5 => {
+                let mut run = bench.run();
+                run.ask(&vids.into_iter().collect::<Vec<_>>(), true);
+                runs.push(run);
+            }
+            1 if parties.len() < 5 => {
+                let tickets = vids.iter().map(|vid| bench.join(*vid)).collect();
+                parties.push(Party { vids, tickets, is_inside: false });
+            }
+            2 | 3 if !runs.is_empty() => {
+                let at = which % runs.len();
+                runs[at].deliver_up(&mut random);
+            }
+            4 | 5 if !runs.is_empty() => {
+                let at = which % runs.len();
+                runs[at].pump();
+                runs[at].deliver_down(&mut random);
+            }
+            6 if !runs.is_empty() && which % 4 == 0 => {
+                let at = which / 4 % runs.len();
+                runs[at].lose_connection();
+            }
+            7 if !ghosts.is_empty() => {
+                let at = which % ghosts.len();
+                ghosts[at].deliver_up(&mut random);
+                ghosts[at].deliver_down(&mut random);
+            }
+            8 if !runs.is_empty() => {
+                let at = which % runs.len();
+                if let Some(run) = go_on(&mut runs, at, which, &mut inside, &bench.versions) {
+                    ghosts.push(run);
+                }
+            }
+            9 | 10 if !parties.is_empty() => {
+                let at = which % parties.len();
+                if parties[at].is_inside {
+                    bench.leave(parties.swap_remove(at), &mut inside);
+                } else if bench.has_all(&parties[at]) {
+                    parties[at].enter(&mut inside);
+                }
+            }
+            _ => {}
+        }
+    }
+    // Nothing is lost any more: all come to their end.
+    for _ in 0..100 {
+        for party in parties.extract_if(.., |party| bench.has_all(party)) {
+            party.tickets.into_iter().for_each(|ticket| bench.host.leave(ticket).unwrap());
+        }
+        runs.iter_mut().chain(&mut ghosts).for_each(|run| run.settle(&mut random));
+        for run in runs.extract_if(.., |run| run.rows.is_none() || run.outcomes().is_ready()) {
+            run.job.end();
+        }
+        if runs.is_empty() && parties.is_empty() {
+            break;
+        }
+        // For those who found no room in an entry.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(runs.is_empty() && parties.is_empty(), "seed {seed}: somebody waits for ever");
+    drop(ghosts);
+    assert_eq!(bench.host.contended().unwrap(), []);
+    assert!((0..ROWS).all(|vid| bench.is_free(vid)), "seed {seed}: somebody holds what is over");
+    assert_eq!(bench.host.figures().spoilt, 0);
+}
+
+fn pick(random: &mut SplitMix64, count: u64) -> usize {
+    usize::try_from(random.below(count)).unwrap()
+}
+
+fn place(vid: u64) -> usize {
+    usize::try_from(vid).unwrap()
+}
+
+impl Party {
+    fn enter(&mut self, inside: &mut [u32]) {
+        self.is_inside = true;
+        for vid in &self.vids {
+            inside[place(*vid)] += 1;
+            assert!(inside[place(*vid)] < 100, "a run is there");
+        }
+    }
+}
+
+impl Bench {
+    fn has_all(&self, party: &Party) -> bool {
+        party.tickets.iter().all(|ticket| self.host.is_granted(ticket).unwrap())
+    }
+
+    /// A transaction ends, which has changed its rows.
+    fn leave(&self, party: Party, inside: &mut [u32]) {
+        for vid in &party.vids {
+            inside[place(*vid)] -= 1;
+            self.versions.of(*vid).fetch_add(1, Ordering::Relaxed);
+        }
+        party.tickets.into_iter().for_each(|ticket| self.host.leave(ticket).unwrap());
+    }
+}
+
+/// One of the runs gives up what it waits for, or goes in, or ends: then it is returned.
+fn go_on(
+    runs: &mut Vec<Run>,
+    at: usize,
+    which: usize,
+    inside: &mut [u32],
+    versions: &Versions,
+) -> Option<Run> {
+    let run = &mut runs[at];
+    if run.rows.is_none() || (which % 16 == 3 && !run.has_all) {
+        run.rows = None;
+        if which % 2 == 0 {
+            return None;
+        }
+        let run = runs.swap_remove(at);
+        run.job.end();
+        return Some(run);
+    }
+    if run.has_all {
+        let run = runs.swap_remove(at);
+        for vid in &run.vids {
+            inside[place(*vid)] = 0;
+            versions.of(*vid).fetch_add(1, Ordering::Relaxed);
+        }
+        if which % 2 == 0 {
+            run.asked.release()
+        } else {
+            run.job.end()
+        }
+        return Some(run);
+    }
+    if let Poll::Ready(outcomes) = run.outcomes() {
+        enter_run(run, &outcomes.unwrap(), inside, versions);
+    }
+    None
+}
+
+fn enter_run(run: &mut Run, outcomes: &[RowLock], inside: &mut [u32], versions: &Versions) {
+    run.has_all = true;
+    for (vid, outcome) in run.vids.iter().zip(outcomes) {
+        let at = place(*vid);
+        let now = versions.of(*vid).load(Ordering::Relaxed);
+        let is_as_it_was = now == run.snapshot[at];
+        let expected = if is_as_it_was { RowLock::Held } else { RowLock::Changed(version(now)) };
+        assert_eq!(*outcome, expected);
+        assert_eq!(inside[at], 0, "somebody is there");
+        inside[at] = 100;
+    }
+}
+
+#[tokio::test]
+async fn random_histories_exclude_and_wake_and_end_free() {
+    for seed in 0..400 {
+        history(seed).await;
+    }
+}

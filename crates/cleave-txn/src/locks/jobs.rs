@@ -1,0 +1,159 @@
+//! Jobs of devices in rings of waits: of which transaction each is, and what it waits for.
+//!
+//! ```text
+//!   transaction A ──(tail: entry awaited)──▶ job 3, of transaction B ──(entry: a slot of the host before it)──▶ A
+//! ```
+//!
+//! What a job waits for is in the tables that devices share: whoever stands before it in an entry. Jobs there are known by their
+//! numbers, the host by its slots, and whose these are the tail knows: the keys whose tickets are of that entry and share.
+//!
+//! Whoever comes last to a ring has it found. A transaction of the host that comes to wait behind a job sees what that waits for; a
+//! job that comes to wait, wherever it runs, tells the host after the table says so, which looks then ([`Locks::job_waits`]).
+//!
+//! Invariant: what a job waits for is read while the host's part stands still, and jobs do not: one that gives back what it holds
+//! while it waits may be taken for a ring that there was a moment ago. A job holds all to its end, so that does not happen to it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_shmem::{Holder, JobId};
+
+use super::deadlock::{self, Deadlock};
+use super::shared::Shared;
+use super::table::{All, Entry};
+use super::{KeyKind, LockGroup, LockKey, LockOwner, Locks};
+use crate::transaction::TransactionId;
+
+/// An owner, as rings have it.
+type Owner = (TransactionId, LockGroup);
+/// Whose jobs are, by their devices.
+pub(crate) type JobOwners = BTreeMap<(u32, JobId), Owner>;
+
+/// Of which transactions jobs are.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    owners: Mutex<JobOwners>,
+    count: AtomicUsize,
+}
+
+/// A job that waits for an entry.
+#[derive(Debug)]
+pub(crate) struct JobWaits {
+    pub(crate) transaction: TransactionId,
+    pub(crate) group: LockGroup,
+    pub(crate) key: LockKey,
+    pub(crate) blockers: Vec<Owner>,
+}
+
+impl Locks {
+    /// The job with this number, of the device with that, is part of `owner`'s transaction from now on, until [`Locks::end_job`].
+    pub fn begin_job(&self, device: u32, job: JobId, owner: &LockOwner) {
+        let jobs = &self.table.jobs;
+        jobs.lock().insert((device, job), (owner.id, owner.group));
+        jobs.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It is over: it is in no entry any more.
+    pub fn end_job(&self, device: u32, job: JobId) {
+        let jobs = &self.table.jobs;
+        if jobs.lock().remove(&(device, job)).is_some() {
+            jobs.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A job has come to wait: ends waits of the host by which rings are opened that it closed. The ring, if there is one that
+    /// only the job can open.
+    #[must_use = "a job in a ring is ended"]
+    pub fn job_waits(&self, device: u32, job: JobId) -> Option<Arc<Deadlock>> {
+        let (_, group) = self.table.jobs.lock().get(&(device, job)).copied()?;
+        let mut all = self.table.all();
+        deadlock::resolve_for_job(&mut all, group).err().map(Arc::new)
+    }
+}
+
+impl Jobs {
+    /// Whether there are none; nearly always.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn owners(&self) -> JobOwners {
+        if self.is_empty() { JobOwners::new() } else { self.lock().clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JobOwners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The jobs that who waits for `key` waits for: those before it in the entry.
+pub(crate) fn before(all: &All<'_>, key: &LockKey, entry: &Entry) -> Vec<Owner> {
+    let Shared::Awaited(ticket, _) = &entry.shared else { return Vec::new() };
+    // A table that is spoilt is found by who waits there.
+    let jobs = all.shared(key.device).and_then(|table| table.jobs_before(ticket).ok());
+    let known = |job| all.jobs.get(&(key.device, job)).copied();
+    jobs.into_iter().flatten().filter_map(known).collect()
+}
+
+/// What each job waits for.
+pub(crate) fn waits(all: &All<'_>) -> Vec<JobWaits> {
+    let mut found = Vec::new();
+    let mut devices: Vec<u32> = all.jobs.keys().map(|(device, _)| *device).collect();
+    devices.dedup();
+    for device in devices {
+        let contended = all.shared(device).and_then(|table| table.contended().ok());
+        let mut contended = contended.unwrap_or_default();
+        let known = |holder: &Holder| match holder {
+            Holder::Job(job) => all.jobs.contains_key(&(device, *job)),
+            Holder::Host => false,
+        };
+        contended.retain(|(_, holders)| holders.iter().skip(1).any(known));
+        if contended.is_empty() {
+            continue;
+        }
+        let hosts = hosts(all, device);
+        for (entry, holders) in contended {
+            for (place, holder) in holders.iter().enumerate().skip(1) {
+                let Holder::Job(job) = holder else { continue };
+                let Some((transaction, group)) = all.jobs.get(&(device, *job)).copied() else {
+                    continue;
+                };
+                let (mut blockers, mut slots) = (Vec::new(), 0);
+                for before in &holders[..place] {
+                    match before {
+                        Holder::Job(job) => blockers.extend(all.jobs.get(&(device, *job))),
+                        Holder::Host => {
+                            blockers.extend(hosts.get(&(entry, slots)).into_iter().flatten());
+                            slots += 1;
+                        }
+                    }
+                }
+                let key = LockKey::entry(device, entry);
+                found.push(JobWaits { transaction, group, key, blockers });
+            }
+        }
+    }
+    found
+}
+
+/// Whose each slot of the host is, by entry and place among the host's: those who hold rows there, and for a row that nobody has yet
+/// the first that waits.
+fn hosts(all: &All<'_>, device: u32) -> BTreeMap<(u32, usize), Vec<Owner>> {
+    let mut found: BTreeMap<(u32, usize), Vec<Owner>> = BTreeMap::new();
+    let Some(table) = all.shared(device) else { return found };
+    let rows = all.entries().filter(|(key, _)| key.kind == KeyKind::Row && key.device == device);
+    for (_, entry) in rows {
+        let Some(place) = entry.shared.ticket().and_then(|ticket| table.place_of(ticket)) else {
+            continue;
+        };
+        let owners = found.entry(place).or_default();
+        owners.extend(entry.holders().map(|holder| (holder.owner, holder.group)));
+        if entry.shared.is_awaited() {
+            let first = entry.queue().first();
+            owners.extend(first.map(|request| (request.owner.id, request.owner.group)));
+        }
+    }
+    found.values_mut().for_each(|owners| owners.sort_unstable());
+    found
+}
