@@ -373,7 +373,8 @@ impl Session {
     /// has nobody else to serve, and handing the sync to the log's thread and back costs more than a short one takes.
     async fn harden_seen(&self) -> Result<()> {
         let end = self.seen_log();
-        match self.runtime.is_some() && self.database.has_one_session() {
+        let keeps_thread = self.runtime.is_some() && self.database.has_one_session();
+        match keeps_thread && !self.database.copies.are_on() {
             true => self.database.harden_now(end),
             false => self.database.harden(end).await,
         }

@@ -146,6 +146,9 @@ pub struct Upkeep {
     /// Seconds for which older states are kept.
     #[prost(uint32, tag = "4")]
     pub version_retention_s: u32,
+    /// Copies of the log on devices. Since format 8.
+    #[prost(message, repeated, tag = "130")]
+    pub log_copies: Vec<crate::log_copy::layout::LogCopyMessage>,
 }
 
 /// One view.

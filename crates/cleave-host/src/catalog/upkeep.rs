@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use super::proto;
+use crate::log_copy::LogCopy;
 
 /// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Upkeep {
     pub unlogged_at_us: i64,
     /// Seconds for which older states are kept, for `as_of`; 0: none are.
     pub version_retention_s: u32,
+    /// Copies of the log on devices.
+    pub log_copies: Vec<LogCopy>,
 }
 
 impl Upkeep {
@@ -29,18 +32,24 @@ impl Upkeep {
             unlogged_commit: self.unlogged_commit,
             unlogged_at_us: self.unlogged_at_us,
             version_retention_s: self.version_retention_s,
+            log_copies: self.log_copies.iter().map(LogCopy::encode).collect(),
         };
         (*self != Self::default()).then_some(message)
     }
 
-    /// What [`Upkeep::encode`] made a message of.
-    pub(super) fn decode(message: Option<proto::Upkeep>) -> Self {
+    /// What [`Upkeep::encode`] made a message of; None: nothing did.
+    pub(super) fn decode(message: Option<proto::Upkeep>) -> Option<Self> {
         let message = message.unwrap_or_default();
-        Self {
+        Some(Self {
             archive_directory: message.archive_directory.map(PathBuf::from),
             unlogged_commit: message.unlogged_commit,
             unlogged_at_us: message.unlogged_at_us,
             version_retention_s: message.version_retention_s,
-        }
+            log_copies: message
+                .log_copies
+                .into_iter()
+                .map(LogCopy::decode)
+                .collect::<Option<_>>()?,
+        })
     }
 }

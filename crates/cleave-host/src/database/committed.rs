@@ -54,6 +54,25 @@ impl Database {
         }
     }
 
+    /// Waits until the log is durable up to `end`, here and in its copies.
+    ///
+    /// # Errors
+    /// As [`Database::harden_log`]; [`StorageError::NotCopied`](crate::StorageError::NotCopied).
+    pub(crate) async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
+        self.harden_log(end).await?;
+        self.copies.reach(self, end).await
+    }
+
+    /// What the root on disk says.
+    pub(crate) fn durable(&self) -> Arc<CatalogState> {
+        Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells this opening from others; 0: it is only looked at.
+    pub(crate) fn opening(&self) -> u64 {
+        self.opening.unwrap_or_default()
+    }
+
     /// What a session holds as long as it is there.
     pub(crate) fn session_place(&self) -> Arc<()> {
         Arc::clone(&self.sessions)
