@@ -136,7 +136,7 @@ pub(crate) fn check_restored(directory: &Path) -> Result<()> {
         return Ok(());
     }
     let path = directory.to_owned();
-    let reason = "a restore into it, or a takeover, was not completed; run `cleave restore`, or `cleave takeover`, again".to_owned();
+    let reason = "a restore into it was not completed, or a takeover; run `cleave restore`, or `cleave takeover`, again".to_owned();
     Err(StorageError::NotADatabase { path, reason }.into())
 }
 
