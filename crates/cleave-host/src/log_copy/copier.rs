@@ -166,7 +166,16 @@ impl Copier {
         shipped: &mut OwnedMutexGuard<Option<Shipped>>,
         generation: u64,
     ) -> Result<(), Stopped> {
-        let outcome = self.bring_in_line(database, shipped, generation).await;
+        let mut outcome = self.bring_in_line(database, shipped, generation).await;
+        if let Err(Stopped::Failed(Error::Storage(failure))) = &outcome
+            && is_of_a_start(failure)
+        {
+            // A link that is lost shows at its next use, and so does a device that was started anew.
+            if let Some(shipped) = &mut **shipped {
+                shipped.reserved = None;
+            }
+            outcome = self.bring_in_line(database, shipped, generation).await;
+        }
         let failure = match &outcome {
             Ok(()) => None,
             Err(Stopped::Room) => return outcome,
@@ -253,8 +262,7 @@ impl Copier {
         let Some(arena) = asked.arenas.first() else { return Ok(shipped) };
         let block_count = self.device.block_count().await?;
         if let Some(found) = found::at(&self.device, arena.start, &self.id, block_count).await? {
-            let end = database.log().map_or(0, |log| log.end().0);
-            if found.stamp.log_end > end {
+            if database.log().is_some_and(|log| found.stamp.log_end > log.end().0) {
                 return Err(fault(
                     &self.device,
                     "the copy of the log on it goes further than this host's log; this folder is an older one, and the \
@@ -379,7 +387,8 @@ impl Copier {
             )
         })?;
         let anchor = shipped.reserved.as_ref().and_then(|(_, arenas)| arenas.first());
-        let anchor = anchor.map(|arena| arena.start).unwrap_or_default();
+        let anchor = anchor.map(|arena| arena.start);
+        let anchor = anchor.ok_or_else(|| fault(&self.device, "it has no space for it"))?;
         // Also one that fails may be found.
         shipped.sequence_max += 1;
         stamp.sequence = shipped.sequence_max;
@@ -505,6 +514,12 @@ impl Shipped {
             self.lost.extend(taken);
         }
     }
+}
+
+/// Whether the next start of a device, or the next link to it, may not fail so.
+fn is_of_a_start(failure: &StorageError) -> bool {
+    let is_refused = matches!(failure, StorageError::Refused { .. });
+    is_refused || failure.is_device_lost() || matches!(failure, StorageError::Restarted { .. })
 }
 
 /// Adds to `stamp` the log from the boundary `from` to `end`; what is to be written with it.

@@ -49,8 +49,12 @@ pub(super) struct Found {
 pub(super) async fn search(device: &Device, database: [u8; 16], block_count: u64) -> Result<Found> {
     let mut newest: Option<Found> = None;
     let mut is_begun = false;
-    let places: Vec<u64> = (0..block_count).step_by(ANCHOR_ALIGNMENT as usize).collect();
-    for places in places.chunks(LOOK_BLOCKS) {
+    let mut places = (0..block_count).step_by(ANCHOR_ALIGNMENT as usize);
+    loop {
+        let places: Vec<u64> = places.by_ref().take(LOOK_BLOCKS).collect();
+        if places.is_empty() {
+            break;
+        }
         let extents = places.iter().map(|start| one_block(*start)).collect();
         for (start, block) in places.iter().zip(read(device, extents).await?) {
             let Some(head) = Head::open(&block).filter(|head| head.database == database) else {

@@ -124,20 +124,15 @@ impl<'a> Taking<'a> {
         };
         let (_, identity) = device::identify(&entry, directory, &options.embedded).await?;
         entry.identity = identity.device;
-        let fault = |reason: &str| {
-            let (device, address) = (entry.name.clone(), entry.address());
-            let reason = reason.to_owned();
-            Err(StorageError::LogCopy { device, address, reason }.into())
-        };
         let Some(owner) = identity.owner else {
-            return fault("it is no database's, and has no copy of a log");
+            return refused(&entry, "it is no database's, and has no copy of a log");
         };
         let looking = looking(&entry, owner.database, directory, options)?;
         let found = found::search(&looking, owner.database, identity.block_count).await?;
         let root = root_of(&looking, &found).await?;
         let named = root.devices.iter().find(|device| device.identity == entry.identity);
         let Some(named) = named else {
-            return fault("the root that the copy has does not name the device");
+            return refused(&entry, "the root that the copy has does not name the device");
         };
         (entry.id, entry.name) = (DeviceId(named.id), named.name.clone());
         if root::exists(directory) && !directory.join(MARK).exists() {
@@ -155,13 +150,14 @@ impl<'a> Taking<'a> {
             && !from.accepts_stale
             && !device::knows_opening(directory, entry.id, owner.opening)?
         {
-            return fault(&format!(
+            let reason = format!(
                 "its copy of the log was written last at {} in epoch {}, and the database was opened since, in epoch {}: what \
                  was committed then may not be in it; use the folder of that host if there is one, or else say --stale",
                 moment(found.stamp.time_us),
                 found.stamp.epoch,
                 owner.epoch
-            ));
+            );
+            return refused(&entry, &reason);
         }
         let epoch = owner.epoch.max(found.stamp.epoch).max(root.epoch).saturating_add(1);
         let claimed =
@@ -301,6 +297,11 @@ fn looking(
     let embedded = std::sync::Arc::clone(&options.embedded);
     Device::new(entry.clone(), looking, Vec::new(), directory, embedded)
         .map_err(|error| damaged(directory, error.to_string()))
+}
+
+fn refused<T>(entry: &DeviceEntry, reason: &str) -> Result<T> {
+    let (device, address) = (entry.name.clone(), entry.address());
+    Err(StorageError::LogCopy { device, address, reason: reason.to_owned() }.into())
 }
 
 fn damaged(directory: &Path, reason: String) -> Error {
