@@ -58,6 +58,7 @@ use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
+use crate::log_copy::{self, Copies};
 use crate::query_log::QueryLog;
 use crate::sequences::Sequences;
 use crate::session::Session;
@@ -188,6 +189,8 @@ pub struct Database {
     transaction_count: AtomicU64,
     /// How the log is archived.
     pub(crate) archive: Archive,
+    /// Copies of the log on devices.
+    pub(crate) copies: Copies,
     /// Older states that are kept.
     pub(crate) versions: Versions,
     activity: Activity,
@@ -241,6 +244,7 @@ impl Database {
         database.versions.note_commit();
         database.keep_version(&database.catalog());
         database.claim_devices().await;
+        log_copy::start(&database).await;
         Ok(database)
     }
 
@@ -314,6 +318,7 @@ impl Database {
             ids: ReservedIds::default(),
             transaction_count: AtomicU64::new(0),
             archive: Archive::default(),
+            copies: Copies::default(),
             versions: Versions::default(),
             activity: Activity::default(),
             vacuums: Vacuums::default(),
@@ -322,6 +327,7 @@ impl Database {
             _lock: lock,
         });
         database.note_published(&database.catalog());
+        database.copies.note_root(&database.catalog());
         if let Some(device) = database.device(DeviceId::EMBEDDED) {
             device.link().await?;
         }
@@ -508,6 +514,10 @@ impl Database {
             }
             .into());
         }
+        if transaction.next.copies_extents(device.id()).next().is_some() {
+            let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
+            return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
+        }
         let tables = transaction.next.tables_on(device.id());
         if !tables.is_empty() {
             let device = name.to_owned();
@@ -606,14 +616,15 @@ impl Database {
     /// Notes that the root on disk says `state`.
     pub(crate) fn note_durable(&self, state: &Arc<CatalogState>) {
         *self.durable.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(state);
+        self.copies.note_root(state);
         self.logged_count.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until the log is durable up to `end`.
+    /// Waits until the log is durable here up to `end`.
     ///
     /// # Errors
     /// [`StorageError::Log`], after which nothing is written any more.
-    pub(crate) async fn harden(&self, end: u64) -> Result<()> {
+    pub(crate) async fn harden_log(&self, end: u64) -> Result<()> {
         if end <= self.hardened.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -626,11 +637,12 @@ impl Database {
         Ok(())
     }
 
-    /// As [`Self::harden`], and keeps the thread.
+    /// As [`Self::harden_log`], and keeps the thread; copies of the log get it with the next one who hardens.
     ///
     /// # Errors
     /// As there.
     pub(crate) fn harden_now(&self, end: u64) -> Result<()> {
+        self.copies.want(end);
         if end <= self.hardened.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -42,9 +42,10 @@ pub mod profile;
 pub mod shared_locks;
 mod writing_fragment;
 
-pub(crate) use claim::{Claim, DISK_FULL, PendingWrite};
+pub(crate) use claim::{Claim, DISK_FULL, PendingWrite, may_have_happened};
 pub(crate) use claimed_run::ClaimedRun;
 use openings::Openings;
+pub(crate) use openings::{knows_opening, note_opening};
 pub(crate) use profile::Known;
 use shared_locks::SharedLocks;
 pub(crate) use writing_fragment::Written;
@@ -485,7 +486,7 @@ impl Device {
 
     /// Which start of the device answers: a later one may have forgotten writes that were acknowledged
     /// and not synced.
-    async fn incarnation(&self) -> Result<u64> {
+    pub(crate) async fn incarnation(&self) -> Result<u64> {
         match self.call("tell its status", Request::Status).await? {
             Reply::Status(status) => Ok(status.incarnation),
             other => Err(self.strange(&other, "status")),
@@ -515,7 +516,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::call`].
-    async fn reserve(&self, extents: Vec<Extent>) -> Result<()> {
+    pub(crate) async fn reserve(&self, extents: Vec<Extent>) -> Result<()> {
         self.done("reserve space", Request::Reserve { extents }).await
     }
 
@@ -591,12 +592,12 @@ impl Device {
         .into()
     }
 
-    fn restarted(&self) -> Error {
+    pub(crate) fn restarted(&self) -> Error {
         StorageError::Restarted { device: self.entry.name.clone(), address: self.entry.address() }
             .into()
     }
 
-    fn strange(&self, reply: &Reply, action: &str) -> Error {
+    pub(crate) fn strange(&self, reply: &Reply, action: &str) -> Error {
         strange(&self.entry, reply, action)
     }
 }

@@ -375,7 +375,8 @@ impl Session {
     async fn harden_seen(&self) -> Result<()> {
         let end = self.seen_log();
         let sessions = self.thread_sessions.as_ref();
-        match sessions.is_some_and(|sessions| sessions.load(Ordering::Relaxed) == 1) {
+        let keeps_thread = sessions.is_some_and(|sessions| sessions.load(Ordering::Relaxed) == 1);
+        match keeps_thread && !self.database.copies.are_on() {
             true => self.database.harden_now(end),
             false => self.database.harden(end).await,
         }

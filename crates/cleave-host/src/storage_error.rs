@@ -84,6 +84,40 @@ pub enum StorageError {
         /// What keeps them.
         reason: Arc<StorageError>,
     },
+    /// Something is made on this host, and the copy of the log that is to have it does not: bring the device back, or reset log_copy.
+    #[error(
+        "it is made on this host, but the copy of the log on device \"{device}\" does not have it, so that a takeover would lack \
+         it: {source}; it is copied when the device answers, and ALTER SYSTEM RESET log_copy gives the copy up"
+    )]
+    NotCopied {
+        /// Name of the device.
+        device: String,
+        /// What keeps it.
+        #[source]
+        source: Arc<StorageError>,
+    },
+    /// Nothing was made, since the copy of the log that is to have it could not: as for [`StorageError::NotCopied`].
+    #[error(
+        "nothing was changed, since the copy of the log on device \"{device}\" could not take it: {source}; bring the device back, \
+         or give the copy up by ALTER SYSTEM RESET log_copy"
+    )]
+    Uncopied {
+        /// Name of the device.
+        device: String,
+        /// What keeps it.
+        #[source]
+        source: Arc<StorageError>,
+    },
+    /// A copy of the log that cannot be kept, or from which nothing can be taken over: see the reason.
+    #[error("device \"{device}\" at {address}: {reason}")]
+    LogCopy {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A folder that a backup or a restore cannot write to: name another.
     #[error("nothing can be written to \"{}\": {reason}", path.display())]
     BackupPlace {
@@ -320,6 +354,9 @@ impl StorageError {
         match self {
             Self::DeviceLost { .. } => true,
             Self::Held { reason, .. } => reason.is_device_lost(),
+            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => {
+                source.is_device_lost()
+            }
             _ => false,
         }
     }
@@ -329,6 +366,8 @@ impl StorageError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Held { reason, .. } => reason.sqlstate(),
+            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => source.sqlstate(),
+            Self::LogCopy { .. } => "55000",
             Self::NotADatabase { .. } => "3D000",
             Self::BackupPlace { .. } => "58P02",
             Self::PointInTime { .. } => "55000",

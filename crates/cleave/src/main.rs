@@ -110,6 +110,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Advise(options) => commands::advise::run(&options, &place).await,
         Command::Backup(options) => commands::backup::run(&options, &place).await,
         Command::Restore(options) => commands::backup::restore(&options, &place).await,
+        Command::Takeover(options) => commands::takeover::run(&options, &place).await,
         Command::Check(options) => commands::check::run(&options, &place).await,
         Command::Inspect(options) => commands::inspect::run(&options, &place).await,
         Command::Device(options) => commands::device::run(&options, &place).await,

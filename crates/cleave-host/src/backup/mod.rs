@@ -36,7 +36,7 @@ use cleave_media::files;
 pub(crate) use manifest::moment;
 pub use manifest::{BackupSummary, check_backup};
 pub use replay::{PointInTime, Reached, Until};
-pub(crate) use restore::check_restored;
+pub(crate) use restore::{MARK, check_restored, embedded_entry, finish};
 pub use restore::{restore, restore_until};
 
 use crate::error::{Error, Result};
@@ -45,15 +45,15 @@ use crate::storage_error::StorageError;
 const MANIFEST: &str = "manifest";
 const CATALOG: &str = "catalog";
 const PAGES: &str = "pages";
-const STATISTICS: &str = "statistics";
-const USERS: &str = "users";
+pub(crate) const STATISTICS: &str = "statistics";
+pub(crate) const USERS: &str = "users";
 
 /// Makes `directory` a place to write to that nobody else reads, or takes one in which there are only files called
 /// `ours`.
 ///
 /// # Errors
 /// [`StorageError::BackupPlace`] for one that holds anything else; [`Error::Io`].
-fn prepare_place(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
+pub(crate) fn prepare_place(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
     let refused = |reason: String| {
         Err(StorageError::BackupPlace { path: directory.to_owned(), reason }.into())
     };
@@ -82,7 +82,7 @@ fn prepare_place(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
 }
 
 /// Takes the rights of others from what has all rows, or passwords' verifiers, in it.
-fn only_for_owner(path: &Path, mode: u32) -> Result<()> {
+pub(crate) fn only_for_owner(path: &Path, mode: u32) -> Result<()> {
     let set = fs::set_permissions(path, fs::Permissions::from_mode(mode));
     set.map_err(|error| Error::io("set the permissions of", path, error))
 }
@@ -93,6 +93,6 @@ fn make_folder(path: &Path) -> Result<()> {
 }
 
 /// Makes what was written below `path` durable by its names.
-fn sync_folder(path: &Path) -> Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     files::sync_directory(path).map_err(|error| Error::io("sync", path, error))
 }

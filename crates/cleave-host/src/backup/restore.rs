@@ -27,7 +27,7 @@ use crate::log;
 use crate::storage_error::StorageError;
 
 /// The file that marks a database which is not whole yet.
-const MARK: &str = "restoring";
+pub(crate) const MARK: &str = "restoring";
 
 /// Makes a database in `directory`, which is not there, or empty, or has what an interrupted restore left, of the
 /// backup in `backup`. All its tables lie on its own device.
@@ -121,7 +121,7 @@ async fn place(
 }
 
 /// Lets the database be opened.
-fn finish(directory: &Path) -> Result<()> {
+pub(crate) fn finish(directory: &Path) -> Result<()> {
     let mark = directory.join(MARK);
     files::remove(&mark).map_err(|error| Error::io("remove", &mark, error))?;
     sync_folder(directory)
@@ -136,12 +136,15 @@ pub(crate) fn check_restored(directory: &Path) -> Result<()> {
         return Ok(());
     }
     let path = directory.to_owned();
-    let reason = "a restore into it was not completed; run `cleave restore` again".to_owned();
+    let reason = "a restore into it was not completed, or a takeover; run `cleave restore`, or `cleave takeover`, again".to_owned();
     Err(StorageError::NotADatabase { path, reason }.into())
 }
 
 /// The database's own device, over media that is made if it is not there.
-async fn embedded_entry(directory: &Path, embedded: &EmbeddedFactory) -> Result<DeviceEntry> {
+pub(crate) async fn embedded_entry(
+    directory: &Path,
+    embedded: &EmbeddedFactory,
+) -> Result<DeviceEntry> {
     let mut entry = DeviceEntry {
         id: DeviceId::EMBEDDED,
         name: EMBEDDED_DEVICE_NAME.to_owned(),

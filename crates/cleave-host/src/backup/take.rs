@@ -147,6 +147,7 @@ fn alone(root: &mut proto::Root) {
     root.log_position = 0;
     if let Some(upkeep) = &mut root.upkeep {
         upkeep.archive_directory = None;
+        upkeep.log_copies.clear();
     }
 }
 

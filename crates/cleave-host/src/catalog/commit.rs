@@ -35,6 +35,7 @@ use crate::delta::{Delta, Live};
 use crate::device::{Claim, DISK_FULL, Device};
 use crate::error::{Error, Result};
 use crate::index::PendingKeys;
+use crate::log_copy;
 use crate::settings::Settings;
 use crate::storage_error::StorageError;
 use crate::write::insert;
@@ -391,7 +392,7 @@ impl Transaction {
             // Only sequences append meanwhile, and what they have given is asked for after this. A root must not name a place
             // that the log does not reach after a crash.
             let position = log.resume_from().0;
-            database.harden(position.max(log.end().0)).await?;
+            database.harden_log(position.max(log.end().0)).await?;
             let tables: BTreeSet<u32> = self.next.table_ids().collect();
             self.next.held.tables.retain(|id, _| tables.contains(id));
             self.next.held.until = position;
@@ -402,13 +403,23 @@ impl Transaction {
             self.logged = archive::copy_whole(&database, &self.base, &self.next).await;
         }
         self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
+        // Nothing of it is in no log.
+        let is_checkpoint = matches!(self.logged, Logged::Unchanged);
+        log_copy::prepare(&database, &mut self, is_checkpoint).await?;
         commitment::begin();
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
-        swapped.unwrap_or_else(|_| {
+        let state = swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.
             database.stop();
             Err(StorageError::Stopped { path: database.directory().to_owned() }.into())
-        })
+        })?;
+        if is_checkpoint {
+            database.copies.follow(&database).await;
+        } else {
+            database.copies.want_root(state.generation);
+            database.copies.reach(&database, 0).await?;
+        }
+        Ok(state)
     }
 
     /// Makes durable what this statement has written on other devices; what is settled there is so already.
@@ -484,7 +495,8 @@ impl Transaction {
         if let Some(log) = self.database.log() {
             archive::note(log, &state, &self.logged);
             // What cannot be archived or removed now is after the next checkpoint.
-            self.database.archive.note(&log.truncate_before(Lsn(state.log_position)));
+            let needed = self.database.copies.first_needed(&state, state.log_position);
+            self.database.archive.note(&log.truncate_before(Lsn(needed)));
             // Best effort: it is made again once there is room.
             drop(log.restore_reserve(RESERVED_ROOTS * root::byte_count(&directory)));
         }
@@ -584,6 +596,7 @@ fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Exten
                     .filter(|segment| !shared.contains(&Arc::as_ptr(segment)))
                     .flat_map(|segment| segment_extents(segment))
                     .chain(state.damaged_extents(*device))
+                    .chain(state.copies_extents(*device))
                     .collect::<BTreeSet<Extent>>()
             };
             (*device, changed(base).difference(&changed(next)).copied().collect())

@@ -376,7 +376,14 @@ impl CatalogState {
             .filter(|tablet| tablet.device == device)
             .flat_map(|tablet| tablet.extents())
             .chain(self.damaged_extents(device))
+            .chain(self.copies_extents(device))
             .collect()
+    }
+
+    /// Of these, those of copies of the log.
+    pub(crate) fn copies_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
+        let here = self.upkeep.log_copies.iter().filter(move |copy| copy.device == device.0);
+        here.flat_map(|copy| copy.arenas.iter().copied())
     }
 
     /// Of these, those of parts that cannot be used.

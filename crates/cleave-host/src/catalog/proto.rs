@@ -158,6 +158,9 @@ pub struct Upkeep {
     /// The share of the others that it may have beside, in ten-thousandths.
     #[prost(uint32, optional, tag = "93")]
     pub autovacuum_vacuum_scale: Option<u32>,
+    /// Copies of the log on devices. Since format 8.
+    #[prost(message, repeated, tag = "130")]
+    pub log_copies: Vec<crate::log_copy::layout::LogCopyMessage>,
 }
 
 /// One view.

@@ -47,9 +47,12 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=7 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=8 };
 
 mod blocks;
+mod copied;
+
+pub(crate) use copied::{device_entry, device_message, replace_message, sealed};
 
 const ROOT: &str = "root";
 const ROOT_NEW: &str = "root.new";
@@ -490,7 +493,8 @@ impl Decoder<'_> {
             damaged,
             sequences,
             files: std::mem::take(&mut self.files),
-            upkeep: Upkeep::decode(root.upkeep),
+            upkeep: Upkeep::decode(root.upkeep)
+                .ok_or_else(|| self.damaged("a copy of the log is none"))?,
             held: Held::decode(root.held),
             rights,
             views,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::proto;
 use crate::autovacuum::Autovacuum;
+use crate::log_copy::LogCopy;
 
 /// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Upkeep {
     pub version_retention_s: u32,
     /// When tables are vacuumed by themselves.
     pub autovacuum: Autovacuum,
+    /// Copies of the log on devices.
+    pub log_copies: Vec<LogCopy>,
 }
 
 impl Upkeep {
@@ -36,14 +39,15 @@ impl Upkeep {
             autovacuum_naptime_s: self.autovacuum.naptime_s,
             autovacuum_vacuum_threshold: self.autovacuum.threshold,
             autovacuum_vacuum_scale: self.autovacuum.scale,
+            log_copies: self.log_copies.iter().map(LogCopy::encode).collect(),
         };
         (*self != Self::default()).then_some(message)
     }
 
-    /// What [`Upkeep::encode`] made a message of.
-    pub(super) fn decode(message: Option<proto::Upkeep>) -> Self {
+    /// What [`Upkeep::encode`] made a message of; None: nothing did.
+    pub(super) fn decode(message: Option<proto::Upkeep>) -> Option<Self> {
         let message = message.unwrap_or_default();
-        Self {
+        Some(Self {
             archive_directory: message.archive_directory.map(PathBuf::from),
             unlogged_commit: message.unlogged_commit,
             unlogged_at_us: message.unlogged_at_us,
@@ -54,6 +58,11 @@ impl Upkeep {
                 threshold: message.autovacuum_vacuum_threshold,
                 scale: message.autovacuum_vacuum_scale,
             },
-        }
+            log_copies: message
+                .log_copies
+                .into_iter()
+                .map(LogCopy::decode)
+                .collect::<Option<_>>()?,
+        })
     }
 }

@@ -54,6 +54,25 @@ impl Database {
         }
     }
 
+    /// Waits until the log is durable up to `end`, here and in its copies.
+    ///
+    /// # Errors
+    /// As [`Database::harden_log`]; [`StorageError::NotCopied`](crate::StorageError::NotCopied).
+    pub(crate) async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
+        self.harden_log(end).await?;
+        self.copies.reach(self, end).await
+    }
+
+    /// What the root on disk says.
+    pub(crate) fn durable(&self) -> Arc<CatalogState> {
+        Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells this opening from others; 0: it is only looked at.
+    pub(crate) fn opening(&self) -> u64 {
+        self.opening.unwrap_or_default()
+    }
+
     /// Makes a small commit, whose changes are in the delta, what new statements see.
     pub(crate) fn publish_small(&self, number: u64, log_end: u64) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);

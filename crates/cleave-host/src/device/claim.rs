@@ -302,7 +302,7 @@ async fn ended<T>(ended: oneshot::Receiver<Result<T>>) -> Result<T> {
 }
 
 /// Whether a write that failed may still reach the media.
-fn may_have_happened(error: &Error) -> bool {
+pub(crate) fn may_have_happened(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
     match &**error {
         StorageError::DeviceLost { .. } => true,

@@ -78,5 +78,27 @@ impl Openings {
     }
 }
 
+/// Whether device `id` of the database in `directory` may be owned by `opening`.
+///
+/// # Errors
+/// As [`Openings::read`].
+pub(crate) fn knows_opening(directory: &Path, id: DeviceId, opening: u64) -> Result<bool> {
+    Ok(Openings::of(directory, id).read()?.contains(&opening))
+}
+
+/// Notes that device `id` of the database in `directory` may be owned by `opening`.
+///
+/// # Errors
+/// As [`Openings::read`].
+pub(crate) fn note_opening(directory: &Path, id: DeviceId, opening: u64) -> Result<()> {
+    let openings = Openings::of(directory, id);
+    let mut known = openings.read()?;
+    if opening != 0 && !known.contains(&opening) {
+        known.push(opening);
+        openings.replace(&known)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,13 @@ use crate::archive;
 use crate::autovacuum::Autovacuum;
 use crate::catalog::commit::Transaction;
 use crate::error::{Error, NameKind, Result};
+use crate::log_copy;
 use crate::statement::parse::SystemStatement;
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";
+const LOG_COPY: &str = "log_copy";
+const LOG_COPY_STATUS: &str = "log_copy_status";
 const VERSION_RETENTION: &str = "version_retention";
 /// A month.
 const RETENTION_S_MAX: u32 = 31 * 86_400;
@@ -42,8 +45,16 @@ impl Session {
             transaction.checkpoint().await?;
             return Ok(Outcome::done("ALTER SYSTEM"));
         }
+        if name.eq_ignore_ascii_case(LOG_COPY) {
+            let value = value.unwrap_or_default();
+            let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+            let names: Vec<String> = names.map(str::to_owned).collect();
+            Box::pin(log_copy::set(&self.database, &names)).await?;
+            return Ok(Outcome::done("ALTER SYSTEM"));
+        }
         if !name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY) {
-            let names = [ARCHIVE_DIRECTORY, VERSION_RETENTION].into_iter().chain(Autovacuum::NAMES);
+            let names = [ARCHIVE_DIRECTORY, LOG_COPY, VERSION_RETENTION];
+            let names = names.into_iter().chain(Autovacuum::NAMES);
             return Err(Error::unknown(NameKind::Setting, name, names));
         }
         let directory = value.filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -97,7 +108,13 @@ impl Session {
         if name.eq_ignore_ascii_case(ARCHIVE_STATUS) {
             return Some(archive::status(&self.database));
         }
+        if name.eq_ignore_ascii_case(LOG_COPY_STATUS) {
+            return Some(log_copy::status(&self.database));
+        }
         let state = self.database.catalog();
+        if name.eq_ignore_ascii_case(LOG_COPY) {
+            return Some(log_copy::shown(&state));
+        }
         if name.eq_ignore_ascii_case(VERSION_RETENTION) {
             return Some(state.upkeep.version_retention_s.to_string());
         }

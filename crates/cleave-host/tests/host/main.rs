@@ -52,6 +52,7 @@ mod statistics;
 mod stealing;
 mod support;
 mod tablets;
+mod takeover;
 mod transactions;
 mod turning;
 mod upserts;

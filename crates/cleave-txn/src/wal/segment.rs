@@ -29,7 +29,7 @@ pub const SEGMENT_HEADER_BYTES: usize = 64;
 const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"CLEAVLOG";
 const EXTENSION: &str = "log";
-/// The smallest and the largest segment.
+/// The smallest segment that is begun, and the largest. Where a log is made of a copy, the first one is the rest of one.
 pub(crate) const CAPACITY_MIN: u32 = 4 << 10;
 pub(crate) const CAPACITY_MAX: u32 = 1 << 30;
 
@@ -98,7 +98,7 @@ impl SegmentHeader {
         let (made_at, _) = rest.split_first_chunk().ok_or(empty)?;
         let capacity = u32::from_le_bytes(*capacity);
         if Lsn(u64::from_le_bytes(*stored_start)) != start
-            || !(CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
+            || !(SEGMENT_HEADER_BYTES as u32..=CAPACITY_MAX).contains(&capacity)
             || start.0.checked_add(u64::from(capacity)).is_none()
         {
             return Err(empty);

@@ -38,6 +38,13 @@ enum Action {
 struct AddOptions {
     /// The name by which this database calls the device
     name: String,
+    #[command(flatten)]
+    way: WayOptions,
+}
+
+/// How a device is reached.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WayOptions {
     /// Where it listens, as in storage1:7700 or `[::1]:7700`
     #[arg(long, value_name = "HOST:PORT", value_parser = address, required_unless_present = "local")]
     address: Option<(String, u16)>,
@@ -65,18 +72,23 @@ pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Fa
     }
 }
 
+impl WayOptions {
+    /// The way.
+    pub(crate) fn way(&self) -> Result<DeviceKind, Failure> {
+        match (&self.local, &self.address) {
+            (Some(socket), _) => {
+                // The database may be opened from another folder next time.
+                let socket = std::path::absolute(socket).map_err(Failure::file(socket))?;
+                Ok(DeviceKind::Local(LocalDevice { socket, rate_cap: self.rate_cap }))
+            }
+            (None, Some(address)) => Ok(DeviceKind::Remote(remote(self, address.clone())?)),
+            (None, None) => Err(Failure::Usage("--address or --local is needed".to_owned())),
+        }
+    }
+}
+
 async fn add(options: &AddOptions, place: &Place) -> Result<(), Failure> {
-    let way = match (&options.local, &options.address) {
-        (Some(socket), _) => {
-            // The database may be opened from another folder next time.
-            let socket = std::path::absolute(socket).map_err(Failure::file(socket))?;
-            DeviceKind::Local(LocalDevice { socket, rate_cap: options.rate_cap })
-        }
-        (None, Some(address)) => DeviceKind::Remote(remote(options, address.clone())?),
-        (None, None) => {
-            return Err(Failure::Usage("--address or --local is needed".to_owned()));
-        }
-    };
+    let way = options.way.way()?;
     let (database, _session) = open::open(place, Create::IfAbsent).await?;
     let device = database.add_device(&options.name, way).await.map_err(Failure::Open)?;
     let address = device.entry().address();
@@ -84,7 +96,7 @@ async fn add(options: &AddOptions, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-fn remote(options: &AddOptions, (host, port): (String, u16)) -> Result<RemoteDevice, Failure> {
+fn remote(options: &WayOptions, (host, port): (String, u16)) -> Result<RemoteDevice, Failure> {
     let ca_pem = match &options.ca {
         Some(path) => Some(std::fs::read_to_string(path).map_err(Failure::file(path))?),
         None => None,

@@ -9,6 +9,7 @@ pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod load;
 mod progress;
+pub(crate) mod takeover;
 pub(crate) mod user;
 
 use cleave_host::Error;

@@ -14,5 +14,6 @@ mod program;
 mod serve;
 mod shell;
 mod soundness;
+mod takeover;
 mod tidy;
 mod tools;

@@ -11,6 +11,7 @@ use proptest::prelude::{any, prop, proptest};
 
 use super::*;
 use crate::autovacuum::Autovacuum;
+use crate::log_copy::LogCopy;
 
 fn schema(name: &str, table_id: u32) -> TableSchema {
     let column = |id: u32, name: &str, column_type, not_null| Column {
@@ -142,6 +143,12 @@ fn state(directory: &Path) -> CatalogState {
             unlogged_at_us: 1_700_000_000_000_000,
             version_retention_s: 60,
             autovacuum: Autovacuum { is_on: true, scale: Some(7), ..Autovacuum::default() },
+            log_copies: vec![LogCopy {
+                device: 1,
+                id: [9; 16],
+                arenas: vec![Extent { start: BlockAddress(1 << 20), block_count: 9000 }],
+                is_ended: true,
+            }],
         },
         rights: Arc::default(),
         views: BTreeMap::new(),

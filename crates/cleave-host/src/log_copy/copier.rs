@@ -1,0 +1,587 @@
+//! One copy of the log: what the host has in, acknowledged on the device out.
+//!
+//! 1. [`Copier::reach`] waits until the device has the log up to a place, and the root. Who comes first leads: all that is durable on
+//!    the host by then goes in one write and one sync; who comes meanwhile waits for the next one.
+//! 2. A root that is newer than the copy's goes with it: first the files, synced, then the stamp that names them.
+//! 3. [`Copier::shortage`] says, before a root is written, what space the copy of it will want.
+//! 4. After a restart, of the host or of the device, it goes on from the newest stamp that holds.
+//!
+//! Invariants: the copy is a beginning of the host's log, and never has what the host may lose. A slot whose write may still be on
+//! its way, since its link was lost, is not used again before the next opening, nor are files' blocks. A step that was begun runs to its end,
+//! whoever waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use cleave_fragment::command::{Payload, Reply, Request, WriteItem};
+use cleave_media::{BlockAddress, Clock, Extent, SystemClock};
+use tokio::sync::OwnedMutexGuard;
+
+use super::layout::{
+    ANCHOR_BLOCKS, BLOCK, CopiedFile, Head, List, LogCopy, Place, RING_BLOCKS_MIN, Room,
+    SLOT_COUNT, Stamp, blocks, padded, slot, whole,
+};
+use super::{fault, found, source};
+use crate::catalog::CatalogState;
+use crate::database::Database;
+use crate::device::{COMMAND_BYTES, Device, may_have_happened};
+use crate::error::{Error, Result};
+use crate::storage_error::StorageError;
+
+/// Writes the copy on one device. See the module's description.
+#[derive(Debug)]
+pub(super) struct Copier {
+    id: [u8; 16],
+    pub(super) device: Arc<Device>,
+    /// What the device has acknowledged; None: it was not asked yet. Held by who leads.
+    shipped: Arc<tokio::sync::Mutex<Option<Shipped>>>,
+    /// How far the log is there.
+    end: AtomicU64,
+    /// Which root is there.
+    generation: AtomicU64,
+    /// Where the log begins there; what lies before is not wanted any more.
+    start: AtomicU64,
+    failures: AtomicU64,
+    failure: Mutex<Option<Arc<StorageError>>>,
+}
+
+/// What the device has acknowledged.
+#[derive(Debug)]
+struct Shipped {
+    stamp: Stamp,
+    slot: u32,
+    sequence_max: u64,
+    files: BTreeMap<String, Place>,
+    /// Slots that a lost write may still reach.
+    doubtful: BTreeSet<u32>,
+    /// Blocks likewise.
+    lost: Vec<Extent>,
+    /// Blocks of a step that failed; free again when one succeeds.
+    attempted: Vec<Extent>,
+    /// The space that this start of the device knows to be ours.
+    reserved: Option<(u64, Vec<Extent>)>,
+    /// Whose pages the copy's root names; not used again while it is there.
+    root: Option<Arc<CatalogState>>,
+}
+
+/// Why a step was not made.
+enum Stopped {
+    /// The space of the copy is too small; the next checkpoint gives it more.
+    Room,
+    /// Something else.
+    Failed(Error),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Copier {
+    /// Of the copy `id`, which is on `device`.
+    pub(super) fn new(id: [u8; 16], device: Arc<Device>) -> Self {
+        Self {
+            id,
+            device,
+            shipped: Arc::default(),
+            end: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            start: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Whether the device has the log up to `end` and the root of `generation`, or newer ones.
+    pub(super) fn has(&self, end: u64, generation: u64) -> bool {
+        self.end.load(Ordering::Acquire) >= end
+            && self.generation.load(Ordering::Acquire) >= generation
+    }
+
+    /// How far the log is there.
+    pub(super) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Where the log begins there; 0: not known yet.
+    pub(super) fn start(&self) -> u64 {
+        self.start.load(Ordering::Acquire)
+    }
+
+    /// Why the last step was not made.
+    pub(super) fn failure(&self) -> Option<Arc<StorageError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the device has the log up to `end`, which is durable on the host, and the root of `generation`. False: it needs more
+    /// space first.
+    ///
+    /// # Errors
+    /// [`StorageError::NotCopied`].
+    pub(super) async fn reach(
+        self: &Arc<Self>,
+        database: &Arc<Database>,
+        end: u64,
+        generation: u64,
+    ) -> Result<bool> {
+        let failures = self.failures.load(Ordering::Acquire);
+        let mut shipped = Arc::clone(&self.shipped).lock_owned().await;
+        if self.has(end, generation) {
+            return Ok(true);
+        }
+        if self.failures.load(Ordering::Acquire) != failures
+            && let Some(failure) = self.failure()
+        {
+            // Who waited for an attempt has its outcome too.
+            return Err(self.not_copied(failure));
+        }
+        let (copier, database) = (Arc::clone(self), Arc::clone(database));
+        let step = async move { copier.step(&database, &mut shipped, generation).await };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a write that was begun must end before the next one goes to the same slot, so giving up the statement \
+                      must not cancel it; the guard that it holds keeps others out"
+        )]
+        let step = tokio::spawn(step);
+        match step.await {
+            Ok(Ok(())) => Ok(self.has(end, generation)),
+            Ok(Err(Stopped::Room)) => Ok(false),
+            Ok(Err(Stopped::Failed(Error::Storage(failure)))) => Err(self.not_copied(failure)),
+            Ok(Err(Stopped::Failed(error))) => Err(error),
+            Err(_) => Err(fault(&self.device, "the program is shutting down")),
+        }
+    }
+
+    fn not_copied(&self, source: Arc<StorageError>) -> Error {
+        StorageError::NotCopied { device: self.device.name().to_owned(), source }.into()
+    }
+
+    /// Brings the copy to where the host is; notes how it went.
+    async fn step(
+        &self,
+        database: &Arc<Database>,
+        shipped: &mut OwnedMutexGuard<Option<Shipped>>,
+        generation: u64,
+    ) -> Result<(), Stopped> {
+        let mut outcome = self.bring_in_line(database, shipped, generation).await;
+        if let Err(Stopped::Failed(Error::Storage(failure))) = &outcome
+            && is_of_a_start(failure)
+        {
+            // A link that is lost shows at its next use, and so does a device that was started anew.
+            if let Some(shipped) = &mut **shipped {
+                shipped.reserved = None;
+            }
+            outcome = self.bring_in_line(database, shipped, generation).await;
+        }
+        let failure = match &outcome {
+            Ok(()) => None,
+            Err(Stopped::Room) => return outcome,
+            Err(Stopped::Failed(Error::Storage(failure))) => Some(Arc::clone(failure)),
+            Err(Stopped::Failed(error)) => {
+                let reason = error.to_string();
+                let (device, address) =
+                    (self.device.name().to_owned(), self.device.entry().address());
+                Some(Arc::new(StorageError::LogCopy { device, address, reason }))
+            }
+        };
+        if failure.is_some() {
+            // The device may be another start of itself by now.
+            if let Some(shipped) = &mut **shipped {
+                shipped.reserved = None;
+            }
+        }
+        let is_failure = failure.is_some();
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        if is_failure {
+            self.failures.fetch_add(1, Ordering::AcqRel);
+        }
+        outcome
+    }
+
+    async fn bring_in_line(
+        &self,
+        database: &Arc<Database>,
+        place: &mut Option<Shipped>,
+        generation: u64,
+    ) -> Result<(), Stopped> {
+        let durable = database.durable();
+        let Some(asked) = source::asked(&durable).find(|asked| asked.id == self.id) else {
+            return Ok(());
+        };
+        let shipped = self.known(place, database, asked).await?;
+        self.reserve(shipped, asked).await?;
+        let is_of_opening = shipped.stamp.opening == database.opening();
+        if shipped.stamp.generation != durable.generation || !is_of_opening {
+            match self.copy_root(database, shipped, asked, &durable).await {
+                Ok(()) => {}
+                // The log alone will do for those who wait for it.
+                Err(Stopped::Room) if generation <= shipped.stamp.generation => {
+                    self.copy_log(database, shipped).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        } else {
+            self.copy_log(database, shipped).await?;
+        }
+        self.start.store(shipped.stamp.log_start, Ordering::Release);
+        self.end.store(shipped.stamp.log_end, Ordering::Release);
+        self.generation.store(shipped.stamp.generation, Ordering::Release);
+        Ok(())
+    }
+
+    /// What the device has, which is asked first if need be.
+    async fn known<'a>(
+        &self,
+        place: &'a mut Option<Shipped>,
+        database: &Database,
+        asked: &LogCopy,
+    ) -> Result<&'a mut Shipped> {
+        if place.is_none() {
+            let shipped = self.read(database, asked).await?;
+            self.start.store(shipped.stamp.log_start, Ordering::Release);
+            return Ok(place.insert(shipped));
+        }
+        place.as_mut().ok_or_else(|| fault(&self.device, "what it has is not known"))
+    }
+
+    async fn read(&self, database: &Database, asked: &LogCopy) -> Result<Shipped> {
+        let mut shipped = Shipped {
+            stamp: Stamp { id: self.id.to_vec(), ..Stamp::default() },
+            slot: 0,
+            sequence_max: 0,
+            files: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            lost: Vec::new(),
+            attempted: Vec::new(),
+            reserved: None,
+            root: None,
+        };
+        let Some(arena) = asked.arenas.first() else { return Ok(shipped) };
+        let block_count = self.device.block_count().await?;
+        if let Some(found) = found::at(&self.device, arena.start, &self.id, block_count).await? {
+            if database.log().is_some_and(|log| found.stamp.log_end > log.end().0) {
+                return Err(fault(
+                    &self.device,
+                    "the copy of the log on it goes further than this host's log; this folder is an older one, and the \
+                     database is to be opened where it was last, or taken over from the device",
+                ));
+            }
+            shipped.sequence_max = found.sequence_max;
+            (shipped.stamp, shipped.slot, shipped.files) = (found.stamp, found.slot, found.files);
+        }
+        Ok(shipped)
+    }
+
+    /// Tells this start of the device that the copy's space is ours.
+    async fn reserve(&self, shipped: &mut Shipped, asked: &LogCopy) -> Result<()> {
+        let is_known = |(_, arenas): &(u64, Vec<Extent>)| *arenas == asked.arenas;
+        if shipped.reserved.as_ref().is_some_and(is_known) {
+            return Ok(());
+        }
+        // Asked before anything is written, so that every write is this start's or the sync notices.
+        let incarnation = self.device.incarnation().await?;
+        self.device.reserve(asked.arenas.clone()).await?;
+        shipped.reserved = Some((incarnation, asked.arenas.clone()));
+        Ok(())
+    }
+
+    /// Copies what the log has more.
+    async fn copy_log(
+        &self,
+        database: &Arc<Database>,
+        shipped: &mut Shipped,
+    ) -> Result<(), Stopped> {
+        let Some(log) = database.log() else { return Ok(()) };
+        let end = log.durable_end().0;
+        if end <= shipped.stamp.log_end {
+            return Ok(());
+        }
+        let mut stamp = shipped.stamp.clone();
+        let from = whole(stamp.log_end);
+        let items = add_log(database, &mut stamp, from, end)?;
+        self.put(database, shipped, stamp, items).await?;
+        Ok(())
+    }
+
+    /// Copies `state`, which the root on disk says, with the files that it needs, and the log.
+    async fn copy_root(
+        &self,
+        database: &Arc<Database>,
+        shipped: &mut Shipped,
+        asked: &LogCopy,
+        state: &Arc<CatalogState>,
+    ) -> Result<(), Stopped> {
+        let Some(log) = database.log() else { return Ok(()) };
+        let Some(anchor) = asked.arenas.first() else { return Err(Stopped::Room) };
+        let directory = database.directory();
+        let end = log.durable_end().0.max(state.log_position);
+        let mut room = shipped.room(asked);
+        let mut stamp = shipped.stamp.clone();
+        if needs_ring(&stamp, end, state.log_position, 1) {
+            let wanted = ring_blocks(end - whole(state.log_position));
+            let ring = room.take(wanted).ok_or(Stopped::Room)?;
+            (stamp.ring_start, stamp.ring_blocks) = (ring.start.0, ring.block_count);
+            stamp.log_end = whole(state.log_position);
+        }
+        let (mut items, mut taken) = (Vec::new(), Vec::new());
+        let mut files = BTreeMap::new();
+        for wanted in source::files(directory, state)? {
+            let is_same =
+                |place: &&Place| (place.checksum, place.bytes) == (wanted.checksum, wanted.length);
+            if let Some(place) = shipped.files.get(&wanted.name).filter(is_same) {
+                files.insert(wanted.name, *place);
+                continue;
+            }
+            // What needs a file that cannot be read is damaged here, and would be there.
+            let Some(bytes) = wanted.read(directory) else { continue };
+            let place = place_in(&mut room, &bytes)?;
+            taken.push(place.extent());
+            items.push(item(BlockAddress(place.start), bytes));
+            files.insert(wanted.name, place);
+        }
+        let named = files.iter();
+        let named =
+            named.map(|(name, place)| CopiedFile { name: name.clone(), place: Some(*place) });
+        let list = List { files: named.collect() }.seal();
+        let place = place_in(&mut room, &list)?;
+        taken.push(place.extent());
+        items.push(item(BlockAddress(place.start), list));
+        if shipped.sequence_max == 0 {
+            let head = Head { database: state.database.0.to_vec(), id: self.id.to_vec() };
+            items.push(item(anchor.start, head.seal()));
+        }
+        // Whatever becomes of this step, the next one writes elsewhere.
+        shipped.attempted.extend(&taken);
+        let written = self.write(shipped, items).await;
+        written.inspect_err(|error| shipped.doubt(error, &taken))?;
+        stamp.list = Some(place);
+        stamp.generation = state.generation;
+        let from = whole(stamp.log_end).max(whole(state.log_position));
+        stamp.log_start = state.log_position;
+        (stamp.segment_start, stamp.segment_header) =
+            source::segment_of(directory, state.log_position)?;
+        let items = add_log(database, &mut stamp, from, end)?;
+        let put = self.put(database, shipped, stamp, items).await;
+        put.inspect_err(|error| shipped.doubt(error, &taken))?;
+        shipped.files = files;
+        shipped.attempted.clear();
+        shipped.root = Some(Arc::clone(state));
+        Ok(())
+    }
+
+    /// Writes `items` and a stamp, the next one.
+    async fn put(
+        &self,
+        database: &Database,
+        shipped: &mut Shipped,
+        mut stamp: Stamp,
+        mut items: Vec<WriteItem>,
+    ) -> Result<()> {
+        let number = shipped.next_slot().ok_or_else(|| {
+            fault(
+                &self.device,
+                "its link was lost too often since the database was opened; open it anew, or set log_copy anew",
+            )
+        })?;
+        let anchor = shipped.reserved.as_ref().and_then(|(_, arenas)| arenas.first());
+        let anchor = anchor.map(|arena| arena.start);
+        let anchor = anchor.ok_or_else(|| fault(&self.device, "it has no space for it"))?;
+        // Also one that fails may be found.
+        shipped.sequence_max += 1;
+        stamp.sequence = shipped.sequence_max;
+        (stamp.epoch, stamp.opening) = (database.catalog().epoch, database.opening());
+        stamp.time_us = SystemClock.wall();
+        items.push(item(slot(anchor, number).start, stamp.seal()));
+        if let Err(error) = self.write(shipped, items).await {
+            if may_have_happened(&error) {
+                shipped.doubtful.insert(number);
+            }
+            return Err(error);
+        }
+        (shipped.stamp, shipped.slot) = (stamp, number);
+        Ok(())
+    }
+
+    /// Writes `items` and makes them durable.
+    async fn write(&self, shipped: &Shipped, items: Vec<WriteItem>) -> Result<()> {
+        let mut commands: Vec<Vec<WriteItem>> = Vec::new();
+        let mut bytes = COMMAND_BYTES;
+        for item in items.into_iter().flat_map(divided) {
+            let size = item.payload.bytes.len();
+            match commands.last_mut().filter(|_| bytes + size <= COMMAND_BYTES) {
+                Some(command) => {
+                    command.push(item);
+                    bytes += size;
+                }
+                None => {
+                    commands.push(vec![item]);
+                    bytes = size;
+                }
+            }
+        }
+        for items in commands {
+            match self.device.call("keep a copy of the log", Request::Write(items)).await? {
+                Reply::Done => {}
+                other => return Err(self.device.strange(&other, "write")),
+            }
+        }
+        self.device.sync().await?;
+        let incarnation = self.device.incarnation().await?;
+        match &shipped.reserved {
+            Some((reserved, _)) if *reserved == incarnation => Ok(()),
+            _ => Err(self.device.restarted()),
+        }
+    }
+
+    /// Blocks that the copy of `next` wants beside those that `asked` has; 0: it has enough.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) async fn shortage(
+        &self,
+        database: &Arc<Database>,
+        asked: &LogCopy,
+        next: &CatalogState,
+    ) -> Result<u32> {
+        let mut place = Arc::clone(&self.shipped).lock_owned().await;
+        let shipped = self.known(&mut place, database, asked).await?;
+        // It is to answer, or what is about to be made would be nobody's to take over.
+        self.device.incarnation().await?;
+        let end = database.log().map_or(0, |log| log.end().0);
+        let ring = needs_ring(&shipped.stamp, end, next.log_position, 4)
+            .then(|| ring_blocks(end.saturating_sub(whole(next.log_position))));
+        let sizes = source::sizes(database.directory(), next, &shipped.files);
+        let files: Vec<u32> = sizes.into_iter().map(|bytes| blocks(bytes) + 1).collect();
+        let mut room = shipped.room(asked);
+        let mut wanted = ring.iter().chain(&files);
+        if !asked.arenas.is_empty() && wanted.all(|blocks| room.take(*blocks).is_some()) {
+            return Ok(0);
+        }
+        // The next root lies beside this one.
+        let files = files.iter().fold(0_u32, |sum, blocks| sum.saturating_add(*blocks));
+        Ok(ring.unwrap_or(0).saturating_add(files.saturating_mul(2)))
+    }
+
+    /// Makes what is on the device nobody's copy.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) async fn erase(&self, asked: &LogCopy) -> Result<()> {
+        let mut place = Arc::clone(&self.shipped).lock_owned().await;
+        let Some(arena) = asked.arenas.first() else { return Ok(()) };
+        let anchor = Extent { start: arena.start, block_count: ANCHOR_BLOCKS };
+        self.device.reserve(vec![anchor]).await?;
+        let incarnation = self.device.incarnation().await?;
+        let zeros = item(anchor.start, vec![0; anchor.bytes()]);
+        *place = None;
+        let written = self.device.call("erase its copy of the log", Request::Write(vec![zeros]));
+        match written.await? {
+            Reply::Done => {}
+            other => return Err(self.device.strange(&other, "write")),
+        }
+        self.device.sync().await?;
+        match self.device.incarnation().await? {
+            now if now == incarnation => Ok(()),
+            _ => Err(self.device.restarted()),
+        }
+    }
+}
+
+impl Shipped {
+    /// What is free in the copy's space.
+    fn room(&self, asked: &LogCopy) -> Room {
+        let anchor = asked
+            .arenas
+            .first()
+            .map(|arena| Extent { start: arena.start, block_count: ANCHOR_BLOCKS });
+        let places = self.files.values().chain(self.stamp.list.as_ref()).map(Place::extent);
+        let used = places.chain(anchor).chain([self.stamp.ring()]);
+        Room::new(&asked.arenas, used.chain(self.lost.clone()).chain(self.attempted.clone()))
+    }
+
+    /// The slot of the next stamp: not that of the last one.
+    fn next_slot(&self) -> Option<u32> {
+        let mut numbers = (1..SLOT_COUNT).map(|step| (self.slot + step) % SLOT_COUNT);
+        numbers.find(|number| !self.doubtful.contains(number))
+    }
+
+    /// Notes that a write to `taken` was lost with its link, if it was.
+    fn doubt(&mut self, error: &Error, taken: &[Extent]) {
+        if may_have_happened(error) {
+            self.lost.extend(taken);
+        }
+    }
+}
+
+/// Whether the next start of a device, or the next link to it, may not fail so.
+fn is_of_a_start(failure: &StorageError) -> bool {
+    let is_refused = matches!(failure, StorageError::Refused { .. });
+    is_refused || failure.is_device_lost() || matches!(failure, StorageError::Restarted { .. })
+}
+
+/// Adds to `stamp` the log from the boundary `from` to `end`; what is to be written with it.
+fn add_log(
+    database: &Database,
+    stamp: &mut Stamp,
+    from: u64,
+    end: u64,
+) -> Result<Vec<WriteItem>, Stopped> {
+    let to = whole(end);
+    // Also the stamp before, as long as it is the last, counts on what lies in the ring.
+    if end - whole(stamp.log_start).min(from) > u64::from(stamp.ring_blocks) * BLOCK {
+        return Err(Stopped::Room);
+    }
+    let mut bytes = source::log(database.directory(), from, end)?;
+    stamp.tail = bytes.split_off(usize::try_from(to - from).unwrap_or(usize::MAX));
+    (stamp.fresh_start, stamp.fresh_checksum) = (from, crc32c::crc32c(&bytes));
+    stamp.log_end = end;
+    let mut bytes = Bytes::from(bytes);
+    let extents = stamp.ring_extents(from, to).into_iter();
+    let items = extents.map(|extent| WriteItem {
+        start: extent.start,
+        payload: Payload::new(bytes.split_to(extent.bytes().min(bytes.len()))),
+    });
+    Ok(items.collect())
+}
+
+/// Whether the ring of `stamp` is too small for a log that ends at `end` beside what the stamp counts on, with a part of it to spare.
+fn needs_ring(stamp: &Stamp, end: u64, position: u64, part: u64) -> bool {
+    let ring = u64::from(stamp.ring_blocks) * BLOCK;
+    let spare = if part > 1 { ring / part } else { 0 };
+    let first = if stamp.ring_blocks == 0 { position } else { stamp.log_start.min(position) };
+    stamp.ring_blocks == 0 || end.saturating_sub(whole(first)).saturating_add(spare) > ring
+}
+
+/// Blocks of a ring for a log of so many bytes.
+fn ring_blocks(bytes: u64) -> u32 {
+    blocks(bytes.saturating_mul(2)).max(RING_BLOCKS_MIN)
+}
+
+fn place_in(room: &mut Room, bytes: &[u8]) -> Result<Place, Stopped> {
+    let length = bytes.len() as u64;
+    let extent = room.take(blocks(length)).ok_or(Stopped::Room)?;
+    Ok(Place { start: extent.start.0, bytes: length, checksum: crc32c::crc32c(bytes) })
+}
+
+fn item(start: BlockAddress, bytes: Vec<u8>) -> WriteItem {
+    WriteItem { start, payload: Payload::new(Bytes::from(padded(bytes))) }
+}
+
+/// `item` in pieces that one command takes.
+fn divided(item: WriteItem) -> Vec<WriteItem> {
+    if item.payload.bytes.len() <= COMMAND_BYTES {
+        return vec![item];
+    }
+    let mut pieces = Vec::new();
+    let (mut start, mut bytes) = (item.start, item.payload.bytes);
+    while !bytes.is_empty() {
+        let piece = bytes.split_to(bytes.len().min(COMMAND_BYTES));
+        let block_count = blocks(piece.len() as u64);
+        pieces.push(WriteItem { start, payload: Payload::new(piece) });
+        start = BlockAddress(start.0 + u64::from(block_count));
+    }
+    pieces
+}

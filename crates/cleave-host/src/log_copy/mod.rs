@@ -1,0 +1,355 @@
+//! Copies of the log on devices, from which another host goes on when this one and its folder are lost.
+//!
+//! ```text
+//!  commit ─▶ durable in the log ─▶ durable in the copy ─▶ acknowledged
+//!  root replaced ─▶ files, root and list on the device ─▶ stamp that names them ─▶ acknowledged
+//!  takeover: stamp ─▶ root, files and log into a new folder ─▶ opened there, in a higher epoch
+//! ```
+//!
+//! 1. `ALTER SYSTEM SET log_copy` names the devices; [`set`] puts them into the root, with the space that each reserves.
+//! 2. [`Copies::reach`] is asked before anybody is told of what was committed: the [`copier`] sends what the device lacks.
+//! 3. [`prepare`] sees to it, before a root is written, that the copy has room for it.
+//! 4. [`take_over`] makes a folder of what a device has ([`takeover`]); [`found`] reads it, [`layout`] is how it lies there.
+//!
+//! A copy is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was taken over can
+//! acknowledge nothing any more, since the device refuses it.
+//!
+//! Invariant: while a copy is asked for, nothing is acknowledged that it does not have. Source: issue 5, part 4; rules 25, 27 and 29;
+//! decision 0074.
+
+mod copier;
+mod found;
+pub(crate) mod layout;
+mod source;
+pub mod takeover;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cleave_fragment::waiting;
+use cleave_media::{BlockAddress, Extent};
+use futures::future::BoxFuture;
+
+pub use layout::LogCopy;
+pub use takeover::{TakeOver, TakenOver, take_over};
+
+use crate::backup::{STATISTICS, USERS};
+use crate::catalog::commit::Transaction;
+use crate::catalog::{CatalogState, DeviceId};
+use crate::database::Database;
+use crate::device::{Claim, Device};
+use crate::error::{Error, Result};
+use crate::storage_error::StorageError;
+use copier::Copier;
+use layout::{ANCHOR_ALIGNMENT, ANCHOR_BLOCKS};
+
+/// Names of files in the folder of a database.
+const ROOT: &str = "root";
+const SEGMENTS: &str = "segments";
+
+/// How long an opening waits for its copies.
+const OPENING_WAIT: Duration = Duration::from_secs(2);
+/// How often a commit makes more space before it gives up.
+const ATTEMPTS: u32 = 3;
+
+/// The copies of a database's log. See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    is_on: AtomicBool,
+    /// What is not told by who has appended it.
+    wanted_end: AtomicU64,
+    /// The last root whose commit is in no log.
+    wanted_generation: AtomicU64,
+    copiers: Mutex<BTreeMap<[u8; 16], Arc<Copier>>>,
+}
+
+impl Copies {
+    /// Notes that the root on disk says `state`.
+    pub(crate) fn note_root(&self, state: &CatalogState) {
+        self.is_on.store(source::asked(state).next().is_some(), Ordering::Release);
+    }
+
+    /// Whether there is any.
+    pub(crate) fn are_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// Asks for the log up to `end`, of whoever comes to [`Copies::reach`] next.
+    pub(crate) fn want(&self, end: u64) {
+        self.wanted_end.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// Asks likewise for the root of `generation`.
+    pub(crate) fn want_root(&self, generation: u64) {
+        self.wanted_generation.fetch_max(generation, Ordering::AcqRel);
+    }
+
+    /// Waits until all copies have the log up to `end`, which is durable here, and what else is asked for. The turn to write must be
+    /// free.
+    ///
+    /// # Errors
+    /// [`StorageError::NotCopied`].
+    pub(crate) async fn reach(&self, database: &Arc<Database>, end: u64) -> Result<()> {
+        if !self.are_on() {
+            return Ok(());
+        }
+        let end = end.max(self.wanted_end.load(Ordering::Acquire));
+        let generation = self.wanted_generation.load(Ordering::Acquire);
+        for attempt in 1.. {
+            let Some(lacking) = self.first_lacking(database, end, generation)? else {
+                return Ok(());
+            };
+            if lacking.reach(database, end, generation).await? {
+                continue;
+            }
+            if attempt == ATTEMPTS {
+                return Err(fault(
+                    &lacking.device,
+                    "its space for the copy of the log does not suffice",
+                ));
+            }
+            more_space(database).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Copies::reach`] for a root that has nothing which is not in the log: copied now, if the device answers.
+    pub(crate) async fn follow(&self, database: &Arc<Database>) {
+        let state = database.durable();
+        for asked in source::asked(&state) {
+            if let Ok(copier) = self.copier(database, asked) {
+                // What fails is tried again by the next commit.
+                drop(copier.reach(database, 0, state.generation).await);
+            }
+        }
+    }
+
+    fn first_lacking(
+        &self,
+        database: &Database,
+        end: u64,
+        generation: u64,
+    ) -> Result<Option<Arc<Copier>>> {
+        for asked in source::asked(&database.durable()) {
+            let copier = self.copier(database, asked)?;
+            if !copier.has(end, generation) {
+                return Ok(Some(copier));
+            }
+        }
+        Ok(None)
+    }
+
+    fn copier(&self, database: &Database, asked: &LogCopy) -> Result<Arc<Copier>> {
+        let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(copier) = copiers.get(&asked.id) {
+            return Ok(Arc::clone(copier));
+        }
+        let device = database.attached(DeviceId(asked.device))?;
+        let copier = Arc::new(Copier::new(asked.id, device));
+        copiers.insert(asked.id, Arc::clone(&copier));
+        Ok(copier)
+    }
+
+    /// Where the log must begin, so that every copy can go on: `position`, or what one of them still counts on.
+    pub(crate) fn first_needed(&self, state: &CatalogState, position: u64) -> u64 {
+        let copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let starts = source::asked(state);
+        let start = |asked: &LogCopy| copiers.get(&asked.id).map_or(0, |copier| copier.start());
+        starts.map(start).fold(position, u64::min)
+    }
+}
+
+/// A checkpoint, which gives the copies more space and lets go of what they need no more.
+fn more_space(database: &Arc<Database>) -> BoxFuture<'_, Result<()>> {
+    Box::pin(async move { Transaction::begin(database).await?.checkpoint().await.map(drop) })
+}
+
+/// Sees to it that the copies have room for `transaction`'s state, before it is committed.
+///
+/// # Errors
+/// Those of the devices; 53100 where one has no room.
+pub(crate) async fn prepare(
+    database: &Arc<Database>,
+    transaction: &mut Transaction,
+    is_checkpoint: bool,
+) -> Result<()> {
+    for at in 0..transaction.next.upkeep.log_copies.len() {
+        let Some(asked) = transaction.next.upkeep.log_copies.get(at).cloned() else { continue };
+        if asked.is_ended {
+            continue;
+        }
+        let is_new = asked.arenas.is_empty();
+        match more_room(database, transaction, &asked).await {
+            Ok(None) => {}
+            Ok(Some(arena)) => {
+                if let Some(asked) = transaction.next.upkeep.log_copies.get_mut(at) {
+                    asked.arenas.push(arena);
+                }
+            }
+            // It has nothing that is not in the log, and the copy stays with the root that it has.
+            Err(_) if is_checkpoint && !is_new => {}
+            Err(Error::Storage(source)) => {
+                let device = database.attached(DeviceId(asked.device))?;
+                let device = device.name().to_owned();
+                return Err(StorageError::Uncopied { device, source }.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn more_room(
+    database: &Arc<Database>,
+    transaction: &mut Transaction,
+    asked: &LogCopy,
+) -> Result<Option<Extent>> {
+    let copier = database.copies.copier(database, asked)?;
+    let shortage = copier.shortage(database, asked, &transaction.next).await?;
+    if shortage == 0 {
+        return Ok(None);
+    }
+    let claim = transaction.claim(&copier.device);
+    match asked.arenas.is_empty() {
+        true => aligned(&claim, shortage.saturating_add(ANCHOR_BLOCKS)).await.map(Some),
+        false => claim.acquire(shortage).await.map(Some),
+    }
+}
+
+/// Takes so many blocks where an anchor may lie.
+async fn aligned(claim: &Claim, block_count: u32) -> Result<Extent> {
+    let whole = claim.acquire(block_count.saturating_add(ANCHOR_ALIGNMENT - 1)).await?;
+    let start = whole.start.0.next_multiple_of(u64::from(ANCHOR_ALIGNMENT));
+    let taken = Extent { start: BlockAddress(start), block_count };
+    let part = |from: u64, to: u64| {
+        let block_count = u32::try_from(to - from).unwrap_or(0);
+        claim.give_back(Extent { start: BlockAddress(from), block_count });
+    };
+    part(whole.start.0, start);
+    part(taken.end().0, whole.end().0);
+    Ok(taken)
+}
+
+/// Keeps copies on the devices called so, and on no others.
+///
+/// # Errors
+/// Unknown names; the database's own device; those of the devices and of a commit.
+pub(crate) async fn set(database: &Arc<Database>, names: &[String]) -> Result<()> {
+    let mut wanted = Vec::new();
+    for name in names {
+        let device = database.device_named(name)?;
+        if device.id() == DeviceId::EMBEDDED {
+            let reason = "it lies in the folder of the database, and would be lost with it; name one that runs elsewhere";
+            return Err(fault(&device, reason));
+        }
+        // One that does not answer now is refused now.
+        device.link().await?;
+        wanted.push(device.id().0);
+    }
+    let mut transaction = Transaction::begin(database).await?;
+    let copies = &mut transaction.next.upkeep.log_copies;
+    for copy in copies.iter_mut() {
+        copy.is_ended |= !wanted.contains(&copy.device);
+    }
+    for device in wanted {
+        if !copies.iter().any(|copy| copy.device == device && !copy.is_ended) {
+            let id = cleave_media::random_bytes().map_err(|error| {
+                Error::io("draw", std::path::Path::new("an id"), std::io::Error::other(error))
+            })?;
+            copies.push(LogCopy { device, id, arenas: Vec::new(), is_ended: false });
+        }
+    }
+    let state = transaction.checkpoint().await?;
+    if source::asked(&state).next().is_some() {
+        database.copies.want_root(state.generation);
+        database.copies.reach(database, 0).await?;
+    }
+    erase_ended(database).await
+}
+
+/// Erases the copies that are wanted no more, where their devices answer, and lets go of their space.
+///
+/// # Errors
+/// Those of a commit.
+async fn erase_ended(database: &Arc<Database>) -> Result<()> {
+    let state = database.durable();
+    let mut erased = Vec::new();
+    for ended in state.upkeep.log_copies.iter().filter(|copy| copy.is_ended) {
+        let copier = database.copies.copier(database, ended)?;
+        if copier.erase(ended).await.is_ok() {
+            erased.push(ended.id);
+        }
+    }
+    if erased.is_empty() {
+        return Ok(());
+    }
+    let mut transaction = Transaction::begin(database).await?;
+    transaction.next.upkeep.log_copies.retain(|copy| !erased.contains(&copy.id));
+    transaction.checkpoint().await?;
+    let mut copiers = database.copies.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+    copiers.retain(|id, _| !erased.contains(id));
+    Ok(())
+}
+
+/// Brings the copies to where the database is, at its opening; who is away hinders nobody but those who commit.
+pub(crate) async fn start(database: &Arc<Database>) {
+    let state = database.catalog();
+    if state.upkeep.log_copies.is_empty() {
+        return;
+    }
+    let following = async {
+        database.copies.follow(database).await;
+        if state.upkeep.log_copies.iter().any(|copy| copy.is_ended) {
+            // Tried again at the next opening.
+            drop(erase_ended(database).await);
+        }
+    };
+    waiting::timeout(OPENING_WAIT, Box::pin(following)).await.unwrap_or_default();
+}
+
+/// The devices that keep copies, as `log_copy` has them.
+pub(crate) fn shown(state: &CatalogState) -> String {
+    let name = |copy: &LogCopy| {
+        let device = state.devices.get(&DeviceId(copy.device));
+        device.map_or_else(|| copy.device.to_string(), |device| device.name.clone())
+    };
+    source::asked(state).map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// How the copies stand, in words.
+pub(crate) fn status(database: &Database) -> String {
+    let state = database.durable();
+    let end = database.log().map_or(0, |log| log.durable_end().0);
+    let mut lines = Vec::new();
+    for copy in &state.upkeep.log_copies {
+        let Ok(copier) = database.copies.copier(database, copy) else { continue };
+        let name = copier.device.name();
+        if copy.is_ended {
+            lines.push(format!(
+                "device \"{name}\" still has an ended copy, from which nothing should be taken over; it is erased when the \
+                 database is opened, or log_copy set, and the device answers"
+            ));
+            continue;
+        }
+        let behind = end.saturating_sub(copier.end());
+        let mut line = format!(
+            "device \"{name}\" has the log up to {}, {behind} bytes less than here",
+            copier.end()
+        );
+        if let Some(failure) = copier.failure() {
+            line = format!(
+                "BEHIND: {failure}; nothing is acknowledged until it answers, or log_copy is reset; {line}"
+            );
+        }
+        lines.push(line);
+    }
+    if lines.is_empty() { "off".to_owned() } else { lines.join("; ") }
+}
+
+/// An error about the copy on `device`.
+fn fault(device: &Device, reason: &str) -> Error {
+    let (device, address) = (device.name().to_owned(), device.entry().address());
+    StorageError::LogCopy { device, address, reason: reason.to_owned() }.into()
+}

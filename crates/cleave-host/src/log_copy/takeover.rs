@@ -1,0 +1,429 @@
+//! Takeover: a device that keeps a copy of the log in, a database in a new folder out.
+//!
+//! 1. The copy is looked for and read, which changes nothing: where it is torn, stale or another's, all stays as it is.
+//! 2. The device is claimed in a higher epoch. From here on the host that had it can acknowledge nothing.
+//! 3. The copy is read again, since that host may have gone on until then; so are the devices claimed that its root names.
+//! 4. Files, root and log are written into the folder, which is marked until it is whole; then it is opened as after a crash.
+//!
+//! Tables of the lost host's own device are lost with it, unless its media can be served again: the root names it as a device that
+//! is away ([`LOST_DEVICE`]), so those tables are [held](crate::catalog::held), or named by the error of whoever reads them, and all
+//! others work.
+//!
+//! Invariant: nothing is written into a folder that holds anything else; what was interrupted can be begun again there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cleave_fragment::command::{Identity, LOOKING_EPOCH, Ownership};
+use cleave_fragment::waiting;
+use cleave_media::files;
+use cleave_txn::Lsn;
+use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
+use prost::Message;
+
+use super::found::{self, Found};
+use super::layout::{Stamp, whole};
+use super::{OPENING_WAIT, ROOT, SEGMENTS};
+use crate::backup::{
+    MARK, STATISTICS, USERS, embedded_entry, finish, moment, only_for_owner, prepare_place,
+    sync_folder,
+};
+use crate::catalog::root::{self, ROOT_FORMAT};
+use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
+use crate::database::{self, Database, OpenOptions};
+use crate::device::{self, Device};
+use crate::error::{Error, Result};
+use crate::log::directory_of;
+use crate::storage_error::StorageError;
+
+/// What the lost host's own device is called from then on, where tables lie on it.
+pub const LOST_DEVICE: &str = "lost";
+
+/// From where a database is taken over.
+#[derive(Debug, Clone)]
+pub struct TakeOver {
+    /// The way to a device that keeps a copy of its log.
+    pub way: DeviceKind,
+    /// Whether a copy will do that may lack commits: the database was opened after it was written last.
+    pub accepts_stale: bool,
+}
+
+/// What was taken over.
+#[derive(Debug, Clone)]
+pub struct TakenOver {
+    /// When the copy was written last.
+    pub at: String,
+    /// The last commit.
+    pub commit: u64,
+    /// The epoch from which the database goes on.
+    pub epoch: u64,
+    /// Tables of the lost host's own device.
+    pub lost: Vec<String>,
+    /// Where the media of that device is to be served for these to come back.
+    pub lost_socket: PathBuf,
+    /// Devices that do not answer, by name.
+    pub away: Vec<String>,
+}
+
+/// Makes a database in `directory`, which is empty or not there yet, of what a device has of it, and fences its old host. See the
+/// module's description.
+///
+/// # Errors
+/// [`StorageError::LogCopy`] where the device has no copy that will do; [`StorageError::BackupPlace`]; those of the device;
+/// [`Error::Io`].
+pub async fn take_over(
+    directory: &Path,
+    from: &TakeOver,
+    options: &OpenOptions,
+) -> Result<TakenOver> {
+    let taking = Taking::begin(directory, from, options).await?;
+    taking.claim().await?;
+    let found = taking.search().await?;
+    let root = taking.root(&found).await?;
+    let taken = taking.write(&found, root).await?;
+    finish(directory)?;
+    // The folder's lock.
+    drop(taking);
+    let database = Database::open(directory, options.clone()).await?;
+    let (commit, epoch) = {
+        let live = database.live();
+        (live.state.commit + live.number, live.state.epoch)
+    };
+    let away = database.devices().into_iter().filter(|device| !device.is_connected());
+    let away = away.map(|device| device.name().to_owned());
+    let away = away.filter(|name| taken.lost.is_empty() || name != LOST_DEVICE).collect();
+    Ok(TakenOver { commit, epoch, away, ..taken })
+}
+
+/// A takeover under way.
+struct Taking<'a> {
+    directory: &'a Path,
+    from: &'a TakeOver,
+    options: &'a OpenOptions,
+    /// The device that has the copy, as the database calls it.
+    entry: DeviceEntry,
+    identity: Identity,
+    owner: Ownership,
+    /// Whom it has when this claims it.
+    claimed: Ownership,
+    looking: Device,
+    _lock: std::fs::File,
+}
+
+impl<'a> Taking<'a> {
+    async fn begin(
+        directory: &'a Path,
+        from: &'a TakeOver,
+        options: &'a OpenOptions,
+    ) -> Result<Self> {
+        let mut entry = DeviceEntry {
+            id: DeviceId(u32::MAX),
+            name: "with the copy".to_owned(),
+            identity: [0; 16],
+            kind: from.way.clone(),
+        };
+        let (_, identity) = device::identify(&entry, directory, &options.embedded).await?;
+        entry.identity = identity.device;
+        let Some(owner) = identity.owner else {
+            return refused(&entry, "it is no database's, and has no copy of a log");
+        };
+        let looking = looking(&entry, owner.database, directory, options)?;
+        let found = found::search(&looking, owner.database, identity.block_count).await?;
+        let root = root_of(&looking, &found).await?;
+        let named = root.devices.iter().find(|device| device.identity == entry.identity);
+        let Some(named) = named else {
+            return refused(&entry, "the root that the copy has does not name the device");
+        };
+        (entry.id, entry.name) = (DeviceId(named.id), named.name.clone());
+        if root::exists(directory) && !directory.join(MARK).exists() {
+            let reason = "it holds a database, which is not written over".to_owned();
+            let path = directory.to_owned();
+            return Err(StorageError::BackupPlace { path, reason }.into());
+        }
+        prepare_place(directory, is_ours)?;
+        let lock = database::lock(directory).await?;
+        let mark = directory.join(MARK);
+        files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
+        sync_folder(directory)?;
+        let is_stale = owner.epoch > found.stamp.epoch;
+        if is_stale
+            && !from.accepts_stale
+            && !device::knows_opening(directory, entry.id, owner.opening)?
+        {
+            let reason = format!(
+                "its copy of the log was written last at {} in epoch {}, and the database was opened since, in epoch {}: what \
+                 was committed then may not be in it; use the folder of that host if there is one, or else say --stale",
+                moment(found.stamp.time_us),
+                found.stamp.epoch,
+                owner.epoch
+            );
+            return refused(&entry, &reason);
+        }
+        let epoch = owner.epoch.max(found.stamp.epoch).max(root.epoch).saturating_add(1);
+        let claimed =
+            Ownership { database: owner.database, epoch, opening: database::draw_opening()? };
+        let looking = self::looking(&entry, owner.database, directory, options)?;
+        Ok(Self { directory, from, options, entry, identity, owner, claimed, looking, _lock: lock })
+    }
+
+    /// Makes the device this host's, so that the one before can acknowledge nothing any more.
+    async fn claim(&self) -> Result<()> {
+        self.claim_device(&self.entry, self.owner.opening).await
+    }
+
+    async fn claim_device(&self, entry: &DeviceEntry, after: u64) -> Result<()> {
+        device::note_opening(self.directory, entry.id, after)?;
+        let embedded = std::sync::Arc::clone(&self.options.embedded);
+        let device = Device::new(entry.clone(), self.claimed, Vec::new(), self.directory, embedded);
+        let device = device.map_err(|error| damaged(self.directory, error.to_string()))?;
+        device.link().await.map(drop)
+    }
+
+    /// The copy as it is now.
+    async fn search(&self) -> Result<Found> {
+        let block_count = self.looking.block_count().await?.max(self.identity.block_count);
+        found::search(&self.looking, self.owner.database, block_count).await
+    }
+
+    /// The root of the copy, as it is to be in the new folder, with all devices that answer claimed.
+    async fn root(&self, found: &Found) -> Result<proto::Root> {
+        let mut root = root_of(&self.looking, found).await?;
+        root.epoch = root.epoch.max(self.claimed.epoch);
+        let way = proto_way(&self.from.way);
+        for device in &mut root.devices {
+            if device.id == self.entry.id.0 {
+                (device.remote, device.local) = way.clone();
+            }
+        }
+        for device in root.devices.iter().filter(|device| device.id != self.entry.id.0) {
+            let Some(entry) = root::device_entry(device) else { continue };
+            if matches!(entry.kind, DeviceKind::Embedded) {
+                continue;
+            }
+            self.restore_openings(found, entry.id).await?;
+            let claiming = async {
+                let (_, identity) =
+                    device::identify(&entry, self.directory, &self.options.embedded).await?;
+                let is_ours = identity.device == entry.identity;
+                let owner =
+                    identity.owner.filter(|owner| is_ours && owner.database == self.owner.database);
+                match owner {
+                    Some(owner) => self.claim_device(&entry, owner.opening).await,
+                    None => Ok(()),
+                }
+            };
+            // What does not answer is claimed when it is needed.
+            waiting::timeout(OPENING_WAIT, Box::pin(claiming)).await.unwrap_or(Ok(())).ok();
+        }
+        Ok(root)
+    }
+
+    /// Notes the openings that device `id` may have been claimed in.
+    async fn restore_openings(&self, found: &Found, id: DeviceId) -> Result<()> {
+        let name = format!("device-{id}.openings");
+        if let Some(place) = found.files.get(&name)
+            && let Some(bytes) = found::file(&self.looking, place).await?
+            && !self.directory.join(&name).exists()
+        {
+            let path = self.directory.join(&name);
+            files::write_durably(&path, &bytes)
+                .map_err(|error| Error::io("write", &path, error))?;
+        }
+        device::note_opening(self.directory, id, found.stamp.opening)
+    }
+
+    /// Writes all into the folder.
+    async fn write(&self, found: &Found, mut root: proto::Root) -> Result<TakenOver> {
+        let directory = self.directory;
+        root::create_directories(directory)?;
+        let lost_socket = std::path::absolute(directory.join("lost.sock"))
+            .map_err(|error| Error::io("find", directory, error))?;
+        let embedded = embedded_entry(directory, &self.options.embedded).await?;
+        let lost = give_up_own_device(&mut root, &embedded, &lost_socket);
+        // The archive's log ends with the old host's.
+        if let Some(upkeep) = &mut root.upkeep {
+            upkeep.archive_directory = None;
+        }
+        let is_wanted = |name: &str| {
+            let of = |folder: &str| {
+                let number = name.strip_prefix(folder)?.strip_prefix('/')?;
+                number.parse::<u32>().ok()
+            };
+            name == USERS || of(SEGMENTS).is_some() || of(STATISTICS).is_some()
+        };
+        for (name, place) in found.files.iter().filter(|(name, _)| is_wanted(name)) {
+            let Some(bytes) = found::file(&self.looking, place).await? else {
+                return Err(self.fault(&format!("its copy of \"{name}\" is damaged")));
+            };
+            let path = directory.join(name);
+            if name.starts_with(STATISTICS) {
+                let folder = directory.join(STATISTICS);
+                files::create_directories(&folder)
+                    .map_err(|error| Error::io("create", &folder, error))?;
+            }
+            files::write_durably(&path, &bytes)
+                .map_err(|error| Error::io("write", &path, error))?;
+            if name == USERS {
+                only_for_owner(&path, 0o600)?;
+            }
+        }
+        root::sync_segments(directory)?;
+        let log = found::log(&self.looking, &found.stamp).await?;
+        write_log(directory, &found.stamp, &log).map_err(|reason| self.fault(&reason))??;
+        root::replace_message(directory, &root)?;
+        Ok(TakenOver {
+            at: moment(found.stamp.time_us),
+            commit: 0,
+            epoch: 0,
+            lost,
+            lost_socket,
+            away: Vec::new(),
+        })
+    }
+
+    fn fault(&self, reason: &str) -> Error {
+        super::fault(&self.looking, reason)
+    }
+}
+
+/// The device as somebody has it who looks at what `database` has there.
+fn looking(
+    entry: &DeviceEntry,
+    database: [u8; 16],
+    directory: &Path,
+    options: &OpenOptions,
+) -> Result<Device> {
+    let looking = Ownership { database, epoch: LOOKING_EPOCH, opening: 0 };
+    let embedded = std::sync::Arc::clone(&options.embedded);
+    Device::new(entry.clone(), looking, Vec::new(), directory, embedded)
+        .map_err(|error| damaged(directory, error.to_string()))
+}
+
+fn refused<T>(entry: &DeviceEntry, reason: &str) -> Result<T> {
+    let (device, address) = (entry.name.clone(), entry.address());
+    Err(StorageError::LogCopy { device, address, reason: reason.to_owned() }.into())
+}
+
+fn damaged(directory: &Path, reason: String) -> Error {
+    StorageError::Damaged { path: directory.to_owned(), reason }.into()
+}
+
+/// The root that a copy has.
+async fn root_of(device: &Device, found: &Found) -> Result<proto::Root> {
+    let place = found.files.get(ROOT);
+    let bytes = match place {
+        Some(place) => found::file(device, place).await?,
+        None => None,
+    };
+    let fault = |reason: &str| super::fault(device, reason);
+    let bytes = bytes.ok_or_else(|| fault("its copy of the root is damaged"))?;
+    let (_, message) = ROOT_FORMAT
+        .open(&bytes)
+        .map_err(|error| fault(&format!("its copy of the root cannot be read: {error}")))?;
+    proto::Root::decode(message)
+        .map_err(|error| fault(&format!("its copy of the root cannot be read: {error}")))
+}
+
+/// Gives the tables of the own device, which is lost, to one that is away; their names. The database gets the own device `embedded`.
+fn give_up_own_device(
+    root: &mut proto::Root,
+    embedded: &DeviceEntry,
+    lost_socket: &Path,
+) -> Vec<String> {
+    let own = DeviceId::EMBEDDED.0;
+    let lost_id = root.next_device;
+    let mut lost = BTreeSet::new();
+    for table in &mut root.tables {
+        let here = table.tablets.iter_mut().filter(|tablet| tablet.device == own);
+        for tablet in here {
+            tablet.device = lost_id;
+            let schema = cleave_store::TableSchema::decode(&table.schema);
+            lost.insert(schema.map_or_else(|_| "?".to_owned(), |schema| schema.name));
+        }
+    }
+    let names: BTreeSet<String> = root.devices.iter().map(|device| device.name.clone()).collect();
+    let mut gone = None;
+    for device in root.devices.iter_mut().filter(|device| device.id == own) {
+        let identity = std::mem::replace(&mut device.identity, embedded.identity.to_vec());
+        gone = Some(identity);
+    }
+    if let Some(identity) = gone.filter(|_| !lost.is_empty()) {
+        let mut name = LOST_DEVICE.to_owned();
+        while names.contains(&name) {
+            name.push('_');
+        }
+        let socket = lost_socket.to_string_lossy().into_owned();
+        root.devices.push(proto::Device {
+            id: lost_id,
+            name,
+            identity,
+            remote: None,
+            local: Some(proto::Local { socket, rate_cap: None }),
+        });
+        root.next_device += 1;
+    }
+    lost.into_iter().collect()
+}
+
+fn proto_way(way: &DeviceKind) -> (Option<proto::Remote>, Option<proto::Local>) {
+    let entry =
+        DeviceEntry { id: DeviceId(0), name: String::new(), identity: [0; 16], kind: way.clone() };
+    let message = root::device_message(&entry);
+    (message.remote, message.local)
+}
+
+/// Writes the files of the log that `stamp` has, of which `log` begins with the block of its first place. The first one begins just
+/// before that place: what was before it is in the root.
+fn write_log(
+    directory: &Path,
+    stamp: &Stamp,
+    log: &[u8],
+) -> std::result::Result<Result<()>, String> {
+    let first = SegmentHeader::decode(&stamp.segment_header, Lsn(stamp.segment_start))
+        .map_err(|_| "its copy of the log has no header".to_owned())?;
+    let begins = whole(stamp.log_start);
+    let bytes = |from: u64, to: u64| {
+        let place =
+            |place: u64| usize::try_from(place.saturating_sub(begins)).unwrap_or(usize::MAX);
+        log.get(place(from)..place(to)).unwrap_or_default()
+    };
+    let header = SEGMENT_HEADER_BYTES as u64;
+    let start = stamp.log_start.saturating_sub(header);
+    if start < stamp.segment_start || stamp.log_start > first.end().0 {
+        return Err("its copy of the log does not begin where its root says".to_owned());
+    }
+    let mut segments: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let capacity = u32::try_from(first.end().0 - start).unwrap_or(first.capacity);
+    let own = SegmentHeader { capacity, start: Lsn(start), continues_from: Lsn(start), ..first };
+    let mut content = own.encode();
+    content.extend_from_slice(bytes(stamp.log_start, first.end().0.min(stamp.log_end)));
+    segments.insert(start, content);
+    let mut next = first.end();
+    while next.0 < stamp.log_end {
+        let found = bytes(next.0, (next.0 + header).min(stamp.log_end));
+        let Ok(header) = SegmentHeader::decode(found, next) else { break };
+        let end = header.end();
+        segments.insert(next.0, bytes(next.0, end.0.min(stamp.log_end)).to_vec());
+        next = end;
+    }
+    Ok(write_segments(&directory_of(directory), segments))
+}
+
+fn write_segments(folder: &Path, segments: BTreeMap<u64, Vec<u8>>) -> Result<()> {
+    files::create_directories(folder).map_err(|error| Error::io("create", folder, error))?;
+    for start in cleave_txn::wal::segment::list_segments(folder)? {
+        let path = segment_path(folder, start);
+        files::remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+    }
+    for (start, bytes) in segments {
+        let path = segment_path(folder, Lsn(start));
+        files::write_durably(&path, &bytes).map_err(|error| Error::io("write", &path, error))?;
+    }
+    sync_folder(folder)
+}
+
+/// Whether a takeover that was interrupted leaves a file of this name.
+fn is_ours(name: &str) -> bool {
+    let kept = [MARK, "lock", "log", "root", "root.new", SEGMENTS, STATISTICS, USERS];
+    name.starts_with("device-") || kept.contains(&name)
+}

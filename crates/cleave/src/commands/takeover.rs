@@ -1,0 +1,54 @@
+//! `cleave takeover`: a database whose host is lost goes on in a new folder, from the copy of its log that a device keeps.
+//!
+//! What was taken over goes to standard output. Exit codes: 0 done, 1 the command line is wrong, 2 nothing could be taken over.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use cleave_host::log_copy::{TakeOver, TakenOver, take_over};
+
+use super::device::WayOptions;
+use crate::arguments::Place;
+use crate::failure::Failure;
+use crate::open::{self, Create};
+
+/// `cleave takeover …`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TakeoverOptions {
+    /// The folder in which the database goes on: empty, or not there yet
+    #[arg(value_name = "DATABASE")]
+    database: PathBuf,
+    #[command(flatten)]
+    way: WayOptions,
+    /// Also from a copy that may lack commits: the database was opened after it was written last
+    #[arg(long)]
+    stale: bool,
+}
+
+/// Runs `cleave takeover …`.
+pub(crate) async fn run(options: &TakeoverOptions, place: &Place) -> Result<(), Failure> {
+    let from = TakeOver { way: options.way.way()?, accepts_stale: options.stale };
+    let open = open::open_options(Create::Never, place.memory());
+    let taken = Box::pin(take_over(&options.database, &from, &open)).await;
+    let TakenOver { at, commit, epoch, lost, lost_socket, away } = taken.map_err(Failure::Open)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "took over the database into {}: up to commit {commit}, from a copy written last at {at}; it goes on in epoch {epoch}",
+        options.database.display()
+    )?;
+    if !lost.is_empty() {
+        writeln!(
+            out,
+            "tables that lay, whole or in part, on the lost host's own device cannot be used: {}; drop them, or serve that \
+             host's device-0.media by `cleaved --media FILE --local {}`",
+            lost.join(", "),
+            lost_socket.display()
+        )?;
+    }
+    for name in away {
+        writeln!(out, "device \"{name}\" does not answer; what lies there waits for it")?;
+    }
+    Ok(())
+}

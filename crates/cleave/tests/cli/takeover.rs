@@ -1,0 +1,94 @@
+//! `cleave takeover`: a host that is killed at any instant and loses its folder, and another one that goes on.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::tempdir;
+
+use crate::local_device::Process;
+use crate::program::{cleave, sql};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Inserts numbers from `first` on, each a commit, until it is killed after `time`; the last that was acknowledged.
+fn insert_and_kill(database: &Path, first: u64, time: Duration) -> u64 {
+    let script = database.with_extension("sql");
+    let inserts =
+        (first..first + 20_000).map(|id| format!("INSERT INTO t VALUES ({id}) RETURNING id;"));
+    std::fs::write(&script, inserts.collect::<Vec<_>>().join("\n")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cleave"))
+        .args(["sql", "--format", "csv", "--db"])
+        .arg(database)
+        .arg("-f")
+        .arg(&script)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let reading = std::thread::spawn(move || {
+        let lines = output.lines().map_while(Result::ok);
+        lines.filter_map(|line| line.parse().ok()).last()
+    });
+    std::thread::park_timeout(time);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reading.join().unwrap().unwrap_or(first - 1)
+}
+
+#[test]
+fn a_killed_host_loses_its_folder_and_no_commit() {
+    let place = tempdir().unwrap();
+    let _device = Process::device(place.path());
+    let socket = place.path().join("device.sock");
+    let mut database = place.path().join("db 0");
+    sql(&database, &["-c", "SELECT 1"]).ok();
+    cleave(&["device", "add", "beside", "--local", text(&socket), "--db", text(&database)]).ok();
+    let create = "CREATE TABLE t (id bigint PRIMARY KEY) WITH (device = beside)";
+    sql(&database, &["-c", create, "-c", "CREATE TABLE own (id int)"]).ok();
+    sql(&database, &["-c", "ALTER SYSTEM SET log_copy = 'beside'"]).ok();
+    let mut next = 1;
+    for turn in 1..=4 {
+        let time = Duration::from_millis(500 + 300 * turn);
+        let acknowledged = insert_and_kill(&database, next, time);
+        std::fs::remove_dir_all(&database).unwrap();
+        database = place.path().join(format!("db {turn}"));
+        let out = cleave(&["takeover", text(&database), "--local", text(&socket)]).ok();
+        assert!(out.contains("took over") && (turn > 1 || out.contains("own")), "{out}");
+        let found = sql(
+            &database,
+            &["--format", "csv", "-c", "SELECT count(*) AS n, coalesce(max(id), 0) AS m FROM t"],
+        );
+        let found = found.ok();
+        let (count, last) = found.lines().last().unwrap().split_once(',').unwrap();
+        let (count, last): (u64, u64) = (count.parse().unwrap(), last.parse().unwrap());
+        assert_eq!(count, last, "rows are those from the first to the last");
+        assert!(last >= acknowledged, "{last} of {acknowledged} that were acknowledged");
+        next = last + 1;
+    }
+    assert!(next > 4, "no host came to anything");
+}
+
+#[test]
+fn what_cannot_be_taken_over_is_named() {
+    let place = tempdir().unwrap();
+    let _device = Process::device(place.path());
+    let socket = place.path().join("device.sock");
+    let [database, new] = ["db", "new"].map(|name| place.path().join(name));
+    let error = cleave(&["takeover", text(&new), "--local", text(&socket)]).fails(2);
+    assert!(error.contains("no database's"), "{error}");
+    cleave(&["device", "add", "beside", "--local", text(&socket), "--db", text(&database)]).ok();
+    let error = cleave(&["takeover", text(&new), "--local", text(&socket)]).fails(2);
+    assert!(error.contains("no copy of the log"), "{error}");
+    let error = cleave(&["takeover", text(&new), "--local", "nothing.sock"]).fails(2);
+    assert!(error.contains("nothing.sock"), "{error}");
+    for arguments in [&["takeover"][..], &["takeover", "new"]] {
+        cleave(arguments).fails(1);
+    }
+    assert!(!new.exists());
+}
