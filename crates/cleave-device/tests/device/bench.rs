@@ -484,7 +484,7 @@ pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
                 page: place,
                 vid_first: page.vid_first,
                 overflow: Vec::new(),
-                ended: Arc::default(),
+                ended: Default::default(),
             }],
         });
     }

@@ -19,6 +19,7 @@ use crate::morsel::{Morsel, MorselPage};
 use crate::narrowing::{NarrowedPart, Narrowing, ScanKeys, Thrift};
 
 pub mod answer;
+mod ended_rows;
 
 #[cfg(test)]
 mod tests;
@@ -344,6 +345,9 @@ struct MorselPageProto {
     /// Slots between an ended row and the next one.
     #[prost(uint32, repeated, tag = "4")]
     ended_gaps: Vec<u32>,
+    /// A bit for each row, set for those that have ended, where they are many.
+    #[prost(bytes = "vec", tag = "7")]
+    ended_bits: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -663,11 +667,15 @@ fn morsel_to_proto(morsel: Morsel) -> MorselProto {
         pages: morsel
             .pages
             .into_iter()
-            .map(|page| MorselPageProto {
-                page: Some(page_to_proto(page.page)),
-                vid_first: page.vid_first,
-                overflow: page.overflow.into_iter().map(page_to_proto).collect(),
-                ended_gaps: ended_to_proto(&page.ended),
+            .map(|page| {
+                let (ended_gaps, ended_bits) = ended_rows::to_proto(&page.ended);
+                MorselPageProto {
+                    page: Some(page_to_proto(page.page)),
+                    vid_first: page.vid_first,
+                    overflow: page.overflow.into_iter().map(page_to_proto).collect(),
+                    ended_gaps,
+                    ended_bits,
+                }
             })
             .collect(),
     }
@@ -678,7 +686,7 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         let place = page_from_proto(page.page.ok_or(MalformedMessage::Field("morsel page"))?)?;
         Ok(MorselPage {
             page: place,
-            ended: ended_from_proto(&page.ended_gaps, place.row_count)?,
+            ended: ended_rows::from_proto(&page.ended_gaps, page.ended_bits, place.row_count)?,
             vid_first: page.vid_first,
             overflow: page.overflow.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
         })
@@ -688,28 +696,6 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         segment: segment_from_proto(morsel.segment)?,
         pages: pages.collect::<Decoded<_>>()?,
     })
-}
-
-fn ended_to_proto(ended: &[u16]) -> Vec<u32> {
-    let mut next = 0;
-    let gap = |slot: &u16| {
-        let gap = u32::from(*slot).saturating_sub(next);
-        next = u32::from(*slot).saturating_add(1);
-        gap
-    };
-    ended.iter().map(gap).collect()
-}
-
-fn ended_from_proto(gaps: &[u32], row_count: u32) -> Decoded<Arc<[u16]>> {
-    let mut next = 0_u32;
-    let slot = |gap: &u32| {
-        let slot = next.checked_add(*gap).filter(|slot| *slot < row_count);
-        let slot = slot.and_then(|slot| u16::try_from(slot).ok());
-        let slot = slot.ok_or(MalformedMessage::Field("ended rows of a morsel page"))?;
-        next = u32::from(slot) + 1;
-        Ok(slot)
-    };
-    gaps.iter().map(slot).collect()
 }
 
 fn index_to_proto(input: IndexInput) -> IndexInputProto {

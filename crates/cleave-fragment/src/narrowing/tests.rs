@@ -88,7 +88,7 @@ fn run(vid_of: impl Fn(u64) -> u64) -> (Arc<Memory>, IndexPages) {
 fn page(vid_first: u64, row_count: u32) -> MorselPage {
     let extent = Extent { start: BlockAddress(0), block_count: 1 };
     let page = PageRef { page: 0, extent, row_count, checksum: 0 };
-    MorselPage { page, vid_first, overflow: Vec::new(), ended: Arc::default() }
+    MorselPage { page, vid_first, overflow: Vec::new(), ended: Default::default() }
 }
 
 /// All of segment 1, with the index `pages`.

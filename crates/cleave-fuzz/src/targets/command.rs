@@ -325,9 +325,14 @@ fn execute() -> Execute {
                 page: page(number),
                 vid_first: 77,
                 overflow: vec![page(5)],
-                ended: Arc::default(),
+                ended: Default::default(),
             },
-            MorselPage { page: page(8), vid_first: 0, overflow: Vec::new(), ended: Arc::default() },
+            MorselPage {
+                page: page(8),
+                vid_first: 0,
+                overflow: Vec::new(),
+                ended: Default::default(),
+            },
         ],
     };
     Execute {

@@ -15,6 +15,7 @@ mod definitions;
 mod dense_aggregates;
 mod devices;
 mod durability;
+mod ended_rows;
 mod fencing;
 mod filters_in_flight;
 mod foreign_keys;

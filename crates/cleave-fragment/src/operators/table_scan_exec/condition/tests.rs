@@ -138,7 +138,7 @@ fn rows_do_not_depend_on_encodings() {
                     page: read.page,
                     vid_first: 0,
                     overflow: Vec::new(),
-                    ended: Arc::default(),
+                    ended: Default::default(),
                 };
                 let mut page = ScanPage::new(&place, read.clone(), columns.clone());
                 let none = OverflowValues::none();
@@ -167,8 +167,12 @@ fn a_condition_that_may_fail_is_asked_of_kept_rows_only() {
     let expr = binary(quotient, Operator::Gt, lit(0_i64), &arrow).unwrap();
     let condition = Condition::new(&expr, &Projection::of_table(&schema, &[0, 1, 2, 3])).unwrap();
     let numbers = batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap().clone();
-    let place =
-        MorselPage { page: read.page, vid_first: 0, overflow: Vec::new(), ended: Arc::default() };
+    let place = MorselPage {
+        page: read.page,
+        vid_first: 0,
+        overflow: Vec::new(),
+        ended: Default::default(),
+    };
     let mut page = ScanPage::new(&place, read, columns);
     let none = OverflowValues::none();
     let rows = numbers.len();
@@ -208,7 +212,7 @@ fn a_pattern_that_is_none_is_not_asked_of_rows_that_are_out() {
                     page: read.page,
                     vid_first: 0,
                     overflow: Vec::new(),
-                    ended: Arc::default(),
+                    ended: Default::default(),
                 };
                 let mut page = ScanPage::new(&place, read.clone(), columns.clone());
                 condition.narrow(&mut page, kept, &OverflowValues::none(), 700)
