@@ -43,6 +43,7 @@ mod ranges;
 mod rights;
 mod row_locks;
 mod sequences;
+mod settling;
 mod side_by_side;
 mod slots;
 mod space;
