@@ -4,8 +4,6 @@
 //! does not make sense is an error that names the field. Payloads never pass through protobuf; they
 //! are parts of the frame, in the order in which the message mentions them.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef};

@@ -24,7 +24,7 @@ fn morsels(count: u32) -> Vec<Morsel> {
         page: page(number),
         vid_first: 0,
         overflow: Vec::new(),
-        ended: Arc::default(),
+        ended: Default::default(),
     };
     (0..count)
         .map(|number| Morsel { number, segment: SEGMENT, pages: vec![place(number)] })
