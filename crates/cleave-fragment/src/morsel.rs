@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_store::{PageRef, SegmentRef, VidGaps};
+use cleave_store::{EndedRows, PageRef, SegmentRef, VidGaps};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -27,8 +27,8 @@ pub struct MorselPage {
     pub gaps: VidGaps,
     /// The overflow pages that the page's long values point to.
     pub overflow: Vec<PageRef>,
-    /// Slots of rows that have ended for the reader's snapshot: deleted, or replaced by an update. Ascending.
-    pub ended: Arc<[u16]>,
+    /// The rows that have ended for the reader's snapshot: deleted, or replaced by an update.
+    pub ended: EndedRows,
 }
 
 impl MorselPage {

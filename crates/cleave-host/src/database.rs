@@ -154,6 +154,8 @@ pub struct Database {
     live: RwLock<Live>,
     /// Told whenever a state without a delta is published.
     settled: Notify,
+    /// Held by whoever settles for a reader.
+    settling: tokio::sync::Mutex<()>,
     /// Before that nobody asks again for devices that held tables lie on.
     held_retry_at: Mutex<Duration>,
     /// How often something else than a small commit has changed rows, keys or tables.
@@ -299,6 +301,7 @@ impl Database {
             published: Mutex::default(),
             live: RwLock::new(Live::settled(Arc::clone(&state))),
             settled: Notify::new(),
+            settling: tokio::sync::Mutex::new(()),
             held_retry_at: Mutex::default(),
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),

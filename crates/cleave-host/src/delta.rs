@@ -14,6 +14,8 @@
 //!    memtables, as one state. Whoever plans a statement, begins a larger write or replaces the root has it settled first, so
 //!    that no operator and no device knows of it ([`Database::settled`](crate::Database::settled)).
 //!
+//! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
+//!
 //! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the turn to write, and grows; a
 //! state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
 
@@ -469,11 +471,11 @@ impl Delta {
         }
     }
 
-    /// All of it, by table.
+    /// All of it up to commit `number`, by table.
     ///
     /// # Errors
     /// None that a statement is to blame for.
-    pub(crate) fn contents(&self) -> Result<Vec<TableDelta>> {
+    pub(crate) fn contents(&self, number: u64) -> Result<Vec<TableDelta>> {
         let contents = self.read();
         let mut tables: BTreeMap<u32, TableDelta> = BTreeMap::new();
         for ((table, place), tablet) in &contents.tablets {
@@ -481,19 +483,23 @@ impl Delta {
                 change: TableChange::new(Arc::clone(&tablet.schema)),
                 ended_again: BTreeMap::new(),
             });
-            if !tablet.ended.is_empty() {
-                of_table.change.ended.insert(*place, tablet.ended.keys().copied().collect());
+            let ended = tablet.ended.iter().filter(|(_, ended)| **ended <= number);
+            let ended: BTreeSet<u64> = ended.map(|(vid, _)| *vid).collect();
+            if !ended.is_empty() {
+                of_table.change.ended.insert(*place, ended);
             }
-            if tablet.rows.is_empty() {
+            let begun = tablet.rows.partition_point(|row| row.begun <= number);
+            let begun = tablet.rows.get(..begun).unwrap_or_default();
+            if begun.is_empty() {
                 continue;
             }
             // All rows of a commit came at once.
-            let firsts = tablet.rows.iter().filter(|row| row.row.place == 0);
+            let firsts = begun.iter().filter(|row| row.row.place == 0);
             let batches = firsts.map(|row| row.row.rows.as_ref());
             let rows = concat_batches(&tablet.schema.arrow(), batches)?;
             of_table.change.rows.insert(*place, rows);
-            let ended = (tablet.vid_first..).zip(&tablet.rows);
-            let ended = ended.filter(|(_, row)| row.ended < u64::MAX).map(|(vid, _)| vid);
+            let ended = (tablet.vid_first..).zip(begun);
+            let ended = ended.filter(|(_, row)| row.ended <= number).map(|(vid, _)| vid);
             let ended: BTreeSet<u64> = ended.collect();
             if !ended.is_empty() {
                 of_table.ended_again.insert(*place, ended);
@@ -511,5 +517,6 @@ impl Delta {
     }
 }
 
+mod behind;
 #[cfg(test)]
 mod tests;

@@ -69,8 +69,8 @@ pub use placement::{Placement, RowPlace};
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};
 pub use tablet_key::TabletKey;
 pub use version::{
-    ChainStep, ChainWalk, PageVisibility, Snapshot, VersionHeader, VersionMap, VersionPlace,
-    VersionRun, find_visible, read_version,
+    ChainStep, ChainWalk, EndedRows, PageVisibility, Snapshot, VersionHeader, VersionMap,
+    VersionPlace, VersionRun, find_visible, read_version,
 };
 pub use vid_gaps::VidGaps;
 pub use zone_map::{ZoneArrays, ZoneEntry, ZoneValue, zone_arrays};

@@ -35,6 +35,7 @@ pub mod header;
 pub mod inspection;
 mod integers;
 pub mod overflow;
+mod selected;
 mod strings;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -12,6 +12,7 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::ids::{RecId, SegmentId};
@@ -71,6 +72,13 @@ impl PageEntry {
     pub fn vid_end(&self) -> u64 {
         let (first, count) = self.vids();
         first.saturating_add(count)
+    }
+
+    /// The VIDs of its rows, by slot, as stretches that count up one by one.
+    pub fn vid_stretches(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.vid_first;
+        let behind = move |offset: Range<u64>| first.saturating_add(offset.start)..first.saturating_add(offset.end);
+        self.gaps.stretches(self.page.row_count).map(behind)
     }
 
     /// The VIDs of its rows, by slot.

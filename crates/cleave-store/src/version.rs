@@ -9,11 +9,13 @@
 //! Deliberately absent: transactions. A snapshot is a number that somebody else handed out.
 
 pub mod chain;
+pub mod ended_rows;
 pub mod find;
 pub mod version_map;
 pub mod visibility;
 
 pub use chain::{ChainStep, ChainWalk, VersionHeader};
+pub use ended_rows::EndedRows;
 pub use find::{find_visible, read_version};
 pub use version_map::{VersionMap, VersionPlace, VersionRun};
 pub use visibility::{PageVisibility, Snapshot};

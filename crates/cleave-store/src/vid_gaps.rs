@@ -10,6 +10,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The gaps in the VIDs of one page; clones share them.
@@ -111,6 +112,18 @@ impl VidGaps {
         next.is_none_or(|next| slot < u64::from(next.slot)).then_some(slot)
     }
 
+    /// Of `row_count` rows, the VIDs that count up one by one, as how far they are behind that of slot 0.
+    pub fn stretches(&self, row_count: u32) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut next = Some(0).filter(|_| row_count > 0);
+        std::iter::from_fn(move || {
+            let slot = next?;
+            next = self.next_behind(slot);
+            let count = next.unwrap_or(row_count).saturating_sub(slot);
+            let first = self.offset_of(slot);
+            Some(first..first.saturating_add(u64::from(count)))
+        })
+    }
+
     /// The slot behind `slot` before which VIDs are missing; None: there is none.
     #[must_use]
     pub fn next_behind(&self, slot: u32) -> Option<u32> {
@@ -138,6 +151,8 @@ mod tests {
         }
         assert_eq!(gaps.slot_at(21), Some(6), "behind the last row");
         assert_eq!((gaps.missing(), gaps.next_behind(0), gaps.next_behind(5)), (15, Some(3), None));
+        assert_eq!(gaps.stretches(6).collect::<Vec<_>>(), [0..3, 5..7, 20..21]);
+        assert_eq!(VidGaps::none().stretches(6).collect::<Vec<_>>(), [0..6]);
         let (slots, missing) = gaps.steps();
         assert_eq!((&*slots, &*missing), (&[3, 2][..], &[2, 13][..]));
         assert_eq!(VidGaps::from_steps(&slots, &missing, 6), Some(gaps));

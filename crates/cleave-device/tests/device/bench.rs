@@ -486,7 +486,7 @@ pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
                 vid_first: page.vid_first,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Arc::default(),
+                ended: Default::default(),
             }],
         });
     }

@@ -4,8 +4,6 @@
 //! does not make sense is an error that names the field. Payloads never pass through protobuf; they
 //! are parts of the frame, in the order in which the message mentions them.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef, VidGaps};
@@ -20,6 +18,7 @@ use crate::morsel::{Morsel, MorselPage};
 use crate::narrowing::{NarrowedPart, Narrowing, ScanKeys, Thrift};
 
 pub mod answer;
+mod ended_rows;
 
 #[cfg(test)]
 mod tests;
@@ -354,6 +353,9 @@ struct MorselPageProto {
     /// VIDs that are missing in each of them.
     #[prost(uint64, repeated, tag = "6")]
     gap_counts: Vec<u64>,
+    /// A bit for each row, set for those that have ended, where they are many.
+    #[prost(bytes = "vec", tag = "7")]
+    ended_bits: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -686,11 +688,13 @@ fn morsel_to_proto(morsel: Morsel) -> MorselProto {
             .into_iter()
             .map(|page| {
                 let (gap_slots, gap_counts) = page.gaps.steps();
+                let (ended_gaps, ended_bits) = ended_rows::to_proto(&page.ended);
                 MorselPageProto {
                     page: Some(page_to_proto(page.page)),
                     vid_first: page.vid_first,
                     overflow: page.overflow.into_iter().map(page_to_proto).collect(),
-                    ended_gaps: ended_to_proto(&page.ended),
+                    ended_gaps,
+                    ended_bits,
                     gap_slots,
                     gap_counts,
                 }
@@ -707,7 +711,7 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         Ok(MorselPage {
             page: place,
             gaps,
-            ended: ended_from_proto(&page.ended_gaps, place.row_count)?,
+            ended: ended_rows::from_proto(&page.ended_gaps, page.ended_bits, place.row_count)?,
             vid_first: page.vid_first,
             overflow: page.overflow.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
         })
@@ -717,28 +721,6 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         segment: segment_from_proto(morsel.segment)?,
         pages: pages.collect::<Decoded<_>>()?,
     })
-}
-
-fn ended_to_proto(ended: &[u16]) -> Vec<u32> {
-    let mut next = 0;
-    let gap = |slot: &u16| {
-        let gap = u32::from(*slot).saturating_sub(next);
-        next = u32::from(*slot).saturating_add(1);
-        gap
-    };
-    ended.iter().map(gap).collect()
-}
-
-fn ended_from_proto(gaps: &[u32], row_count: u32) -> Decoded<Arc<[u16]>> {
-    let mut next = 0_u32;
-    let slot = |gap: &u32| {
-        let slot = next.checked_add(*gap).filter(|slot| *slot < row_count);
-        let slot = slot.and_then(|slot| u16::try_from(slot).ok());
-        let slot = slot.ok_or(MalformedMessage::Field("ended rows of a morsel page"))?;
-        next = u32::from(slot) + 1;
-        Ok(slot)
-    };
-    gaps.iter().map(slot).collect()
 }
 
 fn index_to_proto(input: IndexInput) -> IndexInputProto {

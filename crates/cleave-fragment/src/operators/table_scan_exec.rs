@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
-use cleave_store::{ColumnRef, Projection};
+use cleave_store::{ColumnRef, Projection, Snapshot};
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
@@ -322,8 +322,14 @@ impl ExecutionPlan for TableScanExec {
     }
 }
 
-/// The version columns that decide visibility, read with every page.
-pub(crate) const VERSION_COLUMNS: [ColumnRef; 2] = [ColumnRef::Commit, ColumnRef::Tombstone];
+/// The version columns that decide visibility, read with every page: without bytes, but for commit numbers of their own.
+fn version_columns(snapshot: Snapshot) -> &'static [ColumnRef] {
+    if snapshot == Snapshot::OF_STATE {
+        &[ColumnRef::Tombstone]
+    } else {
+        &[ColumnRef::Commit, ColumnRef::Tombstone]
+    }
+}
 
 #[cfg(test)]
 mod tests;

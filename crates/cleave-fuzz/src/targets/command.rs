@@ -338,14 +338,14 @@ fn execute() -> Execute {
                 vid_first: 77,
                 gaps: Default::default(),
                 overflow: vec![page(5)],
-                ended: Arc::default(),
+                ended: Default::default(),
             },
             MorselPage {
                 page: page(8),
                 vid_first: 0,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Arc::default(),
+                ended: Default::default(),
             },
         ],
     };

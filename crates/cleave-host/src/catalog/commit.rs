@@ -77,6 +77,8 @@ struct Failed {
 enum Kind {
     /// It is published; nobody else has the turn meanwhile.
     Published { turn: OwnedMutexGuard<()> },
+    /// It is published once it has the turn, if nothing else was meanwhile.
+    Unturned,
     /// It is read by one transaction, and made anew when that has changed more.
     Private,
     /// Its tables become those of one transaction, which publishes them later.
@@ -138,6 +140,42 @@ impl Transaction {
         }
     }
 
+    /// As [`Transaction::settle`], of all that is committed by now, beside those who commit meanwhile: pages are written and synced
+    /// before the turn is taken, in which only the state and what is [behind it](Delta::behind) are put in place. False: something
+    /// came between, or is to be dealt with under the turn.
+    pub(crate) async fn settle_beside(database: &Arc<Database>) -> Result<bool> {
+        database.check_running()?;
+        let live = database.live();
+        let is_plain = live.state.held.tables.is_empty()
+            && live
+                .state
+                .tables()
+                .all(|table| database.reaches(&live.state, table.schema.table_id));
+        if !is_plain {
+            return Ok(false);
+        }
+        database.reclaim();
+        let transaction = Self::on(database, Arc::clone(&live.state), Kind::Unturned);
+        let Ok(mut settled) = transaction.settled(&live, &BTreeMap::new()).await else {
+            return Ok(false);
+        };
+        let turn = database.writer_turn().await;
+        database.check_running()?;
+        let now = database.live();
+        let is_same = Arc::ptr_eq(&now.state, &live.state) && Arc::ptr_eq(&now.delta, &live.delta);
+        if !is_same || !settled.next.held.tables.is_empty() {
+            return Ok(false);
+        }
+        let device_of = |id, place: usize| {
+            let table = live.state.tables().find(|table| table.schema.table_id == id)?;
+            table.tablets.get(place).map(|tablet| tablet.device)
+        };
+        settled.delta = Arc::new(live.delta.behind(live.number, device_of));
+        settled.kind = Kind::Published { turn };
+        drop(settled.publish_before(now.number.saturating_sub(live.number), now.log_end));
+        Ok(true)
+    }
+
     /// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in it.
     async fn settled(
         mut self,
@@ -149,7 +187,7 @@ impl Transaction {
         self.next.commit = self.base.commit + live.number;
         let settings = Arc::new(Settings::default());
         let mut kept = BTreeSet::new();
-        for delta in live.delta.contents().map_err(|error| (None, error))? {
+        for delta in live.delta.contents(live.number).map_err(|error| (None, error))? {
             let id = delta.change.schema.table_id;
             let Some(table) = self.base.tables().find(|table| table.schema.table_id == id) else {
                 // It was dropped while its commits were held.
@@ -231,7 +269,7 @@ impl Transaction {
 
     /// Whether its state is published at its end, so that keys may enter the memtables that others read.
     pub(crate) fn is_published(&self) -> bool {
-        matches!(self.kind, Kind::Published { .. })
+        matches!(self.kind, Kind::Published { .. } | Kind::Unturned)
     }
 
     /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on pages
@@ -339,7 +377,13 @@ impl Transaction {
     }
 
     /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
-    pub(crate) fn publish(mut self) -> Option<OwnedMutexGuard<()>> {
+    pub(crate) fn publish(self) -> Option<OwnedMutexGuard<()>> {
+        let log_end = self.next.log_end;
+        self.publish_before(0, log_end)
+    }
+
+    /// The same, with `number` commits behind it in the delta, all of which the log has up to `log_end`.
+    fn publish_before(mut self, number: u64, log_end: u64) -> Option<OwnedMutexGuard<()>> {
         self.claims.values().for_each(|claim| claim.commit());
         self.kept.iter().for_each(|(claim, named)| claim.commit_named(named));
         for keys in std::mem::take(&mut self.keys) {
@@ -347,7 +391,8 @@ impl Transaction {
         }
         let retired = retired(&self.base, &self.next);
         let state = Arc::new(self.next);
-        self.database.publish(Arc::clone(&state), self.delta);
+        let delta = self.delta;
+        self.database.publish_live(Live { state: Arc::clone(&state), delta, number, log_end });
         for (device, extents) in retired {
             if let Some(device) = self.database.device(device) {
                 device.retire(state.generation, extents);
@@ -357,7 +402,7 @@ impl Transaction {
         self.database.note_logged();
         match self.kind {
             Kind::Published { turn } => Some(turn),
-            Kind::Private | Kind::Kept => None,
+            Kind::Unturned | Kind::Private | Kind::Kept => None,
         }
     }
 

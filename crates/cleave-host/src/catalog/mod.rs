@@ -363,9 +363,9 @@ impl CatalogState {
         names
     }
 
-    /// What a statement on this state may see.
+    /// What a statement on this state may see of the pages that it names.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { commit: self.commit }
+        Snapshot::OF_STATE
     }
 
     /// Every extent that this state names on `device`. Free space is the complement.

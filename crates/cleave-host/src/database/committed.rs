@@ -30,28 +30,41 @@ impl Database {
         self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The state of the last commit, all of which is in pages: what a plan reads.
+    /// A state in whose pages all is that is committed by now: what a plan reads.
     ///
     /// # Errors
     /// Those of the device, where there was something to write.
     pub async fn settled(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
         self.retry_held("").await;
+        let mut wanted = None;
         loop {
             let told = self.settled.notified();
             let live = self.live();
-            if live.delta.is_settled() {
+            let wanted = *wanted.get_or_insert(live.state.commit + live.number);
+            if live.delta.is_settled() || live.state.commit >= wanted {
                 return Ok(live.state);
             }
-            // A large write that has the turn has settled first, and is not waited for.
-            let turn = self.writer_turn();
-            match select(std::pin::pin!(told), std::pin::pin!(turn)).await {
+            // A large write that has the turn has settled first, and is not waited for; nor is anyone who settles for others.
+            let settling = Box::pin(self.settle_now());
+            match select(std::pin::pin!(told), settling).await {
                 Either::Left(_) => {}
-                Either::Right((turn, _)) => {
-                    drop(Box::pin(Transaction::settle(self, turn)).await?);
-                    self.activity().note(Act::Settlement);
-                }
+                Either::Right((settled, _)) => settled?,
             }
         }
+    }
+
+    /// Settles what is committed, one at a time: beside those who commit where that goes, else under the turn to write.
+    async fn settle_now(self: &Arc<Self>) -> Result<()> {
+        let _one = self.settling.lock().await;
+        if self.live().delta.is_settled() {
+            return Ok(());
+        }
+        if !Transaction::settle_beside(self).await? {
+            let turn = self.writer_turn().await;
+            drop(Box::pin(Transaction::settle(self, turn)).await?);
+        }
+        self.activity().note(Act::Settlement);
+        Ok(())
     }
 
     /// Waits until the log is durable up to `end`, here and in its copies.
@@ -93,8 +106,12 @@ impl Database {
 
     /// Makes `state` what new statements see, and `delta` what is held behind it.
     pub(crate) fn publish(&self, state: Arc<CatalogState>, delta: Arc<Delta>) {
-        self.note_published(&state);
-        let live = Live { delta, ..Live::settled(state) };
+        self.publish_live(Live { delta, ..Live::settled(state) });
+    }
+
+    /// The same, with the commits that are behind it.
+    pub(crate) fn publish_live(&self, live: Live) {
+        self.note_published(&live.state);
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
         self.settled.notify_waiters();
     }

@@ -61,3 +61,36 @@ fn a_look_up_is_told_the_last_commit_that_makes_a_difference() {
     assert_eq!(delta.ended(TABLE, 0, 3, 3), Some(200));
     assert_eq!(delta.ended(TABLE, 0, 4, 3), None);
 }
+
+#[test]
+fn what_is_behind_a_commit_is_told_as_before_it_was_settled() {
+    let delta = Delta::default();
+    delta.put(change(&[], Some((10, b"a"))), 1, (0, 100));
+    delta.put(change(&[3], Some((11, b"b"))), 2, (100, 200));
+    delta.put(change(&[10, 4], Some((12, b"a"))), 3, (200, 300));
+    delta.put(change(&[12], Some((13, b"c"))), 4, (300, 400));
+    let settled = delta.contents(2).unwrap().remove(0);
+    assert_eq!(settled.change.ended[&0], BTreeSet::from([3]));
+    assert_eq!(settled.change.rows[&0].num_rows(), 2);
+    assert!(settled.ended_again.is_empty(), "row 10 ends behind it");
+    let rest = delta.behind(2, |_, _| Some(DeviceId::EMBEDDED));
+    let seen = |key: &[u8], number| {
+        let (rows, log_end) = rest.with_prefix((TABLE, 0), INDEX, key, number);
+        (rows.into_iter().map(|(vid, _)| vid).collect::<Vec<_>>(), log_end)
+    };
+    assert_eq!(seen(b"b", 2), (vec![], 0), "it is in pages");
+    assert_eq!(seen(b"a", 0), (vec![], 0));
+    assert_eq!(seen(b"a", 1), (vec![12], 300));
+    assert_eq!(seen(b"a", 2), (vec![], 400));
+    assert_eq!(seen(b"c", 2), (vec![13], 400));
+    assert_eq!([10, 4, 3].map(|vid| rest.ended(TABLE, 0, vid, 2)), [Some(300), Some(300), None]);
+    assert_eq!(rest.row(TABLE, 0, 12).map(|row| row.place), Some(0));
+    assert_eq!(rest.logged_from(TABLE), Some(200));
+    assert!(!rest.is_settled());
+    let all = delta.behind(4, |_, _| None);
+    assert!(all.is_empty() && all.is_settled());
+    // Settling the rest is settling all.
+    let settled = rest.contents(2).unwrap().remove(0);
+    assert_eq!(settled.change.ended[&0], BTreeSet::from([4, 10]));
+    assert_eq!(settled.ended_again[&0], BTreeSet::from([12]));
+}

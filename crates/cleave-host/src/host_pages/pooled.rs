@@ -22,7 +22,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::partial::{Chunk, PartialPage};
+use super::partial::{Chunk, PartialPage, WholePage};
 use crate::buffer_pool::{BufferPool, Fetch, Held, Part, PartKey};
 use crate::catalog::DeviceId;
 
@@ -222,6 +222,14 @@ impl PooledPages {
                 let key = self.key(&read.page, Part::from(*column));
                 self.pool.put(key, Held::Bytes(chunk.clone()));
             }
+        }
+    }
+
+    /// Puts a page into the pool that the host has just written: whoever reads it next, to add rows to it or to scan it, finds it.
+    pub(crate) fn keep_written(&self, segment: SegmentRef, page: PageRef, bytes: &[u8]) {
+        let read = PageRead { segment, page, columns: Vec::new() };
+        if let Ok(whole) = WholePage::new(&read, Bytes::copy_from_slice(bytes)) {
+            self.pool.put(self.key(&page, Part::Whole), Held::Page(Arc::new(whole)));
         }
     }
 

@@ -21,8 +21,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use cleave_media::{AlignedBuffer, BlockAddress, Extent};
 use cleave_store::{
-    CommitColumn, EncodedPage, Memtable, PageClass, PageRead, PageSource, SegmentDirectory,
-    SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns, append_rows,
+    CommitColumn, EncodedPage, Memtable, PageClass, PageKind, PageRead, PageSource,
+    SegmentDirectory, SegmentKind, TableSchema, Tail, VersionRun, Versions, VidColumn, all_columns,
+    append_rows,
 };
 use futures::StreamExt;
 use futures::future::try_join_all;
@@ -40,6 +41,7 @@ use crate::database::Database;
 use crate::delta::TableDelta;
 use crate::device::{COMMAND_BYTES, Claim, DISK_FULL};
 use crate::error::{Error, Result};
+use crate::host_pages::PooledPages;
 use crate::index::TabletIndex;
 use crate::settings::{Settings, Stack};
 
@@ -222,6 +224,8 @@ struct Part {
     tablet: Arc<TabletState>,
     claim: Arc<Claim>,
     pages: Arc<dyn PageSource>,
+    /// Where its pages are found again.
+    pool: PooledPages,
     merger: RunMerger,
     rows: RecordBatch,
 }
@@ -239,9 +243,12 @@ impl Append {
             let Some(tablet) = table.tablets.get(place) else { continue };
             let device = transaction.database().attached(tablet.device)?;
             let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
+            let pool = Arc::clone(transaction.database().buffer_pool());
+            let pool = PooledPages::new(tablet.device, pool);
             let claim = transaction.claim(&device);
             let merger = RunMerger::new(transaction.database(), &device, settings)?;
-            parts.push(Part { tablet: Arc::clone(tablet), claim, pages, merger, rows });
+            let tablet = Arc::clone(tablet);
+            parts.push(Part { tablet, claim, pages, pool, merger, rows });
         }
         let schema = Arc::clone(schema);
         Ok(Self { transaction, schema, table, parts, is_checked: false })
@@ -475,6 +482,9 @@ impl Part {
         )?;
         let places = self.write(&pages).await?;
         let written: Vec<_> = pages.iter().zip(places).collect();
+        for (page, start) in written.iter().filter(|(page, _)| page.kind == PageKind::Heap) {
+            self.pool.keep_written(hot.segment_ref(), page.page_ref(*start), &page.bytes);
+        }
         // The old tail's place is retired by the commit, which compares what the states name.
         drop(hot.append(&written)?);
         hot.sealed = hot.pages.len() >= HOT_PAGES_MAX;

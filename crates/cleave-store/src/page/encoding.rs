@@ -38,6 +38,7 @@ use crate::page::header::{ChunkEntry, Encoding, PageHeader, corrupt};
 use crate::page::overflow::{self, LongValues, OverflowValues};
 use crate::page_source::{ColumnRef, PageRead};
 
+mod arrays;
 pub(crate) mod light;
 pub(crate) mod open;
 

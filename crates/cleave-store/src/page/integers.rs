@@ -31,6 +31,7 @@ use crate::error::Corruption;
 use crate::integer_set::{IntegerSet, Kept, word_of};
 use crate::page::bitpack::{BLOCK, Packed, pack, packed_length, width_of};
 use crate::page::encoding::size_of;
+use crate::page::selected::push_selected;
 
 /// Bytes of the head.
 const HEAD: usize = 16;
@@ -200,9 +201,13 @@ impl Integers {
         self.count
     }
 
-    /// Least and greatest number that there may be, where the head of packed numbers says it.
+    /// Least and greatest number that there may be, where the head of packed numbers says it, or that of the runs' values.
     pub(crate) fn bounds(&self) -> Option<(i64, i64)> {
-        let IntegerLayout::Packed(frame) = &self.layout else { return None };
+        let frame = match &self.layout {
+            IntegerLayout::Packed(frame) => frame,
+            IntegerLayout::Runs { values, .. } => values,
+            IntegerLayout::Delta { .. } => return None,
+        };
         let span = 1_i64.checked_shl(frame.packed.width())?.checked_sub(1)?;
         Some((frame.base, frame.base.checked_add(span)?))
     }
@@ -254,6 +259,23 @@ impl Integers {
                 numbers.iter().map(|number| convert(base.wrapping_add(i64::from(*number)))),
             );
         }
+    }
+
+    /// Adds those numbers of `range` to `target` that are `selected`, a bit for each, as what `convert` makes of them.
+    pub(crate) fn extend_selected<T: Copy + Default>(
+        &self,
+        range: Range<usize>,
+        selected: &BooleanBuffer,
+        target: &mut Vec<T>,
+        convert: impl Fn(i64) -> T,
+    ) {
+        let mut at = 0;
+        self.each_block(range, |block| {
+            let length = block.len().min(selected.len().saturating_sub(at));
+            let values = block.get(..length).unwrap_or_default();
+            push_selected(values, &selected.slice(at, length), target, &convert);
+            at += length;
+        });
     }
 
     /// Hands out the numbers at `indices`, in any order, of which ascending ones are read fastest.

@@ -13,7 +13,7 @@
 //! 2. A later version goes to the overlay ([`VersionMap::set`]), kept by chunks of [`CHUNK_VIDS`] VIDs. Look-ups ask
 //!    the overlay first.
 //! 3. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit. Look-ups
-//!    do not find it, and [`VersionMap::ended_in`] tells a scan which rows of a page it passes over.
+//!    do not find it, and [`VersionMap::ended_rows`] tells a scan which rows of a page it passes over.
 //! 4. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
 //!    an encoding of its own, in which versions that follow each other in VID and place cost one entry.
 //!
@@ -30,7 +30,7 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use prost::Message;
@@ -39,6 +39,7 @@ use crate::error::StoreError;
 use crate::frame::{Format, FrameError};
 use crate::ids::{RecId, SegmentId};
 use crate::proto;
+use crate::version::EndedRows;
 
 /// VIDs of one chunk of the overlay.
 pub const CHUNK_VIDS: u64 = 1 << 16;
@@ -118,6 +119,39 @@ impl EndedChunk {
 
     fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
+    }
+
+    /// The bits of a word; those behind the last are not set.
+    fn word(&self, place: u64) -> u64 {
+        usize::try_from(place).ok().and_then(|place| self.0.get(place)).copied().unwrap_or_default()
+    }
+
+    /// Whether no bit of the words is set in which `range` lies.
+    fn is_clear(&self, range: &Range<u64>) -> bool {
+        (range.start / 64..range.end.div_ceil(64)).all(|place| self.word(place) == 0)
+    }
+
+    /// Puts the bits of `range` into `words`, from bit `at` on, where none is set.
+    fn copy_bits(&self, range: &Range<u64>, words: &mut [u64], at: u64) {
+        let mut from = range.start;
+        let mut at = at;
+        while from < range.end {
+            let Some(target) = usize::try_from(at / 64).ok().and_then(|at| words.get_mut(at))
+            else {
+                return;
+            };
+            // Up to the end of the target's word, out of one word here or two.
+            let count = (64 - at % 64).min(range.end - from);
+            let low = self.word(from / 64) >> (from % 64);
+            let high = match from % 64 {
+                0 => 0,
+                shift => self.word(from / 64 + 1) << (64 - shift),
+            };
+            let mask = u64::MAX >> (64 - count);
+            *target |= ((low | high) & mask) << (at % 64);
+            from += count;
+            at += count;
+        }
     }
 
     /// The bits that are set between `from` and `to`, both included.
@@ -236,6 +270,38 @@ impl VersionMap {
             let to = last.filter(|(last, _)| last == number).map_or(u16::MAX, |(_, to)| to);
             chunk.between(from, to).map(|offset| join_vid(*number, offset))
         })
+    }
+
+    /// Which rows of a page have ended whose VIDs are those of `stretches`, one behind the other.
+    pub fn ended_rows(&self, stretches: impl IntoIterator<Item = Range<u64>>) -> EndedRows {
+        let mut words: Vec<u64> = Vec::new();
+        let mut row_count = 0_u64;
+        let mut last: Option<(u64, Option<&EndedChunk>)> = None;
+        for stretch in stretches {
+            let mut vid = stretch.start;
+            while vid < stretch.end {
+                let (number, _) = split_vid(vid);
+                let chunk = match last {
+                    Some((known, chunk)) if known == number => chunk,
+                    _ => self.ended.get(&number).map(|chunk| &**chunk),
+                };
+                last = Some((number, chunk));
+                let chunk_first = join_vid(number, 0);
+                let end = stretch.end.min(chunk_first.saturating_add(CHUNK_VIDS));
+                let offsets = vid.saturating_sub(chunk_first)..end.saturating_sub(chunk_first);
+                let slot = row_count;
+                row_count = row_count.saturating_add(end.saturating_sub(vid));
+                vid = end;
+                if let Some(chunk) = chunk.filter(|chunk| !chunk.is_clear(&offsets)) {
+                    words.resize(usize::try_from(row_count.div_ceil(64)).unwrap_or(0), 0);
+                    chunk.copy_bits(&offsets, &mut words, slot);
+                }
+            }
+        }
+        match usize::try_from(row_count) {
+            Ok(row_count) if !words.is_empty() => EndedRows::of_words(words, row_count),
+            _ => EndedRows::none(),
+        }
     }
 
     /// Whether the row of `vid` has ended.

@@ -26,6 +26,10 @@ pub enum PageVisibility {
 }
 
 impl Snapshot {
+    /// That of whoever reads pages because a state of the catalog names them: all rows on them had begun when it came to be, so
+    /// nobody asks for commit numbers (decision 0051).
+    pub const OF_STATE: Self = Self { commit: u64::MAX };
+
     /// Whether a version of this commit is old enough to be seen.
     #[must_use]
     pub fn sees(self, commit: u64) -> bool {

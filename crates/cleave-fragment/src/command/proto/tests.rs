@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cleave_store::EndedRows;
 use proptest::prelude::*;
 
 use super::answer::{
@@ -130,14 +131,14 @@ fn execute_comes_back_as_it_was() {
                 vid_first: 77,
                 gaps: Default::default(),
                 overflow: vec![page(5), page(6)],
-                ended: [0, 1, 4].into(),
+                ended: EndedRows::of_slots([0, 1, 4], 5),
             },
             MorselPage {
                 page: page(8),
                 vid_first: 0,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Arc::default(),
+                ended: Default::default(),
             },
         ],
     };

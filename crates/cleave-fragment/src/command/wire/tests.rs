@@ -128,9 +128,9 @@ fn hello_and_welcome() {
         );
     }
     let mut version = hello.clone();
-    version[8] = 9;
+    version[8] = 77;
     let found = now(read_hello(&mut version.as_slice(), Some(&token))).unwrap();
-    assert_eq!(found, Hello::OtherVersion { version: 9 });
+    assert_eq!(found, Hello::OtherVersion { version: 77 });
     hello[0] = b'G';
     assert!(matches!(
         now(read_hello(&mut hello.as_slice(), Some(&token))).unwrap(),

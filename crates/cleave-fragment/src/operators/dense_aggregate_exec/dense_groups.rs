@@ -443,6 +443,13 @@ fn ends(numbers: &[i64]) -> (i64, i64) {
     (low, numbers.iter().copied().fold(i64::MIN, i64::max))
 }
 
+/// The bounds of a column of few rows, whose head does not tell them: that of a page that was written row by row.
+fn counted_bounds(column: &OpenColumn, row_count: usize) -> Option<(i64, i64)> {
+    let mut numbers = Vec::new();
+    let is_counted = row_count <= 4 * BLOCK && column.integers(0..row_count, &mut numbers);
+    is_counted.then(|| ends(&numbers))
+}
+
 /// Bounds times a factor, where the products fit 64 bits.
 fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
     let ends = [low * i128::from(factor), high * i128::from(factor)];
@@ -465,7 +472,9 @@ impl<'a> OfferedPage<'a> {
         let mut groups = Vec::with_capacity(program.group_columns.len());
         let mut group_count = 1_usize;
         for index in &program.group_columns {
-            let Some(column) = GroupColumn::of(open(*index)?)? else { return Ok(None) };
+            let Some(column) = GroupColumn::of(open(*index)?, page.row_count())? else {
+                return Ok(None);
+            };
             group_count = group_count.saturating_mul(column.place_count);
             groups.push(column);
         }
@@ -497,11 +506,12 @@ fn nulls_of(program: &Program, step: usize, numbers: &[NumberColumn<'_>]) -> Opt
 }
 
 impl<'a> GroupColumn<'a> {
-    fn of(column: &'a OpenColumn) -> Result<Option<Self>> {
+    fn of(column: &'a OpenColumn, row_count: usize) -> Result<Option<Self>> {
+        let bounds = || column.integer_bounds().or_else(|| counted_bounds(column, row_count));
         let (values, count) = if let Some(values) = column.distinct_values().map_err(external)? {
             let count = values.len();
             (GroupValues::Distinct(values), count)
-        } else if let Some((low, high)) = column.integer_bounds()
+        } else if let Some((low, high)) = bounds()
             && let Ok(count) = usize::try_from(i128::from(high) - i128::from(low) + 1)
         {
             (GroupValues::From(low), count)

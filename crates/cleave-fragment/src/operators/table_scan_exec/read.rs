@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
+use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use cleave_store::{ColumnRef, OverflowValues, PageRead, Pick};
 use datafusion_common::{DataFusionError, Result};
@@ -21,12 +22,15 @@ use super::condition::Condition;
 use super::conditions::Conditions;
 use super::filters_above::FiltersAbove;
 use super::scan_page::{ScanPage, external, read_overflow};
-use super::{TableScan, VERSION_COLUMNS};
+use super::{TableScan, version_columns};
 use crate::expressions::key_set::compact::is_implied;
 use crate::fragment::FragmentContext;
 use crate::morsel::{Morsel, MorselPage, MorselSource};
 use crate::narrowing::{Asked, IndexFigures, NarrowedPass, rows_of};
 use crate::operators::dense_aggregate_exec::SharedGroups;
+
+/// A batch of one row in so many of those that it may have, or fewer, is put together with others.
+const SMALL: usize = 4;
 
 /// What one copy of a scan carries through its stream.
 pub(super) struct ScanRun {
@@ -225,6 +229,7 @@ impl ScanRun {
                 self.materialise(page, &output_values, &mut batches)?;
             }
         }
+        let batches = gathered(&self.schema, batches, self.batch_size)?;
         if batches.is_empty() && self.taker.is_some() {
             // Nothing comes out of the scan where it would make room for others.
             tokio::task::yield_now().await;
@@ -250,7 +255,8 @@ impl ScanRun {
         morsel: &'a Morsel,
         columns: &[ColumnRef],
     ) -> Result<Vec<ScanPage<'a>>> {
-        let columns: Vec<ColumnRef> = VERSION_COLUMNS.iter().chain(columns).copied().collect();
+        let versions = version_columns(self.context.snapshot);
+        let columns: Vec<ColumnRef> = versions.iter().chain(columns).copied().collect();
         let reads: Vec<PageRead> = morsel
             .pages
             .iter()
@@ -377,6 +383,40 @@ impl ScanRun {
         }
         Ok(())
     }
+}
+
+/// `batches`, with small ones that follow each other put together: those of pages that were written row by row have few rows,
+/// and what is above takes its time for each batch.
+fn gathered(
+    schema: &SchemaRef,
+    batches: Vec<RecordBatch>,
+    batch_size: usize,
+) -> Result<Vec<RecordBatch>> {
+    let is_small = |batch: &RecordBatch| batch.num_rows() * SMALL <= batch_size;
+    if batches.len() < 2 || !batches.iter().any(is_small) {
+        return Ok(batches);
+    }
+    let mut gathered = Vec::new();
+    let mut batches = batches.into_iter().peekable();
+    while let Some(batch) = batches.next() {
+        if !is_small(&batch) {
+            gathered.push(batch);
+            continue;
+        }
+        let mut row_count = batch.num_rows();
+        let mut small = vec![batch];
+        while let Some(next) =
+            batches.next_if(|next| is_small(next) && row_count + next.num_rows() <= batch_size)
+        {
+            row_count += next.num_rows();
+            small.push(next);
+        }
+        gathered.push(match small.as_slice() {
+            [_] => small.swap_remove(0),
+            _ => concat_batches(schema, &small)?,
+        });
+    }
+    Ok(gathered)
 }
 
 /// References to the rows of `range` that `selection` has, of a page to whose first row `first` refers.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder};
+use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::Schema;
@@ -112,46 +112,34 @@ impl<'a> ScanPage<'a> {
         ranges
     }
 
-    /// The rows that `snapshot` sees; `None`: all of them. Those that have ended come with the page's place; of the others,
-    /// commit number and tombstone decide.
+    /// The rows that `snapshot` sees; `None`: all of them. Which have ended comes with the page's place, which have begun is
+    /// asked of their commit numbers where the page was not named by a state; a tombstone is no row.
     pub(super) fn visible_rows(&self, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
         let row_count = self.row_count();
         let entry = |column| self.columns.header.entry(column);
-        let mut visible = match entry(ColumnRef::Commit) {
+        let narrowed = |visible: Option<BooleanBuffer>, rows: BooleanBuffer| match visible {
+            Some(visible) => &visible & &rows,
+            None => rows,
+        };
+        let mut visible = self.place.ended.left(row_count);
+        match entry(ColumnRef::Commit) {
+            _ if snapshot == Snapshot::OF_STATE => {}
             Some(entry) if entry.encoding != Encoding::FromSegment => {
                 let commits = self.version_column(ColumnRef::Commit)?;
                 let commits = as_uint64_array(&commits)?;
                 let seen =
                     BooleanBuffer::collect_bool(row_count, |row| snapshot.sees(commits.value(row)));
-                (seen.count_set_bits() < row_count).then_some(seen)
+                visible = Some(narrowed(visible, seen));
             }
-            _ if snapshot.sees(self.read.segment.commit) => None,
-            _ => Some(BooleanBuffer::new_unset(row_count)),
-        };
+            _ if snapshot.sees(self.read.segment.commit) => {}
+            _ => visible = Some(BooleanBuffer::new_unset(row_count)),
+        }
         if entry(ColumnRef::Tombstone)
             .is_some_and(|entry| entry.encoding != Encoding::Constant || entry.base != 0)
         {
             let gone = self.version_column(ColumnRef::Tombstone)?;
             let there = !&true_bits(as_boolean_array(&gone)?);
-            visible = Some(match visible {
-                Some(visible) => &visible & &there,
-                None => there,
-            });
-        }
-        if !self.place.ended.is_empty() {
-            let mut left = BooleanBufferBuilder::new(row_count);
-            left.append_n(row_count, true);
-            for slot in self.place.ended.iter().map(|slot| usize::from(*slot)) {
-                // A command that names a slot which the page does not have names no row.
-                if slot < row_count {
-                    left.set_bit(slot, false);
-                }
-            }
-            let left = left.finish();
-            visible = Some(match visible {
-                Some(visible) => &visible & &left,
-                None => left,
-            });
+            visible = Some(narrowed(visible, there));
         }
         Ok(visible)
     }

@@ -120,7 +120,7 @@ fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> S
                 vid_first: from as u64,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Arc::default(),
+                ended: Default::default(),
             };
             let number = u32::try_from(morsels.len()).unwrap();
             morsels.push(Morsel { number, segment: SEGMENT, pages: vec![page] });
@@ -209,9 +209,13 @@ fn rows(table: &Stored, plan: &dyn ExecutionPlan) -> RecordBatch {
 }
 
 fn try_rows(table: &Stored, plan: &dyn ExecutionPlan) -> Result<RecordBatch> {
+    rows_of(table, plan, Snapshot { commit: 1 })
+}
+
+fn rows_of(table: &Stored, plan: &dyn ExecutionPlan, snapshot: Snapshot) -> Result<RecordBatch> {
     let context = FragmentContext {
         pages: Arc::new(MediaPages::new(Arc::clone(&table.media) as Arc<dyn Media>)),
-        snapshot: Snapshot { commit: 1 },
+        snapshot,
         inputs: BTreeMap::from([(3, MorselList::new(table.morsels.clone()) as _)]),
         narrowings: BTreeMap::new(),
         indexes: BTreeMap::new(),
@@ -409,3 +413,5 @@ fn a_filter_is_taken_apart_once_a_generation() {
     assert!(!Arc::ptr_eq(&known, &now(&copy)));
     assert_eq!(rows(&table, &copy).num_rows(), 0);
 }
+
+mod ended;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use cleave_fragment::{IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift};
 use cleave_store::{
-    ColumnRef, KeyRange, PageClass, Projection, SegmentDirectory, SegmentId, ZoneEntry, zone_arrays,
+    ColumnRef, EndedRows, KeyRange, PageClass, Projection, SegmentDirectory, SegmentId, ZoneEntry,
+    zone_arrays,
 };
 use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::pruning::PruningStatistics;
@@ -371,10 +372,8 @@ impl PlannedInput {
 }
 
 /// Slots of the rows of a page that have ended.
-fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> Arc<[u16]> {
-    let (first, count) = entry.vids();
-    let slots = tablet.version_map.ended_in(first, count);
-    slots.filter_map(|vid| entry.slot_of(vid)).collect()
+fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> EndedRows {
+    tablet.version_map.ended_rows(entry.vid_stretches())
 }
 
 /// Whether the pages of a tablet say where its rows are: where a row has a later version, they do not.

@@ -2,7 +2,7 @@
 //!
 //! 1. [`OpenChunk::new`] finds the layout, the NULLs, and for plain chunks the whole array, which costs nothing.
 //! 2. [`OpenChunk::decode`] takes a [`Pick`] of rows: a range, and of it all or the selected ones. Where few are
-//!    selected only they are decoded; otherwise the range is, and then filtered.
+//!    selected only they are decoded; otherwise the range is, block by block where it is of numbers, of which the selected ones are kept.
 //! 3. [`OpenChunk::distinct`] and [`OpenChunk::compare`] answer for all rows without decoding them,
 //!    [`OpenChunk::contained_in`] and [`OpenChunk::coded_in`] for the rows that are left.
 //!
@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::types::{ArrowPrimitiveType, Date32Type, Int16Type, Int32Type, Int64Type};
+use arrow::array::types::{Date32Type, Int16Type, Int32Type, Int64Type};
 use arrow::array::{
     Array, ArrayData, ArrayRef, AsArray, BooleanArray, Float64Array, UInt32Array, make_array,
     new_null_array,
@@ -24,6 +24,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::{FilterBuilder, FilterPredicate, TakeOptions, take};
 use bytes::Bytes;
 
+use super::arrays::{among, compare_array, extend_from_array};
 use super::light::{DIGITS_MAX, unscaled};
 use super::{Chunk, size_of};
 use crate::error::{Corruption, StoreError};
@@ -39,6 +40,9 @@ use crate::page_source::{ColumnRef, PageRef, SegmentRef};
 const HEAD: usize = 8;
 /// One selected row in so many, or fewer, is decoded alone.
 const SPARSE: usize = 12;
+
+/// Of so many rows of an array, or fewer, a comparison is done here: the engine's needs a batch of them.
+const ARRAY_ROWS_MAX: usize = 4096;
 
 /// A chunk ready to decode.
 #[derive(Debug)]
@@ -102,7 +106,28 @@ struct Selected {
 enum How {
     /// Slots, ascending.
     Each(Vec<usize>),
-    Filter(FilterPredicate),
+    Most(Most),
+}
+
+/// Many rows of a range.
+#[derive(Debug)]
+struct Most {
+    /// A bit for each row of the range.
+    bits: BooleanBuffer,
+    /// Whether several columns use them.
+    is_shared: bool,
+    /// The same for the engine's arrays, made when it is needed.
+    filter: OnceLock<FilterPredicate>,
+}
+
+impl Most {
+    fn filter(&self) -> &FilterPredicate {
+        self.filter.get_or_init(|| {
+            let builder = FilterBuilder::new(&BooleanArray::new(self.bits.clone(), None));
+            // Preparing the selection pays only where several columns use it.
+            if self.is_shared { builder.optimize() } else { builder }.build()
+        })
+    }
 }
 
 impl Pick {
@@ -131,9 +156,7 @@ impl Pick {
             let how = if count * SPARSE <= range.len() {
                 How::Each(bits.set_indices().map(|slot| range.start + slot).collect())
             } else {
-                let builder = FilterBuilder::new(&BooleanArray::new(bits, None));
-                // Preparing the selection pays only where several columns use it.
-                How::Filter(if column_count > 1 { builder.optimize() } else { builder }.build())
+                How::Most(Most { bits, is_shared: column_count > 1, filter: OnceLock::new() })
             };
             Some(Selected { count, how })
         });
@@ -192,8 +215,8 @@ impl OpenChunk {
     pub(crate) fn decode(&self, pick: &Pick) -> Result<ArrayRef, StoreError> {
         match &pick.selected {
             None => self.range(pick.range.clone()),
-            Some(Selected { how: How::Filter(filter), .. }) => {
-                Ok(filter.filter(&self.range(pick.range.clone())?)?)
+            Some(Selected { how: How::Most(most), count }) => {
+                self.most(pick.range.clone(), most, *count)
             }
             Some(Selected { how: How::Each(slots), .. }) => self.slots(slots),
         }
@@ -237,6 +260,9 @@ impl OpenChunk {
             OpenValues::Rule { base, step } if self.value_type.is_integral() => {
                 target.extend(range.map(|slot| self.signed(rule(*base, *step, slot))));
             }
+            OpenValues::Array(array) => {
+                return extend_from_array(&array.slice(range.start, range.len()), target);
+            }
             _ => return false,
         }
         true
@@ -271,20 +297,23 @@ impl OpenChunk {
     }
 
     /// For each row whether comparing its value, as an integer, with `other` gives one of `wanted`, if the chunk is
-    /// stored as integers; NULLs give false.
+    /// stored as integers, or is an array of few; NULLs give false.
     pub(crate) fn compare(
         &self,
         other: i128,
         wanted: impl Fn(Ordering) -> bool,
     ) -> Option<BooleanBuffer> {
-        let OpenValues::Integers(integers) = &self.values else {
-            return None;
-        };
         if self.value_type == ValueType::UInt64 {
             return None;
         }
-        let holds = integers.compare(other, wanted);
-        Some(match &self.nulls {
+        let holds = match &self.values {
+            OpenValues::Integers(integers) => integers.compare(other, wanted),
+            OpenValues::Array(array) if self.row_count <= ARRAY_ROWS_MAX => {
+                compare_array(array, other, wanted)?
+            }
+            _ => return None,
+        };
+        Some(match self.nulls() {
             Some(nulls) => &holds & nulls.inner(),
             None => holds,
         })
@@ -374,6 +403,45 @@ impl OpenChunk {
                 let codes = UInt32Array::new(range_codes(codes, range).into(), nulls);
                 self.take(self.entries(entries, decoded)?, &codes)
             }
+        }
+    }
+
+    /// The values of the `count` rows of `range` that `most` selects.
+    fn most(&self, range: Range<usize>, most: &Most, count: usize) -> Result<ArrayRef, StoreError> {
+        let bits = &most.bits;
+        let nulls = match &self.nulls {
+            Some(nulls) => {
+                let valid = nulls.inner().slice(range.start, range.len());
+                let valid = most.filter().filter(&BooleanArray::new(valid, None))?;
+                Some(NullBuffer::new(valid.as_boolean().values().clone()))
+            }
+            None => None,
+        };
+        match &self.values {
+            OpenValues::Integers(integers) => {
+                let buffer = match self.value_type.layout() {
+                    Layout::Fixed(2) => selected(integers, range, bits, count, to_i16),
+                    Layout::Fixed(4) => selected(integers, range, bits, count, to_i32),
+                    Layout::Fixed(8) => selected(integers, range, bits, count, |value| value),
+                    _ => selected(integers, range, bits, count, i128::from),
+                };
+                self.array(count, nulls, vec![buffer])
+            }
+            OpenValues::Scaled(integers, digits) => {
+                let mut values = Vec::with_capacity(count);
+                let unscaled = |integer| unscaled(integer, *digits);
+                integers.extend_selected(range, bits, &mut values, unscaled);
+                Ok(Arc::new(Float64Array::new(values.into(), nulls)))
+            }
+            OpenValues::Dictionary { codes, entries, decoded } => {
+                let mut picked: Vec<u32> = Vec::with_capacity(count);
+                codes.extend_selected(range, bits, &mut picked, to_code);
+                self.take(self.entries(entries, decoded)?, &UInt32Array::new(picked.into(), nulls))
+            }
+            OpenValues::Array(_)
+            | OpenValues::Nulls
+            | OpenValues::Rule { .. }
+            | OpenValues::Strings(_) => Ok(most.filter().filter(&self.range(range)?)?),
         }
     }
 
@@ -626,20 +694,6 @@ fn parse_body(chunk: &Chunk<'_>, body: &Bytes, row_count: usize) -> Result<OpenV
     }
 }
 
-/// The rows of `kept` whose values in `array` are in `set`; None: it is not of this type.
-fn among<T>(set: &IntegerSet, array: &ArrayRef, kept: &Kept) -> Option<BooleanBuffer>
-where
-    T: ArrowPrimitiveType,
-    T::Native: Into<i64>,
-{
-    let values = array.as_primitive_opt::<T>()?.values();
-    Some(kept.narrowed(|row, kept| {
-        let end = values.len().min(row + 64);
-        let values = values.get(row..end).unwrap_or_default();
-        set.among(values, kept, |value| set.place(value.into()))
-    }))
-}
-
 fn rule(base: u64, step: u64, slot: usize) -> u64 {
     base.wrapping_add(step.wrapping_mul(slot as u64))
 }
@@ -652,6 +706,19 @@ fn blocks<T: arrow::datatypes::ArrowNativeType>(
 ) -> Buffer {
     let mut values = Vec::with_capacity(range.len());
     integers.extend(range, &mut values, convert);
+    Buffer::from_vec(values)
+}
+
+/// The selected numbers of a range as values of another type.
+fn selected<T: arrow::datatypes::ArrowNativeType>(
+    integers: &Integers,
+    range: Range<usize>,
+    bits: &BooleanBuffer,
+    count: usize,
+    convert: impl Fn(i64) -> T,
+) -> Buffer {
+    let mut values = Vec::with_capacity(count);
+    integers.extend_selected(range, bits, &mut values, convert);
     Buffer::from_vec(values)
 }
 

@@ -204,3 +204,29 @@ fn ends_beyond_their_chunk_are_refused() {
     assert!(chunk(&[0, u32::MAX], &[u32::MAX, u32::MAX]).is_err());
     assert!(chunk(&[0, 1], &[1]).is_err());
 }
+
+#[test]
+fn ended_rows_of_a_page_are_those_of_its_vids() {
+    let mut map = VersionMap::new();
+    map.append_run(run(0, 300_000, 1)).unwrap();
+    let mut seed = 1_u64;
+    for _ in 0..20_000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        map.end((seed >> 33) % 180_000);
+    }
+    for first in [0, 1, 63, 64, 100, 65_500, 65_535, 65_536, 65_600, 131_000, 179_990, 200_000] {
+        for count in [0, 1, 63, 64, 65, 130, 4096, 65_536, 70_000] {
+            let rows = map.ended_rows([first..first + count]);
+            let expected: Vec<u64> = map.ended_in(first, count).map(|vid| vid - first).collect();
+            let found: Vec<u64> = rows.slots().map(|slot| slot as u64).collect();
+            assert_eq!(found, expected, "{count} rows from {first} on");
+            assert_eq!(rows.is_empty(), expected.is_empty());
+        }
+    }
+    // A page without the rows between.
+    let vids = || (65_000..66_000).chain(70_001..70_002).chain(131_000..131_100);
+    let rows = map.ended_rows([65_000..66_000, 70_001..70_002, 131_000..131_100]);
+    let expected: Vec<usize> =
+        vids().enumerate().filter(|(_, vid)| map.is_ended(*vid)).map(|(slot, _)| slot).collect();
+    assert_eq!(rows.slots().collect::<Vec<_>>(), expected);
+}

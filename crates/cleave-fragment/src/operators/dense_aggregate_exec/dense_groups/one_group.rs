@@ -34,7 +34,7 @@ pub(super) fn add_block(
         let rows = rows.as_ref();
         match aggregate.kind {
             Kind::Count => {}
-            Kind::Sum => values.change(0, joined(numbers, rows, 0, add), add),
+            Kind::Sum => values.change(0, sum(numbers, rows), add),
             Kind::Min => values.change(0, joined(numbers, rows, i64::MAX, i64::min), i64::min),
             Kind::Max => values.change(0, joined(numbers, rows, i64::MIN, i64::max), i64::max),
         }
@@ -45,6 +45,28 @@ pub(super) fn add_block(
 fn count_of(rows: Option<&BooleanBuffer>, all: usize) -> i64 {
     let count = rows.map_or(all, BooleanBuffer::count_set_bits);
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The sum of the numbers of `rows` (`None`: all). Where most of 64 are meant, as where rows have ended, all are added and the
+/// others taken off again: sums wrap, and come back.
+fn sum(numbers: &[i64], rows: Option<&BooleanBuffer>) -> i64 {
+    let Some(rows) = rows else {
+        return numbers.iter().copied().fold(0, add);
+    };
+    let words = rows.bit_chunks();
+    numbers.chunks(64).zip(words.iter_padded()).fold(0, |sum, (numbers, word)| {
+        let mut left_out = !word & u64::MAX >> (64 - numbers.len());
+        if left_out.count_ones() * 4 > u64::BITS {
+            return join_word(numbers, word, sum, 0, add);
+        }
+        let mut sum = numbers.iter().copied().fold(sum, add);
+        while left_out != 0 {
+            let row = left_out.trailing_zeros() as usize;
+            sum = sum.wrapping_sub(numbers.get(row).copied().unwrap_or_default());
+            left_out &= left_out - 1;
+        }
+        sum
+    })
 }
 
 /// What `join` makes of the numbers of `rows` (`None`: all) and `start`, which changes nothing.
@@ -58,26 +80,36 @@ fn joined(
         return numbers.iter().copied().fold(start, join);
     };
     let words = rows.bit_chunks();
-    numbers.chunks(64).zip(words.iter_padded()).fold(start, |mut joined, (numbers, word)| {
-        match word {
-            0 => {}
-            u64::MAX => joined = numbers.iter().copied().fold(joined, &join),
-            _ if word.count_ones() * 4 < u64::BITS => {
-                let mut left = word;
-                while left != 0 {
-                    let row = left.trailing_zeros() as usize;
-                    joined = join(joined, numbers.get(row).copied().unwrap_or(start));
-                    left &= left - 1;
-                }
-            }
-            // Without a branch for each row.
-            _ => {
-                for (row, number) in numbers.iter().enumerate() {
-                    let kept = 0_i64.wrapping_sub((word >> row & 1).cast_signed());
-                    joined = join(joined, number & kept | start & !kept);
-                }
+    let words = numbers.chunks(64).zip(words.iter_padded());
+    words.fold(start, |joined, (numbers, word)| join_word(numbers, word, joined, start, &join))
+}
+
+/// What `join` makes of `joined` and those of up to 64 numbers whose bit is set in `word`.
+fn join_word(
+    numbers: &[i64],
+    word: u64,
+    mut joined: i64,
+    start: i64,
+    join: impl Fn(i64, i64) -> i64,
+) -> i64 {
+    match word {
+        0 => {}
+        u64::MAX => joined = numbers.iter().copied().fold(joined, &join),
+        _ if word.count_ones() * 4 < u64::BITS => {
+            let mut left = word;
+            while left != 0 {
+                let row = left.trailing_zeros() as usize;
+                joined = join(joined, numbers.get(row).copied().unwrap_or(start));
+                left &= left - 1;
             }
         }
-        joined
-    })
+        // Without a branch for each row.
+        _ => {
+            for (row, number) in numbers.iter().enumerate() {
+                let kept = 0_i64.wrapping_sub((word >> row & 1).cast_signed());
+                joined = join(joined, number & kept | start & !kept);
+            }
+        }
+    }
+    joined
 }

@@ -139,7 +139,7 @@ fn rows_do_not_depend_on_encodings() {
                     vid_first: 0,
                     gaps: Default::default(),
                     overflow: Vec::new(),
-                    ended: Arc::default(),
+                    ended: Default::default(),
                 };
                 let mut page = ScanPage::new(&place, read.clone(), columns.clone());
                 let none = OverflowValues::none();
@@ -173,7 +173,7 @@ fn a_condition_that_may_fail_is_asked_of_kept_rows_only() {
         vid_first: 0,
         gaps: Default::default(),
         overflow: Vec::new(),
-        ended: Arc::default(),
+        ended: Default::default(),
     };
     let mut page = ScanPage::new(&place, read, columns);
     let none = OverflowValues::none();
@@ -215,7 +215,7 @@ fn a_pattern_that_is_none_is_not_asked_of_rows_that_are_out() {
                     vid_first: 0,
                     gaps: Default::default(),
                     overflow: Vec::new(),
-                    ended: Arc::default(),
+                    ended: Default::default(),
                 };
                 let mut page = ScanPage::new(&place, read.clone(), columns.clone());
                 condition.narrow(&mut page, kept, &OverflowValues::none(), 700)
