@@ -28,6 +28,7 @@ use cleave_store::{
 };
 use prost::Message;
 
+use super::comments::Comments;
 use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::held::Held;
@@ -315,6 +316,7 @@ pub(crate) fn message(state: &CatalogState) -> proto::Root {
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
         upkeep: state.upkeep.encode(),
         rights: state.rights.encode(),
+        comments: state.comments.encode(),
         views: state.views().map(|view| view.encode()).collect(),
         held: state.held.encode(),
     }
@@ -493,6 +495,7 @@ impl Decoder<'_> {
             upkeep: Upkeep::decode(root.upkeep),
             held: Held::decode(root.held),
             rights,
+            comments: Arc::new(Comments::decode(root.comments)),
             views,
             keep: None,
             referenced: Default::default(),

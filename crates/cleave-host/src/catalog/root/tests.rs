@@ -144,6 +144,7 @@ fn state(directory: &Path) -> CatalogState {
             autovacuum: Autovacuum { is_on: true, scale: Some(7), ..Autovacuum::default() },
         },
         rights: Arc::default(),
+        comments: Default::default(),
         views: BTreeMap::new(),
         keep: None,
         referenced: Default::default(),
