@@ -36,7 +36,7 @@ QUESTIONS = [
     "(SELECT oid FROM pg_namespace WHERE nspname = 'public') ORDER BY 1, 2",
 ]
 # What is there of kinds that are not taken, by the words that tell of it.
-MISSING = ["type mood", "function twice", "trigger noted", "materialized view seen", "table other.hidden", "moods", "spots"]
+MISSING = ["type mood", "function twice", "trigger noted", "materialized view public.seen", "table other.hidden", "moods", "spots", "nothing, which has no columns"]
 
 
 def main():

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cleave_host::statement::parse_script;
-use cleave_host::{ClientStreams, Error, Outcome, Session};
+use cleave_host::{ClientStreams, Error, NameKind, Outcome, Session};
 
 use crate::arguments::Place;
 use crate::bench::client::ClientError;
@@ -217,8 +217,14 @@ async fn take(
 impl Told {
     /// Notes what was not done.
     fn fail(&mut self, place: String, statement: &str, error: &Error, rows: &str) {
-        let follows = !self.failed.is_empty() && matches!(error, Error::UnknownName { .. });
-        self.fails_by_kind_only &= follows || matches!(error, Error::Unsupported { .. });
+        let is_by_kind = match error {
+            Error::Unsupported { .. } => true,
+            Error::UnknownName { kind: NameKind::Type | NameKind::Function, .. } => true,
+            // What it names may be what was not taken before.
+            Error::UnknownName { .. } => !self.failed.is_empty(),
+            _ => false,
+        };
+        self.fails_by_kind_only &= is_by_kind;
         self.failed.push((place, summary(statement), format!("{error}{rows}")));
     }
 

@@ -111,7 +111,10 @@ impl Source {
         let (mut rows, mut behind) = (Vec::new(), Vec::new());
         for table in &tables {
             let (oid, name) = (table.text(0), table.text(1));
-            let columns = columns.get(oid).map_or(&[][..], Vec::as_slice);
+            let Some(columns) = columns.get(oid) else {
+                steps.push(Step::Missing(format!("table {name}, which has no columns")));
+                continue;
+            };
             let mut parts: Vec<String> =
                 columns.iter().map(|column| column.definition(&sequences)).collect();
             parts.extend(constraints.remove(name).unwrap_or_default());
@@ -186,8 +189,9 @@ impl Source {
         let sequence = |row: &Row| {
             let [start, increment, min, max, cache] = [2, 3, 4, 5, 6].map(|place| row.text(place));
             let cycle = if row.is_true(7) { " CYCLE" } else { "" };
+            // In the one order in which the options of an identity are read here.
             let options = format!(
-                "START WITH {start} INCREMENT BY {increment} MINVALUE {min} MAXVALUE {max} CACHE {cache}{cycle}"
+                "INCREMENT BY {increment} MINVALUE {min} MAXVALUE {max} START WITH {start} CACHE {cache}{cycle}"
             );
             let (kind, last) = (row.text(1).to_owned(), row.get(8).map(str::to_owned));
             (row.text(0).to_owned(), Sequence { kind, options, last })
