@@ -44,6 +44,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockEr
 use crate::activity::Activity;
 use crate::archive::{self, Archive};
 use crate::autovacuum::Vacuums;
+use crate::backends::Backends;
 use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::Transaction;
@@ -175,6 +176,7 @@ pub struct Database {
     dependencies: Arc<Dependencies>,
     /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
     holding_readers_back: Arc<AtomicUsize>,
+    backends: Arc<Backends>,
     /// None: it is only looked at, or is being opened.
     log: OnceLock<Wal>,
     /// The log is known to be durable up to here.
@@ -313,6 +315,7 @@ impl Database {
             locks,
             dependencies: Dependencies::new(),
             holding_readers_back: Arc::default(),
+            backends: Arc::default(),
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
@@ -562,6 +565,11 @@ impl Database {
     /// The same, if nobody else has it.
     pub(crate) fn try_writer_turn(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
         Arc::clone(&self.writer).try_lock_owned()
+    }
+
+    /// The sessions of its server, as others see them.
+    pub fn backends(&self) -> &Arc<Backends> {
+        &self.backends
     }
 
     /// What transactions have locked.
@@ -848,6 +856,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         upkeep: Upkeep::default(),
         held: Held::default(),
         rights: Arc::default(),
+        comments: Default::default(),
         keep: None,
         referenced: Default::default(),
     };

@@ -27,6 +27,7 @@ pub mod acting;
 pub mod activity;
 pub(crate) mod archive;
 pub mod autovacuum;
+pub mod backends;
 pub mod backup;
 pub mod buffer_pool;
 pub mod catalog;

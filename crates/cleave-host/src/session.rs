@@ -17,6 +17,7 @@ mod alter;
 mod alter_rules;
 mod block;
 mod checked;
+mod comments;
 mod copy;
 mod cursors;
 mod define;
@@ -41,6 +42,7 @@ mod roles;
 mod rules;
 mod sequences;
 mod serializable;
+mod set;
 mod started;
 mod statistics;
 mod system;
@@ -84,6 +86,7 @@ use crate::range_path::RangeTemplate;
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::moment::Moment;
+use crate::statement::parse::Scope;
 use crate::statement::select::{Asked, ReadView, Target};
 use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
@@ -129,6 +132,8 @@ pub struct Session {
     client: Mutex<ClientStreams>,
     /// How many sessions its thread serves; None: it is not known, or no thread serves it alone.
     thread_sessions: Option<Arc<AtomicUsize>>,
+    /// How often settings were changed.
+    settings_version: u64,
 }
 
 /// What a statement gave.
@@ -176,6 +181,7 @@ impl Session {
             references: References::default(),
             client: Mutex::default(),
             thread_sessions: None,
+            settings_version: 0,
         }
     }
 
@@ -194,7 +200,7 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`] or [`Error::SettingValue`].
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        self.settings.set(name, value)
+        self.change_settings(Scope::Session, |settings| settings.set(name, value))
     }
 
     /// Says whose session it is.
@@ -411,6 +417,7 @@ impl Session {
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
             Statement::Define(define) => Box::pin(self.define(*define)).await,
+            Statement::Comment(comment) => self.comment(*comment).await,
             Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
             Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
             Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
@@ -451,26 +458,16 @@ impl Session {
             Statement::ShowTables => self.show_tables().await,
             Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()).await,
             Statement::Analyze(analyze) => self.analyze(analyze).await,
-            Statement::Set { name, value } => {
-                if name.eq_ignore_ascii_case("transaction_isolation") {
-                    return self.set_isolation(value.as_deref());
-                }
-                let Some(value) = value else {
-                    self.settings.reset(&name)?;
-                    return Ok(Outcome::done("RESET"));
-                };
-                self.settings.set(&name, &value)?;
-                Ok(Outcome::done("SET"))
-            }
+            Statement::Set { name, value, scope } => self.set_one(&name, value.as_deref(), scope),
             Statement::ResetAll => {
-                self.settings.reset_all();
+                self.reset_all()?;
                 Ok(Outcome::done("RESET"))
             }
             Statement::DiscardAll => {
                 self.discard_temporary()?;
                 self.settings.client.advisory.unlock_all();
-                self.set_session_role(None)?;
-                self.settings.reset_all();
+                self.set_session_role(None, Scope::Session)?;
+                self.reset_all()?;
                 self.deallocate(None)?;
                 self.cursors.clear();
                 Ok(Outcome::done("DISCARD ALL"))
@@ -486,7 +483,7 @@ impl Session {
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
             Statement::SetConstraints(set) => Box::pin(self.set_constraints(&set)).await,
-            Statement::SetCharacteristics(modes) => Ok(self.set_characteristics(modes)),
+            Statement::SetCharacteristics(modes) => self.set_characteristics(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
             Statement::Checkpoint => self.checkpoint().await,

@@ -8,6 +8,7 @@
 
 mod join_order;
 mod timeouts;
+pub(crate) mod transaction;
 
 use std::fmt;
 
@@ -61,6 +62,23 @@ pub enum Isolation {
     Serializable,
 }
 
+/// What is so in a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TransactionModes {
+    /// What it sees of others.
+    pub(crate) isolation: Isolation,
+    /// It may only read.
+    pub(crate) read_only: bool,
+    /// It waits until it cannot fail.
+    pub(crate) deferrable: bool,
+}
+
+impl TransactionModes {
+    /// Those of one that is a statement's own.
+    pub(crate) const OWN: Self =
+        Self { isolation: Isolation::ReadCommitted, read_only: false, deferrable: false };
+}
+
 /// In which order inner joins are made.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum JoinOrder {
@@ -109,10 +127,12 @@ pub struct Settings {
     pub default_tablets: u32,
     /// `default_transaction_isolation`: what a transaction sees where BEGIN does not say.
     pub default_transaction_isolation: Isolation,
-    /// `transaction_isolation`: what the present transaction sees; None: as above.
-    pub(crate) transaction_isolation: Option<Isolation>,
     /// `default_transaction_read_only`: whether a transaction may only read where BEGIN does not say.
     pub default_transaction_read_only: bool,
+    /// `default_transaction_deferrable`: whether one that only reads waits until it cannot fail where BEGIN does not say.
+    pub default_transaction_deferrable: bool,
+    /// What is so in the present transaction; None: as above.
+    pub(crate) transaction: Option<TransactionModes>,
     /// `dense_aggregates`: aggregates may work on what pages store.
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
@@ -307,26 +327,9 @@ pub const LIST: &[Setting] = &[
         get: |settings| settings.default_tablets.to_string(),
         set: |settings, value| settings.default_tablets = value.number_u32(),
     },
-    Setting {
-        name: "default_transaction_isolation",
-        description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed (what \
-                      was committed before each statement; also read uncommitted), repeatable read (before its first \
-                      statement) or serializable (that, as if one transaction ran after the other)",
-        values: ISOLATIONS,
-        get: |settings| settings.default_transaction_isolation.to_string(),
-        set: |settings, value| settings.default_transaction_isolation = value.isolation(),
-    },
-    Setting {
-        name: "default_transaction_read_only",
-        description: "Whether a transaction may only read, where BEGIN does not say: on or off",
-        values: Values::Words(&["on", "off"]),
-        get: |settings| {
-            if settings.default_transaction_read_only { "on" } else { "off" }.to_owned()
-        },
-        set: |settings, value| {
-            settings.default_transaction_read_only = matches!(value, Value::Word(0));
-        },
-    },
+    transaction::DEFAULT_DEFERRABLE,
+    transaction::DEFAULT_ISOLATION,
+    transaction::DEFAULT_READ_ONLY,
     Setting {
         name: "dense_aggregates",
         description: "Whether aggregates work on what pages store where that pays: on, or off to compare",
@@ -523,18 +526,9 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.threads = value.number_u32(),
     },
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
-    Setting {
-        name: "transaction_isolation",
-        description: "What the present transaction sees of others, as SET TRANSACTION says it: read committed, repeatable \
-                      read or serializable",
-        values: ISOLATIONS,
-        get: |settings| {
-            let isolation = settings.transaction_isolation;
-            isolation.unwrap_or(settings.default_transaction_isolation).to_string()
-        },
-        // The session does, where there is a transaction.
-        set: |_, _| {},
-    },
+    transaction::DEFERRABLE,
+    transaction::ISOLATION,
+    transaction::READ_ONLY,
     timeouts::TRANSACTION,
     Setting {
         name: "use_statistics",
@@ -575,8 +569,9 @@ impl Default for Settings {
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             default_transaction_isolation: Isolation::ReadCommitted,
-            transaction_isolation: None,
             default_transaction_read_only: false,
+            default_transaction_deferrable: false,
+            transaction: None,
             dense_aggregates: true,
             index_scan: When::WherePays,
             key_filters: When::WherePays,
@@ -627,8 +622,7 @@ impl Settings {
     /// Puts every setting back to its default.
     pub fn reset_all(&mut self) {
         let client = std::mem::take(&mut self.client);
-        let transaction_isolation = self.transaction_isolation;
-        *self = Self { client, transaction_isolation, ..Self::default() };
+        *self = Self { client, transaction: self.transaction, ..Self::default() };
     }
 
     /// The value of one setting, as SET would take it.
@@ -637,16 +631,6 @@ impl Settings {
     /// [`Error::UnknownName`] with the nearest name.
     pub fn show(&self, name: &str) -> Result<String> {
         find(name).map(|setting| setting.value(self))
-    }
-
-    /// The level that `text` names.
-    ///
-    /// # Errors
-    /// [`Error::SettingValue`].
-    pub(crate) fn isolation_of(text: &str) -> Result<Isolation> {
-        let mut settings = Self::default();
-        settings.set("default_transaction_isolation", text)?;
-        Ok(settings.default_transaction_isolation)
     }
 
     /// Every setting with its value, by name.

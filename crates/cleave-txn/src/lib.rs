@@ -30,7 +30,7 @@ pub mod wal;
 pub use locks::{
     LockError, LockGroup, LockKey, LockMode, LockOwner, LockStatus, LockWait, Locks, Requested,
 };
-pub use serializable::{Dependencies, KeySpan, SerializationFailure, Tracked, Written};
+pub use serializable::{Dependencies, KeySpan, Safety, SerializationFailure, Tracked, Written};
 pub use transaction::TransactionId;
 pub use wal::{
     Appended, Durable, LogError, LogFigures, LogOptions, LogReader, LogRecord, Lsn, Record, Wal,

@@ -18,6 +18,7 @@
 //! The pivot ends, unless it has committed; then T1 does. A transaction that writes nothing is no danger as T1 unless T3 had committed
 //! before its snapshot. Who has ended is kept for as long as somebody runs who began before; when these are too many, the two oldest
 //! become one that has read and written all objects that either has: that ends more transactions, never fewer.
+//! [`Tracked::safety`] tells one that only reads whether it may go on without being noted (DEFERRABLE).
 //!
 //! Invariant: of the transactions that have committed, the serialisation graph has no cycle. Source: Cahill, Röhm and Fekete,
 //! "Serializable Isolation for Snapshot Databases"; Ports and Grittner, "Serializable Snapshot Isolation in PostgreSQL"; rule 28.
@@ -27,6 +28,7 @@ mod sets;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use graph::Safety;
 use graph::{Graph, NodeId};
 pub use sets::{KeySpan, Written};
 
@@ -77,6 +79,12 @@ impl Tracked {
     /// Says that its snapshot was taken, since it began. Not said, it sees what had committed by then.
     pub fn has_snapshot(&self) {
         self.dependencies.graph().has_snapshot(self.id);
+    }
+
+    /// Whether a transaction that only reads may read anything of its snapshot, and not be noted.
+    #[must_use]
+    pub fn safety(&self) -> Safety {
+        self.dependencies.graph().safety(self.id)
     }
 
     /// Notes that any row of `object` may be read, be it there or not.

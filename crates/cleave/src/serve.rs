@@ -185,7 +185,7 @@ impl Server {
                 }
             };
             match accepted {
-                Ok((stream, _peer)) => {
+                Ok((stream, peer)) => {
                     // Where there is no place even to say so, the connection is closed.
                     let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
                     let seat = match front.seat() {
@@ -200,7 +200,8 @@ impl Server {
                         // The listener's runtime is not the one that is to watch it.
                         if let Some(stream) = of_this_runtime(stream) {
                             prepare_stream(&stream);
-                            postgres::connection::serve(server, Box::new(stream), &seat).await;
+                            let stream = Box::new(stream);
+                            postgres::connection::serve(server, stream, &seat, peer).await;
                         }
                         drop((seat, place));
                     };

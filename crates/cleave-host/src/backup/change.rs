@@ -148,6 +148,7 @@ pub(super) async fn apply(
     next.tables.extend(copied.tables);
     (next.views, next.sequences) = (copied.views, copied.sequences);
     next.rights = copied.rights;
+    next.comments = copied.comments;
     next.next_table = next.next_table.max(replaced.next_table);
     next.next_segment = next.next_segment.max(replaced.next_segment);
     next.commit = commit.max(next.commit);

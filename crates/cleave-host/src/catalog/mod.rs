@@ -17,6 +17,7 @@
 //! its last page has arrived. Nothing in a state changes after publication, but the memtable, whose
 //! entries a reader rechecks against its own version map.
 
+pub mod comments;
 pub mod commit;
 pub mod damage;
 pub mod division;
@@ -44,6 +45,7 @@ use crate::device::Claim;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::TabletIndex;
 use crate::storage_error::StorageError;
+use comments::Comments;
 use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use division::Division;
 use held::Held;
@@ -187,6 +189,8 @@ pub struct CatalogState {
     pub(crate) held: Held,
     /// Roles, and what they may do.
     pub(crate) rights: Arc<Rights>,
+    /// What COMMENT ON says of them.
+    pub(crate) comments: Arc<Comments>,
     /// Of a state that one transaction alone sees: what holds its pages.
     pub(crate) keep: Option<Arc<Keep>>,
 }

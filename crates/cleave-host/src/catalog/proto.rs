@@ -52,6 +52,9 @@ pub struct Root {
     /// Tables whose last commits wait in the log. Since format 7.
     #[prost(message, optional, tag = "110")]
     pub held: Option<Held>,
+    /// Comments: an older build forgets them.
+    #[prost(message, repeated, tag = "160")]
+    pub comments: Vec<super::comments::Comment>,
 }
 
 /// Tables whose last commits wait in the log for a device.

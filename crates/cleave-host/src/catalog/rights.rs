@@ -574,7 +574,8 @@ impl RightsChange {
     }
 }
 
-fn differences<K: Ord + Clone, V: Clone + PartialEq>(
+/// What is another one in `after` than in `before`; None: it is gone.
+pub(crate) fn differences<K: Ord + Clone, V: Clone + PartialEq>(
     before: &BTreeMap<K, V>,
     after: &BTreeMap<K, V>,
 ) -> BTreeMap<K, Option<V>> {
@@ -585,7 +586,11 @@ fn differences<K: Ord + Clone, V: Clone + PartialEq>(
         .collect()
 }
 
-fn put<K: Ord + Clone, V: Clone>(known: &mut BTreeMap<K, V>, change: &BTreeMap<K, Option<V>>) {
+/// Makes `change` part of `known`.
+pub(crate) fn put<K: Ord + Clone, V: Clone>(
+    known: &mut BTreeMap<K, V>,
+    change: &BTreeMap<K, Option<V>>,
+) {
     for (key, value) in change {
         match value {
             Some(value) => drop(known.insert(key.clone(), value.clone())),

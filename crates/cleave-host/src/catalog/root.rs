@@ -28,6 +28,7 @@ use cleave_store::{
 };
 use prost::Message;
 
+use super::comments::Comments;
 use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
 use super::division::Division;
 use super::held::Held;
@@ -318,6 +319,7 @@ pub(crate) fn message(state: &CatalogState) -> proto::Root {
         sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
         upkeep: state.upkeep.encode(),
         rights: state.rights.encode(),
+        comments: state.comments.encode(),
         views: state.views().map(|view| view.encode()).collect(),
         held: state.held.encode(),
     }
@@ -497,6 +499,7 @@ impl Decoder<'_> {
                 .ok_or_else(|| self.damaged("a copy of the log is none"))?,
             held: Held::decode(root.held),
             rights,
+            comments: Arc::new(Comments::decode(root.comments)),
             views,
             keep: None,
             referenced: Default::default(),

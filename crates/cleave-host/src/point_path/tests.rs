@@ -85,6 +85,7 @@ fn state() -> CatalogState {
         held: crate::catalog::held::Held::default(),
         upkeep: Default::default(),
         rights: Default::default(),
+        comments: Default::default(),
         views: BTreeMap::new(),
         keep: None,
         referenced: Default::default(),

@@ -20,6 +20,7 @@
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
 //! changes before that.
 
+mod modes;
 mod own;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,8 @@ use super::checked::{check, check_ended};
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::held::Held;
+use super::serializable::safe_state;
+use super::set::BlockSettings;
 use super::{Outcome, Session};
 use crate::archive;
 use crate::catalog::commit::Transaction;
@@ -44,7 +47,7 @@ use crate::commitment;
 use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
-use crate::settings::{Isolation, Settings};
+use crate::settings::{Isolation, TransactionModes};
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
 use crate::write::checks::check_rows;
@@ -84,6 +87,7 @@ pub(super) struct Block {
     implicit: bool,
     isolation: Isolation,
     read_only: bool,
+    deferrable: bool,
     failed: bool,
     /// A statement has read something.
     has_read: bool,
@@ -98,6 +102,7 @@ pub(super) struct Block {
     pub(super) locks: Held,
     /// What is asked at its end.
     pub(super) deferred: Deferred,
+    pub(super) settings: BlockSettings,
     /// Whether it is one statement's, outside of any that a user knows.
     is_statement: bool,
     /// How often something else than small commits had changed rows when the first of the changes was checked.
@@ -144,12 +149,9 @@ impl Session {
     /// refused. Nothing in a block.
     pub fn begin_implicit(&mut self) {
         if self.block.is_none() {
-            let settings = &self.settings;
-            let (isolation, read_only) =
-                (settings.default_transaction_isolation, settings.default_transaction_read_only);
+            let modes = self.modes_with(Modes::default());
             let (locks, defined) = (self.new_locks(), self.temporary.clone());
-            let block = Block::new(isolation, read_only, locks, defined);
-            self.block = Some(Block { implicit: true, ..block });
+            self.block = Some(Block { implicit: true, ..Block::new(modes, locks, defined) });
         }
     }
 
@@ -175,65 +177,13 @@ impl Session {
             // Which PostgreSQL warns of, and goes on.
             Some(_) => {}
             None => {
-                let settings = &self.settings;
-                let isolation = modes.isolation.unwrap_or(settings.default_transaction_isolation);
-                let read_only = modes.read_only.unwrap_or(settings.default_transaction_read_only);
+                let modes = self.modes_with(modes);
                 let (locks, defined) = (self.new_locks(), self.temporary.clone());
-                self.block = Some(Block::new(isolation, read_only, locks, defined));
-                self.settings.transaction_isolation = Some(isolation);
+                self.block = Some(Block::new(modes, locks, defined));
+                self.settings.transaction = Some(modes);
             }
         }
         Ok(Outcome::done("BEGIN"))
-    }
-
-    /// Runs SET TRANSACTION.
-    pub(super) fn set_transaction(&mut self, modes: Modes) -> Result<Outcome> {
-        let Some(block) = &mut self.block else {
-            return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
-        };
-        if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
-            if block.has_read {
-                return Err(state(
-                    Fault::ActiveTransaction,
-                    "SET TRANSACTION ISOLATION LEVEL must come before any query",
-                ));
-            }
-            block.isolation = isolation;
-            self.settings.transaction_isolation = Some(isolation);
-        }
-        if block.read_only && block.has_read && modes.read_only == Some(false) {
-            return Err(state(
-                Fault::ActiveTransaction,
-                "transaction read-write mode must be set before any query",
-            ));
-        }
-        block.read_only = modes.read_only.unwrap_or(block.read_only);
-        Ok(Outcome::done("SET"))
-    }
-
-    /// Runs SET SESSION CHARACTERISTICS AS TRANSACTION.
-    pub(super) fn set_characteristics(&mut self, modes: Modes) -> Outcome {
-        let settings = &mut self.settings;
-        let known = settings.default_transaction_isolation;
-        settings.default_transaction_isolation = modes.isolation.unwrap_or(known);
-        let known = settings.default_transaction_read_only;
-        settings.default_transaction_read_only = modes.read_only.unwrap_or(known);
-        Outcome::done("SET")
-    }
-
-    /// Runs `SET transaction_isolation`, which outside of a block lasts for the statement itself.
-    pub(super) fn set_isolation(&mut self, value: Option<&str>) -> Result<Outcome> {
-        let Some(value) = value else {
-            return Err(state(
-                Fault::Statement,
-                "parameter \"transaction_isolation\" cannot be reset",
-            ));
-        };
-        let isolation = Settings::isolation_of(value)?;
-        match self.block {
-            Some(_) => self.set_transaction(Modes { isolation: Some(isolation), read_only: None }),
-            None => Ok(Outcome::done("SET")),
-        }
     }
 
     /// The transaction as SERIALIZABLE knows it, from its first statement on.
@@ -248,9 +198,10 @@ impl Session {
     pub(super) async fn commit(&mut self) -> Result<Outcome> {
         let asked = self.ask_deferred().await;
         // Without one PostgreSQL warns, and goes on.
-        let Some(block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
-        self.settings.transaction_isolation = None;
+        let Some(mut block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
+        let settings = std::mem::take(&mut block.settings);
         if block.failed {
+            self.end_block_settings(settings, false);
             self.cursors.end_transaction(false);
             return Ok(Outcome::done("ROLLBACK"));
         }
@@ -258,6 +209,7 @@ impl Session {
             Ok(()) => Box::pin(self.commit_block(block)).await,
             Err(error) => Err(error),
         };
+        self.end_block_settings(settings, committed.is_ok());
         self.cursors.end_transaction(committed.is_ok());
         committed?;
         Ok(Outcome::done("COMMIT"))
@@ -289,9 +241,7 @@ impl Session {
 
     /// Runs ROLLBACK.
     pub(super) fn rollback(&mut self) -> Outcome {
-        self.block = None;
-        self.settings.transaction_isolation = None;
-        self.cursors.end_transaction(false);
+        self.undo_block();
         Outcome::done("ROLLBACK")
     }
 
@@ -319,6 +269,7 @@ impl Session {
         block.own = None;
         block.failed = false;
         self.cursors.undo_to(place);
+        self.undo_settings_to_savepoint();
         Ok(Outcome::done("ROLLBACK"))
     }
 
@@ -327,13 +278,22 @@ impl Session {
         let block = self.open_block("RELEASE SAVEPOINT")?;
         let place = block.savepoint(name)?;
         block.savepoints.truncate(place);
+        block.settings.release(place);
         self.cursors.release(place);
         Ok(Outcome::done("RELEASE"))
     }
 
     /// How many savepoints the block has; None: there is no block.
     pub(super) fn savepoint_count(&self) -> Option<usize> {
-        self.block.as_ref().map(|block| block.savepoints.len())
+        self.block.as_ref().map(Block::savepoint_count)
+    }
+
+    /// Forgets the block, and all that it did.
+    fn undo_block(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.end_block_settings(block.settings, false);
+        }
+        self.cursors.end_transaction(false);
     }
 
     fn open_block(&mut self, what: &str) -> Result<&mut Block> {
@@ -366,10 +326,7 @@ impl Session {
     /// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
     pub(super) fn note_failure(&mut self) {
         match &mut self.block {
-            Some(block) if block.implicit => {
-                self.block = None;
-                self.cursors.end_transaction(false);
-            }
+            Some(block) if block.implicit => self.undo_block(),
             Some(block) => block.failed = true,
             None => {}
         }
@@ -447,14 +404,18 @@ impl Session {
         if let Some(state) = &block.snapshot {
             return Ok(Some(Arc::clone(state)));
         }
-        // Before the state is taken: what others commit from now on is kept for it.
-        let is_tracked = block.isolation == Isolation::Serializable;
-        let tracked = is_tracked.then(|| Arc::new(database.dependencies().begin(block.read_only)));
-        let state = database.settled().await?;
-        if let Some(tracked) = &tracked {
+        let state = if block.isolation != Isolation::Serializable {
+            database.settled().await?
+        } else if block.read_only && block.deferrable {
+            safe_state(&database).await?
+        } else {
+            // Before the state is taken: what others commit from now on is kept for it.
+            let tracked = Arc::new(database.dependencies().begin(block.read_only));
+            let state = database.settled().await?;
             tracked.has_snapshot();
-        }
-        block.tracked = tracked;
+            block.tracked = Some(tracked);
+            state
+        };
         block.snapshot = Some(Arc::clone(&state));
         Ok(Some(state))
     }
@@ -768,16 +729,12 @@ impl Session {
 }
 
 impl Block {
-    pub(super) fn new(
-        isolation: Isolation,
-        read_only: bool,
-        locks: Held,
-        defined: Defined,
-    ) -> Self {
+    pub(super) fn new(modes: TransactionModes, locks: Held, defined: Defined) -> Self {
         Self {
             implicit: false,
-            isolation,
-            read_only,
+            isolation: modes.isolation,
+            read_only: modes.read_only,
+            deferrable: modes.deferrable,
             failed: false,
             has_read: false,
             snapshot: None,
@@ -787,6 +744,7 @@ impl Block {
             savepoints: Vec::new(),
             locks,
             deferred: Deferred::default(),
+            settings: BlockSettings::default(),
             is_statement: false,
             checked: u64::MAX,
             own: None,
@@ -796,6 +754,11 @@ impl Block {
     /// Whether what it reads and writes is noted.
     pub(super) fn is_serializable(&self) -> bool {
         self.isolation == Isolation::Serializable
+    }
+
+    /// How many savepoints it has.
+    pub(super) fn savepoint_count(&self) -> usize {
+        self.savepoints.len()
     }
 
     /// The place of the latest savepoint of this name.

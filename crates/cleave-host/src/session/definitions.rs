@@ -30,8 +30,10 @@ use futures::stream::BoxStream;
 
 use super::Session;
 use super::block::Block;
+use super::comments;
 use super::define::emptied;
 use super::foreign_keys::check_load;
+use crate::catalog::comments::CommentsChange;
 use crate::catalog::commit::Transaction;
 use crate::catalog::rights::{Rights, RightsChange};
 use crate::catalog::sequence::Sequence;
@@ -40,7 +42,7 @@ use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
 use crate::database::Database;
 use crate::device::Claim;
 use crate::error::{Error, NameKind, Result};
-use crate::settings::{Isolation, Settings};
+use crate::settings::{Settings, TransactionModes};
 use crate::statement::ddl::OnCommit;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::BulkLoad;
@@ -58,6 +60,8 @@ pub(super) struct Defined {
     temporary: BTreeMap<u32, OnCommit>,
     /// What it made of roles and rights.
     rights: RightsChange,
+    /// And of comments.
+    comments: CommentsChange,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
     /// The greatest number that their rows have as their commit.
     commit: u64,
@@ -70,6 +74,7 @@ impl Defined {
             && self.views.is_empty()
             && self.sequences.is_empty()
             && self.rights.is_empty()
+            && self.comments.is_empty()
     }
 
     /// Whether the table, view or sequence `id` is one of them.
@@ -136,6 +141,7 @@ impl Defined {
             state.sequences.insert(sequence.name.clone(), Arc::clone(sequence));
         }
         self.rights.put_into(&mut state.rights);
+        self.comments.put_into(&mut state.comments);
     }
 
     /// Whether a temporary table, view or sequence has this name.
@@ -235,6 +241,7 @@ impl Defined {
         };
         let dropped = damaged(before).difference(&damaged(after)).map(|id| (*id, None)).collect();
         self.rights.note(&before.rights, &after.rights);
+        self.comments.note(&before.comments, &after.comments);
         self.tables.extend::<BTreeMap<_, _>>(dropped);
         self.tables.extend(tables);
         self.views.extend(views);
@@ -281,7 +288,9 @@ impl Defined {
             next.sequences.insert(name.clone(), Arc::clone(sequence));
         }
         self.rights.put_into(&mut next.rights);
+        self.comments.put_into(&mut next.comments);
         self.forget_rights(next);
+        comments::forget(next);
         next.next_table = next.next_table.max(table);
         next.next_segment = next.next_segment.max(segment);
         for (device, claim) in &self.claims {
@@ -403,7 +412,7 @@ impl Session {
             Some(block) => block,
             None => {
                 let (locks, defined) = (self.new_locks(), self.temporary.clone());
-                implicit.insert(Block::new(Isolation::ReadCommitted, false, locks, defined))
+                implicit.insert(Block::new(TransactionModes::OWN, locks, defined))
             }
         };
         for name in names {

@@ -247,6 +247,7 @@ impl Check<'_> {
             Statement::Prepare(_) | Statement::Execute(_) | Statement::Deallocate { .. } => Ok(()),
             // They ask themselves, or touch nothing that has rights.
             Statement::Role(_)
+            | Statement::Comment(_)
             | Statement::Show { .. }
             | Statement::ShowAll
             | Statement::ShowTables

@@ -10,6 +10,7 @@ use crate::acting::Acting;
 use crate::catalog::rights::{FIRST, Membership, Object, Privilege, Rights, Role};
 use crate::error::{Error, Fault, NameKind, Result, RoleFault};
 use crate::password::Verifier;
+use crate::statement::parse::Scope;
 use crate::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
 
 /// The name that those lock who change rights: none that SQL can write.
@@ -19,12 +20,12 @@ impl Session {
     /// Runs a statement about roles, rights or owners.
     pub(super) async fn role_statement(&mut self, statement: RoleStatement) -> Result<Outcome> {
         let what = match &statement {
-            RoleStatement::SetRole { role, resets } => {
-                self.set_role(role.as_ref())?;
+            RoleStatement::SetRole { role, resets, scope } => {
+                self.set_role(role.as_ref(), *scope)?;
                 return Ok(Outcome::done(if *resets { "RESET" } else { "SET" }));
             }
-            RoleStatement::SetSession { role, resets } => {
-                self.set_session_role(role.as_ref())?;
+            RoleStatement::SetSession { role, resets, scope } => {
+                self.set_session_role(role.as_ref(), *scope)?;
                 return Ok(Outcome::done(if *resets { "RESET" } else { "SET" }));
             }
             RoleStatement::Create { .. } => "CREATE ROLE",
@@ -307,14 +308,12 @@ impl Session {
     }
 
     /// Runs SET ROLE; None: NONE.
-    fn set_role(&mut self, role: Option<&RoleName>) -> Result<()> {
+    fn set_role(&mut self, role: Option<&RoleName>, scope: Scope) -> Result<()> {
         let state = self.names();
         let rights = &state.rights;
         let session_role = self.settings.client.acting.session_role;
         let Some(role) = role else {
-            let acting = &mut self.settings.client.acting;
-            (acting.role, acting.current) = (session_role, None);
-            return Ok(());
+            return self.act_as((session_role, None), scope);
         };
         let id = self.role_id(rights, role)?;
         let session = session_role.unwrap_or(FIRST);
@@ -322,13 +321,19 @@ impl Session {
         if !rights.is_superuser(session) && !rights.is_member(session, id) {
             return Err(refused(&format!("permission denied to set role \"{name}\"")));
         }
-        let acting = &mut self.settings.client.acting;
-        (acting.role, acting.current) = (Some(id), Some(name));
-        Ok(())
+        self.act_as((Some(id), Some(name)), scope)
+    }
+
+    fn act_as(&mut self, as_whom: (Option<u32>, Option<String>), scope: Scope) -> Result<()> {
+        self.change_settings(scope, |settings| {
+            let acting = &mut settings.client.acting;
+            (acting.role, acting.current) = as_whom.clone();
+            Ok(())
+        })
     }
 
     /// Runs SET SESSION AUTHORIZATION; None: DEFAULT.
-    pub(super) fn set_session_role(&mut self, role: Option<&RoleName>) -> Result<()> {
+    pub(super) fn set_session_role(&mut self, role: Option<&RoleName>, scope: Scope) -> Result<()> {
         let state = self.names();
         let rights = &state.rights;
         let client = &self.settings.client;
@@ -345,11 +350,13 @@ impl Session {
         if name != connected.0 && !rights.is_superuser(connected.1.unwrap_or(FIRST)) {
             return Err(refused("permission denied to set session authorization"));
         }
-        let client = &mut self.settings.client;
-        client.user = name;
-        client.acting =
-            Acting { role: id, current: None, session_role: id, connected: Some(connected) };
-        Ok(())
+        let connected = Some(connected);
+        let acting = Acting { role: id, current: None, session_role: id, connected };
+        self.change_settings(scope, |settings| {
+            settings.client.user.clone_from(&name);
+            settings.client.acting = acting.clone();
+            Ok(())
+        })
     }
 
     /// Makes the session that of `user`: with the rights of the role of this name, or a superuser's where the catalog has none.

@@ -9,6 +9,8 @@
 //! 3. [`Session::note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
 //! 4. A commit is prepared while it has the turn to write.
 //!
+//! 5. A block that is DEFERRABLE and only reads waits for a [state](safe_state) in which it has a place whatever others do, and is noted nowhere.
+//!
 //! So a device needs to know nothing of it: what its fragment may read has been noted by then, and what commits meanwhile is checked
 //! against that on the host (rule 28). A commit that the state does not have, and that came before the note, is remembered for
 //! as long as the transaction runs, and found by the note.
@@ -17,13 +19,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use cleave_fragment::waiting;
 use cleave_store::KeyRange;
-use cleave_txn::{KeySpan, Written};
+use cleave_txn::{KeySpan, Safety, Written};
 
 use super::Session;
-use crate::catalog::TabletState;
+use crate::catalog::{CatalogState, TabletState};
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::index::{TabletIndex, rows_by_vid};
@@ -31,6 +35,8 @@ use crate::point_path::{PointQuery, newest};
 use crate::settings::{Isolation, Stack};
 use crate::write::insert::TableChange;
 
+/// How often it is looked whether a state is safe: for this nobody who commits has to wake anyone.
+const SAFETY_PERIOD: Duration = Duration::from_millis(5);
 /// Rows of a statement up to which their keys are told apart.
 const ROWS_MAX: usize = 500;
 
@@ -127,6 +133,24 @@ impl Session {
         let outcome = outcome?;
         tracked.finish()?;
         Ok(outcome)
+    }
+}
+
+/// A state that no transaction which only reads can spoil: whoever might have, and ran beside it, has ended without doing so. Others
+/// need not know of who reads it.
+pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogState>> {
+    loop {
+        let tracked = database.dependencies().begin(true);
+        let state = database.settled().await?;
+        tracked.has_snapshot();
+        loop {
+            match tracked.safety() {
+                Safety::Safe => return Ok(state),
+                // A newer one has what made this one unsafe.
+                Safety::Unsafe => break,
+                Safety::Unknown => waiting::sleep(SAFETY_PERIOD).await,
+            }
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use super::{Outcome, Session, within};
 use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
+use crate::statement::parse::Scope;
 use crate::statement::select::{Asked, ReadView, RunningQuery, describe, run_logged};
 use crate::statement::{Parameters, ParsedStatement, Statement};
 
@@ -153,10 +154,10 @@ impl Session {
         })
     }
 
-    /// Sets what `SELECT set_config(name, value, false)` sets.
+    /// Sets what `SELECT set_config(name, value, is_local)` sets.
     pub(super) fn set_configs(&mut self, query: &ast::Query, values: &Parameters) -> Result<()> {
-        for (name, value) in assignments(query, values)? {
-            self.settings.set(&name, &value)?;
+        for (name, value, scope) in assignments(query, values)? {
+            self.change_settings(scope, |settings| settings.set(&name, &value))?;
         }
         Ok(())
     }
@@ -192,8 +193,8 @@ impl Session {
     }
 }
 
-/// Names and values that a query of `set_config` sets.
-fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, String)>> {
+/// Names and values, and how long they hold, that a query of `set_config` sets.
+fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, String, Scope)>> {
     let mut found = Vec::new();
     let ast::SetExpr::Select(select) = query.body.as_ref() else { return Ok(found) };
     if !select.from.is_empty() {
@@ -223,8 +224,13 @@ fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, S
                 _ => return Err(Error::unsupported("set_config of what is no constant")),
             });
         }
-        if let [name, value, ..] = texts.as_slice() {
-            found.push((name.clone(), value.clone()));
+        if let [name, value, rest @ ..] = texts.as_slice() {
+            let is_local = |text: &String| text.starts_with(['t', 'T', '1']);
+            let scope = match rest.first().is_some_and(is_local) {
+                true => Scope::Transaction,
+                false => Scope::Session,
+            };
+            found.push((name.clone(), value.clone(), scope));
         }
     }
     Ok(found)

@@ -30,6 +30,7 @@ use crate::statement::roles::RoleStatement;
 use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::OnConflict;
 
+mod comment;
 mod cursors;
 mod definitions;
 mod discard;
@@ -43,10 +44,13 @@ mod prepared;
 mod refuse;
 mod roles;
 mod sequence;
+mod settings;
 mod system;
 mod tokens;
 mod vacuum;
+mod words;
 
+pub use comment::{CommentOn, CommentSubject};
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
 pub(crate) use expression::parse_expression;
@@ -56,10 +60,10 @@ use insert::typed_insert;
 pub use locks::LockTable;
 use locks::lower_locking_clauses;
 pub use modes::Modes;
-use modes::typed_modes;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 pub use sequence::Overriding;
+pub use settings::Scope;
 pub use system::SystemStatement;
 pub use vacuum::Vacuum;
 
@@ -109,6 +113,8 @@ pub enum Statement {
     Sequence(Box<SequenceStatement>),
     /// TRUNCATE and its like.
     Define(Box<Define>),
+    /// COMMENT ON.
+    Comment(Box<CommentOn>),
     /// INSERT.
     Insert(Insert),
     /// UPDATE, DELETE.
@@ -165,6 +171,8 @@ pub enum Statement {
         name: String,
         /// The value, None: the default.
         value: Option<String>,
+        /// How long it holds.
+        scope: Scope,
     },
     /// RESET ALL.
     ResetAll,
@@ -309,7 +317,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let mut overriding = sequence::take_overriding(&mut tokens);
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
-    let tokens = lower_locking_clauses(tokens);
+    let tokens = words::lower_words(lower_locking_clauses(tokens));
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
@@ -402,6 +410,7 @@ impl Reader<'_> {
                 self.parser.advance_token();
                 parse_copy(self).map(|copy| Statement::Copy(Box::new(copy)))
             }
+            "begin" | "start" => self.begin(),
             "set" => self.set(),
             "reset" => self.reset(),
             "show" => self.show(),
@@ -413,6 +422,7 @@ impl Reader<'_> {
             "backup" | "checkpoint" => self.backup_or_checkpoint(&word),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "lock" => self.lock(),
+            "comment" => self.comment(),
             "discard" => self.discard(),
             "unlisten" => self.nothing("UNLISTEN"),
             "declare" => self.declare(),
@@ -428,83 +438,6 @@ impl Reader<'_> {
                 typed(statement)
             }
         }
-    }
-
-    /// SET [SESSION | LOCAL] name { TO | = } { value [, ...] | DEFAULT }, SET TIME ZONE value.
-    fn set(&mut self) -> Result<Statement> {
-        self.parser.advance_token();
-        if self.take("local") {
-            return Err(Error::Unsupported {
-                what: "SET LOCAL".into(),
-                hint: Some("SET lasts until the session ends".into()),
-                position: None,
-            });
-        }
-        if self.take("transaction") {
-            self.parser.prev_token();
-            self.parser.prev_token();
-            let read = self.parser.parse_statement();
-            return typed(read.map_err(|error| self.syntax(error))?);
-        }
-        // SESSION may also begin SESSION CHARACTERISTICS.
-        if self.take("session") && self.take("characteristics") {
-            (0..3).for_each(|_| self.parser.prev_token());
-            let read = self.parser.parse_statement();
-            return typed(read.map_err(|error| self.syntax(error))?);
-        }
-        if self.take("constraints") {
-            return self.set_constraints();
-        }
-        let what = ["transaction", "characteristics"];
-        if let Some(what) = what.into_iter().find(|what| self.take(what)) {
-            return Err(Error::unsupported(format!("SET {}", what.to_uppercase())));
-        }
-        if self.take("time") {
-            if !self.take("zone") {
-                return Err(self.expected("ZONE"));
-            }
-            return Ok(Statement::Set { name: "TimeZone".into(), value: self.setting_value()? });
-        }
-        let name = self.setting_name()?;
-        if !self.parser.consume_token(&Token::Eq) && !self.take("to") {
-            return Err(self.expected("= or TO"));
-        }
-        Ok(Statement::Set { name, value: self.setting_value()? })
-    }
-
-    fn reset(&mut self) -> Result<Statement> {
-        self.parser.advance_token();
-        if self.take("all") {
-            return Ok(Statement::ResetAll);
-        }
-        Ok(Statement::Set { name: self.setting_name()?, value: None })
-    }
-
-    fn show(&mut self) -> Result<Statement> {
-        self.parser.advance_token();
-        if self.take("all") {
-            return Ok(Statement::ShowAll);
-        }
-        if self.take("tables") {
-            return Ok(Statement::ShowTables);
-        }
-        if self.take("statistics") {
-            let table = if self.take("for") { Some(self.table()?.0) } else { None };
-            return Ok(Statement::ShowStatistics { table });
-        }
-        if self.take("time") {
-            if !self.take("zone") {
-                return Err(self.expected("ZONE"));
-            }
-            return Ok(Statement::Show { name: "TimeZone".into() });
-        }
-        if self.take("transaction") {
-            return match self.take("isolation") && self.take("level") {
-                true => Ok(Statement::Show { name: "transaction_isolation".into() }),
-                false => Err(self.expected("ISOLATION LEVEL")),
-            };
-        }
-        Ok(Statement::Show { name: self.setting_name()? })
     }
 
     /// ANALYZE [VERBOSE | (VERBOSE [value])] [table [(column, ...)], ...].
@@ -597,47 +530,6 @@ impl Reader<'_> {
                 Ok(text)
             }
             None => Err(self.expected(what)),
-        }
-    }
-
-    fn setting_name(&mut self) -> Result<String> {
-        let Token::Word(word) = self.parser.peek_token().token else {
-            return Err(self.expected("the name of a setting"));
-        };
-        self.parser.advance_token();
-        let mut name = word.value;
-        while self.parser.consume_token(&Token::Period) {
-            let Token::Word(word) = self.parser.peek_token().token else {
-                return Err(self.expected("the name of a setting"));
-            };
-            self.parser.advance_token();
-            name = format!("{name}.{}", word.value);
-        }
-        Ok(name)
-    }
-
-    /// One value, or several joined by commas as `DateStyle` has them. `64 MB` needs quotes, `64MB` does not.
-    fn setting_value(&mut self) -> Result<Option<String>> {
-        if self.take("default") {
-            return Ok(None);
-        }
-        let mut value = String::new();
-        loop {
-            let sign = if self.parser.consume_token(&Token::Minus) { "-" } else { "" };
-            value.push_str(sign);
-            let number = matches!(self.parser.peek_token().token, Token::Number(..));
-            value.push_str(&self.option_value()?);
-            // The tokenizer reads 64MB as the number 64 and the word MB.
-            if let Token::Word(unit) = self.parser.peek_token().token
-                && number
-            {
-                self.parser.advance_token();
-                value.push_str(&unit.value);
-            }
-            if !self.parser.consume_token(&Token::Comma) {
-                return Ok(Some(value));
-            }
-            value.push_str(", ");
         }
     }
 
@@ -781,17 +673,6 @@ fn typed(mut statement: ast::Statement) -> Result<Statement> {
         }
         Ast::Delete(statement) => {
             return modify::delete(statement).map(|delete| Statement::Modify(Box::new(delete)));
-        }
-        Ast::StartTransaction { modes, modifier: None, statements, exception: None, .. }
-            if statements.is_empty() =>
-        {
-            return Ok(Statement::Begin(typed_modes(&modes)));
-        }
-        Ast::Set(ast::Set::SetTransaction { modes, snapshot: None, session: false }) => {
-            return Ok(Statement::SetTransaction(typed_modes(&modes)));
-        }
-        Ast::Set(ast::Set::SetTransaction { modes, snapshot: None, session: true }) => {
-            return Ok(Statement::SetCharacteristics(typed_modes(&modes)));
         }
         Ast::Savepoint { name } => return Ok(Statement::Savepoint { name: fold(&name) }),
         Ast::ReleaseSavepoint { name } => return Ok(Statement::Release { name: fold(&name) }),

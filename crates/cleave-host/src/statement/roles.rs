@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::catalog::rights::Privilege;
+use crate::statement::parse::Scope;
 
 /// A statement about roles, rights and owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub enum RoleStatement {
         role: Option<RoleName>,
         /// It was a RESET.
         resets: bool,
+        /// How long it holds.
+        scope: Scope,
     },
     /// SET SESSION AUTHORIZATION, RESET SESSION AUTHORIZATION.
     SetSession {
@@ -63,6 +66,8 @@ pub enum RoleStatement {
         role: Option<RoleName>,
         /// It was a RESET.
         resets: bool,
+        /// How long it holds.
+        scope: Scope,
     },
     /// ALTER TABLE, VIEW, SEQUENCE … OWNER TO.
     Owner {

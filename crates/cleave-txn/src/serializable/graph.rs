@@ -22,6 +22,17 @@ pub(super) const ENDED_PARTS_MAX: usize = 1 << 20;
 /// A transaction, from 1.
 pub(super) type NodeId = u64;
 
+/// Whether the snapshot of a transaction that only reads has a place in the order of all others, whatever it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Safety {
+    /// It has.
+    Safe,
+    /// It may have none.
+    Unsafe,
+    /// Somebody who ran beside it has not ended.
+    Unknown,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     nodes: BTreeMap<NodeId, Node>,
@@ -110,6 +121,33 @@ impl Graph {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.sees_most = self.tick;
         }
+    }
+
+    /// Whether nobody who wrote beside `id`, which only reads, had read before someone who had committed by then: that would be the pivot, if
+    /// `id` read what it wrote.
+    pub(super) fn safety(&self, id: NodeId) -> Safety {
+        let Some(reader) = self.nodes.get(&id) else { return Safety::Safe };
+        let beside = self.nodes.iter().filter(|(other, node)| {
+            **other != id
+                && !node.read_only
+                && !node.is_doomed
+                && node.begun <= reader.sees_most
+                && node.is_unseen_by(reader)
+        });
+        let mut safety = Safety::Safe;
+        for (_, node) in beside {
+            match node.commits {
+                None => safety = Safety::Unknown,
+                // It may still not commit, or turn out to have done so before.
+                Some(_) if node.ended.is_none() => safety = Safety::Unknown,
+                Some(_) if node.writes.is_empty() => {}
+                Some(_) if node.out_first.is_some_and(|out| out <= reader.sees_most) => {
+                    return Safety::Unsafe;
+                }
+                Some(_) => {}
+            }
+        }
+        safety
     }
 
     pub(super) fn read(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cleave_media::SplitMix64;
 
 use super::graph::ENDED_MAX;
-use super::{Dependencies, KeySpan, SerializationFailure, Tracked, Written};
+use super::{Dependencies, KeySpan, Safety, SerializationFailure, Tracked, Written};
 
 const OBJECT: u64 = 1;
 
@@ -46,6 +46,37 @@ fn of_two_that_each_write_what_the_other_read_the_second_fails() {
     commit(one).unwrap();
     assert_eq!(commit(two), Err(SerializationFailure));
     assert_eq!(all.remembered(), (0, 0));
+}
+
+#[test]
+fn a_state_is_safe_once_those_beside_it_have_ended() {
+    let all = Dependencies::new();
+    let reader = || {
+        let reader = all.begin(true);
+        reader.has_snapshot();
+        reader
+    };
+    assert_eq!(reader().safety(), Safety::Safe);
+    // The batch, its receipts, and the report: who closes the batch has committed before the report begins.
+    let (receipt, closer) = (begin(&all), begin(&all));
+    read(&receipt, 1).unwrap();
+    closer.writes(OBJECT, &key(1)).unwrap();
+    commit(closer).unwrap();
+    let report = reader();
+    assert_eq!(report.safety(), Safety::Unknown);
+    receipt.writes(OBJECT, &key(2)).unwrap();
+    commit(receipt).unwrap();
+    assert_eq!(report.safety(), Safety::Unsafe);
+    assert_eq!(reader().safety(), Safety::Safe);
+    drop(report);
+    // Nobody had committed before: whoever is beside it is no danger, nor is who gives up.
+    let (one, two) = (begin(&all), begin(&all));
+    let report = reader();
+    one.writes(OBJECT, &key(3)).unwrap();
+    commit(one).unwrap();
+    assert_eq!(report.safety(), Safety::Unknown);
+    drop(two);
+    assert_eq!(report.safety(), Safety::Safe);
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //!
 //! Every choice follows from the seed, the client and the operation's number, so that two systems are asked the same.
 
-mod client;
+pub(crate) mod client;
 mod driver;
 mod latency;
 mod random;

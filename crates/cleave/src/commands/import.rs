@@ -1,37 +1,46 @@
-//! `cleave import`: what `pg_dump` has written as text in, the same tables, rows and indexes here out.
+//! `cleave import`: what `pg_dump` has written as text, or a PostgreSQL that runs, in; the same tables, rows and indexes here out.
 //!
 //! 1. [`dump`] reads the file once: statements with their lines, and where the rows of each COPY lie.
 //! 2. [`plan`] says what becomes of each statement. Primary and unique keys, which a dump adds when the rows are there, go into CREATE TABLE: so
 //!    every row is checked as it comes.
 //! 3. Each is run by itself, the rows straight from the file.
 //!
+//! Of a server [`live`] makes such statements out of its catalog, and brings the rows as they come.
+//!
 //! Invariant: nothing is dropped in silence. What is not run, and what fails, is told at the end with its line and the reason.
 //!
 //! Source: PostgreSQL's `pg_dump`, plain format.
 
 mod dump;
+mod live;
 mod plan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cleave_host::statement::parse_script;
-use cleave_host::{ClientStreams, Error, Outcome, Session};
+use cleave_host::{ClientStreams, Error, NameKind, Outcome, Session};
 
 use crate::arguments::Place;
+use crate::bench::client::ClientError;
+use crate::bench::client::wire::Server;
 use crate::failure::Failure;
 use crate::open::{self, Create};
 use dump::Item;
+use live::{Source, Step};
 use plan::Fate;
 
 /// `cleave import …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImportOptions {
-    /// The file that pg_dump has written, as text (its default)
+    /// The file that pg_dump has written, as text (its default); or a server, as postgres://user:password@host:port/database
     file: PathBuf,
+    /// Of what cannot be taken because this version has nothing like it, tells only, and does not fail
+    #[arg(long)]
+    skip_unsupported: bool,
     /// Reads the file and tells what would be taken and what not, and opens no database
     #[arg(long)]
     dry_run: bool,
@@ -43,8 +52,12 @@ struct Told {
     /// How often something was done, by its tag without counts.
     done: BTreeMap<String, u64>,
     row_count: u64,
-    /// Line, statement and reason.
-    failed: Vec<(u64, String, String)>,
+    /// Place, statement and reason.
+    failed: Vec<(String, String, String)>,
+    /// Whether all of these are what this version has nothing like, or follow from it.
+    fails_by_kind_only: bool,
+    /// Why the source could not be read to its end.
+    lost: Option<String>,
     /// Lines by reason.
     passed: BTreeMap<&'static str, Vec<u64>>,
 }
@@ -52,9 +65,11 @@ struct Told {
 /// Runs `cleave import …`.
 pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Failure> {
     let path = &options.file;
-    if path.to_str().is_some_and(|text| text.starts_with("postgres") && text.contains("://")) {
-        let message = "a server that runs is not read in this version; write a dump (pg_dump URL > dump.sql) and import that";
-        return Err(Failure::Usage(message.to_owned()));
+    if let Some(url) =
+        path.to_str().filter(|text| text.starts_with("postgres") && text.contains("://"))
+    {
+        let server = url.parse::<Server>().map_err(Failure::Usage)?;
+        return Box::pin(from_server(options, &server, place)).await;
     }
     let file = File::open(path).map_err(Failure::file(path))?;
     let items = dump::read(BufReader::new(file)).map_err(|error| match error {
@@ -65,7 +80,7 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
         true => None,
         false => Some(open::open(place, Create::IfAbsent).await?),
     };
-    let mut told = Told::default();
+    let mut told = Told { fails_by_kind_only: true, ..Told::default() };
     for (item, fate) in plan::planned(&items) {
         let statement = match fate {
             Fate::Run(statement) => statement,
@@ -76,7 +91,10 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
             }
         };
         let done = match &mut opened {
-            Some((_, session)) => Box::pin(take(session, path, item, &statement)).await?,
+            Some((_, session)) => {
+                let input = item_rows(path, item)?;
+                Box::pin(take(session, input, &statement)).await
+            }
             None => parse_script(&statement).map(|_| (first_words(&statement), item.row_count())),
         };
         match done {
@@ -89,8 +107,8 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
                     0 => String::new(),
                     count => format!(" ({count} rows)"),
                 };
-                let reason = error.to_string();
-                told.failed.push((item.line, summary(&statement), format!("{reason}{rows}")));
+                let place = format!("line {}: ", item.line);
+                told.fail(place, &statement, &error, &rows);
             }
         }
     }
@@ -99,26 +117,87 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
         database.checkpoint().await.map_err(Failure::Sql)?;
     }
     told.write(&mut std::io::stdout(), options.dry_run)?;
-    if told.failed.is_empty() { Ok(()) } else { Err(Failure::Reported) }
+    told.verdict(options)
+}
+
+/// Takes what a server has.
+async fn from_server(
+    options: &ImportOptions,
+    server: &Server,
+    place: &Place,
+) -> Result<(), Failure> {
+    let broken = |error: ClientError| Failure::Usage(error.to_string());
+    let source = Source::connect(server).map_err(broken)?;
+    let steps = source.steps().map_err(broken)?;
+    let mut opened = match options.dry_run {
+        true => None,
+        false => Some(open::open(place, Create::IfAbsent).await?),
+    };
+    let mut told = Told { fails_by_kind_only: true, ..Told::default() };
+    let mut missing: BTreeSet<String> = BTreeSet::new();
+    for step in steps {
+        let mut input = None;
+        let (statement, table) = match step {
+            Step::Missing(what) => {
+                told.fail(String::new(), &what, &Error::unsupported("its kind"), "");
+                continue;
+            }
+            Step::Rows(table, _) if options.dry_run || missing.contains(&table) => continue,
+            Step::Rows(table, columns) => {
+                match source.rows(&table, &columns) {
+                    Ok(rows) => input = Some(Box::new(rows) as Box<dyn Read + Send>),
+                    Err(error) => {
+                        told.lost = Some(error.to_string());
+                        break;
+                    }
+                }
+                (format!("COPY {table} ({columns}) FROM STDIN"), None)
+            }
+            Step::Table(table, statement) => (statement, Some(table)),
+            Step::Run(statement) => (statement, None),
+            Step::Value(statement) => (statement, None),
+        };
+        let done = match &mut opened {
+            Some((_, session)) => Box::pin(take(session, input, &statement)).await,
+            None => parse_script(&statement).map(|_| (first_words(&statement), 0)),
+        };
+        match done {
+            Ok((tag, row_count)) => {
+                *told.done.entry(tag).or_default() += 1;
+                told.row_count += row_count;
+            }
+            Err(error) => {
+                let what = if table.is_some() { " (with its rows)" } else { "" };
+                told.fail(String::new(), &statement, &error, what);
+                missing.extend(table);
+            }
+        }
+    }
+    if let Some((database, _)) = &opened {
+        database.checkpoint().await.map_err(Failure::Sql)?;
+    }
+    told.write(&mut std::io::stdout(), options.dry_run)?;
+    told.verdict(options)
+}
+
+/// The rows that follow a statement in its file.
+fn item_rows(path: &Path, item: &Item) -> Result<Option<Box<dyn Read + Send>>, Failure> {
+    let Some(rows) = &item.rows else { return Ok(None) };
+    let mut file = File::open(path).map_err(Failure::file(path))?;
+    file.seek(SeekFrom::Start(rows.start)).map_err(Failure::file(path))?;
+    Ok(Some(Box::new(file.take(rows.end - rows.start))))
 }
 
 /// Runs one statement; its tag without counts, and how many rows it brought.
 async fn take(
     session: &mut Session,
-    path: &Path,
-    item: &Item,
+    input: Option<Box<dyn Read + Send>>,
     statement: &str,
-) -> Result<Result<(String, u64), Error>, Failure> {
-    let mut input: Option<Box<dyn Read + Send>> = None;
-    if let Some(rows) = &item.rows {
-        let mut file = File::open(path).map_err(Failure::file(path))?;
-        file.seek(SeekFrom::Start(rows.start)).map_err(Failure::file(path))?;
-        input = Some(Box::new(file.take(rows.end - rows.start)));
-    }
+) -> Result<(String, u64), Error> {
     session.set_client_streams(ClientStreams { input, output: None });
     let outcomes = Box::pin(session.run(statement)).await;
     session.set_client_streams(ClientStreams::default());
-    Ok(outcomes.map(|outcomes| {
+    outcomes.map(|outcomes| {
         let tag = outcomes.iter().rev().find_map(|outcome| match outcome {
             Outcome::Done { tag } => Some(tag.as_str()),
             Outcome::Rows { .. } => None,
@@ -132,10 +211,33 @@ async fn take(
         };
         let name: Vec<&str> = words.iter().filter(|word| !is_count(word)).copied().collect();
         (name.join(" "), row_count)
-    }))
+    })
 }
 
 impl Told {
+    /// Notes what was not done.
+    fn fail(&mut self, place: String, statement: &str, error: &Error, rows: &str) {
+        let is_by_kind = match error {
+            Error::Unsupported { .. } => true,
+            Error::UnknownName { kind: NameKind::Type | NameKind::Function, .. } => true,
+            // What it names may be what was not taken before.
+            Error::UnknownName { .. } => !self.failed.is_empty(),
+            _ => false,
+        };
+        self.fails_by_kind_only &= is_by_kind;
+        self.failed.push((place, summary(statement), format!("{error}{rows}")));
+    }
+
+    /// How the command ends.
+    fn verdict(&self, options: &ImportOptions) -> Result<(), Failure> {
+        let is_forgiven = options.skip_unsupported && self.fails_by_kind_only;
+        match &self.lost {
+            Some(why) => Err(Failure::Workload(why.clone())),
+            None if self.failed.is_empty() || is_forgiven => Ok(()),
+            None => Err(Failure::Reported),
+        }
+    }
+
     fn write(&self, out: &mut impl Write, is_dry: bool) -> std::io::Result<()> {
         writeln!(out, "{}", if is_dry { "would be taken:" } else { "taken:" })?;
         for (tag, count) in &self.done {
@@ -153,8 +255,8 @@ impl Told {
         if !self.failed.is_empty() {
             writeln!(out, "not taken:")?;
         }
-        for (line, statement, reason) in &self.failed {
-            writeln!(out, "  line {line}: {statement}: {reason}")?;
+        for (place, statement, reason) in &self.failed {
+            writeln!(out, "  {place}{statement}: {reason}")?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! `cleave serve` as clients see it: what they send well, and what they send badly.
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
+mod activity;
 pub(crate) mod client;
 mod together;
 mod values;

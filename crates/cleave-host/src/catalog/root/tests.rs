@@ -151,6 +151,7 @@ fn state(directory: &Path) -> CatalogState {
             }],
         },
         rights: Arc::default(),
+        comments: Default::default(),
         views: BTreeMap::new(),
         keep: None,
         referenced: Default::default(),

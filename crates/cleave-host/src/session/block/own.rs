@@ -8,7 +8,7 @@ use super::{Block, OwnRows, Session, Taken};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Result};
-use crate::settings::Isolation;
+use crate::settings::TransactionModes;
 use crate::statement::select::ReadView;
 use crate::write::insert::{TableChange, apply};
 
@@ -95,7 +95,7 @@ impl Session {
         }
         let locks = self.statement_locks.take().unwrap_or_else(|| self.new_locks());
         let defined = self.temporary.clone();
-        let block = Block::new(Isolation::ReadCommitted, false, locks, defined);
+        let block = Block::new(TransactionModes::OWN, locks, defined);
         let tracked = self.statement_tracked.clone();
         self.block = Some(Block { implicit: true, is_statement: true, tracked, ..block });
         true

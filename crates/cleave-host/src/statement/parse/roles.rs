@@ -4,7 +4,7 @@
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{Reader, Statement};
+use super::{Reader, Scope, Statement};
 use crate::catalog::rights::Privilege;
 use crate::error::{Error, Fault, Result, RoleFault};
 use crate::statement::names::{SCHEMA, fold, table_name};
@@ -173,13 +173,10 @@ impl Reader<'_> {
     }
 
     fn set_role(&mut self, resets: bool) -> Result<RoleStatement> {
-        if self.word_at(0) == "local" {
-            return Err(Error::Unsupported {
-                what: "SET LOCAL".into(),
-                hint: Some("SET lasts until the session ends".into()),
-                position: None,
-            });
-        }
+        let scope = match self.take("local") {
+            true => Scope::Transaction,
+            false => Scope::Session,
+        };
         // SET SESSION SESSION AUTHORIZATION is one, too.
         let _ = self.take("session");
         let _ = self.take("session");
@@ -188,7 +185,7 @@ impl Reader<'_> {
                 true => None,
                 false => Some(self.role_or_string()?),
             };
-            return Ok(RoleStatement::SetSession { role, resets });
+            return Ok(RoleStatement::SetSession { role, resets, scope });
         }
         self.must_take("role")?;
         if !resets {
@@ -198,7 +195,7 @@ impl Reader<'_> {
             true => None,
             false => Some(self.role_or_string()?),
         };
-        Ok(RoleStatement::SetRole { role, resets })
+        Ok(RoleStatement::SetRole { role, resets, scope })
     }
 
     /// A role, also in single quotes.

@@ -1,7 +1,7 @@
 //! Scripts in; statements, or errors with position, token and SQLSTATE, out.
 
-use super::Modes;
 use super::{ExplainFormat, Statement, is_default, parse_script};
+use super::{Modes, Scope};
 use crate::error::{Error, Position};
 use crate::settings::Isolation;
 use datafusion::sql::sqlparser::ast;
@@ -103,7 +103,6 @@ fn what_this_version_cannot_do_is_named() {
             "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET a = (SELECT 1)",
             "a subquery in ON CONFLICT DO UPDATE",
         ),
-        ("SET LOCAL x = 1", "SET LOCAL"),
         ("EXPLAIN DROP TABLE t", "EXPLAIN of this statement"),
         ("DROP TABLE a.b.c", "a table of another database (a.b.c)"),
     ] {
@@ -197,7 +196,8 @@ fn transactions() {
         assert_eq!(one(sql), Statement::Commit, "{sql}");
     }
     assert_eq!(one("ROLLBACK"), Statement::Rollback);
-    let modes = |isolation, read_only| Modes { isolation: Some(isolation), read_only };
+    let modes =
+        |isolation, read_only| Modes { isolation: Some(isolation), read_only, deferrable: None };
     let repeatable = modes(Isolation::RepeatableRead, Some(true));
     let sql = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
     assert_eq!(one(sql), Statement::Begin(repeatable));
@@ -205,6 +205,11 @@ fn transactions() {
     assert_eq!(one(sql), Statement::SetTransaction(modes(Isolation::ReadCommitted, None)));
     let sql = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE";
     assert_eq!(one(sql), Statement::SetCharacteristics(modes(Isolation::Serializable, None)));
+    let sql = "START TRANSACTION ISOLATION LEVEL SERIALIZABLE READ ONLY, DEFERRABLE";
+    let deferrable = Modes { deferrable: Some(true), ..modes(Isolation::Serializable, Some(true)) };
+    assert_eq!(one(sql), Statement::Begin(deferrable));
+    assert!(matches!(parse_script("BEGIN READ ONLY,"), Err(Error::Syntax { .. })));
+    assert!(matches!(parse_script("SET TRANSACTION"), Err(Error::Syntax { .. })));
     assert_eq!(one("SAVEPOINT A"), Statement::Savepoint { name: "a".into() });
     assert_eq!(one("ROLLBACK TO SAVEPOINT a"), Statement::RollbackTo { name: "a".into() });
     assert_eq!(one("RELEASE a"), Statement::Release { name: "a".into() });
@@ -215,6 +220,7 @@ fn settings() {
     let set = |name: &str, value: Option<&str>| Statement::Set {
         name: name.into(),
         value: value.map(str::to_owned),
+        scope: Scope::Session,
     };
     assert_eq!(one("SET split = h0"), set("split", Some("h0")));
     assert_eq!(one("SET SESSION split TO 'ndp'"), set("split", Some("ndp")));
@@ -226,6 +232,13 @@ fn settings() {
     assert_eq!(one("RESET split"), set("split", None));
     assert_eq!(one("SET TIME ZONE 'UTC'"), set("TimeZone", Some("UTC")));
     assert_eq!(one("SET datafusion.execution.x = 1"), set("datafusion.execution.x", Some("1")));
+    assert_eq!(one("SET NAMES 'utf8'"), set("client_encoding", Some("utf8")));
+    let local = Statement::Set {
+        name: "split".into(),
+        value: Some("h0".into()),
+        scope: Scope::Transaction,
+    };
+    assert_eq!(one("SET LOCAL split = h0"), local);
     assert_eq!(one("RESET ALL"), Statement::ResetAll);
     assert_eq!(one("SHOW split"), Statement::Show { name: "split".into() });
     assert_eq!(one("SHOW TIME ZONE"), Statement::Show { name: "TimeZone".into() });

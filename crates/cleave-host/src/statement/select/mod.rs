@@ -34,6 +34,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 
 mod advisory_functions;
+mod backend_functions;
 mod compiled;
 mod describe;
 mod explain;
@@ -211,6 +212,7 @@ async fn bind(
     pg_catalog::functions::register(&mut state, &query, settings, view)?;
     sequence_functions::register(&mut state, &query, &context)?;
     advisory_functions::register(&mut state, &query, &context)?;
+    backend_functions::register(&mut state, &query, &context)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;

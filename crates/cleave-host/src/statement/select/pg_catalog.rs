@@ -30,6 +30,8 @@ use super::statement_context::StatementContext;
 use crate::catalog::sequence::Sequence;
 use crate::error::{self, Error, NameKind};
 
+mod activity;
+mod comments;
 mod constraints;
 pub(crate) mod functions;
 mod information;
@@ -39,9 +41,12 @@ mod roles;
 mod rows;
 mod sequences;
 pub(crate) mod shapes;
+mod sizes;
 mod table_statistics;
 mod view;
 
+pub(super) use activity::may_stop;
+pub(crate) use comments::{comment_subject, known_subjects};
 pub(super) use sequences::sequence_of_number;
 pub(crate) use shapes::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use view::View;
@@ -92,9 +97,15 @@ impl SchemaProvider for CatalogTables {
                     is_called.then_some(last)
                 };
                 match name {
+                    "pg_description" => comments::rows(&view, false),
+                    "pg_shdescription" => comments::rows(&view, true),
                     "pg_locks" => locks::rows(&view, &database.locks().list()),
                     "pg_stat_all_tables" | "pg_stat_user_tables" => {
                         table_statistics::rows(&view, &database.vacuums)
+                    }
+                    "pg_stat_activity" => {
+                        let sessions = database.backends().seen();
+                        activity::rows(&view, &sessions, &database.locks().list())
                     }
                     _ => rows::rows(&view, name, self.context.settings(), last),
                 }

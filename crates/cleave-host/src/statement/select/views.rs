@@ -17,7 +17,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
-use super::{advisory_functions, parsed, pg_catalog, sequence_functions, table_provider};
+use super::{
+    advisory_functions, backend_functions, parsed, pg_catalog, sequence_functions, table_provider,
+};
 use crate::catalog::view::ViewState;
 use crate::dialect::lower_syntax;
 use crate::engine;
@@ -76,6 +78,7 @@ pub(super) async fn table(
     pg_catalog::functions::register(&mut state, &query, settings, shown)?;
     sequence_functions::register(&mut state, &query, context)?;
     advisory_functions::register(&mut state, &query, context)?;
+    backend_functions::register(&mut state, &query, context)?;
     let statement = ast::Statement::Query(query);
     let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
     let mut columns = Vec::with_capacity(view.sources.len());

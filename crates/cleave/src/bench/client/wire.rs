@@ -6,27 +6,50 @@
 //!  execute:  Bind, Execute, Sync ─▶      ─▶ BindComplete, rows, tag, ReadyForQuery
 //! ```
 //!
-//! It asks for no password: what is measured is started by the measurement, on loopback. A client of its own, because a library
-//! that runs on another runtime would be measured too, and this one does a few messages.
+//! A server may ask for a password by SCRAM-SHA-256 ([`scram`]), and speak TLS ([`transport`]). COPY out gives its rows piece by piece
+//! ([`Wire::copy_out`]). A client of its own, because a library that runs on another runtime would be measured too, and this one
+//! does a few messages.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
+mod scram;
+mod transport;
+
 use std::io::{BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use super::{Client, ClientError, CsvPieces, Rows, Value, count_in};
+use scram::Proof;
+use transport::Transport;
 
+/// How long an address may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest message that is taken, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Where a server is, and as whom to connect: `postgres://user@host:port/database`.
+/// Where a server is, and as whom to connect: `postgres://user:password@host:port/database?sslrootcert=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
     host: String,
     port: u16,
     user: String,
+    password: Option<Password>,
     database: String,
+    /// Which the server's certificate must descend from; None: no TLS.
+    certificate: Option<PathBuf>,
+}
+
+/// A password, which is never shown.
+#[derive(Clone, PartialEq, Eq)]
+struct Password(String);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Password(…)")
+    }
 }
 
 impl std::str::FromStr for Server {
@@ -38,12 +61,40 @@ impl std::str::FromStr for Server {
         };
         let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
         let rest = rest.ok_or_else(|| wrong("it does not begin with postgres://"))?;
+        let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, place) = place.split_once('@').unwrap_or(("postgres", place));
-        if user.contains(':') {
-            return Err(wrong("passwords are not taken"));
+        let (user, place) = place.rsplit_once('@').unwrap_or(("postgres", place));
+        let (user, password) = match user.split_once(':') {
+            Some((user, password)) => (user, Some(password)),
+            None => (user, None),
+        };
+        let plain = |text: &str| decoded(text).ok_or_else(|| wrong("a % stands before no byte"));
+        let password = match password {
+            Some(password) => Some(Password(plain(password)?)),
+            None => std::env::var("PGPASSWORD").ok().map(Password),
+        };
+        let (mut certificate, mut ssl_mode) = (None, None);
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("sslrootcert", file)) => certificate = Some(PathBuf::from(plain(file)?)),
+                Some(("sslmode", mode)) => ssl_mode = Some(mode),
+                _ => return Err(wrong("of options it takes sslrootcert=FILE and sslmode")),
+            }
         }
-        let (host, port) = place.rsplit_once(':').unwrap_or((place, "5432"));
+        match (ssl_mode, &certificate) {
+            (None, _) | (Some("verify-ca" | "verify-full"), Some(_)) => {}
+            (Some("disable"), _) => certificate = None,
+            (Some(_), _) => {
+                return Err(wrong(
+                    "TLS is spoken where sslrootcert=FILE names whom to trust (sslmode=verify-full), or not at all (sslmode=disable)",
+                ));
+            }
+        }
+        // An IPv6 address stands in brackets, as it has colons itself.
+        let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, port)) => (host, port.strip_prefix(':').unwrap_or("5432")),
+            None => place.rsplit_once(':').unwrap_or((place, "5432")),
+        };
         let port = port.parse().map_err(|_| wrong("its port is no number up to 65535"))?;
         if host.is_empty() {
             return Err(wrong("it names no machine"));
@@ -52,15 +103,29 @@ impl std::str::FromStr for Server {
         Ok(Self {
             host: host.to_owned(),
             port,
-            user: user.to_owned(),
-            database: database.to_owned(),
+            user: plain(user)?,
+            password,
+            database: plain(database)?,
+            certificate,
         })
     }
 }
 
+/// A part of an address, in which `%41` is the byte 41.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next()?.as_bytes());
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(part.get(2..)?.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// A connection to a server.
 pub(crate) struct Wire {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Transport>,
     message: Vec<u8>,
     body: Vec<u8>,
 }
@@ -69,13 +134,14 @@ impl Wire {
     /// Connects.
     pub(crate) fn connect(server: &Server) -> Result<Self, ClientError> {
         let place = (server.host.as_str(), server.port);
-        let stream = TcpStream::connect(place).and_then(|stream| {
-            stream.set_nodelay(true)?;
-            Ok(stream)
-        });
-        let stream = stream.map_err(|error| {
+        let stream = reached(place).map_err(|error| {
             ClientError::Connection(format!("{}:{}: {error}", server.host, server.port))
         })?;
+        let stream = match &server.certificate {
+            None => Transport::Plain(stream),
+            Some(certificate) => Transport::encrypt(stream, &server.host, certificate)
+                .map_err(ClientError::Connection)?,
+        };
         let mut client =
             Self { stream: BufReader::new(stream), message: Vec::new(), body: Vec::new() };
         let mut startup = 196_608_u32.to_be_bytes().to_vec();
@@ -87,8 +153,101 @@ impl Wire {
         client.message.extend_from_slice(&length.to_be_bytes());
         client.message.extend_from_slice(&startup);
         client.send()?;
+        client.authenticate(server.password.as_ref())?;
         client.answer()?;
         Ok(client)
+    }
+
+    /// Proves the password, where the server asks for one.
+    fn authenticate(&mut self, password: Option<&Password>) -> Result<(), ClientError> {
+        let broken = ClientError::Connection;
+        let mut proof: Option<(Proof, String)> = None;
+        loop {
+            match self.receive()? {
+                b'R' => {}
+                b'E' => {
+                    let error = complaint(&self.body);
+                    return Err(broken(format!("{}: {}", error.state, error.message)));
+                }
+                _ => continue,
+            }
+            let Some((method, rest)) = self.body.split_at_checked(4) else {
+                return Err(malformed());
+            };
+            let rest = String::from_utf8_lossy(rest).into_owned();
+            let told = match (method, password, &mut proof) {
+                ([0, 0, 0, 0], _, _) => return Ok(()),
+                ([0, 0, 0, 10], Some(_), None)
+                    if rest.split('\0').any(|one| one == "SCRAM-SHA-256") =>
+                {
+                    let begun = Proof::begin().map_err(broken)?;
+                    let first = begun.first();
+                    proof = Some((begun, String::new()));
+                    let length = u32::try_from(first.len()).unwrap_or(u32::MAX).to_be_bytes();
+                    [b"SCRAM-SHA-256\0".as_slice(), &length, first.as_bytes()].concat()
+                }
+                ([0, 0, 0, 11], Some(password), Some((begun, expected))) => {
+                    let (last, answer) = begun.last(&rest, &password.0).map_err(broken)?;
+                    *expected = answer;
+                    last.into_bytes()
+                }
+                ([0, 0, 0, 12], _, Some((_, expected))) if rest == *expected => continue,
+                ([0, 0, 0, 12], ..) => {
+                    return Err(broken("the server does not know the password itself".to_owned()));
+                }
+                ([0, 0, 0, 10], None, _) => {
+                    let message = "the server asks for a password: write postgres://user:password@…, or set PGPASSWORD";
+                    return Err(broken(message.to_owned()));
+                }
+                _ => {
+                    let message = "the server asks for a way to log in that is none of this client's: it has SCRAM-SHA-256";
+                    return Err(broken(message.to_owned()));
+                }
+            };
+            self.add(b'p', |body| body.extend_from_slice(&told));
+            self.send()?;
+        }
+    }
+
+    /// Begins a COPY to this client, whose rows [`Wire::copied`] gives.
+    pub(crate) fn copy_out(&mut self, sql: &str) -> Result<(), ClientError> {
+        self.add(b'Q', |body| text(body, sql));
+        self.send()?;
+        loop {
+            match self.receive()? {
+                b'H' => return Ok(()),
+                b'Z' => return Err(malformed()),
+                b'E' => {
+                    let error = complaint(&self.body);
+                    while self.receive()? != b'Z' {}
+                    return Err(ClientError::Refused {
+                        state: error.state,
+                        message: error.message,
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The next rows of a COPY, as they are; None: there are no more.
+    pub(crate) fn copied(&mut self) -> Result<Option<&[u8]>, ClientError> {
+        let mut refused = None;
+        loop {
+            match self.receive()? {
+                b'd' => return Ok(Some(&self.body)),
+                b'Z' => return refused.map_or(Ok(None), Err),
+                b'E' => {
+                    let error = complaint(&self.body);
+                    if error.is_fatal {
+                        return Err(ClientError::Connection(error.message));
+                    }
+                    refused =
+                        Some(ClientError::Refused { state: error.state, message: error.message });
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Adds a message of `kind` to what is to be sent.
@@ -144,12 +303,6 @@ impl Wire {
                     }
                     refused =
                         Some(ClientError::Refused { state: error.state, message: error.message });
-                }
-                b'R' if self.body != [0; 4] => {
-                    return Err(ClientError::Connection(
-                        "the server asks for a password, which is not supported here: start it on loopback without users"
-                            .to_owned(),
-                    ));
                 }
                 b'G' => return Ok(rows),
                 _ => {}
@@ -221,6 +374,21 @@ impl Drop for Wire {
         // Who is gone is not told.
         drop(self.send());
     }
+}
+
+/// A connection to the first of a machine's addresses that answers.
+fn reached(place: (&str, u16)) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::new(ErrorKind::NotFound, "the machine has no address");
+    for address in place.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn text(body: &mut Vec<u8>, text: &str) {

@@ -2,6 +2,7 @@
 
 use cleave_host::TransactionStatus;
 use cleave_host::statement::Statement;
+use cleave_host::statement::parse::Scope;
 
 use super::complaint::{Complaint, Severity};
 use super::reply::BlockState;
@@ -23,6 +24,9 @@ pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Optio
         }
         (Statement::Commit | Statement::Rollback, TransactionStatus::Idle) => {
             ("25P01", "there is no transaction in progress")
+        }
+        (Statement::Set { scope: Scope::Transaction, .. }, TransactionStatus::Idle) => {
+            ("25P01", "SET LOCAL can only be used in transaction blocks")
         }
         _ => return None,
     };

@@ -13,11 +13,13 @@
 //! of the extended protocol up to Sync. A single one commits by itself, which costs less.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
+use cleave_host::backends::Listed;
 use cleave_host::statement::{ParsedStatement, Statement, parse_script};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
 use tokio::sync::watch;
@@ -56,10 +58,13 @@ pub(crate) struct Connection {
     pub(super) wire: Wire,
     pub(super) session: Session,
     registered: Registered,
+    pub(super) listed: Listed,
     phase: watch::Receiver<Phase>,
     pub(super) known: BTreeMap<String, Arc<Known>>,
     pub(super) portals: BTreeMap<String, Portal>,
     reported: BTreeMap<&'static str, String>,
+    /// The session's settings that it was told of.
+    reported_version: u64,
     /// After a failure of the extended protocol, until Sync.
     is_passing_over: bool,
     /// When the transaction began that is open.
@@ -74,9 +79,14 @@ enum Next {
 }
 
 /// Serves one client from its first byte to its last.
-pub(crate) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>, seat: &Seat) {
+pub(crate) async fn serve(
+    server: Arc<Server>,
+    stream: Box<dyn Stream>,
+    seat: &Seat,
+    peer: SocketAddr,
+) {
     let limit = server.limits.authentication;
-    let greeted = Box::pin(greeted(Arc::clone(&server), stream, seat));
+    let greeted = Box::pin(greeted(Arc::clone(&server), stream, seat, peer));
     let greeted = tokio::time::timeout(limit, greeted).await;
     let Ok(Some((connection, _session_permit))) = greeted else { return };
     connection.run().await;
@@ -87,19 +97,27 @@ async fn greeted(
     server: Arc<Server>,
     stream: Box<dyn Stream>,
     seat: &Seat,
+    peer: SocketAddr,
 ) -> Option<(Box<Connection>, tokio::sync::OwnedSemaphorePermit)> {
     let (mut wire, startup) = greet::open(&server, stream).await.ok().flatten()?;
     let refused = match begin(&server, &mut wire, &startup, seat).await {
         Ok((session, registered, permit)) => {
+            let client = &session.settings().client;
+            let who = (client.user.as_str(), client.acting.session_role);
+            let stopper = Arc::clone(&registered.interrupt);
+            let backends = server.database.backends();
+            let listed = backends.enter(registered.backend, who, Some(peer), stopper);
             let connection = Box::new(Connection {
                 phase: server.phase.subscribe(),
                 server,
                 wire,
                 session,
                 registered,
+                listed,
                 known: BTreeMap::new(),
                 portals: BTreeMap::new(),
                 reported: BTreeMap::new(),
+                reported_version: 0,
                 is_passing_over: false,
                 transaction_began: None,
             });
@@ -197,6 +215,7 @@ impl Connection {
                 Err(Stop::Failed(shutting_down()))
             }
             message = read => Ok(message?),
+            () = self.registered.interrupt.terminated() => Err(shutting_down().into()),
             () = idle_limit => Err(complaint.into()),
             () = late(transaction) => Err(transaction_too_long().into()),
         }
@@ -320,6 +339,10 @@ impl Connection {
             TransactionStatus::Idle => None,
             _ => self.transaction_began.or_else(|| Some(Instant::now())),
         };
+        if self.session.settings_version() != self.reported_version {
+            self.report_settings();
+        }
+        self.listed.rests(self.session.transaction_status());
         reply::ready(&mut self.wire.output, block::state(self.session.transaction_status()));
     }
 
@@ -337,6 +360,7 @@ impl Connection {
     /// Runs the statements of a Query message.
     async fn query(&mut self, sql: &str) -> Result<(), Stop> {
         let mut watch = self.watch();
+        self.listed.begins(sql);
         if let Some(Started::Rows(rows)) = self.session.start_seen(sql).await {
             let tag = Box::pin(self.send_all(&mut watch, rows, "SELECT", sql)).await?;
             reply::complete(&mut self.wire.output, &tag);
@@ -415,15 +439,8 @@ impl Connection {
             Statement::Deallocate { name: None } | Statement::DiscardAll => self.known.clear(),
             _ => {}
         }
-        let sets = matches!(
-            parsed.statement,
-            Statement::Set { .. } | Statement::ResetAll | Statement::DiscardAll
-        );
         let ends = matches!(parsed.statement, Statement::Commit | Statement::Rollback);
         let started = watch.over(wire, sql, Box::pin(session.start(parsed))).await?;
-        if sets {
-            self.report_settings();
-        }
         if ends {
             self.portals.clear();
         }
@@ -440,6 +457,8 @@ impl Connection {
 
     /// Tells the client of settings that are not as it was told.
     fn report_settings(&mut self) {
+        self.reported_version = self.session.settings_version();
+        self.listed.is_called(&self.session.settings().application_name);
         for name in REPORTED {
             let Ok(value) = self.session.settings().show(name) else { continue };
             if self.reported.get(name) != Some(&value) {

@@ -331,6 +331,9 @@ impl Connection {
             reply::bare(&mut self.wire.output, b'I');
             return Ok(());
         }
+        if let Known::Plain(_, sql) | Known::Prepared { sql, .. } = &*portal.known {
+            self.listed.begins(sql);
+        }
         if let State::Bound = portal.state {
             self.begin(&mut watch, portal).await?;
         }

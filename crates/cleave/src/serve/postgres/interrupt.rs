@@ -1,14 +1,15 @@
-//! What ends a statement from outside: a cancel request, the server's end, or a client that is gone.
+//! What ends a statement from outside: a cancel request, another session, the server's end, or a client that is gone.
 //!
 //! Invariant: a request counts for the statement that runs when it arrives, and for none after it.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_host::Error;
+use cleave_host::backends::Stopper;
 use cleave_host::commitment::unless;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -32,6 +33,8 @@ pub(crate) enum Phase {
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
     count: AtomicU64,
+    /// The session is to end too.
+    is_terminal: AtomicBool,
     told: Notify,
 }
 
@@ -69,6 +72,19 @@ impl Interrupt {
         self.told.notify_waiters();
     }
 
+    /// Waits until the session is to end.
+    pub(crate) async fn terminated(&self) {
+        loop {
+            let told = self.told.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if self.is_terminal.load(Ordering::SeqCst) {
+                return;
+            }
+            told.await;
+        }
+    }
+
     /// How often it was raised: what a statement notes at its beginning.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
@@ -86,6 +102,17 @@ impl Interrupt {
             }
             told.await;
         }
+    }
+}
+
+impl Stopper for Interrupt {
+    fn cancel(&self) {
+        self.raise();
+    }
+
+    fn terminate(&self) {
+        self.is_terminal.store(true, Ordering::SeqCst);
+        self.raise();
     }
 }
 
@@ -200,7 +227,10 @@ impl Watch {
     pub(crate) async fn ended(&mut self) -> Complaint {
         tokio::select! {
             () = self.interrupt.raised(self.since) => {
-                Complaint::error("57014", "canceling statement due to user request")
+                match self.interrupt.is_terminal.load(Ordering::SeqCst) {
+                    true => shutting_down(),
+                    false => Complaint::error("57014", "canceling statement due to user request"),
+                }
             }
             _ = self.phase.wait_for(|phase| *phase == Phase::Stopping) => shutting_down(),
             () = late(self.deadline) => {
@@ -259,7 +289,7 @@ pub(super) async fn late(deadline: Option<Instant>) {
     }
 }
 
-/// What clients are told when the server ends.
+/// What clients are told when the server ends, or somebody ends their session.
 pub(crate) fn shutting_down() -> Complaint {
     Complaint::fatal("57P01", "terminating connection due to administrator command")
 }

@@ -57,7 +57,8 @@ impl Constraint<'_> {
         }
     }
 
-    fn name(&self) -> &str {
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
         match self.kind {
             Kind::Check(check) => &check.name,
             Kind::ForeignKey(key, _) => &key.name,
@@ -70,6 +71,11 @@ impl Constraint<'_> {
             Kind::Check(check) => &check.columns,
             Kind::ForeignKey(key, _) => &key.columns,
         }
+    }
+
+    /// Whether it is one of the table `id`.
+    pub(super) fn is_of(&self, id: u32) -> bool {
+        self.table.schema.table_id == id
     }
 
     /// Whether it is a foreign key.
@@ -85,7 +91,8 @@ impl Constraint<'_> {
         }
     }
 
-    fn oid(&self) -> i64 {
+    /// Its number.
+    pub(super) fn oid(&self) -> i64 {
         table_oid(&self.table.schema) + number::RULES + i64::from(self.id())
     }
 

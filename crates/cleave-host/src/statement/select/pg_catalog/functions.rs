@@ -19,9 +19,11 @@ use datafusion::logical_expr::{
 use datafusion::sql::sqlparser::ast;
 
 use super::super::statement_function::{StatementFunction, called};
+use super::comments;
 use super::privileges::{self, About, Argument};
-use super::view::{View, type_named, type_text};
-use crate::error::{Error, NameKind};
+use super::sizes::{self, Part};
+use super::view::{self, View, type_named, type_text};
+use crate::error::{Error, Fault, NameKind, RoleFault};
 use crate::settings::{SERVER_VERSION, Settings};
 use crate::statement::names::quoted;
 
@@ -219,21 +221,10 @@ const fn database(name: &'static str) -> Known {
     known(name, Gives::Text, |asker, _| Ok(Answer::Text(asker.view.client.database.clone())))
 }
 
-/// Bytes that a table takes: of its pages, without what its rows would be by themselves.
-const fn size(name: &'static str) -> Known {
-    known(name, Gives::Number, |asker, arguments| {
-        let oid = number(arguments, 0).or_else(|| asker.view.relation(&text(arguments, 0)?));
-        let table = oid.and_then(|oid| asker.view.table(oid));
-        let blocks = table.map(|table| {
-            let segments = table.tablets.iter().flat_map(|tablet| tablet.segments());
-            segments
-                .flat_map(|segment| crate::catalog::segment_extents(segment))
-                .map(|extent| u64::from(extent.block_count))
-                .sum::<u64>()
-        });
-        let bytes = blocks.map(|blocks| blocks.saturating_mul(cleave_media::BLOCK_SIZE as u64));
-        Ok(bytes.and_then(|bytes| i64::try_from(bytes).ok()).into())
-    })
+/// Bytes of a part of what the first argument names or numbers.
+fn size(asker: &Asker, arguments: &[ScalarValue], part: Part) -> Result<Answer> {
+    let oid = number(arguments, 0).or_else(|| asker.view.relation(&text(arguments, 0)?));
+    Ok(oid.and_then(|oid| sizes::of_relation(&asker.view, oid, part)).into())
 }
 
 const KNOWN: &[Known] = &[
@@ -349,10 +340,11 @@ const KNOWN: &[Known] = &[
     known("pg_size_pretty", Gives::Text, |_, arguments| {
         Ok(number(arguments, 0).map(pretty_size).into())
     }),
-    size("pg_relation_size"),
-    size("pg_table_size"),
-    size("pg_total_relation_size"),
-    known("pg_indexes_size", Gives::Number, |_, _| Ok(Answer::Number(0))),
+    known("pg_relation_size", Gives::Number, |asker, given| size(asker, given, Part::Rows)),
+    known("pg_table_size", Gives::Number, |asker, given| size(asker, given, Part::Rows)),
+    known("pg_indexes_size", Gives::Number, |asker, given| size(asker, given, Part::Indexes)),
+    known("pg_total_relation_size", Gives::Number, |asker, given| size(asker, given, Part::All)),
+    known("pg_database_size", Gives::Number, database_size),
     always_true("has_function_privilege"),
     known("has_any_column_privilege", Gives::Bool, |asker, arguments| {
         may(asker, About::AnyColumn, arguments)
@@ -380,9 +372,13 @@ const KNOWN: &[Known] = &[
     always_true("pg_type_is_visible"),
     never("pg_relation_is_publishable"),
     never("row_security_active"),
-    no_text("col_description"),
-    no_text("obj_description"),
-    no_text("shobj_description"),
+    known("col_description", Gives::Text, |asker, given| {
+        let found = number(given, 0).zip(number(given, 1));
+        let text = |(oid, place)| comments::text(&asker.view, oid, Some("pg_class"), place);
+        Ok(found.and_then(text).into())
+    }),
+    known("obj_description", Gives::Text, description),
+    known("shobj_description", Gives::Text, description),
     no_text("pg_get_function_arguments"),
     no_text("pg_get_function_identity_arguments"),
     no_text("pg_get_function_result"),
@@ -399,6 +395,29 @@ const KNOWN: &[Known] = &[
     no_text("pg_get_viewdef"),
     no_text("pg_tablespace_location"),
 ];
+
+/// What is said of a thing, of the class that the second argument names, if there is one.
+fn description(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
+    let class = text(arguments, 1);
+    let found = number(arguments, 0);
+    Ok(found.and_then(|oid| comments::text(&asker.view, oid, class.as_deref(), 0)).into())
+}
+
+/// Bytes of the database, by its name or number: there is one.
+fn database_size(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
+    let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
+    let is_it =
+        name == asker.view.client.database || number(arguments, 0) == Some(view::number::DATABASE);
+    if !is_it {
+        return Err(Error::Invalid {
+            message: format!("database \"{name}\" does not exist"),
+            fault: Fault::Role(RoleFault::Database),
+            position: None,
+        }
+        .into());
+    }
+    Ok(Answer::Number(sizes::of_database(&asker.view)))
+}
 
 /// Whether a role has a privilege.
 fn may(asker: &Asker, about: About, arguments: &[ScalarValue]) -> Result<Answer> {

@@ -265,7 +265,7 @@ const PG_CATALOG: &[Shape] = &[
         "pg_depend",
         "classid:o objid:o objsubid:i refclassid:o refobjid:o refobjsubid:i deptype:t",
     ),
-    empty("pg_description", "objoid:o classoid:o objsubid:i description:t"),
+    filled("pg_description", "objoid:o classoid:o objsubid:i description:t"),
     empty("pg_enum", "oid:o enumtypid:o enumsortorder:f enumlabel:t"),
     empty(
         "pg_event_trigger",
@@ -345,7 +345,13 @@ const PG_CATALOG: &[Shape] = &[
          enumvals:T boot_val:t reset_val:t sourcefile:t sourceline:i pending_restart:b",
     ),
     empty("pg_shdepend", "dbid:o classid:o objid:o objsubid:i refclassid:o refobjid:o deptype:t"),
-    empty("pg_shdescription", "objoid:o classoid:o description:t"),
+    filled("pg_shdescription", "objoid:o classoid:o description:t"),
+    filled(
+        "pg_stat_activity",
+        "datid:o datname:t pid:i leader_pid:i usesysid:o usename:t application_name:t client_addr:t client_hostname:t \
+         client_port:i backend_start:z xact_start:z query_start:z state_change:z wait_event_type:t wait_event:t state:t \
+         backend_xid:o backend_xmin:o query_id:o query:t backend_type:t",
+    ),
     filled("pg_stat_all_tables", TABLE_STATISTICS),
     filled("pg_stat_user_tables", TABLE_STATISTICS),
     empty(

@@ -29,7 +29,7 @@ pub(super) mod number {
     /// Where a database's own things begin.
     pub(super) const FIRST: i64 = 16_384;
     /// Numbers of one table with its indexes and constraints.
-    pub(super) const PER_TABLE: i64 = 1000;
+    pub(in super::super) const PER_TABLE: i64 = 1000;
     /// Where constraints begin among them.
     pub(super) const CONSTRAINTS: i64 = 500;
     /// Where those begin that no index stands for.
@@ -55,6 +55,11 @@ pub(super) struct Index<'a> {
 impl View {
     pub(crate) fn new(state: &Arc<CatalogState>, client: &Client) -> Self {
         Self { state: Arc::clone(state), client: client.clone() }
+    }
+
+    /// Of a state that nobody else has yet.
+    pub(super) fn of(state: &CatalogState, client: &Client) -> Self {
+        Self::new(&Arc::new(state.clone()), client)
     }
 
     /// The catalog.

@@ -1,0 +1,57 @@
+//! COMMENT ON: what people say of things, kept in the catalog, and part of a transaction as what it is about.
+
+use std::sync::Arc;
+
+use super::{Outcome, Session};
+use crate::catalog::CatalogState;
+use crate::catalog::comments::Comments;
+use crate::catalog::rights::Object;
+use crate::error::Result;
+use crate::session::roles::refused;
+use crate::statement::parse::{CommentOn, CommentSubject};
+use crate::statement::select::pg_catalog;
+
+/// The name that those lock who comment: none that SQL can write.
+const COMMENTS: &str = "\0comments";
+
+impl Session {
+    /// Runs COMMENT ON.
+    pub(super) async fn comment(&mut self, comment: CommentOn) -> Result<Outcome> {
+        let mut definition = self.begin_definition("COMMENT", &[], &[COMMENTS]).await?;
+        let next = &mut definition.transaction.next;
+        let found = pg_catalog::comment_subject(next, &self.settings.client, &comment.subject);
+        let (subject, owned) = found.map_err(|error| error.at(comment.position))?;
+        let role = self.actor();
+        let may = match (owned, &comment.subject) {
+            (Some(id), _) => next.rights.owns(role, Object::Relation(id)),
+            (None, _) => next.rights.is_superuser(role),
+        };
+        if !may {
+            let what = match &comment.subject {
+                CommentSubject::Relation(kind, name) => format!("{kind} {name}"),
+                CommentSubject::Column(of, _) | CommentSubject::Constraint(of, _) => {
+                    format!("relation {of}")
+                }
+                CommentSubject::Database(name) => format!("database {name}"),
+                CommentSubject::Role(name) => format!("role {name}"),
+                CommentSubject::Schema => "schema public".to_owned(),
+            };
+            return Err(refused(&format!("must be owner of {what}")));
+        }
+        Arc::make_mut(&mut next.comments).say(subject, comment.text);
+        self.end_definition(definition).await?;
+        Ok(Outcome::done("COMMENT"))
+    }
+}
+
+/// Forgets what was said of things that are not in `next` any more: their numbers may become those of others.
+pub(super) fn forget(next: &mut CatalogState) {
+    if *next.comments == Comments::default() {
+        return;
+    }
+    let mut comments = Comments::clone(&next.comments);
+    comments.keep(pg_catalog::known_subjects(next));
+    if comments != *next.comments {
+        next.comments = Arc::new(comments);
+    }
+}

@@ -1,0 +1,140 @@
+//! SET and RESET: settings in a transaction, which stay where it commits and go back where it, or a savepoint of it, is undone.
+//!
+//! ```text
+//!            ┌─ settings: what holds now ──────── SET, SET LOCAL
+//!  a block ──┼─ lasting:  what holds behind it ── SET; none: the same
+//!            └─ before:   what held at BEGIN, and at each savepoint behind which something was set
+//! ```
+//!
+//! Nothing is copied before the first SET of a block, or behind a savepoint. As whom the session acts belongs to what is set; what it has
+//! locked, and taken of sequences, all copies share.
+//!
+//! Source: PostgreSQL's manual, "SET".
+
+use super::{Outcome, Session};
+use crate::error::Result;
+use crate::settings::Settings;
+use crate::settings::transaction::MODES;
+use crate::statement::parse::Scope;
+
+/// What a block has set. See the module's description.
+#[derive(Debug, Default)]
+pub(super) struct BlockSettings {
+    lasting: Option<Box<Settings>>,
+    before: Vec<Before>,
+}
+
+/// What held before something was set.
+#[derive(Debug)]
+struct Before {
+    /// Savepoints that there were then.
+    depth: usize,
+    settings: Settings,
+    lasting: Option<Box<Settings>>,
+}
+
+impl BlockSettings {
+    /// What held when the block began, or had its savepoint at `place`; None: what holds now.
+    fn undo_to(&mut self, depth: usize) -> Option<Settings> {
+        let first = self.before.partition_point(|before| before.depth < depth);
+        let before = self.before.drain(first..).next()?;
+        self.lasting = before.lasting;
+        Some(before.settings)
+    }
+
+    /// Makes what was set since the savepoint at `place` part of what was before it.
+    pub(super) fn release(&mut self, place: usize) {
+        let first = self.before.partition_point(|before| before.depth < place);
+        self.before.truncate(first + 1);
+        if let Some(before) = self.before.get_mut(first) {
+            before.depth = place;
+        }
+    }
+}
+
+impl Session {
+    /// Runs SET and RESET of one setting; None: its default.
+    pub(super) fn set_one(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        scope: Scope,
+    ) -> Result<Outcome> {
+        if let Some(name) = MODES.into_iter().find(|mode| mode.eq_ignore_ascii_case(name)) {
+            return self.set_mode(name, value);
+        }
+        self.change_settings(scope, |settings| match value {
+            Some(value) => settings.set(name, value),
+            None => settings.reset(name),
+        })?;
+        Ok(Outcome::done(if value.is_some() { "SET" } else { "RESET" }))
+    }
+
+    /// Changes settings. SET LOCAL outside of a block holds for nothing, which the caller may warn of.
+    pub(super) fn change_settings(
+        &mut self,
+        scope: Scope,
+        change: impl Fn(&mut Settings) -> Result<()>,
+    ) -> Result<()> {
+        self.settings_version += 1;
+        let Some(block) = &mut self.block else {
+            return match scope {
+                Scope::Session => change(&mut self.settings),
+                // It is refused all the same where it could not be set.
+                Scope::Transaction => change(&mut self.settings.clone()),
+            };
+        };
+        let depth = block.savepoint_count();
+        let undo = &mut block.settings;
+        if undo.before.last().is_none_or(|before| before.depth < depth) {
+            let (settings, lasting) = (self.settings.clone(), undo.lasting.clone());
+            undo.before.push(Before { depth, settings, lasting });
+        }
+        match (scope, &mut undo.lasting) {
+            (Scope::Session, Some(lasting)) => change(lasting)?,
+            (Scope::Session, None) => {}
+            (Scope::Transaction, Some(_)) => {}
+            (Scope::Transaction, lasting) => *lasting = Some(Box::new(self.settings.clone())),
+        }
+        change(&mut self.settings)
+    }
+
+    /// Runs RESET ALL.
+    pub(super) fn reset_all(&mut self) -> Result<()> {
+        self.change_settings(Scope::Session, |settings| {
+            settings.reset_all();
+            Ok(())
+        })
+    }
+
+    /// Puts back what held at the savepoint that is now the block's last one.
+    pub(super) fn undo_settings_to_savepoint(&mut self) {
+        if let Some(block) = &mut self.block {
+            let depth = block.savepoint_count();
+            let settings = block.settings.undo_to(depth);
+            self.put_settings(settings);
+        }
+    }
+
+    /// What a block, which is over, leaves of its settings.
+    pub(super) fn end_block_settings(&mut self, mut block: BlockSettings, is_committed: bool) {
+        let settings = match is_committed {
+            true => block.lasting.map(|lasting| *lasting),
+            false => block.undo_to(0),
+        };
+        self.put_settings(settings);
+        self.settings.transaction = None;
+    }
+
+    /// How often settings were changed: clients are told of some.
+    #[must_use]
+    pub fn settings_version(&self) -> u64 {
+        self.settings_version
+    }
+
+    fn put_settings(&mut self, settings: Option<Settings>) {
+        let Some(settings) = settings else { return };
+        self.settings = Settings { transaction: self.settings.transaction, ..settings };
+        self.settings_version += 1;
+    }
+}

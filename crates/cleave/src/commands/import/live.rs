@@ -1,0 +1,433 @@
+//! A PostgreSQL that runs in, the same tables, rows and indexes here out: its catalog is read in one snapshot, and so are its rows.
+//!
+//! ```text
+//!  BEGIN REPEATABLE READ, READ ONLY ─▶ sequences, tables with their keys ─▶ rows by COPY ─▶ indexes, foreign keys, views
+//! ```
+//!
+//! 1. [`Source::steps`] asks the catalog and makes a [`Step`] of each thing: statements as `pg_dump` writes them.
+//! 2. What this database has no like of (types, functions, triggers, …) is a step that fails by name.
+//! 3. Rows come as PostgreSQL's text, and go on as they come: no more of them is held than a message and what a load holds.
+//!
+//! The tables are locked as any query of theirs locks them, so that nobody changes their columns meanwhile. What extensions have made is theirs,
+//! and not taken.
+//!
+//! Source: PostgreSQL's manual, "System Catalogs".
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::bench::client::wire::{Server, Wire};
+use crate::bench::client::{Client, ClientError};
+
+/// One thing to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// To run a statement.
+    Run(String),
+    /// To make a table: its name, and the statement.
+    Table(String, String),
+    /// To bring the rows of a table: its name, and these of its columns.
+    Rows(String, String),
+    /// To go on where a sequence is: a statement.
+    Value(String),
+    /// What cannot be taken.
+    Missing(String),
+}
+
+/// A server that is read.
+pub(super) struct Source {
+    wire: Arc<Mutex<Wire>>,
+    /// The number of its schema `public`.
+    schema: String,
+}
+
+/// Rows of a COPY, as bytes.
+pub(super) struct CopyRows {
+    wire: Arc<Mutex<Wire>>,
+    left: Vec<u8>,
+    /// Bytes of those that were read.
+    read: usize,
+    is_over: bool,
+}
+
+/// A row of an answer.
+struct Row(Vec<Option<String>>);
+
+/// The texts by which values are written: those that are fixed there are as they should be.
+const SETTINGS: [&str; 5] = [
+    "DateStyle = ISO",
+    "IntervalStyle = postgres",
+    "extra_float_digits = 1",
+    "search_path = public",
+    "client_encoding = UTF8",
+];
+
+/// Things that are no extension's: the number of the thing is what stands before it.
+const OWN: &str = "NOT IN (SELECT objid FROM pg_depend WHERE deptype = 'e')";
+
+impl Source {
+    /// Connects, and fixes what is read.
+    pub(super) fn connect(server: &Server) -> Result<Self, ClientError> {
+        let mut wire = Wire::connect(server)?;
+        for setting in SETTINGS {
+            match wire.run(&format!("SET {setting}")) {
+                Ok(_) | Err(ClientError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        wire.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+        let found = wire.run("SELECT oid FROM pg_namespace WHERE nspname = 'public'")?;
+        let schema = found.text(0, 0).unwrap_or("0").to_owned();
+        Ok(Self { wire: Arc::new(Mutex::new(wire)), schema })
+    }
+
+    /// The rows of a table.
+    pub(super) fn rows(&self, table: &str, columns: &str) -> Result<CopyRows, ClientError> {
+        let copy = format!("COPY {table} ({columns}) TO STDOUT");
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner).copy_out(&copy)?;
+        Ok(CopyRows { wire: Arc::clone(&self.wire), left: Vec::new(), read: 0, is_over: false })
+    }
+
+    /// All that there is to do, in its order.
+    pub(super) fn steps(&self) -> Result<Vec<Step>, ClientError> {
+        let schema = &self.schema;
+        let tables = self.ask(&format!(
+            "SELECT c.oid, quote_ident(c.relname) FROM pg_class c WHERE c.relnamespace = {schema} AND c.relkind = 'r' AND c.oid {OWN} ORDER BY c.oid",
+        ))?;
+        let names: Vec<&str> = tables.iter().map(|table| table.text(1)).collect();
+        if !names.is_empty() {
+            self.ask(&format!("LOCK TABLE {} IN ACCESS SHARE MODE", names.join(", ")))?;
+        }
+        let mut steps = self.missing()?;
+        let (sequences, columns) = (self.sequences()?, self.columns()?);
+        let mut constraints = self.constraints()?;
+        let owned: Vec<&str> = columns.values().flatten().filter_map(Column::identity).collect();
+        let free = sequences.iter().filter(|(name, _)| !owned.contains(&name.as_str()));
+        steps.extend(free.map(|(name, sequence)| {
+            let Sequence { kind, options, .. } = sequence;
+            Step::Run(format!("CREATE SEQUENCE {name} AS {kind} {options}"))
+        }));
+        let (mut rows, mut behind) = (Vec::new(), Vec::new());
+        for table in &tables {
+            let (oid, name) = (table.text(0), table.text(1));
+            let Some(columns) = columns.get(oid) else {
+                steps.push(Step::Missing(format!("table {name}, which has no columns")));
+                continue;
+            };
+            let mut parts: Vec<String> =
+                columns.iter().map(|column| column.definition(&sequences)).collect();
+            parts.extend(constraints.remove(name).unwrap_or_default());
+            steps.push(Step::Table(
+                name.to_owned(),
+                format!("CREATE TABLE {name} ({})", parts.join(", ")),
+            ));
+            let copied: Vec<&str> = columns.iter().filter_map(Column::copied).collect();
+            if !copied.is_empty() {
+                rows.push(Step::Rows(name.to_owned(), copied.join(", ")));
+            }
+            behind.extend(columns.iter().flat_map(|column| column.behind(name, &sequences)));
+        }
+        steps.append(&mut rows);
+        let values = sequences.iter().filter(|(name, _)| !owned.contains(&name.as_str()));
+        steps.extend(values.filter_map(|(name, sequence)| {
+            let last = sequence.last.as_ref()?;
+            Some(Step::Value(format!("SELECT setval({}, {last})", literal(name))))
+        }));
+        steps.append(&mut behind);
+        let indexes = self.ask(&format!(
+            "SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid \
+             WHERE c.relnamespace = {schema} AND c.relkind = 'r' AND NOT i.indisprimary AND c.oid {OWN} \
+             AND i.indexrelid NOT IN (SELECT conindid FROM pg_constraint WHERE contype IN ('u', 'x', 'p')) ORDER BY i.indexrelid",
+        ))?;
+        steps.extend(indexes.iter().map(|index| Step::Run(index.text(0).to_owned())));
+        let foreign = self.constraints_of("= 'f'")?;
+        steps.extend(foreign.iter().map(|key| {
+            let [table, name, text] = [0, 1, 2].map(|place| key.text(place));
+            Step::Run(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {text}"))
+        }));
+        let views = self.ask(&format!(
+            "SELECT quote_ident(c.relname), v.definition FROM pg_class c JOIN pg_views v ON v.viewname = c.relname AND v.schemaname = 'public' \
+             WHERE c.relnamespace = {schema} AND c.relkind = 'v' AND c.oid {OWN} ORDER BY c.oid",
+        ))?;
+        steps.extend(views.iter().map(|view| {
+            let query = view.text(1).trim().trim_end_matches(';');
+            Step::Run(format!("CREATE VIEW {} AS {query}", view.text(0)))
+        }));
+        steps.append(&mut self.comments()?);
+        Ok(steps)
+    }
+
+    /// What is said of tables, their columns, indexes, sequences and views.
+    fn comments(&self) -> Result<Vec<Step>, ClientError> {
+        let rows = self.ask(&format!(
+            "SELECT c.relkind, quote_ident(c.relname), quote_ident(a.attname), d.description FROM pg_description d \
+             JOIN pg_class c ON c.oid = d.objoid LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid > 0 \
+             WHERE d.classoid = 1259 AND c.relnamespace = {} AND c.relkind IN ('r', 'i', 'S', 'v') AND c.oid {OWN} ORDER BY c.oid, d.objsubid",
+            self.schema
+        ))?;
+        let comment = |row: &Row| {
+            let (name, text) = (row.text(1), literal(row.text(3)));
+            let what = match (row.get(2), row.text(0)) {
+                (Some(column), _) => format!("COLUMN {name}.{column}"),
+                (None, "i") => format!("INDEX {name}"),
+                (None, "S") => format!("SEQUENCE {name}"),
+                (None, "v") => format!("VIEW {name}"),
+                (None, _) => format!("TABLE {name}"),
+            };
+            Step::Run(format!("COMMENT ON {what} IS {text}"))
+        };
+        Ok(rows.iter().map(comment).collect())
+    }
+
+    /// The sequences, by their names.
+    fn sequences(&self) -> Result<BTreeMap<String, Sequence>, ClientError> {
+        let rows = self.ask(
+            "SELECT quote_ident(sequencename), data_type, start_value, increment_by, min_value, max_value, cache_size, cycle, last_value \
+             FROM pg_sequences WHERE schemaname = 'public' ORDER BY sequencename",
+        )?;
+        let sequence = |row: &Row| {
+            let [start, increment, min, max, cache] = [2, 3, 4, 5, 6].map(|place| row.text(place));
+            let cycle = if row.is_true(7) { " CYCLE" } else { "" };
+            // In the one order in which the options of an identity are read here.
+            let options = format!(
+                "INCREMENT BY {increment} MINVALUE {min} MAXVALUE {max} START WITH {start} CACHE {cache}{cycle}"
+            );
+            let (kind, last) = (row.text(1).to_owned(), row.get(8).map(str::to_owned));
+            (row.text(0).to_owned(), Sequence { kind, options, last })
+        };
+        Ok(rows.iter().map(sequence).collect())
+    }
+
+    /// The columns of all tables, by the tables' numbers.
+    fn columns(&self) -> Result<BTreeMap<String, Vec<Column>>, ClientError> {
+        let rows = self.ask(&format!(
+            "SELECT a.attrelid, quote_ident(a.attname), format_type(a.atttypid, a.atttypmod), a.attnotnull, \
+             pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated, a.attname, quote_ident(c.relname) \
+             FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
+             LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
+             WHERE c.relnamespace = {} AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum",
+            self.schema
+        ))?;
+        let mut columns: BTreeMap<String, Vec<Column>> = BTreeMap::new();
+        for row in &rows {
+            let default = row.get(4).map(str::to_owned);
+            let is_serial = default.as_ref().is_some_and(|text| text.starts_with("nextval("));
+            let mut sequence = None;
+            if is_serial || !row.text(5).is_empty() {
+                let (table, column) = (literal(row.text(8)), literal(row.text(7)));
+                let found =
+                    self.ask(&format!("SELECT pg_get_serial_sequence({table}, {column})"))?;
+                let name = found.first().and_then(|row| row.get(0));
+                sequence = name.map(|name| name.strip_prefix("public.").unwrap_or(name).to_owned());
+            }
+            columns.entry(row.text(0).to_owned()).or_default().push(Column {
+                name: row.text(1).to_owned(),
+                plain_name: row.text(7).to_owned(),
+                data_type: row.text(2).to_owned(),
+                is_not_null: row.is_true(3),
+                default,
+                identity: row.text(5).to_owned(),
+                is_generated: !row.text(6).is_empty(),
+                sequence,
+            });
+        }
+        Ok(columns)
+    }
+
+    /// What stands in CREATE TABLE, by the tables' names.
+    fn constraints(&self) -> Result<BTreeMap<String, Vec<String>>, ClientError> {
+        let mut constraints: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for row in self.constraints_of("IN ('p', 'u', 'c', 'x')")? {
+            let [table, name, text] = [0, 1, 2].map(|place| row.text(place));
+            let of_table = constraints.entry(table.to_owned()).or_default();
+            of_table.push(format!("CONSTRAINT {name} {text}"));
+        }
+        Ok(constraints)
+    }
+
+    /// Table, name and text of each constraint of some kinds.
+    fn constraints_of(&self, kinds: &str) -> Result<Vec<Row>, ClientError> {
+        self.ask(&format!(
+            "SELECT quote_ident(c.relname), quote_ident(k.conname), pg_get_constraintdef(k.oid) FROM pg_constraint k \
+             JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = {} AND c.relkind = 'r' AND k.contype {kinds} AND c.oid {OWN} ORDER BY k.oid",
+            self.schema
+        ))
+    }
+
+    /// What there is of kinds that are not taken.
+    fn missing(&self) -> Result<Vec<Step>, ClientError> {
+        let schema = &self.schema;
+        let mut missing = Vec::new();
+        for (kind, query) in [
+            (
+                "",
+                format!(
+                    "SELECT CASE c.relkind WHEN 'r' THEN 'table ' WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' WHEN 'f' THEN 'foreign table ' \
+                     ELSE 'partitioned table ' END || n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                     WHERE c.relkind IN ('r', 'p', 'm', 'f', 'v') AND (c.relnamespace <> {schema} OR c.relkind NOT IN ('r', 'v')) \
+                     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'cleave') AND n.nspname NOT LIKE 'pg_temp%' AND c.oid {OWN} ORDER BY 1"
+                ),
+            ),
+            (
+                "type ",
+                format!(
+                    "SELECT t.typname FROM pg_type t WHERE t.typnamespace = {schema} AND t.typtype IN ('d', 'e', 'r') AND t.oid {OWN} ORDER BY 1"
+                ),
+            ),
+            (
+                "function ",
+                format!(
+                    "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = {schema} AND p.oid {OWN} ORDER BY 1"
+                ),
+            ),
+            (
+                "trigger ",
+                "SELECT t.tgname FROM pg_trigger t WHERE NOT t.tgisinternal ORDER BY 1".to_owned(),
+            ),
+            ("policy ", "SELECT p.polname FROM pg_policy p ORDER BY 1".to_owned()),
+            (
+                "extension ",
+                "SELECT e.extname FROM pg_extension e WHERE e.extname <> 'plpgsql' ORDER BY 1"
+                    .to_owned(),
+            ),
+        ] {
+            let named = self.ask(&query)?;
+            missing.extend(named.iter().map(|row| Step::Missing(format!("{kind}{}", row.text(0)))));
+        }
+        Ok(missing)
+    }
+
+    fn ask(&self, sql: &str) -> Result<Vec<Row>, ClientError> {
+        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
+        wire.run(sql).map(|rows| rows.rows.into_iter().map(Row).collect())
+    }
+}
+
+/// A sequence, as CREATE SEQUENCE says it.
+struct Sequence {
+    kind: String,
+    options: String,
+    /// Its last value; None: it has given none.
+    last: Option<String>,
+}
+
+struct Column {
+    /// As SQL writes it.
+    name: String,
+    plain_name: String,
+    data_type: String,
+    is_not_null: bool,
+    default: Option<String>,
+    /// `a`: GENERATED ALWAYS, `d`: BY DEFAULT AS IDENTITY; empty: neither.
+    identity: String,
+    /// It is computed from others.
+    is_generated: bool,
+    /// The sequence that belongs to it.
+    sequence: Option<String>,
+}
+
+impl Column {
+    /// The sequence that comes with it.
+    fn identity(&self) -> Option<&str> {
+        self.sequence.as_deref().filter(|_| !self.identity.is_empty())
+    }
+
+    /// Its name, if it has rows of its own.
+    fn copied(&self) -> Option<&str> {
+        (!self.is_generated).then_some(self.name.as_str())
+    }
+
+    /// As CREATE TABLE says it.
+    fn definition(&self, sequences: &BTreeMap<String, Sequence>) -> String {
+        let mut definition = format!("{} {}", self.name, self.data_type);
+        let default = self.default.as_deref().unwrap_or_default();
+        if let Some(kind) = match self.identity.as_str() {
+            "a" => Some("ALWAYS"),
+            "d" => Some("BY DEFAULT"),
+            _ => None,
+        } {
+            let options = self.sequence.as_ref().and_then(|name| sequences.get(name));
+            let options = options.map(|sequence| format!(" ({})", sequence.options));
+            let options = options.unwrap_or_default();
+            definition.push_str(&format!(" GENERATED {kind} AS IDENTITY{options}"));
+        } else if self.is_generated {
+            definition.push_str(&format!(" GENERATED ALWAYS AS ({default}) STORED"));
+        } else if !default.is_empty() {
+            definition.push_str(&format!(" DEFAULT {default}"));
+        }
+        if self.is_not_null {
+            definition.push_str(" NOT NULL");
+        }
+        definition
+    }
+
+    /// What is to be done when its table and its sequence are there.
+    fn behind(&self, table: &str, sequences: &BTreeMap<String, Sequence>) -> Option<Step> {
+        let sequence = self.sequence.as_ref()?;
+        if self.identity.is_empty() {
+            let owner = format!("{table}.{}", self.name);
+            return Some(Step::Run(format!("ALTER SEQUENCE {sequence} OWNED BY {owner}")));
+        }
+        let last = sequences.get(sequence)?.last.as_ref()?;
+        // Here it may be called otherwise.
+        let (table, column) = (literal(table), literal(&self.plain_name));
+        Some(Step::Value(format!(
+            "SELECT setval(pg_get_serial_sequence({table}, {column}), {last})"
+        )))
+    }
+}
+
+impl Row {
+    fn get(&self, place: usize) -> Option<&str> {
+        self.0.get(place)?.as_deref()
+    }
+
+    /// NULL is the empty text.
+    fn text(&self, place: usize) -> &str {
+        self.get(place).unwrap_or_default()
+    }
+
+    fn is_true(&self, place: usize) -> bool {
+        self.text(place).starts_with('t')
+    }
+}
+
+/// A text as SQL writes it.
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+impl Read for CopyRows {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.read == self.left.len() && !self.is_over {
+            let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
+            match wire.copied() {
+                Ok(Some(bytes)) => {
+                    self.left.clear();
+                    self.left.extend_from_slice(bytes);
+                    self.read = 0;
+                }
+                Ok(None) => self.is_over = true,
+                Err(error) => {
+                    self.is_over = true;
+                    return Err(io::Error::other(error.to_string()));
+                }
+            }
+        }
+        let mut left = self.left.get(self.read..).unwrap_or_default();
+        let count = left.read(buffer)?;
+        self.read += count;
+        Ok(count)
+    }
+}
+
+impl Drop for CopyRows {
+    /// What is not read is passed over, so that the connection can be asked again.
+    fn drop(&mut self) {
+        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.is_over {
+            self.is_over = !matches!(wire.copied(), Ok(Some(_)));
+        }
+    }
+}
