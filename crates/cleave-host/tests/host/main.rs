@@ -16,6 +16,7 @@ mod dense_aggregates;
 mod devices;
 mod durability;
 mod fencing;
+mod few_rows_joined;
 mod filters_in_flight;
 mod foreign_keys;
 mod full_media;
