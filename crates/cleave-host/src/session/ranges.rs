@@ -5,7 +5,8 @@
 //! 2. [`Session::modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows gives.
 //! 3. [`Session::lock_range`](super::lock_range) locks such rows.
 //!
-//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`) have it planned.
+//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`, `join_method`) have
+//! it planned.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::point_path::{FoundPlace, Sight};
 use crate::range_path::read::RangeRow;
 use crate::range_path::{RangeTemplate, Ranged, Reader, Window, run, sources::Sources};
-use crate::settings::{Stack, When};
+use crate::settings::{JoinMethod, JoinOrder, Stack, When};
 use crate::statement::modify::{Action, Modify, TARGET};
 use crate::statement::names::fold;
 use crate::statement::parameters;
@@ -182,6 +183,19 @@ impl Reader for Session {
     }
 }
 
+/// Who reads a state that the session's own changes are in.
+struct InState<'a>(&'a Session);
+
+impl Reader for InState<'_> {
+    fn own_changes(&self, _table: u32) -> Option<&TableChange> {
+        None
+    }
+
+    fn note_ranges(&self, table: u32, index: u32, ranges: &[KeyRange]) -> Result<()> {
+        self.0.note_ranges(table, index, ranges)
+    }
+}
+
 impl Session {
     /// Whether statements may go by ranges of keys: nothing asks for a plan.
     pub(super) fn takes_ranges(&self) -> bool {
@@ -245,7 +259,10 @@ impl Session {
         parameters: &Parameters,
         state: &CatalogState,
     ) -> Result<Option<Vec<KeyRange>>> {
-        let ranges = match template.holds(state) {
+        let settings = self.in_force();
+        let is_free = template.joined.is_empty()
+            || settings.join_order == JoinOrder::Auto && settings.join_method == JoinMethod::Auto;
+        let ranges = match is_free && template.holds(state) {
             true => template.bind(parameters),
             false => None,
         };
@@ -261,11 +278,23 @@ impl Session {
         &self,
         sight: &Sight<'_>,
         template: &RangeTemplate,
+        asked: (Vec<KeyRange>, &Parameters),
+        window: Option<Window>,
+    ) -> Result<Option<Ranged>> {
+        self.ranged_for(self, sight, template, asked, window).await
+    }
+
+    /// As [`Session::ranged`], for a reader who sees other changes than the session's.
+    async fn ranged_for(
+        &self,
+        reader: &dyn Reader,
+        sight: &Sight<'_>,
+        template: &RangeTemplate,
         (ranges, parameters): (Vec<KeyRange>, &Parameters),
         window: Option<Window>,
     ) -> Result<Option<Ranged>> {
         let Some(window) = window.or_else(|| template.window(parameters)) else { return Ok(None) };
-        let context = (&self.database, self.in_force(), self as &dyn Reader);
+        let context = (&self.database, self.in_force(), reader);
         let asked = (ranges, parameters, window);
         let found = Box::pin(run(context, sight, template, asked)).await?;
         // Of which commits it has seen something is not told row by row.
@@ -289,9 +318,10 @@ impl Session {
         let stopwatch = Stopwatch::start();
         let Some(ranges) = self.ranges(template, parameters, state)? else { return Ok(None) };
         let sight = Sight::new(Live::settled(Arc::clone(state)), None);
-        let Some(found) = self.ranged(&sight, template, (ranges, parameters), None).await? else {
-            return Ok(None);
-        };
+        let asked = (ranges, parameters);
+        let reader = InState(self);
+        let found = self.ranged_for(&reader, &sight, template, asked, None);
+        let Some(found) = found.await? else { return Ok(None) };
         let measured = analyze.then(|| (found.rows.num_rows(), stopwatch.elapsed()));
         Ok(Some((template.explain(self.in_force().look_up_rows), measured)))
     }

@@ -123,15 +123,14 @@ fn planned_of(tables: &str, texts: impl Fn(u64) -> Vec<String> + Send) -> BTreeS
 
 #[test]
 fn workloads_of_transactions_make_no_plans() {
-    let workloads: [(Box<dyn Workload>, &[&str]); 3] = [
-        (Box::new(Ycsb::new(Mix::A, 0.001, 1)), &[]),
-        (Box::new(LinkBench::new(0.001, 1)), &[]),
-        (Box::new(Tpcc::new(0.01, false)), &["low stock"]),
+    let workloads: [Box<dyn Workload>; 3] = [
+        Box::new(Ycsb::new(Mix::A, 0.001, 1)),
+        Box::new(LinkBench::new(0.001, 1)),
+        Box::new(Tpcc::new(0.01, false)),
     ];
-    for (workload, exceptions) in workloads {
+    for workload in workloads {
         let planned = planning(|| planned_by(&*workload));
-        let planned: Vec<&str> = planned.iter().map(String::as_str).collect();
-        assert_eq!(planned, exceptions, "{:?}", workload.operations());
+        assert_eq!(planned, BTreeSet::new(), "{:?}", workload.operations());
     }
 }
 
