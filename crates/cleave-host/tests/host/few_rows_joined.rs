@@ -25,7 +25,7 @@ async fn shop() -> (tempfile::TempDir, Arc<Database>, Session) {
          CREATE TABLE item (order_id integer, n integer, stock_id integer, price numeric(8, 2), PRIMARY KEY (order_id, n));
          CREATE TABLE stock (id integer, house integer, quantity integer, PRIMARY KEY (house, id));
          INSERT INTO customer SELECT i, 'name ' || i, nullif('city ' || (i % 3), 'city 2') FROM generate_series(1, 20) AS s(i);
-         INSERT INTO orders SELECT i, nullif(1 + i % 20, 7), date '2026-01-01' + i % 9 FROM generate_series(1, 100) AS s(i);
+         INSERT INTO orders SELECT i, nullif(1 + i % 20, 7), ('2026-01-0' || (1 + i % 9))::date FROM generate_series(1, 100) AS s(i);
          INSERT INTO item SELECT o, n, nullif(o * n % 13, 5), o + n FROM generate_series(1, 90) AS o(o), generate_series(1, 3) AS n(n);
          INSERT INTO stock SELECT i, h, i * h FROM generate_series(0, 12) AS s(i), generate_series(1, 2) AS h(h)",
     )
@@ -62,7 +62,7 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
         (
             "SELECT count(DISTINCT stock.id), sum(price), min(quantity) FROM item, stock
              WHERE order_id BETWEEN 10 AND 12 AND stock.id = stock_id AND house = 2",
-            &["7,111.00,2"],
+            &["6,117.00,8"],
         ),
         (
             "SELECT name, i.n, quantity FROM item i JOIN orders o ON o.id = i.order_id JOIN customer c ON c.id = o.customer_id
@@ -83,7 +83,7 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
         (
             "SELECT o.id, count(n), sum(quantity) FROM orders o LEFT JOIN item i ON i.order_id = o.id
              LEFT JOIN stock s ON s.id = i.stock_id AND s.house = 1 WHERE o.id > 88 AND o.id < 93 GROUP BY o.id ORDER BY id",
-            &["89,3,25", "90,3,33", "91,0,NULL", "92,0,NULL"],
+            &["89,3,27", "90,3,33", "91,0,NULL", "92,0,NULL"],
         ),
         (
             "SELECT DISTINCT city FROM orders o JOIN customer c ON c.id = o.customer_id WHERE o.id < 8 ORDER BY city",
@@ -96,7 +96,7 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
         ),
         ("SELECT i.* FROM orders o CROSS JOIN item i WHERE o.id = 77 AND o.id = i.order_id AND i.n = 2", &["77,2,11,79.00"]),
         ("SELECT count(*) FROM orders o JOIN item i ON i.order_id = o.id WHERE o.id = 1000", &["0"]),
-        ("SELECT max(price) FROM orders o JOIN item i ON o.id = order_id WHERE customer_id = 2 AND day > '2026-01-08'", &["83.00"]),
+        ("SELECT max(price) FROM orders o JOIN item i ON o.id = order_id WHERE customer_id = 2 AND day > '2026-01-07'", &["64.00"]),
         ("SELECT o.id AS id, i.n AS id FROM orders o JOIN item i ON i.order_id = o.id WHERE o.id = 101", &["101,1"]),
     ];
     for (sql, expected) in &statements {
@@ -105,7 +105,7 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
         assert_eq!(without, *expected, "{sql}");
     }
     // Also of what a block has changed itself.
-    run(&mut session, "BEGIN; INSERT INTO item VALUES (102, 1, 4, 5), (102, 2, 3, 6); INSERT INTO orders VALUES (102, 1)").await;
+    run(&mut session, "BEGIN; INSERT INTO item VALUES (102, 1, 4, 5), (102, 2, 3, 6); INSERT INTO orders VALUES (102, 1, NULL)").await;
     run(&mut session, "UPDATE stock SET quantity = 77 WHERE id = 4 AND house = 1; DELETE FROM item WHERE order_id = 101").await;
     let own = "SELECT n, quantity FROM orders o JOIN item i ON i.order_id = o.id JOIN stock s ON s.id = stock_id AND house = 1
                WHERE o.id IN (101, 102) ORDER BY n";
@@ -238,9 +238,9 @@ fn query(draw: &mut Draw) -> String {
             "SELECT count(*), sum(a.id), min(b.t), count(DISTINCT c.k), max(b.id + c.id) FROM {from} WHERE {selection}"
         ),
         1 => format!(
-            "SELECT b.t, count(c.id) AS n FROM {from} WHERE {selection} GROUP BY b.t ORDER BY n, t"
+            "SELECT b.t, count(c.id) AS n FROM {from} WHERE {selection} GROUP BY b.t ORDER BY n, b.t"
         ),
-        2 => format!("SELECT DISTINCT a.t, b.k FROM {from} WHERE {selection} ORDER BY a.t, k"),
+        2 => format!("SELECT DISTINCT a.t, b.k FROM {from} WHERE {selection} ORDER BY a.t, b.k"),
         _ => format!(
             "SELECT *, a.k + b.id FROM {from} WHERE {selection} ORDER BY a.id, b.id, c.id LIMIT {}",
             draw.below(30)
