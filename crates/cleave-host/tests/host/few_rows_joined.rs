@@ -86,8 +86,9 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
             &["89,3,27", "90,3,33", "91,0,NULL", "92,0,NULL"],
         ),
         (
-            "SELECT DISTINCT city FROM orders o JOIN customer c ON c.id = o.customer_id WHERE o.id < 8 ORDER BY city",
-            &["city 0", "city 1", "NULL"],
+            "SELECT city, count(*) FROM orders o JOIN customer c ON c.id = o.customer_id WHERE o.id < 8
+             GROUP BY city ORDER BY city",
+            &["city 0,2", "city 1,1", "NULL,3"],
         ),
         (
             "SELECT a.id, b.id FROM orders a JOIN orders b ON b.customer_id = a.customer_id AND b.day > a.day
