@@ -245,7 +245,8 @@ impl<'a> Sight<'a> {
         self.log_end.load(Ordering::Relaxed)
     }
 
-    fn note_seen(&self, end: u64) {
+    /// Notes that what the log says up to `end` makes a difference.
+    pub(crate) fn note_seen(&self, end: u64) {
         self.log_end.fetch_max(end, Ordering::Relaxed);
     }
 }
@@ -273,7 +274,7 @@ pub(crate) struct Found {
 }
 
 /// Where a row is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum FoundPlace {
     /// It is committed, with this VID.
     Committed(u64),

@@ -1,4 +1,4 @@
-//! The range path: a statement over few rows of one table, by a range of the keys of an index, without a plan of its own.
+//! The range path: a statement over few rows of one table or a few, by a range of the keys of an index, without a plan of its own.
 //!
 //! ```text
 //!  SELECT … WHERE a = $1 AND b >= $2 ORDER BY b LIMIT 10
@@ -12,10 +12,15 @@
 //!    rows and runs the [kept plan](KeptPlan) over them. Where rows may be left out by a condition, it goes on until LIMIT has
 //!    enough. Beyond as many rows as `look_up_rows` says it gives up: a plan reads more of them with less work each, and may be cut.
 //!
+//! Of a join of few rows the rows of the first table come so, and those of each other one by an index of it ([`joined`]); the kept plan
+//! is over all of them, side by side.
+//!
 //! Invariant: what comes out is what the planner's way would give. Ranges only say which rows are looked at: the kept plan has all
 //! conditions but `= ANY`, which is a range for each item.
 
+mod joined;
 pub(crate) mod read;
+pub(crate) mod sources;
 pub(crate) mod template;
 
 use std::sync::Arc;
@@ -32,8 +37,10 @@ use crate::point_path::Sight;
 use crate::settings::Settings;
 use crate::statement::Parameters;
 use crate::statement::select::KeptPlan;
-use read::{RangeRead, RangeRow};
-pub(crate) use template::{Kept, RangeTemplate};
+use joined::Asked;
+pub(crate) use joined::Reader;
+use read::RangeRow;
+pub(crate) use template::{Kept, RangeTemplate, Window};
 
 /// Rows that are looked at first, at least, where a condition may leave some out.
 const LOOKED_AT_MIN: usize = 16;
@@ -51,18 +58,17 @@ pub(crate) struct Ranged {
 /// # Errors
 /// Those of the device and of pages.
 pub(crate) async fn run(
-    (database, settings): (&Arc<Database>, &Settings),
+    (database, settings, reader): (&Arc<Database>, &Settings, &dyn Reader),
     sight: &Sight<'_>,
     template: &RangeTemplate,
-    (mut ranges, parameters): (Vec<KeyRange>, &Parameters),
+    (mut ranges, parameters, window): (Vec<KeyRange>, &Parameters, Window),
 ) -> Result<Option<Ranged>> {
-    let Some(window) = template.window(parameters) else { return Ok(None) };
     let table = sight.live.state.find_table(template.table())?;
     let values = arrays(parameters)?;
     let types: Vec<DataType> = values.iter().map(|value| value.data_type().clone()).collect();
     let Some(kept) = template.kept(database, settings, types).await else { return Ok(None) };
     let rows_max = usize::try_from(settings.look_up_rows).unwrap_or(usize::MAX);
-    let read = RangeRead { database, sight, table, template, stack: settings.stack };
+    let read = template.read(database, sight, table, settings.stack);
     // Of several ranges, all rows.
     let wanted = window.wanted().filter(|_| template.stops && ranges.len() == 1);
     if wanted.is_none() && read.has_more_than(&ranges, rows_max) {
@@ -86,11 +92,21 @@ pub(crate) async fn run(
         }
         if !is_cut || wanted.is_some() {
             let columns = kept.wanted(0);
-            let width = table.schema.columns.len();
-            let of_table: Vec<usize> =
+            let width = template.width();
+            let of_tables: Vec<usize> =
                 columns.iter().copied().filter(|place| *place < width).collect();
-            let rows = read.fetch(&found, &of_table).await?;
-            let rows = input(&kept, (&rows, width), &columns, &values)?;
+            let (rows, count) = if template.joined.is_empty() {
+                let rows = read.fetch(&found, &of_tables).await?;
+                (rows.columns().to_vec(), rows.num_rows())
+            } else {
+                let (stack, wanted) = (settings.stack, of_tables.as_slice());
+                let asked = Asked { sight, reader, stack, wanted, rows_max };
+                let first = (template.first, found.as_slice());
+                let rows = joined::beside(&read, first, &template.joined, parameters, &asked);
+                let Some(rows) = rows.await? else { return Ok(None) };
+                rows
+            };
+            let rows = input(&kept, (rows, count, width), &columns, &values)?;
             // The planner's way may have no need to look at the row at which an expression fails, and says so otherwise.
             let Ok(rows) = kept.run(vec![rows]).await else { return Ok(None) };
             if !is_cut || wanted.is_some_and(|wanted| rows.num_rows() >= wanted) {
@@ -106,21 +122,20 @@ pub(crate) async fn run(
     }
 }
 
-/// The rows with the columns that are `wanted`: those of the table, which has `width` columns in all; their own numbers; and the
-/// values of parameters.
+/// `count` rows with the columns that are `wanted`: those of the table that are, which has `width` columns in all; their own
+/// numbers; and the values of parameters.
 pub(crate) fn input(
     kept: &KeptPlan,
-    (rows, width): (&RecordBatch, usize),
+    (columns, count, width): (Vec<ArrayRef>, usize, usize),
     wanted: &[usize],
     values: &[ArrayRef],
 ) -> Result<RecordBatch> {
-    let count = rows.num_rows();
-    let mut columns = rows.columns().iter();
+    let mut columns = columns.into_iter();
     let repeat = |value: &ArrayRef| take(value, &UInt32Array::from(vec![0; count]), None);
     let mut all: Vec<ArrayRef> = Vec::with_capacity(wanted.len());
     for place in wanted {
         let column = match place.checked_sub(width) {
-            None => columns.next().map(Arc::clone),
+            None => columns.next(),
             Some(0) => {
                 let numbers = UInt64Array::from_iter_values((0..).take(count));
                 Some(Arc::new(numbers) as ArrayRef)

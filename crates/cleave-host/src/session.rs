@@ -31,12 +31,14 @@ mod indexes;
 mod insert;
 mod key_locks;
 mod lifted;
+mod lock_range;
 mod locked_parts;
 mod locking;
 mod modify;
 mod modify_row;
 mod prepared;
 mod ranges;
+mod returning;
 mod rights;
 mod roles;
 mod rules;
@@ -100,6 +102,8 @@ use held::Held;
 use modify_row::RowChanges;
 use prepared::PreparedStatements;
 use ranges::RangeQueries;
+use returning::Returned;
+use upsert::pairs::PairsPlans;
 
 /// One client's session. See the module's description.
 pub struct Session {
@@ -109,7 +113,11 @@ pub struct Session {
     hinted: Option<Settings>,
     point_queries: PointQueries,
     row_changes: RowChanges,
+    /// Those of foreign keys.
+    children: RowChanges,
     range_queries: RangeQueries,
+    pairs_plans: PairsPlans,
+    returned: Returned,
     prepared: PreparedStatements,
     cursors: Cursors,
     /// What computes the rows of cursors; None: whoever fetches them.
@@ -168,7 +176,10 @@ impl Session {
             hinted: None,
             point_queries: PointQueries::default(),
             row_changes: RowChanges::default(),
+            children: RowChanges::default(),
             range_queries: RangeQueries::default(),
+            pairs_plans: PairsPlans::default(),
+            returned: Returned::default(),
             prepared: PreparedStatements::default(),
             cursors: Cursors::default(),
             runtime: None,

@@ -6,7 +6,6 @@ use arrow::array::RecordBatch;
 use cleave_store::{KeyRange, Projection, Walk};
 use futures::future::try_join_all;
 
-use super::RangeTemplate;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
 use crate::delta::FoundRow;
@@ -15,12 +14,17 @@ use crate::index::{Scattered, Walked};
 use crate::point_path::{FoundPlace, Sight};
 use crate::settings::Stack;
 
-/// Reads rows of one table. See the module's description.
+/// Reads rows of one table by one of its indexes. See the module's description.
 pub(crate) struct RangeRead<'a> {
     pub(crate) database: &'a Arc<Database>,
     pub(crate) sight: &'a Sight<'a>,
     pub(crate) table: &'a TableState,
-    pub(crate) template: &'a RangeTemplate,
+    /// The index's id.
+    pub(crate) index: u32,
+    /// Each range is that of one search key.
+    pub(crate) is_search_key: bool,
+    /// The greatest keys first.
+    pub(crate) backward: bool,
     pub(crate) stack: Stack,
 }
 
@@ -37,8 +41,7 @@ pub(crate) struct RangeRow {
 impl RangeRead<'_> {
     /// Whether fences of runs alone say that there are more than `count` entries in `ranges`.
     pub(crate) fn has_more_than(&self, ranges: &[KeyRange], count: usize) -> bool {
-        let index = self.template.index_id();
-        let indexes = self.table.tablets.iter().filter_map(|tablet| tablet.index(index));
+        let indexes = self.table.tablets.iter().filter_map(|tablet| tablet.index(self.index));
         let entries: u64 = indexes.map(|index| index.measure(ranges).1).sum();
         entries > count as u64
     }
@@ -53,12 +56,12 @@ impl RangeRead<'_> {
         let mut all = Walked { entries: Vec::new(), is_cut: false };
         for (number, range) in ranges.iter().enumerate() {
             let limit = limit.saturating_sub(all.entries.len()).max(1);
-            let walk = Walk { range, backward: self.template.backward, limit };
+            let walk = Walk { range, backward: self.backward, limit };
             let tablets = self.table.tablets.iter().enumerate();
             let walks = tablets.map(|(place, tablet)| self.walk_tablet(place, tablet, &walk));
             let walked: Option<Vec<_>> = try_join_all(walks).await?.into_iter().collect();
             let Some(walked) = walked else { return Ok(None) };
-            let walked = Walked::merged(walked, self.template.backward);
+            let walked = Walked::merged(walked, self.backward);
             all.entries.extend(walked.entries);
             if walked.is_cut {
                 // Of several ranges all rows are wanted.
@@ -78,16 +81,13 @@ impl RangeRead<'_> {
     ) -> Result<Option<Walked<RangeRow>>> {
         let (live, own) = (&self.sight.live, self.sight.own);
         let table = self.table.schema.table_id;
-        let Some(index) = tablet.index(self.template.index_id()) else { return Ok(None) };
+        let Some(index) = tablet.index(self.index) else { return Ok(None) };
         let pages = self.database.page_source(tablet.device, self.stack)?;
         let is_wanted = |vid: u64| {
             tablet.version_map.lookup(vid).is_some() && !self.sight.has_ended(table, place, vid)
         };
-        let is_search_key = self.template.is_search_key();
-        let Some(stored) = index.walk(tablet, &*pages, (walk, is_search_key), &is_wanted).await?
-        else {
-            return Ok(None);
-        };
+        let walked = index.walk(tablet, &*pages, (walk, self.is_search_key), &is_wanted);
+        let Some(stored) = walked.await? else { return Ok(None) };
         let row = |vid, unsettled| RangeRow {
             tablet: place,
             place: FoundPlace::Committed(vid),
@@ -101,8 +101,7 @@ impl RangeRead<'_> {
             // Where some have ended here, the last one that is left does not tell how far this went.
             let limit = if own_ended.is_some() { usize::MAX } else { walk.limit };
             let walk = Walk { limit, ..*walk };
-            let found =
-                live.delta.walk((table, place), self.template.index_id(), &walk, live.number);
+            let found = live.delta.walk((table, place), self.index, &walk, live.number);
             let is_there = |vid: &u64| own_ended.is_none_or(|ended| !ended.contains(vid));
             let found = found.into_iter().filter(|(_, (vid, _))| is_there(vid));
             let found = found.map(|(key, (vid, unsettled))| (key, row(vid, Some(unsettled))));
@@ -128,6 +127,69 @@ impl RangeRead<'_> {
             sources.push(Walked { entries, is_cut: false });
         }
         Ok(Some(Walked::merged(sources, walk.backward)))
+    }
+
+    /// For each of `keys`, search keys in their order of the index, which is unique: the row that has it.
+    pub(crate) async fn with_keys(&self, keys: &[&[u8]]) -> Result<Vec<Option<RangeRow>>> {
+        let (live, own) = (&self.sight.live, self.sight.own);
+        let table = self.table.schema.table_id;
+        let mut found: Vec<Option<RangeRow>> = vec![None; keys.len()];
+        for (tablet, state) in self.table.tablets.iter().enumerate() {
+            let Some(index) = state.index(self.index) else { continue };
+            if let Some(rows) = own.and_then(|own| own.rows.get(&tablet)) {
+                let shape = index.shape();
+                let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
+                for (row, key) in entries.iter().enumerate() {
+                    let at = key.and_then(|key| keys.binary_search(&key).ok());
+                    if let Some(known) = at.and_then(|at| found.get_mut(at)) {
+                        let place = FoundPlace::Own(row);
+                        *known = Some(RangeRow { tablet, place, unsettled: None });
+                    }
+                }
+            }
+            if live.delta.is_empty() {
+                continue;
+            }
+            let ended = own.and_then(|own| own.ended.get(&tablet));
+            for (key, known) in keys.iter().zip(&mut found).filter(|(_, known)| known.is_none()) {
+                let place = (table, tablet);
+                let (rows, log_end) = live.delta.with_prefix(place, self.index, key, live.number);
+                self.sight.note_seen(log_end);
+                let mut rows = rows.into_iter();
+                let row = rows.find(|(vid, _)| ended.is_none_or(|ended| !ended.contains(vid)));
+                *known = row.map(|(vid, row)| RangeRow {
+                    tablet,
+                    place: FoundPlace::Committed(vid),
+                    unsettled: Some(row),
+                });
+            }
+        }
+        let left: Vec<usize> =
+            (0..keys.len()).filter(|at| found.get(*at).is_some_and(Option::is_none)).collect();
+        if left.is_empty() {
+            return Ok(found);
+        }
+        let asked: Vec<&[u8]> = left.iter().filter_map(|at| keys.get(*at).copied()).collect();
+        let asked = &asked;
+        let tablets = self.table.tablets.iter().enumerate();
+        let read = tablets.filter_map(|(tablet, state)| {
+            let index = state.index(self.index)?;
+            Some(async move {
+                let pages = self.database.page_source(state.device, self.stack)?;
+                let found = index.get_many(state, &*pages, asked).await?;
+                Ok::<_, Error>((tablet, found))
+            })
+        });
+        for (tablet, in_pages) in try_join_all(read).await? {
+            for (at, vid) in left.iter().zip(in_pages) {
+                let vid = vid.filter(|vid| !self.sight.has_ended(table, tablet, *vid));
+                if let (Some(vid), Some(known)) = (vid, found.get_mut(*at)) {
+                    let place = FoundPlace::Committed(vid);
+                    *known = Some(RangeRow { tablet, place, unsettled: None });
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The columns of the table at these places, of `rows`, in their order.

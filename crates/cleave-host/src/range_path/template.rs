@@ -8,6 +8,8 @@
 //!
 //! Functions are those that give the same for the same values ([`FUNCTIONS`], [`AGGREGATES`]): what is folded once must not be kept.
 
+mod joins;
+
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +19,15 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_store::{ColumnType, KeyRange, TableSchema, after_prefix};
 use datafusion::sql::sqlparser::ast::{self, Visit};
 
+use super::joined::Joined;
+use super::read::RangeRead;
+use super::sources::{self, Sources};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
 use crate::index::IndexShape;
-use crate::point_path::{Constant, Given, KeyPart, column, constant, plain_table};
-use crate::settings::Settings;
+use crate::point_path::{Constant, Given, KeyPart, Sight, column, constant};
+use crate::settings::{Settings, Stack};
 use crate::statement::Parameters;
 use crate::statement::modify::VID;
 use crate::statement::names::fold;
@@ -67,7 +72,13 @@ pub(crate) struct RangeTemplate {
     /// What is planned, and what it calls the table.
     query: ast::Query,
     slot: String,
+    /// The columns that its rows have in memory.
+    columns: SchemaRef,
     kept: Kept,
+    /// Place of the table's first column among these.
+    pub(crate) first: usize,
+    /// Tables whose rows are looked up for each row, one after the other.
+    pub(crate) joined: Vec<Joined>,
 }
 
 /// LIMIT and OFFSET.
@@ -106,7 +117,7 @@ struct Bound {
 
 /// What a key column is compared with.
 #[derive(Debug)]
-struct Operand {
+pub(super) struct Operand {
     given: Source,
     part: KeyPart,
 }
@@ -166,7 +177,7 @@ impl Operand {
     }
 
     /// The value; None: the planner knows what it means.
-    fn value(&self, parameters: &Parameters) -> Option<ArrayRef> {
+    pub(super) fn value(&self, parameters: &Parameters) -> Option<ArrayRef> {
         match &self.given {
             Source::Text(text) => self.part.value(text),
             Source::Parameter(place) => {
@@ -200,10 +211,15 @@ impl RangeTemplate {
         numbered: bool,
     ) -> Option<Self> {
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
-        let [from] = select.from.as_slice() else { return None };
-        let (name, qualifier) = plain_table(from)?;
-        let table = state.table(&name)?;
-        Self::over(query, (table, &qualifier), &name, types, numbered)
+        let tables = Sources::of(&select.from, state)?;
+        match tables.all() {
+            [sources::Source { table, qualifier, .. }] => {
+                let name = table.schema.name.as_str();
+                Self::over(query, (table, qualifier), name, types, numbered)
+            }
+            _ if numbered => None,
+            _ => joins::of(query, &tables, types),
+        }
     }
 
     /// As [`RangeTemplate::of`], of a query over one table which FROM calls `slot`, and its columns `qualifier`.
@@ -231,26 +247,9 @@ impl RangeTemplate {
             (Some(order), false) => order_columns(order, select, schema, qualifier),
         };
         let (limit, offset) = counts(query.limit_clause.as_ref())?;
-        let mut best: Option<(Arc<IndexShape>, Match)> = None;
-        let worth = |(shape, found): &(Arc<IndexShape>, Match)| {
-            let equal = found.parts.iter().filter(|part| !matches!(part, Part::Range { .. }));
-            let equal = equal.count();
-            let is_whole = equal == shape.columns.len();
-            let is_ordered = found.order.is_some() && query.order_by.is_some();
-            (is_whole && shape.definition.unique, equal, found.parts.len(), is_ordered)
-        };
-        for definition in &table.indexes {
-            let shape = Arc::clone(table.tablets.first()?.index(definition.id)?.shape());
-            let Some(found) = Match::of(&shape, schema, (&conditions, order.as_deref()), types)
-            else {
-                continue;
-            };
-            let found = (shape, found);
-            if best.as_ref().is_none_or(|best| worth(best) < worth(&found)) {
-                best = Some(found);
-            }
-        }
-        let (shape, Match { parts, used, order }) = best?;
+        let is_sorted = query.order_by.is_some();
+        let asked = (conditions.as_slice(), order.as_deref().map(|order| (order, is_sorted)));
+        let (_, shape, Match { parts, used, order }) = Match::best(table, asked, types)?;
         let is_ordered = order.is_some() && !is_grouped;
         let is_exact = used.len() == conjuncts.len();
         // Without a word on keys, only the first rows in their order are few.
@@ -300,7 +299,10 @@ impl RangeTemplate {
             offset,
             query: kept,
             slot: slot.to_owned(),
+            columns: with_numbers(schema),
             kept: Kept::default(),
+            first: 0,
+            joined: Vec::new(),
         })
     }
 
@@ -314,6 +316,11 @@ impl RangeTemplate {
         self.schema.table_id
     }
 
+    /// How many columns its rows have in memory that are those of tables.
+    pub(crate) fn width(&self) -> usize {
+        self.columns.fields().len() - 1
+    }
+
     /// The index's id.
     pub(crate) fn index_id(&self) -> u32 {
         self.shape.definition.id
@@ -325,13 +332,23 @@ impl RangeTemplate {
             && self.parts.iter().all(|part| !matches!(part, Part::Range { .. }))
     }
 
+    /// What reads rows of its table.
+    pub(crate) fn read<'a>(
+        &self,
+        database: &'a Arc<Database>,
+        sight: &'a Sight<'a>,
+        table: &'a TableState,
+        stack: Stack,
+    ) -> RangeRead<'a> {
+        let (index, is_search_key) = (self.index_id(), self.is_search_key());
+        let backward = self.backward;
+        RangeRead { database, sight, table, index, is_search_key, backward, stack }
+    }
+
     /// Whether table and indexes are in `state` as they were.
     pub(crate) fn holds(&self, state: &CatalogState) -> bool {
-        state.table(self.table()).is_some_and(|table| {
-            Arc::ptr_eq(&table.schema, &self.schema)
-                && table.indexes.len() == self.indexes.len()
-                && table.indexes.iter().zip(&self.indexes).all(|(a, b)| Arc::ptr_eq(a, b))
-        })
+        is_as_before(state, &self.schema, &self.indexes)
+            && self.joined.iter().all(|joined| joined.holds(state))
     }
 
     /// What EXPLAIN says.
@@ -339,9 +356,10 @@ impl RangeTemplate {
         let names = self.shape.definition.column_names(&self.schema).join(", ");
         let name = &self.shape.definition.name;
         let backward = if self.backward { ", backwards" } else { "" };
+        let joined: String = self.joined.iter().map(Joined::explain).collect();
         format!(
-            "Range look-up on {} by index {name} ({names}){backward}, on the host, without a plan up to {rows_max} rows, with one \
-             beyond",
+            "Range look-up on {} by index {name} ({names}){backward}{joined}, on the host, without a plan up to {rows_max} rows, with \
+             one beyond",
             self.table()
         )
     }
@@ -441,18 +459,18 @@ impl RangeTemplate {
         settings: &Settings,
         types: Vec<DataType>,
     ) -> Option<Arc<KeptPlan>> {
-        let slot = (self.slot.as_str(), &*self.schema);
+        let slot = (self.slot.as_str(), &self.columns);
         self.kept.plan((database, settings), &self.query, slot, types).await
     }
 }
 
 impl Kept {
-    /// The plan of `query` over one table of these columns, and of the numbers of its rows; None: there is none.
+    /// The plan of `query` over one table of these columns; None: there is none.
     pub(crate) async fn plan(
         &self,
         (database, settings): (&Database, &Settings),
         query: &ast::Query,
-        (slot, schema): (&str, &TableSchema),
+        (slot, columns): (&str, &SchemaRef),
         types: Vec<DataType>,
     ) -> Option<Arc<KeptPlan>> {
         if self.is_given_up.load(Ordering::Relaxed) {
@@ -465,7 +483,7 @@ impl Kept {
         if known.is_some() {
             return known;
         }
-        let tables = [(slot, numbered(schema))];
+        let tables = [(slot, Arc::clone(columns))];
         // What is wrong with it the planner says.
         let made = Box::pin(keep((database, settings), query.clone(), &tables, types)).await;
         let Ok(Some(made)) = made else {
@@ -482,14 +500,54 @@ impl Kept {
     }
 }
 
+/// Whether a table and its indexes are in `state` as they were.
+pub(super) fn is_as_before(
+    state: &CatalogState,
+    schema: &Arc<TableSchema>,
+    indexes: &[Arc<IndexDefinition>],
+) -> bool {
+    state.table(&schema.name).is_some_and(|table| {
+        Arc::ptr_eq(&table.schema, schema)
+            && table.indexes.len() == indexes.len()
+            && table.indexes.iter().zip(indexes).all(|(a, b)| Arc::ptr_eq(a, b))
+    })
+}
+
 /// The table's columns, with the numbers of rows behind.
-fn numbered(schema: &TableSchema) -> SchemaRef {
+pub(crate) fn with_numbers(schema: &TableSchema) -> SchemaRef {
     let own = schema.arrow();
     let number = Arc::new(Field::new(VID, DataType::UInt64, false));
     Arc::new(Schema::new(own.fields().iter().map(Arc::clone).chain([number]).collect::<Vec<_>>()))
 }
 
+/// How few rows a match is likely to have: whether it is a whole unique key; columns that are given, and those with a range; whether
+/// entries come in the order of ORDER BY.
+type Worth = (bool, usize, usize, bool);
+
 impl Match {
+    /// The best index of `table` for the conditions, and ORDER BY, of which is known whether there is one.
+    fn best(
+        table: &TableState,
+        (conditions, order): (&[Option<Condition<'_>>], Option<(&[OrderColumn], bool)>),
+        types: &[ColumnType],
+    ) -> Option<(Worth, Arc<IndexShape>, Self)> {
+        let mut best: Option<(Worth, Arc<IndexShape>, Self)> = None;
+        for definition in &table.indexes {
+            let shape = Arc::clone(table.tablets.first()?.index(definition.id)?.shape());
+            let asked = (conditions, order.map(|(order, _)| order));
+            let Some(found) = Self::of(&shape, &table.schema, asked, types) else { continue };
+            let equal = found.parts.iter().filter(|part| !matches!(part, Part::Range { .. }));
+            let equal = equal.count();
+            let is_whole = equal == shape.columns.len() && shape.definition.unique;
+            let is_ordered = found.order.is_some() && order.is_some_and(|(_, is_sorted)| is_sorted);
+            let worth = (is_whole, equal, found.parts.len(), is_ordered);
+            if best.as_ref().is_none_or(|(known, ..)| *known < worth) {
+                best = Some((worth, shape, found));
+            }
+        }
+        best
+    }
+
     /// What the conditions say of the keys of an index; None: nothing that helps.
     fn of(
         shape: &IndexShape,
@@ -678,7 +736,7 @@ impl ast::Visitor for Seen {
 }
 
 /// The conditions of a conjunction.
-fn conjuncts_of<'a>(condition: Option<&'a ast::Expr>, found: &mut Vec<&'a ast::Expr>) {
+pub(super) fn conjuncts_of<'a>(condition: Option<&'a ast::Expr>, found: &mut Vec<&'a ast::Expr>) {
     match condition {
         None => {}
         Some(ast::Expr::Nested(inner)) => conjuncts_of(Some(inner), found),

@@ -625,13 +625,6 @@ impl Session {
         self.block.as_ref().is_some_and(|block| block.isolation != Isolation::ReadCommitted)
     }
 
-    /// Whether the block has ended the row `vid` in the tablet at `place` of a table.
-    pub(super) fn has_ended(&self, table_id: u32, place: usize, vid: u64) -> bool {
-        let changes = self.block.as_ref().and_then(|block| block.changes.get(&table_id));
-        let ended = changes.and_then(|change| change.ended.get(&place));
-        ended.is_some_and(|ended| ended.contains(&vid))
-    }
-
     /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
     fn note_committed(&mut self, log_end: u64) {
         self.statement_locks = None;

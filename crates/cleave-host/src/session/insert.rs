@@ -68,17 +68,16 @@ impl Session {
             let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
             let clause = (on_conflict, &insert.target_name());
             let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
-            let returned = returning.map(|returning| (returning, &rows));
-            return self.outcome("INSERT 0", rows.num_rows(), returned, parameters).await;
+            return self.inserted(insert, (&schema, &rows), returning, parameters).await;
         }
-        let Some(returning) = returning else {
+        if returning.is_none() {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
             return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
-        };
+        }
         let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
         let put = stream::iter([Ok(rows.clone())]).boxed();
         Box::pin(self.put_rows(&schema, put)).await?;
-        self.outcome("INSERT 0", rows.num_rows(), Some((returning, &rows)), parameters).await
+        self.inserted(insert, (&schema, &rows), returning, parameters).await
     }
 
     /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of them

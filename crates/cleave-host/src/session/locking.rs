@@ -44,8 +44,8 @@ use crate::statement::select::{self, Asked, ReadView};
 use crate::write::insert::TableChange;
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.
-const LOOKED_AT_MIN: usize = 64;
-const LOOKED_AT_GROWTH: usize = 8;
+pub(super) const LOOKED_AT_MIN: usize = 64;
+pub(super) const LOOKED_AT_GROWTH: usize = 8;
 
 /// How a query is looked up on a state; None: it is planned.
 pub(super) type Point<'a> = &'a (dyn Fn(&Arc<CatalogState>) -> Option<PointQuery> + Send + Sync);

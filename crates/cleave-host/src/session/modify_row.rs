@@ -25,7 +25,8 @@ use super::block::{OwnRows, Taken};
 use super::foreign_keys::{Ending, Replaced};
 use super::key_locks::has_same_keys;
 use super::lifted::{Constants, Seen};
-use super::ranges::{RangeChange, Returning};
+use super::ranges::RangeChange;
+use super::returning::Returning;
 use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Result};
@@ -63,11 +64,16 @@ impl KeyedChange {
             return None;
         }
         let table = state.find_writable_table(&modify.table).ok()?;
-        let returning = Returning::of(modify, table);
+        let returning = Returning::of(&table.schema, &modify.target_name(), &modify.returning);
         Some(Arc::new(Self { row, range, returning }))
     }
 
-    fn holds(&self, state: &CatalogState) -> bool {
+    /// How it changes rows in ranges.
+    pub(super) fn range(&self) -> Option<&RangeChange> {
+        self.range.as_ref()
+    }
+
+    pub(super) fn holds(&self, state: &CatalogState) -> bool {
         self.row.as_ref().is_none_or(|row| row.point.holds(state))
             && self.range.as_ref().is_none_or(|range| range.holds(state))
     }

@@ -3,41 +3,39 @@
 //! 1. [`Session::run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the session's
 //!    [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
 //! 2. [`Session::modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows gives.
-//! 3. [`Session::lock_range`] locks rows as [`super::locking`] does, without settling anything.
+//! 3. [`Session::lock_range`](super::lock_range) locks such rows.
 //!
-//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`) have it planned.
+//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`, `join_method`) have
+//! it planned.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::types::UInt64Type;
 use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::DataType;
 use cleave_media::clock::Stopwatch;
 use cleave_plan::split::Split;
-use cleave_store::{ColumnType, KeyRange, TableSchema};
+use cleave_store::{ColumnType, KeyRange};
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
 use super::block::{OwnRows, Taken};
-use super::checked::check_ended;
 use super::foreign_keys::Ending;
-use super::held::{LOCKED_ROWS_MAX, unique_indexes};
+use super::held::unique_indexes;
 use super::key_locks::leaves_keys;
 use super::lifted::{Constants, Seen, digits};
 use super::modify::defaults;
-use super::{Outcome, Session, held, identity};
+use super::returning::Returning;
+use super::{Outcome, Session, identity};
 use crate::activity::Act;
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
-use crate::error::{ConflictKind, Error, Result};
-use crate::point_path::{FoundPlace, Sight, column, plain_table};
-use crate::range_path::read::{RangeRead, RangeRow};
-use crate::range_path::{self, Kept, RangeTemplate, Ranged};
-use crate::settings::{Stack, When};
-use crate::statement::locking::{LockedTable, Locking, WaitPolicy};
+use crate::error::{Error, Result};
+use crate::point_path::{FoundPlace, Sight};
+use crate::range_path::read::RangeRow;
+use crate::range_path::{RangeTemplate, Ranged, Reader, Window, run, sources::Sources};
+use crate::settings::{JoinMethod, JoinOrder, Stack, When};
 use crate::statement::modify::{Action, Modify, TARGET};
 use crate::statement::names::fold;
 use crate::statement::parameters;
@@ -48,29 +46,10 @@ use crate::write::insert::{TableChange, route};
 /// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its columns.
 pub(super) type RangeQueries = Seen<(ast::Query, bool), RangeTemplate>;
 
-/// What RETURNING says, planned once.
-#[derive(Debug)]
-pub(super) struct Returning {
-    query: ast::Query,
-    kept: Kept,
-}
-
 /// An UPDATE or DELETE of the rows in a range.
 #[derive(Debug)]
 pub(super) struct RangeChange {
     template: RangeTemplate,
-}
-
-impl Returning {
-    /// What `modify` returns of rows of `table`; None: nothing, or something that is planned each time.
-    pub(super) fn of(modify: &Modify, table: &TableState) -> Option<Self> {
-        if modify.returning.is_empty() || !range_path::template::are_plain(&modify.returning) {
-            return None;
-        }
-        let returning = range_path::template::expanded(&modify.returning, &table.schema)?;
-        let query = Modify { returning, ..modify.clone() }.returning_query().ok()?;
-        Some(Self { query: *query, kept: Kept::default() })
-    }
 }
 
 impl RangeChange {
@@ -104,30 +83,28 @@ impl Lifted {
             return None;
         }
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
-        let [from] = select.from.as_slice() else { return None };
-        let (name, qualifier) = plain_table(from)?;
-        let schema = &*state.table(&name)?.schema;
-        let mut query = query.clone();
-        let constants = Constants::default();
-        let mut lift = Lift { schema, qualifier: &qualifier, constants };
-        if let ast::SetExpr::Select(select) = query.body.as_mut()
-            && let Some(condition) = &mut select.selection
-        {
-            let _ended: ControlFlow<()> = VisitMut::visit(condition, &mut lift);
+        let sources = Sources::of(&select.from, state)?;
+        let mut lifted = query.clone();
+        let mut lift = Lift { sources, constants: Constants::default() };
+        if let ast::SetExpr::Select(select) = lifted.body.as_mut() {
+            let _ended: ControlFlow<()> = VisitMut::visit(&mut select.from, &mut lift);
+            if let Some(condition) = &mut select.selection {
+                let _ended: ControlFlow<()> = VisitMut::visit(condition, &mut lift);
+            }
         }
-        if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
+        if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &mut lifted.limit_clause
+        {
             let counts = limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value));
             counts.for_each(|count| lift.number(count));
         }
         let values = lift.constants.parameters()?;
-        Some(Self { query, values })
+        Some(Self { query: lifted, values })
     }
 }
 
 /// Puts parameters in the places of whole numbers, and of strings that columns are compared with.
 struct Lift<'a> {
-    schema: &'a TableSchema,
-    qualifier: &'a str,
+    sources: Sources<'a>,
     constants: Constants,
 }
 
@@ -135,8 +112,9 @@ impl Lift<'_> {
     /// Strings that a column of texts is compared with.
     fn strings(&mut self, expression: &mut ast::Expr) {
         let is_text = |compared: &ast::Expr| {
-            let place = column(compared, self.schema, self.qualifier);
-            let own = place.and_then(|place| self.schema.columns.get(place));
+            let own = self.sources.resolve(compared).and_then(|(table, place)| {
+                self.sources.all().get(table)?.table.schema.columns.get(place)
+            });
             own.is_some_and(|own| {
                 matches!(own.column_type, ColumnType::Text | ColumnType::Varchar(_))
             })
@@ -189,6 +167,35 @@ fn is_comparison(operator: &ast::BinaryOperator) -> bool {
     matches!(operator, Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
 }
 
+impl Reader for Session {
+    fn own_changes(&self, table: u32) -> Option<&TableChange> {
+        self.own_changes(table)
+    }
+
+    fn note_ranges(&self, table: u32, index: u32, ranges: &[KeyRange]) -> Result<()> {
+        let Some(tracked) = self.tracked() else { return Ok(()) };
+        let span = |range: &KeyRange| {
+            let KeyRange { from, below } = range.clone();
+            KeySpan { space: index, from, below }
+        };
+        let spans: Vec<KeySpan> = ranges.iter().map(span).collect();
+        Ok(tracked.reads_keys(u64::from(table), &spans)?)
+    }
+}
+
+/// Who reads a state that the session's own changes are in.
+struct InState<'a>(&'a Session);
+
+impl Reader for InState<'_> {
+    fn own_changes(&self, _table: u32) -> Option<&TableChange> {
+        None
+    }
+
+    fn note_ranges(&self, table: u32, index: u32, ranges: &[KeyRange]) -> Result<()> {
+        self.0.note_ranges(table, index, ranges)
+    }
+}
+
 impl Session {
     /// Whether statements may go by ranges of keys: nothing asks for a plan.
     pub(super) fn takes_ranges(&self) -> bool {
@@ -238,7 +245,7 @@ impl Session {
             return Ok(None);
         };
         let sight = Sight::new(live, self.own_changes(template.table_id()));
-        let found = self.ranged(&sight, template, (ranges, parameters)).await?;
+        let found = self.ranged(&sight, template, (ranges, parameters), None).await?;
         Ok(found.map(|Ranged { rows, .. }| Outcome::Rows {
             schema: rows.schema(),
             batches: vec![rows],
@@ -246,36 +253,50 @@ impl Session {
     }
 
     /// The ranges of keys of `template` with these values, noted as read; None: it needs a plan.
-    fn ranges(
+    pub(super) fn ranges(
         &self,
         template: &RangeTemplate,
         parameters: &Parameters,
         state: &CatalogState,
     ) -> Result<Option<Vec<KeyRange>>> {
-        let ranges = match template.holds(state) {
+        let settings = self.in_force();
+        let is_free = template.joined.is_empty()
+            || settings.join_order == JoinOrder::Auto && settings.join_method == JoinMethod::Auto;
+        let ranges = match is_free && template.holds(state) {
             true => template.bind(parameters),
             false => None,
         };
-        if let (Some(ranges), Some(tracked)) = (&ranges, self.tracked()) {
-            let space = template.index_id();
-            let spans = ranges.iter().map(|range| {
-                let KeyRange { from, below } = range.clone();
-                KeySpan { space, from, below }
-            });
-            let spans: Vec<KeySpan> = spans.collect();
-            tracked.reads_keys(u64::from(template.table_id()), &spans)?;
+        if let Some(ranges) = &ranges {
+            self.note_ranges(template.table_id(), template.index_id(), ranges)?;
         }
         Ok(ranges)
     }
 
-    async fn ranged(
+    /// What `template` gives in these ranges: of its rows those in the window that LIMIT and OFFSET say, or in `window`; None: it
+    /// needs a plan.
+    pub(super) async fn ranged(
         &self,
         sight: &Sight<'_>,
         template: &RangeTemplate,
         asked: (Vec<KeyRange>, &Parameters),
+        window: Option<Window>,
     ) -> Result<Option<Ranged>> {
-        let context = (&self.database, self.in_force());
-        let found = Box::pin(range_path::run(context, sight, template, asked)).await?;
+        self.ranged_for(self, sight, template, asked, window).await
+    }
+
+    /// As [`Session::ranged`], for a reader who sees other changes than the session's.
+    async fn ranged_for(
+        &self,
+        reader: &dyn Reader,
+        sight: &Sight<'_>,
+        template: &RangeTemplate,
+        (ranges, parameters): (Vec<KeyRange>, &Parameters),
+        window: Option<Window>,
+    ) -> Result<Option<Ranged>> {
+        let Some(window) = window.or_else(|| template.window(parameters)) else { return Ok(None) };
+        let context = (&self.database, self.in_force(), reader);
+        let asked = (ranges, parameters, window);
+        let found = Box::pin(run(context, sight, template, asked)).await?;
         // Of which commits it has seen something is not told row by row.
         self.note_seen(sight.live.log_end);
         if found.is_some() {
@@ -297,9 +318,10 @@ impl Session {
         let stopwatch = Stopwatch::start();
         let Some(ranges) = self.ranges(template, parameters, state)? else { return Ok(None) };
         let sight = Sight::new(Live::settled(Arc::clone(state)), None);
-        let Some(found) = self.ranged(&sight, template, (ranges, parameters)).await? else {
-            return Ok(None);
-        };
+        let asked = (ranges, parameters);
+        let reader = InState(self);
+        let found = self.ranged_for(&reader, &sight, template, asked, None);
+        let Some(found) = found.await? else { return Ok(None) };
         let measured = analyze.then(|| (found.rows.num_rows(), stopwatch.elapsed()));
         Ok(Some((template.explain(self.in_force().look_up_rows), measured)))
     }
@@ -315,47 +337,73 @@ impl Session {
         if !self.takes_ranges() {
             return Ok(None);
         }
-        let template = &change.template;
         self.lock_for_writing(&modify.table).await?;
         loop {
             let live = self.live().await?;
-            let Some(ranges) = self.ranges(template, parameters, &live.state)? else {
-                return Ok(None);
+            let changed = self.change_range(live, modify, change, parameters);
+            let rows = match Box::pin(changed).await? {
+                None => return Ok(None),
+                Some((Taken::Again, _)) => continue,
+                Some((Taken::Done, rows)) => rows,
             };
-            let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
-            identity::check_update(&table, modify.assignments())?;
-            let keeps_keys = leaves_keys(&table, modify.assignments());
-            let keeps_references = self.keeps_keys(&table, modify);
-            // Keys that go are locked for good, and asked for by foreign keys, where they stand in pages.
-            let is_update = matches!(modify.action, Action::Update(_));
-            let goes = !keeps_keys && unique_indexes(&table).next().is_some();
-            if is_update && (goes || !keeps_references) {
-                return Ok(None);
-            }
-            let sight = Sight::new(live, self.own_changes(template.table_id()));
-            let Some(found) = self.ranged(&sight, template, (ranges, parameters)).await? else {
-                return Ok(None);
-            };
-            drop(sight);
-            let (mut change, own_ended, rows) = self.changed(&table, modify, &found)?;
-            if matches!(modify.action, Action::Delete) {
-                self.lock_gone_keys(&table, &rows).await?;
-            } else {
-                change.keeps_keys = keeps_keys;
-            }
-            let taken = if keeps_references {
-                self.take_plain(change, own_ended).await?
-            } else {
-                let ending = Ending::Rows { places: &[], before: Some(&rows), after: None };
-                let replaced = self.replaced(&table, ending).await?;
-                self.take_rows(change, own_ended, replaced).await?
-            };
-            if let Taken::Again = taken {
-                continue;
-            }
             let (name, count) = (modify.name(), rows.num_rows());
             return self.returned_rows(modify, (name, count), returning, &rows, parameters).await;
         }
+    }
+
+    /// Changes the rows that `live` and the transaction have in the ranges of `change`; those that RETURNING is about. None: it
+    /// needs a plan.
+    pub(super) async fn change_range(
+        &mut self,
+        live: Live,
+        modify: &Modify,
+        change: &RangeChange,
+        parameters: &Parameters,
+    ) -> Result<Option<(Taken, RecordBatch)>> {
+        let template = &change.template;
+        let Some(ranges) = self.ranges(template, parameters, &live.state)? else {
+            return Ok(None);
+        };
+        let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
+        identity::check_update(&table, modify.assignments())?;
+        let keeps_keys = leaves_keys(&table, modify.assignments());
+        let keeps_references = self.keeps_keys(&table, modify);
+        let is_update = matches!(modify.action, Action::Update(_));
+        let goes = !keeps_keys && unique_indexes(&table).next().is_some();
+        let (found, before) = {
+            let sight = Sight::new(live, self.own_changes(template.table_id()));
+            let Some(found) = self.ranged(&sight, template, (ranges, parameters), None).await?
+            else {
+                return Ok(None);
+            };
+            // Keys that go are locked for good, and asked for by foreign keys.
+            let before = match is_update && (goes || !keeps_references) {
+                true => {
+                    let stack = self.in_force().stack;
+                    let read = template.read(&self.database, &sight, &table, stack);
+                    let all: Vec<usize> = (0..table.schema.columns.len()).collect();
+                    Some(read.fetch(&found_rows(&found, 0)?, &all).await?)
+                }
+                false => None,
+            };
+            (found, before)
+        };
+        let (mut change, own_ended, rows) = self.changed(&table, modify, &found)?;
+        self.check_in_snapshot(&change)?;
+        change.keeps_keys = is_update && keeps_keys;
+        let gone = if is_update { before.as_ref() } else { Some(&rows) };
+        if let Some(gone) = gone.filter(|_| !change.keeps_keys) {
+            self.lock_gone_keys(&table, gone).await?;
+        }
+        let taken = if keeps_references {
+            self.take_plain(change, own_ended).await?
+        } else {
+            let after = is_update.then_some(&rows);
+            let ending = Ending::Rows { places: &[], before: gone, after };
+            let replaced = self.replaced(&table, ending).await?;
+            self.take_rows(change, own_ended, replaced).await?
+        };
+        Ok(Some((taken, rows)))
     }
 
     /// What an UPDATE or DELETE does whose query gave `ranged`.
@@ -399,7 +447,7 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Option<Outcome>> {
         if let Some(returning) = returning
-            && let Some(outcome) = self.kept_returned(modify, returning, rows, parameters).await?
+            && let Some(outcome) = self.kept_returned(returning, rows, parameters).await?
         {
             return Ok(Some(outcome));
         }
@@ -409,118 +457,10 @@ impl Session {
         };
         self.outcome(name, count, returned, parameters).await.map(Some)
     }
-
-    async fn kept_returned(
-        &self,
-        modify: &Modify,
-        returning: &Returning,
-        rows: &RecordBatch,
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        let state = self.names();
-        let schema = &state.find_writable_table(&modify.table)?.schema;
-        let values = range_path::arrays(parameters)?;
-        let types: Vec<DataType> = values.iter().map(|value| value.data_type().clone()).collect();
-        let context = (&*self.database, self.in_force());
-        let slot = (TARGET, &**schema);
-        let Some(kept) = returning.kept.plan(context, &returning.query, slot, types).await else {
-            return Ok(None);
-        };
-        let wanted = kept.wanted(0);
-        let width = schema.columns.len();
-        let own: Vec<usize> = wanted.iter().copied().filter(|place| *place < width).collect();
-        let input = range_path::input(&kept, (&rows.project(&own)?, width), &wanted, &values)?;
-        let rows = kept.run(vec![input]).await?;
-        Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
-    }
-
-    /// Runs a query with locking clauses, each of whose rows is one of the one table that it locks; None: it needs a plan.
-    pub(super) async fn lock_range(
-        &mut self,
-        locking: &Locking,
-        tables: &[LockedTable],
-        (template, parameters): (&RangeTemplate, &Parameters),
-    ) -> Result<Option<Outcome>> {
-        let [locked] = tables else { return Ok(None) };
-        let is_here = locked.table == template.table() && locked.wait != WaitPolicy::Skip;
-        if !self.takes_ranges() || !is_here || !template.stops {
-            return Ok(None);
-        }
-        self.check_may_write(&locking.name())?;
-        loop {
-            let live = self.live().await?;
-            let Some(ranges) = self.ranges(template, parameters, &live.state)? else {
-                return Ok(None);
-            };
-            let table = Arc::clone(live.state.find_writable_table(&locked.table)?);
-            let (ranged, keys) = {
-                let sight = Sight::new(live, self.own_changes(template.table_id()));
-                let Some(ranged) = self.ranged(&sight, template, (ranges, parameters)).await?
-                else {
-                    return Ok(None);
-                };
-                let rows = found_rows(&ranged, ranged.rows.num_columns().saturating_sub(1))?;
-                if rows.len() > LOCKED_ROWS_MAX {
-                    return Ok(None);
-                }
-                let committed: Vec<RangeRow> = rows
-                    .into_iter()
-                    .filter(|row| matches!(row.place, FoundPlace::Committed(_)))
-                    .collect();
-                let read = RangeRead {
-                    database: &self.database,
-                    sight: &sight,
-                    table: &table,
-                    template,
-                    stack: self.in_force().stack,
-                };
-                let mut keys = BTreeSet::new();
-                for index in unique_indexes(&table) {
-                    let shape = index.shape();
-                    let entries =
-                        shape.entries(&read.fetch(&committed, &shape.columns).await?, 0)?;
-                    let entries = entries.iter().flatten();
-                    let whole = entries.filter(|key| !shape.key.has_null(key));
-                    keys.extend(whole.map(|key| held::unique_key(&table, index, key)));
-                }
-                let mut change = TableChange::new(Arc::clone(&table.schema));
-                for row in committed {
-                    if let FoundPlace::Committed(vid) = row.place {
-                        change.ended.entry(row.tablet).or_default().insert(vid);
-                    }
-                }
-                (ranged, (keys, change))
-            };
-            let (keys, change) = keys;
-            for key in keys {
-                self.lock_one(key, locked).await?;
-            }
-            for (place, vids) in &change.ended {
-                for vid in vids {
-                    self.lock_one(held::row_key(&table, *place, *vid), locked).await?;
-                }
-            }
-            if !self.owns(template.table_id()) {
-                let there = match check_ended(&self.database.live(), &change) {
-                    Err(Error::Conflict { kind: ConflictKind::Update, .. }) => false,
-                    checked => checked.map(|()| true)?,
-                };
-                if !there && self.reads_snapshot() {
-                    return Err(Error::concurrent_update());
-                }
-                if !there {
-                    continue;
-                }
-            }
-            let shown: Vec<usize> = (0..ranged.rows.num_columns().saturating_sub(1)).collect();
-            let rows = ranged.rows.project(&shown)?;
-            return Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }));
-        }
-    }
 }
 
 /// The rows of the table whose numbers stand in `column`, in the order of the result.
-fn found_rows(ranged: &Ranged, column: usize) -> Result<Vec<RangeRow>> {
+pub(super) fn found_rows(ranged: &Ranged, column: usize) -> Result<Vec<RangeRow>> {
     let numbers = ranged.rows.columns().get(column);
     let numbers = numbers.and_then(|column| column.as_primitive_opt::<UInt64Type>());
     let strange = || Error::unsupported("a statement whose rows are not told");

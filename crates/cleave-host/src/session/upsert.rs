@@ -2,17 +2,18 @@
 //! are left out.
 //!
 //! 1. The unique keys of all rows are [locked](super::held), so that nobody else begins a row with one of them.
-//! 2. Then, and not before, the statement takes its [view](Session::view), and looks the keys up in it: what was committed
-//!    before the locks were granted is there. In a block with one snapshot a row that only the newest state has cannot be
-//!    seen, and fails the statement (40001).
-//! 3. DO UPDATE is a query over pairs of rows in memory ([`OnConflict::query`]), or needs none ([`simple`]); a row that would be updated twice, or
-//!    updated and inserted, is an error (21000).
-//! 4. [`Session::take`] takes rows that end and rows that begin as one change. Where a row has changed since the view, it all
-//!    begins anew with the locks kept, but for the rows to insert, which are computed once.
+//! 2. Then, and not before, the statement takes what it [reads](Session::live), and looks the keys up in it, in pages, in the delta
+//!    and among own rows: what was committed before the locks were granted is there. In a block with one snapshot a row that
+//!    only the newest state has cannot be seen, and fails the statement (40001).
+//! 3. DO UPDATE is made of pairs of rows in memory: by itself ([`simple`]), by a plan that is kept ([`pairs`]), or by a query that is
+//!    planned ([`OnConflict::query`]); a row that would be updated twice, or updated and inserted, is an error (21000).
+//! 4. The transaction [takes](Session::take_rows) rows that end and rows that begin as one change. Where a row has changed since,
+//!    it all begins anew with the locks kept, but for the rows to insert, which are computed once.
 //!
 //! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to exist
 //! already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
 
+pub(super) mod pairs;
 mod simple;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -26,7 +27,8 @@ use cleave_store::{ColumnType, Projection, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
-use super::block::Taken;
+use super::block::{OwnRows, Taken};
+use super::checked::absent;
 use super::foreign_keys::Ending;
 use super::modify::defaults;
 use super::{Session, identity};
@@ -34,6 +36,8 @@ use crate::catalog::TableState;
 use crate::delta::Live;
 use crate::error::{Error, Fault, Result};
 use crate::index::{IndexShape, rows_by_vid};
+use crate::point_path::{FoundPlace, Sight};
+use crate::range_path::read::{RangeRead, RangeRow};
 use crate::settings::Stack;
 use crate::statement::modify::{TARGET, VID};
 use crate::statement::select::{Asked, ReadView, Target, describe, over_tables};
@@ -41,6 +45,7 @@ use crate::statement::upsert::{ConflictAction, EXCLUDED, OnConflict};
 use crate::statement::{Insert, Parameters, parameters};
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
+use pairs::PairsPlan;
 use simple::Pairs;
 
 /// How often a key that is there, but was not in the view, makes the statement begin anew.
@@ -49,20 +54,36 @@ const DUPLICATE_RETRIES_MAX: usize = 100;
 /// A row that is there: the place of its tablet, and its VID.
 pub(super) type RowPlace = (usize, u64);
 
+/// The number of a row that was to be inserted, and the row that has its key.
+type Pair = (u32, RangeRow);
+
 /// What becomes of rows that were to be inserted.
 #[derive(Debug, Default)]
 struct Sorted {
     /// Those that are inserted, by their numbers.
     inserted: Vec<u32>,
     /// Those whose key a row has.
-    pairs: Vec<(u32, RowPlace)>,
+    pairs: Vec<Pair>,
 }
 
 /// Rows as DO UPDATE makes them.
 struct Updated {
     rows: RecordBatch,
+    /// What they take the place of.
+    before: RecordBatch,
     /// The pairs that they were made of, by number.
     pairs: Vec<usize>,
+}
+
+/// DO UPDATE: the query over pairs of rows, what it is of, what the statement calls the table, and its plan where it is kept.
+type Update<'a> = (&'a ast::Query, &'a OnConflict, &'a ast::Ident, Option<&'a PairsPlan>);
+
+impl Updated {
+    /// No rows.
+    fn none(schema: &TableSchema) -> Self {
+        let none = RecordBatch::new_empty(schema.arrow());
+        Self { rows: none.clone(), before: none, pairs: Vec::new() }
+    }
 }
 
 impl Insert {
@@ -97,28 +118,39 @@ impl Session {
                 self.lock_keys(newest.find_writable_table(&schema.name)?, &keys).await?;
             }
             let seen = self.database.live();
-            let view = self.view().await?;
-            let table = Arc::clone(view.state.find_writable_table(&schema.name)?);
+            let live = self.live().await?;
+            let table = Arc::clone(live.state.find_writable_table(&schema.name)?);
             if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
                 identity::check_update(&table, assignments)?;
             }
             let arbiters = arbiter_keys(on_conflict, &table, &rows)?;
-            let sorted = self.sorted(&table, &arbiters, rows.num_rows(), update.is_some()).await?;
-            let updated = match &update {
-                Some(update) if !sorted.pairs.is_empty() => {
-                    let update = (&**update, on_conflict, name);
-                    self.updated(&table, &rows, &sorted.pairs, update, parameters).await?
-                }
-                _ => Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() },
+            let known = update.as_ref().and_then(|_| self.kept_pairs(schema, on_conflict, name));
+            let (sorted, updated) = {
+                let sight = Sight::new(live, self.own_changes(schema.table_id));
+                let there = self.read_by(&sight, &table, 0);
+                let sorted = self.sorted(&there, &arbiters, rows.num_rows(), update.is_some());
+                let sorted = sorted.await?;
+                let updated = match &update {
+                    Some(update) if !sorted.pairs.is_empty() => {
+                        let update = (&**update, on_conflict, name, known.as_deref());
+                        self.updated(&there, &rows, &sorted.pairs, update, parameters).await?
+                    }
+                    _ => Updated::none(schema),
+                };
+                self.note_seen(sight.log_end());
+                (sorted, updated)
             };
-            let (change, changed) = change_of(&table, &rows, &sorted, &updated)?;
-            let places = updated.pairs.iter().filter_map(|pair| sorted.pairs.get(*pair));
-            let places: Vec<RowPlace> = places.map(|(_, place)| *place).collect();
-            let ending = match places.as_slice() {
-                [] => Ending::None,
-                places => Ending::Rows { places, before: None, after: Some(&updated.rows) },
+            let (change, own_ended, changed) = change_of(&table, &rows, &sorted, &updated)?;
+            let ending = match updated.pairs.is_empty() {
+                true => Ending::None,
+                false => Ending::Rows {
+                    places: &[],
+                    before: Some(&updated.before),
+                    after: Some(&updated.rows),
+                },
             };
-            match self.take(&view, &table, change, ending).await {
+            let replaced = self.replaced(&table, ending).await?;
+            match self.take_rows(change, own_ended, replaced).await {
                 Ok(Taken::Done) => return Ok(changed),
                 Ok(Taken::Again) => {}
                 // A bulk load locks no keys, and its rows came after the view.
@@ -186,28 +218,39 @@ impl Session {
         Ok(())
     }
 
+    /// What reads rows of `table` by the index with the number `index`.
+    fn read_by<'a>(
+        &'a self,
+        sight: &'a Sight<'a>,
+        table: &'a TableState,
+        index: u32,
+    ) -> RangeRead<'a> {
+        let (database, stack) = (&self.database, Stack::Native);
+        RangeRead { database, sight, table, index, is_search_key: true, backward: false, stack }
+    }
+
     /// What becomes of `row_count` rows that have these keys.
     async fn sorted(
         &self,
-        table: &TableState,
+        there: &RangeRead<'_>,
         arbiters: &[(Arc<IndexShape>, BinaryArray)],
         row_count: usize,
         updates: bool,
     ) -> Result<Sorted> {
-        let mut there = Vec::with_capacity(arbiters.len());
+        let mut found_by = Vec::with_capacity(arbiters.len());
         for (shape, keys) in arbiters {
-            there.push(self.rows_with(table, shape, keys).await?);
+            found_by.push(self.rows_with(there, shape, keys).await?);
         }
         let mut begun: Vec<HashSet<&[u8]>> = vec![HashSet::new(); arbiters.len()];
         let mut sorted = Sorted::default();
         for (row, number) in (0..row_count).zip(0_u32..) {
             let keys = arbiters.iter().map(|(shape, keys)| own_key(shape, keys, row));
             let keys: Vec<Option<&[u8]>> = keys.collect();
-            let found = keys.iter().zip(&there);
-            let mut found = found.filter_map(|(key, there)| there.get((*key)?));
-            if let Some(place) = found.next() {
+            let found = keys.iter().zip(&found_by);
+            let mut found = found.filter_map(|(key, found)| found.get((*key)?));
+            if let Some(there) = found.next() {
                 if updates {
-                    sorted.pairs.push((number, *place));
+                    sorted.pairs.push((number, there.clone()));
                 }
                 continue;
             }
@@ -228,26 +271,33 @@ impl Session {
         Ok(sorted)
     }
 
-    /// The rows of `table` that have one of `keys` in an index.
+    /// The rows that have one of `keys` in an index.
     async fn rows_with<'a>(
         &self,
-        table: &TableState,
+        there: &RangeRead<'_>,
         shape: &IndexShape,
         keys: &'a BinaryArray,
-    ) -> Result<BTreeMap<&'a [u8], RowPlace>> {
+    ) -> Result<BTreeMap<&'a [u8], RangeRow>> {
         let keys = (0..keys.len()).filter_map(|row| own_key(shape, keys, row));
         let keys: BTreeSet<&[u8]> = keys.collect();
         let keys: Vec<&[u8]> = keys.into_iter().collect();
-        self.note_keys(table.schema.table_id, shape.definition.id, &keys)?;
-        let found = self.looked_up(table, shape, &keys).await?;
-        if self.reads_snapshot() && !self.owns(table.schema.table_id) {
-            let newest = self.database.settled().await?;
-            let table_id = table.schema.table_id;
-            let newest = newest.find_writable_table(&table.schema.name)?;
-            for (key, (place, vid)) in self.looked_up(newest, shape, &keys).await? {
-                if !found.contains_key(key) && !self.has_ended(table_id, place, vid) {
-                    return Err(Error::concurrent_update());
-                }
+        let (table, index) = (there.table.schema.table_id, shape.definition.id);
+        self.note_keys(table, index, &keys)?;
+        let found = self.read_by(there.sight, there.table, index).with_keys(&keys).await?;
+        let found = keys.iter().zip(found);
+        let found: BTreeMap<&[u8], RangeRow> =
+            found.filter_map(|(key, row)| Some((*key, row?))).collect();
+        if self.reads_snapshot() && !self.owns(table) {
+            let missing = keys.iter().filter(|key| !found.contains_key(*key));
+            let missing: Vec<&[u8]> = missing.copied().collect();
+            let own = self.own_changes(table);
+            let is_kept = |(place, vid): RowPlace| {
+                let ended = own.and_then(|own| own.ended.get(&place));
+                ended.is_none_or(|ended| !ended.contains(&vid))
+            };
+            let absent = absent(&self.database, (table, shape), &is_kept, &missing).await?;
+            if absent.len() < missing.len() {
+                return Err(Error::concurrent_update());
             }
         }
         Ok(found)
@@ -279,39 +329,48 @@ impl Session {
     /// The rows as DO UPDATE makes them of `pairs`.
     async fn updated(
         &self,
-        table: &TableState,
+        there: &RangeRead<'_>,
         rows: &RecordBatch,
-        pairs: &[(u32, RowPlace)],
-        (query, on_conflict, name): (&ast::Query, &OnConflict, &ast::Ident),
+        pairs: &[Pair],
+        (query, on_conflict, name, known): Update<'_>,
         parameters: &Parameters,
     ) -> Result<Updated> {
-        let schema = &table.schema;
+        let schema = &there.table.schema;
         let all: Vec<usize> = (0..schema.columns.len()).collect();
-        let all = Projection::of_table(schema, &all);
-        let there = self.rows_at(table, &all, pairs.iter().map(|(_, place)| *place)).await?;
+        let found: Vec<RangeRow> = pairs.iter().map(|(_, row)| row.clone()).collect();
+        let before = there.fetch(&found, &all).await?;
         let numbers = UInt32Array::from_iter_values(pairs.iter().map(|(number, _)| *number));
         let excluded = take_record_batch(rows, &numbers)?;
         let moment = self.moment();
         let now_us = moment.now_us;
         let conform = Conform::by_position(schema, &[], schema.columns.len(), moment)?;
         let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
-            return Ok(Updated { rows: RecordBatch::new_empty(schema.arrow()), pairs: Vec::new() });
+            return Ok(Updated::none(schema));
         };
         if selection.is_none() {
-            let of_rows = Pairs { schema, name, there: &there, excluded: &excluded };
+            let of_rows = Pairs { schema, name, there: &before, excluded: &excluded };
             if let Some(rows) = simple::updated(&of_rows, assignments, parameters, now_us)? {
                 let defaults = defaults(assignments, schema, rows.num_rows());
                 let rows = conform.rows_with_defaults(&rows, &defaults)?;
                 let made: Vec<usize> = (0..pairs.len()).collect();
                 check_once(pairs, &made)?;
-                return Ok(Updated { rows, pairs: made });
+                return Ok(Updated { rows, before, pairs: made });
             }
         }
-        let (there, excluded) = (numbered(&there)?, numbered(&excluded)?);
-        let asked = Asked { query, parameters, view: None };
-        let tables = [(TARGET, &there), (EXCLUDED, &excluded)];
-        let run = over_tables(&self.database, self.in_force(), asked, &tables);
-        let (_, batches) = Box::pin(run).await?;
+        let by_kept = match known {
+            Some(known) => self.made_of_pairs(known, (&before, &excluded), parameters).await?,
+            None => None,
+        };
+        let batches = match by_kept {
+            Some(made) => vec![made],
+            None => {
+                let (before, excluded) = (numbered(&before)?, numbered(&excluded)?);
+                let asked = Asked { query, parameters, view: None };
+                let tables = [(TARGET, &before), (EXCLUDED, &excluded)];
+                let run = over_tables(&self.database, self.in_force(), asked, &tables);
+                Box::pin(run).await?.1
+            }
+        };
         let mut made = Vec::with_capacity(batches.len());
         let mut numbers: Vec<usize> = Vec::new();
         for batch in batches {
@@ -325,10 +384,11 @@ impl Session {
         order.sort_unstable();
         let made = concat_batches(&schema.arrow(), &made)?;
         let places = UInt32Array::from_iter_values(order.iter().map(|(_, place)| *place));
-        let pairs_made = order.iter().map(|(pair, _)| *pair).collect();
-        let updated = Updated { rows: take_record_batch(&made, &places)?, pairs: pairs_made };
-        check_once(pairs, &updated.pairs)?;
-        Ok(updated)
+        let of_pairs: Vec<usize> = order.iter().map(|(pair, _)| *pair).collect();
+        check_once(pairs, &of_pairs)?;
+        let numbers = of_pairs.iter().map(|pair| u32::try_from(*pair).unwrap_or(u32::MAX));
+        let before = take_record_batch(&before, &UInt32Array::from_iter_values(numbers))?;
+        Ok(Updated { rows: take_record_batch(&made, &places)?, before, pairs: of_pairs })
     }
 
     /// The columns of `projection` of the rows at `places`, in their order.
@@ -413,15 +473,16 @@ fn split_numbers(batch: &RecordBatch) -> Result<(Vec<usize>, RecordBatch)> {
 }
 
 /// Refuses to update a row twice: `made` are the numbers of the pairs that passed WHERE, rising.
-fn check_once(pairs: &[(u32, RowPlace)], made: &[usize]) -> Result<()> {
+fn check_once(pairs: &[Pair], made: &[usize]) -> Result<()> {
     let mut updated = HashSet::new();
     let mut made = made.iter().peekable();
-    for (number, (_, place)) in pairs.iter().enumerate() {
-        if updated.contains(place) {
+    for (number, (_, row)) in pairs.iter().enumerate() {
+        let place = (row.tablet, row.place);
+        if updated.contains(&place) {
             return Err(twice());
         }
         if made.next_if(|made| **made == number).is_some() {
-            updated.insert(*place);
+            updated.insert(place);
         }
     }
     Ok(())
@@ -437,27 +498,38 @@ fn twice() -> Error {
     }
 }
 
-/// What the statement does to `table`, and the rows that it inserts or updates, in the order in which they came.
+/// What the statement does to `table`, the own rows that end, and the rows that it inserts or updates, in the order in which they
+/// came.
 fn change_of(
     table: &TableState,
     rows: &RecordBatch,
     sorted: &Sorted,
     updated: &Updated,
-) -> Result<(TableChange, RecordBatch)> {
+) -> Result<(TableChange, OwnRows, RecordBatch)> {
     let mut change = TableChange::new(Arc::clone(&table.schema));
+    let mut own_ended = OwnRows::new();
     let inserted = UInt32Array::from(sorted.inserted.clone());
     let inserted = take_record_batch(rows, &inserted)?;
     let mut order: Vec<(u32, u32)> = sorted.inserted.iter().copied().zip(0..).collect();
     let first = u32::try_from(order.len()).unwrap_or(u32::MAX);
     for (pair, row) in updated.pairs.iter().zip(first..) {
-        let Some((number, (place, vid))) = sorted.pairs.get(*pair) else { continue };
-        change.ended.entry(*place).or_default().insert(*vid);
+        let Some((number, there)) = sorted.pairs.get(*pair) else { continue };
+        match there.place {
+            FoundPlace::Committed(vid) => {
+                change.ended.entry(there.tablet).or_default().insert(vid);
+            }
+            FoundPlace::Own(place) => {
+                own_ended.entry(there.tablet).or_default().insert(place);
+            }
+        }
         order.push((*number, row));
     }
     let joined = concat_batches(&table.schema.arrow(), [&inserted, &updated.rows])?;
     order.sort_unstable();
     let order = UInt32Array::from_iter_values(order.into_iter().map(|(_, row)| row));
     let changed = take_record_batch(&joined, &order)?;
-    change.rows = route(table, changed.clone())?;
-    Ok((change, changed))
+    if changed.num_rows() > 0 {
+        change.rows = route(table, changed.clone())?;
+    }
+    Ok((change, own_ended, changed))
 }

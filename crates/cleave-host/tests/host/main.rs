@@ -18,6 +18,7 @@ mod devices;
 mod durability;
 mod ended_rows;
 mod fencing;
+mod few_rows_joined;
 mod filters_in_flight;
 mod foreign_keys;
 mod full_media;

@@ -387,3 +387,32 @@ async fn what_a_locking_subquery_reads_counts_at_level_serializable() {
     assert_eq!(refused(&mut two, "COMMIT").await.sqlstate(), "40001");
     assert_eq!(row(&mut one, "SELECT count(*) FROM job").await, "4");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_are_taken_by_their_index_without_a_plan() {
+    let (_directory, database, mut one, mut two) = jobs(300).await;
+    run(&mut one, "CREATE INDEX ON job (state, id)").await;
+    let take = "SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 2 FOR UPDATE SKIP LOCKED";
+    let all =
+        "SELECT id FROM job WHERE state = 'new' AND id > 297 ORDER BY id FOR SHARE SKIP LOCKED";
+    let done = "UPDATE job SET state = 'done' WHERE id = 1";
+    for sql in [take, all, done] {
+        run(&mut one, sql).await;
+    }
+    let counted = || {
+        let activity = database.activity();
+        (activity.count(Act::Plan), activity.count(Act::Settlement))
+    };
+    let before = counted();
+    run(&mut one, "BEGIN").await;
+    run(&mut two, "BEGIN").await;
+    assert_eq!(rows(&mut one, take).await, ["2", "3"]);
+    assert_eq!(rows(&mut two, take).await, ["4", "5"]);
+    // More rows are locked than are looked at first.
+    assert_eq!(rows(&mut one, &take.replace("LIMIT 2", "LIMIT 200")).await.len(), 200);
+    assert_eq!(rows(&mut two, &take.replace("LIMIT 2", "LIMIT 2 OFFSET 1")).await, ["5", "204"]);
+    run(&mut two, "UPDATE job SET state = 'done' WHERE id = 204; COMMIT").await;
+    run(&mut one, "COMMIT").await;
+    assert_eq!(rows(&mut two, all).await, ["298", "299", "300"]);
+    assert_eq!(counted(), before);
+}

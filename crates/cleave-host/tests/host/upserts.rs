@@ -3,9 +3,61 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_host::Database;
+use cleave_host::activity::Act;
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{assert_no_leak, fresh, open, refused, row, rows, run};
+
+/// Plans, and deltas that were settled for them, so far.
+fn planned(database: &Database) -> (u64, u64) {
+    let activity = database.activity();
+    (activity.count(Act::Plan), activity.count(Act::Settlement))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upserts_need_no_plan_and_settle_nothing() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (a int, b text, n int DEFAULT 5, note text, PRIMARY KEY (a, b), UNIQUE (note));
+         INSERT INTO t VALUES (1, 'x', 10, 'one'), (2, 'x', 20, 'two')",
+    )
+    .await;
+    // Of each clause the plan is made once, and kept.
+    let statements = [
+        "INSERT INTO t AS x (a, b, note) VALUES (1, 'x', 'uno') ON CONFLICT (a, b) DO UPDATE \
+         SET note = x.note || '+' || excluded.note WHERE x.n < 1000 RETURNING a, x.note || '!', n * 2",
+        "INSERT INTO t VALUES (3, 'x', 1, 'three') ON CONFLICT (b, a) DO UPDATE SET n = t.n + excluded.n RETURNING *",
+        "INSERT INTO t VALUES (4, 'x', 1, 'two') ON CONFLICT DO NOTHING RETURNING a",
+        "INSERT INTO t VALUES (4, 'x', 1, 'two') ON CONFLICT (note) DO UPDATE SET n = DEFAULT, note = upper(excluded.note)",
+    ];
+    for sql in statements {
+        run(&mut session, sql).await;
+    }
+    run(&mut session, "UPDATE t SET n = 20, note = 'two' WHERE a = 2; DELETE FROM t WHERE a = 3")
+        .await;
+    let before = planned(&database);
+    assert_eq!(rows(&mut session, statements[0]).await, ["1,one+uno+uno!,20"]);
+    assert_eq!(rows(&mut session, statements[1]).await, ["3,x,1,three"]);
+    assert_eq!(rows(&mut session, statements[1]).await, ["3,x,2,three"]);
+    assert_eq!(rows(&mut session, statements[2]).await, Vec::<String>::new());
+    run(&mut session, statements[3]).await;
+    // In a block also its own rows, and those that it has ended.
+    run(&mut session, "BEGIN; DELETE FROM t WHERE a = 3 AND b = 'x'").await;
+    assert_eq!(rows(&mut session, statements[1]).await, ["3,x,1,three"]);
+    assert_eq!(rows(&mut session, statements[1]).await, ["3,x,2,three"]);
+    assert_eq!(rows(&mut session, statements[0]).await, ["1,one+uno+uno+uno!,20"]);
+    run(&mut session, "COMMIT").await;
+    assert_eq!(planned(&database), before);
+    let all = rows(&mut session, "SELECT * FROM t ORDER BY a").await;
+    assert_eq!(all, ["1,x,10,one+uno+uno+uno", "2,x,5,TWO", "3,x,2,three"]);
+    // What names no table may be of either row.
+    let ambiguous =
+        "INSERT INTO t VALUES (1, 'x') ON CONFLICT (a, b) DO UPDATE SET n = n + 1 WHERE n > 0";
+    refused(&mut session, ambiguous).await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upserts_of_many_sessions_lose_no_update() {

@@ -17,6 +17,8 @@ mod driver;
 mod latency;
 mod random;
 mod report;
+#[cfg(test)]
+mod without_plans;
 mod workloads;
 
 use std::sync::Arc;

@@ -5,14 +5,19 @@ use std::sync::Arc;
 
 use super::super::Session;
 use super::super::block::Taken;
+use super::super::modify_row::KeyedChange;
+use super::look_up::{KEYS_MAX, index_over};
 use super::{Gone, KeyRow, KeySet, Reference};
 use crate::catalog::rules::KeyAction;
+use crate::delta::Live;
 use crate::error::{Error, Result};
 use crate::statement::modify::Modify;
 use crate::statement::names::in_quotes;
+use crate::statement::parameters::parameter_type;
 use crate::statement::select::{self, Asked};
-use crate::statement::{Parameters, Statement, parse_script};
+use crate::statement::{Parameter, Parameters, Statement, parse_script};
 use crate::write::insert::TableChange;
+use cleave_store::ColumnType;
 use cleave_txn::LockMode;
 
 use super::keys::{Columns, Target};
@@ -47,16 +52,19 @@ impl Session {
             }
             (KeyAction::Cascade, Some(moved)) => {
                 for moved in moved.chunks(KEYS_AT_ONCE) {
-                    let text = moving(&reference, moved)?;
-                    self.change_children(&reference, &text).await?;
+                    let (text, values) = match moved {
+                        [(old, new)] => moving_one(&reference, (old, new))?,
+                        moved => (moving(&reference, moved)?, Parameters::default()),
+                    };
+                    self.change_children(&reference, &text, values).await?;
                 }
             }
             (KeyAction::Cascade, None) => {
                 let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference)) {
-                    let condition = condition(&reference, keys)?;
+                for keys in all.chunks(at_once(&reference, all.len())) {
+                    let (condition, values) = condition(&reference, keys)?;
                     let text = format!("DELETE FROM {} AS c WHERE {condition}", child(&reference));
-                    self.change_children(&reference, &text).await?;
+                    self.change_children(&reference, &text, values).await?;
                 }
             }
             (KeyAction::SetNull | KeyAction::SetDefault, moved) => {
@@ -70,11 +78,11 @@ impl Session {
                     .map(|id| format!("{} = {value}", column(&reference, *id)))
                     .collect();
                 let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference)) {
-                    let condition = condition(&reference, keys)?;
+                for keys in all.chunks(at_once(&reference, all.len())) {
+                    let (condition, values) = condition(&reference, keys)?;
                     let (name, set) = (child(&reference), set.join(", "));
                     let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
-                    self.change_children(&reference, &text).await?;
+                    self.change_children(&reference, &text, values).await?;
                 }
                 // Where the default is what is gone.
                 self.references.open.of(&reference).gone.extend(keys);
@@ -83,8 +91,13 @@ impl Session {
         Ok(())
     }
 
-    /// Changes rows as the statement `text` says.
-    async fn change_children(&mut self, reference: &Reference, text: &str) -> Result<()> {
+    /// Changes rows as the statement `text` says: those that an index finds without a plan.
+    async fn change_children(
+        &mut self,
+        reference: &Reference,
+        text: &str,
+        values: Parameters,
+    ) -> Result<()> {
         let Some(Statement::Modify(modify)) =
             parse_script(text)?.pop().map(|parsed| parsed.statement)
         else {
@@ -93,40 +106,86 @@ impl Session {
         if !self.has_child(reference, LockMode::RowExclusive).await? {
             return Ok(());
         }
-        while let Taken::Again = self.change_once(&modify).await? {}
-        Ok(())
+        let known = self.followed(&modify, &values);
+        loop {
+            let live = match known.as_ref().and_then(|known| known.range()) {
+                Some(range) => Some((self.newest_live().await?, range)),
+                None => None,
+            };
+            if let Some((live, range)) = live {
+                let changed = self.change_range(live, &modify, range, &values);
+                match Box::pin(changed).await? {
+                    Some((Taken::Done, _)) => return Ok(()),
+                    Some((Taken::Again, _)) => continue,
+                    None => {}
+                }
+            }
+            if let Taken::Done = self.change_once(&modify, &values).await? {
+                return Ok(());
+            }
+        }
     }
 
-    async fn change_once(&mut self, modify: &Modify) -> Result<Taken> {
+    /// How `modify` changes rows by their keys; None: it needs a plan.
+    fn followed(&mut self, modify: &Modify, values: &Parameters) -> Option<Arc<KeyedChange>> {
+        if !self.takes_ranges() {
+            return None;
+        }
+        let modify = Modify { position: None, ..modify.clone() };
+        let state = self.names();
+        let types: Vec<_> = values.values().iter().map(Parameter::column_type).collect();
+        self.children.get_or_make(
+            &modify,
+            |known| known.holds(&state),
+            || KeyedChange::of(&modify, &types, &state),
+        )
+    }
+
+    /// What a look-up of rows that refer to others reads: the newest of all.
+    async fn newest_live(&mut self) -> Result<Live> {
+        if !self.reads_snapshot() {
+            return self.live().await;
+        }
+        let mut live = self.database.live();
+        self.note_seen(live.log_end);
+        live.state = self.defined().over(&self.database, live.state);
+        Ok(live)
+    }
+
+    async fn change_once(&mut self, modify: &Modify, values: &Parameters) -> Result<Taken> {
         let (view, base) = self.newest_view().await?;
         let table = Arc::clone(view.state.find_writable_table(&modify.table)?);
-        let made = self.made(&view, &table, modify, &Parameters::default()).await?;
+        let made = self.made(&view, &table, modify, values).await?;
         if made.places.is_empty() {
             return Ok(Taken::Done);
         }
-        self.check_in_snapshot(&made.change)?;
+        let mut committed = made.change.clone();
+        let of_base = base.find_writable_table(&modify.table)?;
+        for (place, vids) in &mut committed.ended {
+            // Beyond the end of the committed rows are own ones.
+            let next = of_base.tablets.get(*place).map_or(0, |tablet| tablet.next_vid);
+            drop(vids.split_off(&next));
+        }
+        self.check_in_snapshot(&committed)?;
         self.lock_keys_of(&table, modify, &made).await?;
         let ending = made.ending(modify);
         Box::pin(self.take_over(&base, &table, made.change.clone(), ending)).await
     }
 
-    /// Refuses to change rows that the snapshot does not have.
-    fn check_in_snapshot(&self, change: &TableChange) -> Result<()> {
+    /// Refuses to change committed rows that the snapshot does not have.
+    pub(in crate::session) fn check_in_snapshot(&self, change: &TableChange) -> Result<()> {
         let snapshot = self.block.as_ref().and_then(|block| block.snapshot.as_ref());
         let id = change.schema.table_id;
         let Some(snapshot) = snapshot.filter(|_| !self.owns(id)) else { return Ok(()) };
         let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
-        let newest = self.database.catalog();
         for (place, vids) in &change.ended {
             let seen = table.tablets.get(*place);
-            let committed = newest.table_by_id(id).and_then(|table| table.tablets.get(*place));
-            let next = committed.map_or(0, |tablet| tablet.next_vid);
             let is_seen = |vid: &u64| {
                 seen.is_some_and(|seen| {
                     *vid < seen.next_vid && seen.version_map.lookup(*vid).is_some()
                 })
             };
-            if !vids.range(..next).all(is_seen) {
+            if !vids.iter().all(is_seen) {
                 return Err(Error::concurrent_update());
             }
         }
@@ -165,15 +224,14 @@ impl Session {
         {
             return Ok(None);
         }
-        for some in all.chunks(at_once(reference)) {
+        for some in all.chunks(at_once(reference, all.len())) {
             let (view, _) = self.newest_view().await?;
             let columns: Vec<String> =
                 reference.key.columns.iter().map(|id| column(reference, *id)).collect();
-            let condition = condition(reference, some)?;
+            let (condition, parameters) = condition(reference, some)?;
             let (columns, name) = (columns.join(", "), child(reference));
             let text = format!("SELECT {columns} FROM {name} AS c WHERE {condition} LIMIT 1");
             let query = select::parsed(text)?;
-            let parameters = Parameters::default();
             let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
             let mut running =
                 Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
@@ -190,8 +248,13 @@ impl Session {
     }
 }
 
-fn at_once(reference: &Reference) -> usize {
-    if reference.key.columns.len() == 1 { KEYS_AT_ONCE } else { WIDE_KEYS_AT_ONCE }
+/// How many of `count` keys one statement is about: of several columns one, where an index finds the rows that refer to it.
+fn at_once(reference: &Reference, count: usize) -> usize {
+    match reference.key.columns.len() {
+        1 => KEYS_AT_ONCE,
+        _ if count <= KEYS_MAX && index_over(&reference.child, reference).is_some() => 1,
+        _ => WIDE_KEYS_AT_ONCE,
+    }
 }
 
 /// The table that refers to the other one, as SQL writes it.
@@ -205,27 +268,47 @@ fn column(reference: &Reference, id: u32) -> String {
     in_quotes(column.map_or("", |column| &column.name))
 }
 
-/// `c.a IN (1, 2)`, or `(c.a = 1 AND c.b = 'x') OR …`: rows that refer to `keys`.
-fn condition(reference: &Reference, keys: &[&KeyRow]) -> Result<String> {
+/// `c.a IN ($1, $2)`, or `(c.a = $1 AND c.b = $2) OR …`: rows that refer to `keys`; and the values.
+fn condition(reference: &Reference, keys: &[&KeyRow]) -> Result<(String, Parameters)> {
     let names = reference.key.columns.iter().map(|id| format!("c.{}", column(reference, *id)));
     let names: Vec<String> = names.collect();
-    let mut values = Vec::with_capacity(keys.len());
+    let mut values = Vec::with_capacity(keys.len() * names.len());
     for key in keys {
-        values.push(literals(reference, key)?);
+        values.extend(parameters(reference, key)?);
     }
-    if let [name] = names.as_slice() {
-        let values: Vec<String> = values.into_iter().flatten().collect();
-        return Ok(match values.as_slice() {
-            [value] => format!("{name} = {value}"),
-            values => format!("{name} IN ({})", values.join(", ")),
+    let mut numbers = 1..=values.len();
+    let condition = if let [name] = names.as_slice() {
+        match values.len() {
+            1 => format!("{name} = $1"),
+            _ => {
+                let numbers: Vec<String> = numbers.map(|number| format!("${number}")).collect();
+                format!("{name} IN ({})", numbers.join(", "))
+            }
+        }
+    } else {
+        let alternatives = keys.iter().map(|_| {
+            let own = names.iter().zip(numbers.by_ref());
+            let parts: Vec<String> =
+                own.map(|(name, place)| format!("{name} = ${place}")).collect();
+            format!("({})", parts.join(" AND "))
         });
-    }
-    let equal = |(name, value): (&String, String)| format!("{name} = {value}");
-    let alternatives = values.into_iter().map(|values| {
-        let parts: Vec<String> = names.iter().zip(values).map(equal).collect();
-        format!("({})", parts.join(" AND "))
+        alternatives.collect::<Vec<_>>().join(" OR ")
+    };
+    Ok((condition, Parameters::new(values)))
+}
+
+/// The values of a key, with the types of the columns that are referred to.
+fn parameters(reference: &Reference, key: &KeyRow) -> Result<Vec<Parameter>> {
+    let types = reference.key.target_columns.iter().map(|id| {
+        let column = reference.parent.schema.column_by_id(*id);
+        parameter_type(column.map_or(ColumnType::Text, |column| column.column_type))
     });
-    Ok(alternatives.collect::<Vec<_>>().join(" OR "))
+    let values = key.texts()?.into_iter().zip(types).zip(1..);
+    let read = values.map(|((text, own), number)| {
+        let value = Parameter::read(own, text.as_deref());
+        value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+    });
+    read.collect()
 }
 
 /// The values of a key as SQL writes them, with the types of the columns that are referred to.
@@ -239,6 +322,22 @@ fn literals(reference: &Reference, key: &KeyRow) -> Result<Vec<String>> {
         None => format!("NULL::{own}"),
     };
     Ok(key.texts()?.into_iter().zip(types).map(literal).collect())
+}
+
+/// The statement that gives rows the key that theirs, the only one, has become; and the values.
+fn moving_one(
+    reference: &Reference,
+    (old, new): (&KeyRow, &KeyRow),
+) -> Result<(String, Parameters)> {
+    let (condition, _) = condition(reference, &[old])?;
+    let mut values = parameters(reference, old)?;
+    let ids = reference.key.columns.iter().zip(values.len() + 1..);
+    let set: Vec<String> =
+        ids.map(|(id, place)| format!("{} = ${place}", column(reference, *id))).collect();
+    values.extend(parameters(reference, new)?);
+    let (name, set) = (child(reference), set.join(", "));
+    let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
+    Ok((text, Parameters::new(values)))
 }
 
 /// The statement that gives rows the key that theirs has become.

@@ -7,14 +7,14 @@ use arrow::array::ArrayRef;
 use cleave_store::KeyRange;
 
 use super::super::Session;
-use super::keys::{Columns, KeyRow, Reference, Target};
+use super::keys::{KeyRow, Reference};
 use crate::catalog::TableState;
 use crate::error::Result;
 use crate::index::IndexShape;
 use crate::settings::Stack;
 
 /// Keys up to which they are looked up.
-const KEYS_MAX: usize = 16;
+pub(super) const KEYS_MAX: usize = 16;
 
 /// Entries of one key that are looked at before a plan is made for it.
 const ENTRIES_MAX: usize = 256;
@@ -42,10 +42,10 @@ impl Session {
         }
         let own = self.own_changes(id);
         if let Some(own) = own {
-            let ids: Vec<u32> = own.schema.columns.iter().map(|column| column.id).collect();
             for rows in own.rows.values() {
-                let targets = reference.targets(Columns { ids: &ids, rows })?;
-                if targets.iter().any(|target| matches!(target, Target::Key(..))) {
+                let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
+                let refers = |entry: &[u8]| prefixes.iter().any(|prefix| entry.starts_with(prefix));
+                if entries.iter().flatten().any(refers) {
                     return Ok(true);
                 }
             }
@@ -80,7 +80,7 @@ impl Session {
 
 /// An index of `table` whose first columns are those of the foreign key, and have the types of those that it refers to; and for
 /// each of these columns its place in the key.
-fn index_over<'a>(
+pub(super) fn index_over<'a>(
     table: &'a TableState,
     reference: &Reference,
 ) -> Option<(&'a Arc<IndexShape>, Vec<usize>)> {

@@ -1,0 +1,199 @@
+//! `SELECT … FOR UPDATE` and its like over few rows of one table, without a plan: found by a range of keys, locked as
+//! [`super::locking`] locks them, and looked for once more in what is committed by then. Nothing is settled.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::UInt32Array;
+use arrow::compute::take_record_batch;
+use cleave_txn::LockKey;
+
+use super::checked::check_ended;
+use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
+use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
+use super::ranges::found_rows;
+use super::upsert::RowPlace;
+use super::{Outcome, Session};
+use crate::catalog::TableState;
+use crate::error::{ConflictKind, Error, Result};
+use crate::point_path::{FoundPlace, Sight};
+use crate::range_path::read::{RangeRead, RangeRow};
+use crate::range_path::{RangeTemplate, Window};
+use crate::statement::Parameters;
+use crate::statement::locking::{LockedTable, Locking, WaitPolicy};
+use crate::write::insert::TableChange;
+
+/// A row of the result, and what is locked of it.
+#[derive(Debug, Default)]
+struct Lockable {
+    /// None: it is an own one of the transaction, which is nobody else's matter.
+    row: Option<RowPlace>,
+    /// Its unique keys.
+    keys: Vec<LockKey>,
+}
+
+impl Session {
+    /// Runs a query with locking clauses, each of whose rows is one of the one table that it locks; None: it needs a plan.
+    pub(super) async fn lock_range(
+        &mut self,
+        locking: &Locking,
+        tables: &[LockedTable],
+        (template, parameters): (&RangeTemplate, &Parameters),
+    ) -> Result<Option<Outcome>> {
+        let [locked] = tables else { return Ok(None) };
+        if !self.takes_ranges() || locked.table != template.table() || !template.stops {
+            return Ok(None);
+        }
+        let Some(window) = template.window(parameters) else { return Ok(None) };
+        self.check_may_write(&locking.name())?;
+        let skips = locked.wait == WaitPolicy::Skip;
+        let wanted = window.wanted();
+        let mut looked_at = wanted.map(|wanted| wanted.saturating_mul(2).max(LOOKED_AT_MIN));
+        let mark = self.locks().mark();
+        loop {
+            let live = self.live().await?;
+            let Some(ranges) = self.ranges(template, parameters, &live.state)? else {
+                return Ok(None);
+            };
+            let table = Arc::clone(live.state.find_writable_table(&locked.table)?);
+            let (ranged, rows) = {
+                let sight = Sight::new(live, self.own_changes(template.table_id()));
+                let asked = skips.then_some(Window { limit: looked_at, offset: 0 });
+                let asked = self.ranged(&sight, template, (ranges, parameters), asked);
+                let Some(ranged) = asked.await? else { return Ok(None) };
+                let rows = found_rows(&ranged, ranged.rows.num_columns().saturating_sub(1))?;
+                if rows.len() > LOCKED_ROWS_MAX {
+                    return Ok(None);
+                }
+                let read = template.read(&self.database, &sight, &table, self.in_force().stack);
+                (ranged, lockable(&table, &read, rows).await?)
+            };
+            let kept = match skips {
+                true => self.lock_free_ones(&table, locked, (&rows, wanted)).await?,
+                false => self.lock_them(&table, locked, &rows).await?,
+            };
+            let Some(kept) = kept else {
+                // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
+                if skips {
+                    self.locks().release_to(mark);
+                }
+                continue;
+            };
+            let is_cut = looked_at.is_some_and(|count| rows.len() >= count);
+            if skips && is_cut && wanted.is_some_and(|wanted| kept.len() < wanted) {
+                looked_at = looked_at.map(|count| count.saturating_mul(LOOKED_AT_GROWTH));
+                continue;
+            }
+            let (offset, limit) = match skips {
+                true => (window.offset, window.limit.unwrap_or(usize::MAX)),
+                false => (0, usize::MAX),
+            };
+            let shown: Vec<usize> = (0..ranged.rows.num_columns().saturating_sub(1)).collect();
+            let kept = UInt32Array::from_iter_values(kept.into_iter().skip(offset).take(limit));
+            let rows = take_record_batch(&ranged.rows.project(&shown)?, &kept)?;
+            return Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }));
+        }
+    }
+
+    /// Locks all `rows`: their keys first, then they, each in order; the numbers of all, or None: one of them has changed.
+    async fn lock_them(
+        &mut self,
+        table: &TableState,
+        locked: &LockedTable,
+        rows: &[Lockable],
+    ) -> Result<Option<Vec<u32>>> {
+        let keys: BTreeSet<LockKey> =
+            rows.iter().flat_map(|row| row.keys.iter().copied()).collect();
+        let places: BTreeSet<RowPlace> = rows.iter().filter_map(|row| row.row).collect();
+        let of_rows = places.iter().map(|(place, vid)| held::row_key(table, *place, *vid));
+        for key in keys.into_iter().chain(of_rows) {
+            self.lock_one(key, locked).await?;
+        }
+        let is_there = self.has_rows(table, places.into_iter())?;
+        Ok(is_there.then(|| (0..).take(rows.len()).collect()))
+    }
+
+    /// Locks those of `rows` that are free, in their order, up to as many as are `wanted`; their numbers, or None: one of them has
+    /// changed.
+    async fn lock_free_ones(
+        &mut self,
+        table: &TableState,
+        locked: &LockedTable,
+        (rows, wanted): (&[Lockable], Option<usize>),
+    ) -> Result<Option<Vec<u32>>> {
+        let mut kept = Vec::new();
+        for (row, number) in rows.iter().zip(0..) {
+            if wanted.is_some_and(|wanted| kept.len() >= wanted) {
+                break;
+            }
+            let mark = self.locks().mark();
+            let of_row = row.row.map(|(place, vid)| held::row_key(table, place, vid));
+            let mut is_free = true;
+            for key in row.keys.iter().copied().chain(of_row) {
+                is_free = is_free && self.lock_one(key, locked).await?;
+            }
+            if !is_free {
+                self.locks().release_to(mark);
+                continue;
+            }
+            if !self.has_rows(table, row.row.into_iter())? {
+                return Ok(None);
+            }
+            kept.push(number);
+        }
+        Ok(Some(kept))
+    }
+
+    /// Whether committed rows of `table` are there still.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where one is not, and all statements of the block read one snapshot.
+    fn has_rows(&self, table: &TableState, rows: impl Iterator<Item = RowPlace>) -> Result<bool> {
+        if self.owns(table.schema.table_id) {
+            // Nobody else changes it.
+            return Ok(true);
+        }
+        let mut change = TableChange::new(Arc::clone(&table.schema));
+        for (place, vid) in rows {
+            change.ended.entry(place).or_default().insert(vid);
+        }
+        match check_ended(&self.database.live(), &change) {
+            Err(Error::Conflict { kind: ConflictKind::Update, .. }) if self.reads_snapshot() => {
+                Err(Error::concurrent_update())
+            }
+            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(false),
+            checked => checked.map(|()| true),
+        }
+    }
+}
+
+/// What is locked of `rows` of `table`.
+async fn lockable(
+    table: &TableState,
+    read: &RangeRead<'_>,
+    rows: Vec<RangeRow>,
+) -> Result<Vec<Lockable>> {
+    let mut all: Vec<Lockable> = Vec::with_capacity(rows.len());
+    let (mut committed, mut numbers) = (Vec::with_capacity(rows.len()), Vec::new());
+    for (number, row) in rows.into_iter().enumerate() {
+        let FoundPlace::Committed(vid) = row.place else {
+            all.push(Lockable::default());
+            continue;
+        };
+        all.push(Lockable { row: Some((row.tablet, vid)), keys: Vec::new() });
+        committed.push(row);
+        numbers.push(number);
+    }
+    for index in unique_indexes(table) {
+        let shape = index.shape();
+        let entries = shape.entries(&read.fetch(&committed, &shape.columns).await?, 0)?;
+        for (number, key) in numbers.iter().zip(&entries) {
+            // Rows with a NULL are equal to none.
+            let key = key.filter(|key| !shape.key.has_null(key));
+            if let (Some(key), Some(row)) = (key, all.get_mut(*number)) {
+                row.keys.push(held::unique_key(table, index, key));
+            }
+        }
+    }
+    Ok(all)
+}

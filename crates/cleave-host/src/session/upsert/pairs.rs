@@ -1,0 +1,153 @@
+//! DO UPDATE by a plan that is kept: over one table in memory, each of whose rows is a row that is there and the one that was to be
+//! inserted, side by side.
+//!
+//! ```text
+//!  INSERT INTO t AS x … ON CONFLICT (a) DO UPDATE SET b = x.b || excluded.b WHERE x.b < $1
+//!    ─▶ SELECT x.VID, x.a, x.b || x."excluded b" FROM target AS x WHERE x.b < $1
+//! ```
+//!
+//! [`VID`] numbers the pairs. A session remembers the plans of the clauses that it has seen; a clause that names a column without
+//! its table, or calls functions that are not known to give the same each time, is planned as a query over two tables.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use cleave_store::TableSchema;
+use datafusion::sql::sqlparser::ast::{self, VisitMut};
+
+use super::super::Session;
+use super::super::lifted::Seen;
+use crate::error::Result;
+use crate::range_path::template::are_plain;
+use crate::range_path::{self, Kept};
+use crate::statement::Parameters;
+use crate::statement::modify::{Assignment, TARGET, VID, assigned_items, over_target};
+use crate::statement::names::fold;
+use crate::statement::upsert::{ConflictAction, OnConflict};
+
+/// What a column of a row that was to be inserted is called, before its own name.
+const EXCLUDED: &str = "\u{1}excluded ";
+
+/// The plans that a session has made, by table, what the statement calls it, SET and WHERE.
+pub(in crate::session) type PairsPlans =
+    Seen<(String, ast::Ident, Vec<Assignment>, Option<Box<ast::Expr>>), PairsPlan>;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(in crate::session) struct PairsPlan {
+    schema: Arc<TableSchema>,
+    query: Box<ast::Query>,
+    pairs: SchemaRef,
+    kept: Kept,
+}
+
+impl PairsPlan {
+    /// The plan of SET and WHERE of a statement that calls the table `name`; None: it is planned as a query each time.
+    fn of(
+        schema: &Arc<TableSchema>,
+        name: &ast::Ident,
+        (assignments, selection): (&[Assignment], Option<&ast::Expr>),
+    ) -> Option<Self> {
+        let mut items = assigned_items(schema, name, assignments).ok()?;
+        if let Some(selection) = selection {
+            items.push(ast::SelectItem::UnnamedExpr(selection.clone()));
+        }
+        let mut one_table = OneTable { schema, name, target: fold(name) };
+        let flow = items.iter_mut().try_for_each(|item| VisitMut::visit(item, &mut one_table));
+        if flow.is_break() || one_table.target == "excluded" || !are_plain(&items) {
+            return None;
+        }
+        let selection = match selection.and_then(|_| items.pop()) {
+            Some(ast::SelectItem::UnnamedExpr(selection)) => Some(selection),
+            _ => None,
+        };
+        let query = over_target(name, items, Vec::new(), selection).ok()?;
+        let own = schema.arrow();
+        let excluded = own.fields().iter().map(|field| {
+            let name = format!("{EXCLUDED}{}", field.name());
+            Arc::new(Field::clone(field).with_name(name))
+        });
+        let number = Arc::new(Field::new(VID, DataType::UInt64, false));
+        let fields = own.fields().iter().map(Arc::clone).chain(excluded).chain([number]);
+        let pairs = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Some(Self { schema: Arc::clone(schema), query, pairs, kept: Kept::default() })
+    }
+}
+
+/// Puts columns of the one table in the places of those of `excluded`; breaks at what may be of either.
+struct OneTable<'a> {
+    schema: &'a TableSchema,
+    name: &'a ast::Ident,
+    target: String,
+}
+
+impl ast::VisitorMut for OneTable<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
+        let parts = match expression {
+            ast::Expr::Identifier(_) => return ControlFlow::Break(()),
+            ast::Expr::CompoundIdentifier(parts) => parts,
+            _ => return ControlFlow::Continue(()),
+        };
+        let [table, name] = parts.as_slice() else { return ControlFlow::Break(()) };
+        let (table, name) = (fold(table), fold(name));
+        if table == self.target {
+            return ControlFlow::Continue(());
+        }
+        if table != "excluded" || self.schema.column_index(&name).is_none() {
+            return ControlFlow::Break(());
+        }
+        let name = ast::Ident::with_quote('"', format!("{EXCLUDED}{name}"));
+        *parts = vec![self.name.clone(), name];
+        ControlFlow::Continue(())
+    }
+}
+
+impl Session {
+    /// The plan of `on_conflict` that is kept; None: it is planned each time.
+    pub(super) fn kept_pairs(
+        &mut self,
+        schema: &Arc<TableSchema>,
+        on_conflict: &OnConflict,
+        name: &ast::Ident,
+    ) -> Option<Arc<PairsPlan>> {
+        let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
+            return None;
+        };
+        let mut assignments = assignments.clone();
+        assignments.iter_mut().for_each(|assignment| assignment.position = None);
+        let clause = (schema.name.clone(), name.clone(), assignments, selection.clone());
+        self.pairs_plans.get_or_make(
+            &clause,
+            |known| Arc::ptr_eq(&known.schema, schema),
+            || PairsPlan::of(schema, name, (&clause.2, selection.as_deref())).map(Arc::new),
+        )
+    }
+
+    /// The numbers of pairs, and the rows as `plan` makes them; None: they need the query.
+    pub(super) async fn made_of_pairs(
+        &self,
+        plan: &PairsPlan,
+        (there, excluded): (&RecordBatch, &RecordBatch),
+        parameters: &Parameters,
+    ) -> Result<Option<RecordBatch>> {
+        let values = range_path::arrays(parameters)?;
+        let types: Vec<DataType> = values.iter().map(|value| value.data_type().clone()).collect();
+        let context = (&*self.database, self.in_force());
+        let slot = (TARGET, &plan.pairs);
+        let Some(kept) = plan.kept.plan(context, &plan.query, slot, types).await else {
+            return Ok(None);
+        };
+        let width = there.num_columns() + excluded.num_columns();
+        let wanted = kept.wanted(0);
+        let all: Vec<_> = there.columns().iter().chain(excluded.columns()).collect();
+        let own = wanted.iter().filter_map(|place| all.get(*place).map(|own| Arc::clone(own)));
+        let rows = (own.collect(), there.num_rows(), width);
+        let input = range_path::input(&kept, rows, &wanted, &values)?;
+        // What fails, the query says.
+        Ok(kept.run(vec![input]).await.ok())
+    }
+}
