@@ -93,6 +93,7 @@ use crate::statement::select::{Asked, ReadView, Target};
 use crate::statement::{
     ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
 };
+use crate::storage_error::StorageError;
 use crate::write::load;
 use cursors::Cursors;
 use definitions::Defined;
@@ -393,10 +394,17 @@ impl Session {
         let end = self.seen_log();
         let sessions = self.thread_sessions.as_ref();
         let keeps_thread = sessions.is_some_and(|sessions| sessions.load(Ordering::Relaxed) == 1);
-        match keeps_thread && !self.database.copies.are_on() {
+        let hardened = match keeps_thread && !self.database.copies.are_on() {
             true => self.database.harden_now(end),
             false => self.database.harden(end).await,
+        };
+        if let Err(Error::Storage(error)) = &hardened
+            && matches!(**error, StorageError::NotCopied { .. })
+        {
+            // It was told so; what it reads from now on says anew what it has seen.
+            self.seen_log.store(0, Ordering::Relaxed);
         }
+        hardened
     }
 
     /// Says how many sessions the thread serves that polls this one's statements, and no other thread does.

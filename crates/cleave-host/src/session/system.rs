@@ -1,6 +1,7 @@
 //! ALTER SYSTEM, and what else is the database's as a whole: CHECKPOINT, and SHOW of those settings.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use super::{Outcome, Session};
 use crate::archive;
@@ -109,6 +110,8 @@ impl Session {
             return Some(archive::status(&self.database));
         }
         if name.eq_ignore_ascii_case(LOG_COPY_STATUS) {
+            // It tells nothing of commits, and is to be had while no copy takes them.
+            self.seen_log.store(0, Ordering::Relaxed);
             return Some(log_copy::status(&self.database));
         }
         let state = self.database.catalog();
