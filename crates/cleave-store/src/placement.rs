@@ -77,7 +77,9 @@ impl PageEntry {
     /// The VIDs of its rows, by slot, as stretches that count up one by one.
     pub fn vid_stretches(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let first = self.vid_first;
-        let behind = move |offset: Range<u64>| first.saturating_add(offset.start)..first.saturating_add(offset.end);
+        let behind = move |offset: Range<u64>| {
+            first.saturating_add(offset.start)..first.saturating_add(offset.end)
+        };
         self.gaps.stretches(self.page.row_count).map(behind)
     }
 

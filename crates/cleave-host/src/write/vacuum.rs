@@ -437,10 +437,8 @@ fn morsels(group: &Group, tablet: &TabletState) -> Vec<Morsel> {
         .flat_map(|segment| segment.pages.iter().map(move |entry| (segment.segment_ref(), entry)));
     let mut morsels = Vec::new();
     for (segment, entry) in pages {
-        let (first, count) = entry.vids();
-        let ended = tablet.version_map.ended_in(first, count);
-        let ended: Arc<[u16]> = ended.filter_map(|vid| entry.slot_of(vid)).collect();
-        if u32::try_from(ended.len()).is_ok_and(|ended| ended >= entry.page.row_count) {
+        let ended = tablet.version_map.ended_rows(entry.vid_stretches());
+        if u32::try_from(ended.count()).is_ok_and(|ended| ended >= entry.page.row_count) {
             continue;
         }
         let place = MorselPage {

@@ -22,8 +22,8 @@ use datafusion::logical_expr::{
 use datafusion::sql::sqlparser::ast;
 
 use super::pg_catalog;
-use super::sequence_functions::called;
 use super::statement_context::StatementContext;
+use super::statement_function::called;
 use crate::error::{Error, Fault, RoleFault};
 
 const SLEEP: &str = "pg_sleep";
@@ -39,7 +39,7 @@ pub(super) fn register(
     query: &ast::Query,
     context: &Arc<StatementContext>,
 ) -> Result<()> {
-    for name in called(query, &NAMES) {
+    for name in called(query, |name| NAMES.into_iter().find(|known| *known == name)) {
         let signature = Signature::one_of(vec![TypeSignature::VariadicAny], Volatility::Volatile);
         let function = BackendFunction { name, signature, context: Arc::clone(context) };
         let function = AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf();

@@ -62,7 +62,7 @@ fn row(view: &View, session: &Seen, locks: &[LockStatus]) -> Row {
 fn event(kind: KeyKind) -> &'static str {
     match kind {
         KeyKind::Table => "relation",
-        KeyKind::Row => "tuple",
+        KeyKind::Row | KeyKind::Entry => "tuple",
         KeyKind::Key => "object",
         KeyKind::Transaction => "transactionid",
         KeyKind::Advisory => "advisory",
