@@ -118,7 +118,8 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) FROM t WHERE qty <= 48",
             true,
         ),
-        ("SELECT sum(price) FROM t WHERE id < 0", false),
+        // Of inserted rows alone, on a page that is not packed.
+        ("SELECT sum(price) FROM t WHERE id < 0", true),
         ("SELECT sum(price), max(id) FROM t WHERE id > 149000", true),
         (
             "SELECT line, count(*), sum(qty - discount), sum(qty + price), sum(line) FROM t GROUP BY line",
