@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_fragment::command::{LockBatch, LockCall};
+use cleave_host::activity::Act;
 use cleave_host::{Database, Session};
 use cleave_shmem::{JobLock, JobLocks, Row};
 use cleave_txn::{LockOwner, TransactionId};

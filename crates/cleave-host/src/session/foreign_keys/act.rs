@@ -19,6 +19,7 @@ use crate::statement::{Parameter, Parameters, Statement, parse_script};
 use crate::write::insert::TableChange;
 use cleave_store::ColumnType;
 use cleave_txn::LockMode;
+use futures::future::BoxFuture;
 
 use super::keys::{Columns, Target};
 
@@ -91,39 +92,41 @@ impl Session {
         Ok(())
     }
 
-    /// Changes rows as the statement `text` says: those that an index finds without a plan.
-    async fn change_children(
-        &mut self,
-        reference: &Reference,
-        text: &str,
+    /// Changes rows as the statement `text` says: those that an index finds without a plan. What follows from that comes here again, so
+    /// its type is written down.
+    fn change_children<'a>(
+        &'a mut self,
+        reference: &'a Reference,
+        text: &'a str,
         values: Parameters,
-    ) -> Result<()> {
-        let Some(Statement::Modify(modify)) =
-            parse_script(text)?.pop().map(|parsed| parsed.statement)
-        else {
-            return Err(Error::unsupported("what a foreign key does to such rows"));
-        };
-        if !self.has_child(reference, LockMode::RowExclusive).await? {
-            return Ok(());
-        }
-        let known = self.followed(&modify, &values);
-        loop {
-            let live = match known.as_ref().and_then(|known| known.range()) {
-                Some(range) => Some((self.newest_live().await?, range)),
-                None => None,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let Some(Statement::Modify(modify)) =
+                parse_script(text)?.pop().map(|parsed| parsed.statement)
+            else {
+                return Err(Error::unsupported("what a foreign key does to such rows"));
             };
-            if let Some((live, range)) = live {
-                let changed = self.change_range(live, &modify, range, &values);
-                match Box::pin(changed).await? {
-                    Some((Taken::Done, _)) => return Ok(()),
-                    Some((Taken::Again, _)) => continue,
-                    None => {}
-                }
-            }
-            if let Taken::Done = self.change_once(&modify, &values).await? {
+            if !self.has_child(reference, LockMode::RowExclusive).await? {
                 return Ok(());
             }
-        }
+            let known = self.followed(&modify, &values);
+            loop {
+                let taken = match known.as_ref().and_then(|known| known.range()) {
+                    Some(range) => {
+                        let live = self.newest_live().await?;
+                        self.change_range(live, &modify, range, &values).await?
+                    }
+                    None => None,
+                };
+                let taken = match taken {
+                    Some((taken, _)) => taken,
+                    None => self.change_once(&modify, &values).await?,
+                };
+                if let Taken::Done = taken {
+                    return Ok(());
+                }
+            }
+        })
     }
 
     /// How `modify` changes rows by their keys; None: it needs a plan.
