@@ -150,9 +150,9 @@ impl AskedLocks {
             LockSay::Answers(answers) => state.answer(&answers),
             LockSay::Grants(grants) => grants.iter().for_each(|grant| state.grant(grant)),
             LockSay::Refused(why) => state.refuse(why),
-            LockSay::Released if state.release == Release::Asked => state.release = Release::Done,
             // That nobody asked for.
-            LockSay::Released => state.refuse(LockRefusal::Spoilt),
+            LockSay::Released if state.release == Release::No => state.refuse(LockRefusal::Spoilt),
+            LockSay::Released => state.release = Release::Done,
         }
         let is_refused = state.refused.is_some();
         drop(state);

@@ -67,6 +67,8 @@ struct State {
     /// Batches below this number are passed over.
     below: u32,
     ended: Option<LockRefusal>,
+    /// Whether the number was given back.
+    is_over: bool,
     outlet: Option<Outlet>,
     /// How often an outlet was given.
     connections: u64,
@@ -129,6 +131,7 @@ impl HostedJob {
             parked: BTreeMap::new(),
             below: 0,
             ended: None,
+            is_over: false,
             outlet: None,
             connections: 0,
         };
@@ -194,8 +197,13 @@ impl HostedJob {
     pub fn end(&self) {
         let mut state = self.state();
         state.end(LockRefusal::Over);
+        let is_over = std::mem::replace(&mut state.is_over, true);
         drop(state);
         self.ready.changed.notify_one();
+        if is_over {
+            // The number may be another job's by now.
+            return;
+        }
         // An entry that is spoilt is found by whoever asks for it next.
         let _spoilt = self.host.release_job(self.job);
     }
@@ -316,7 +324,12 @@ impl State {
         let waker = Waker::from(Arc::new(RowWaker { ready: Arc::clone(ready), name }));
         self.parked.insert(name, Parked { row, waiting, waker });
         // It may have come before the waker.
-        Ok(self.look(name)?.map(|_| true))
+        let has_it = self.look(name)?.is_some();
+        if self.parked.get(&name).is_some_and(|parked| parked.waiting.is_none()) {
+            // The pump looks for room from time to time.
+            ready.changed.notify_one();
+        }
+        Ok(has_it.then_some(true))
     }
 
     /// The row, if it is the job's now.

@@ -52,7 +52,7 @@ fn rings_of_transactions_and_jobs_never_last() {
                 let (locks, next_id, inside, deadlocks) = (&locks, &next_id, &inside, &deadlocks);
                 scope.spawn(move || {
                     let mut random = SplitMix64::new(seed);
-                    for _ in 0..300 {
+                    for _ in 0..60 {
                         let id = next_id.fetch_add(1, Ordering::Relaxed);
                         let owner = owner(id);
                         let mut has = Vec::new();
