@@ -33,7 +33,7 @@ fn insert_and_kill(database: &Path, first: u64, time: Duration) -> u64 {
     let output = BufReader::new(child.stdout.take().unwrap());
     let reading = std::thread::spawn(move || {
         let lines = output.lines().map_while(Result::ok);
-        lines.filter_map(|line| line.parse().ok()).last()
+        lines.filter_map(|line| line.parse::<u64>().ok()).last()
     });
     std::thread::park_timeout(time);
     child.kill().unwrap();

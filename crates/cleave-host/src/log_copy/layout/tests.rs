@@ -1,3 +1,5 @@
+//! The bytes of a copy: what was written is read, what was torn is not.
+
 use super::*;
 
 fn extent(start: u64, block_count: u32) -> Extent {
