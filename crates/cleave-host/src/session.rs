@@ -114,8 +114,6 @@ pub struct Session {
     hinted: Option<Settings>,
     point_queries: PointQueries,
     row_changes: RowChanges,
-    /// Those of foreign keys.
-    children: RowChanges,
     range_queries: RangeQueries,
     pairs_plans: PairsPlans,
     returned: Returned,
@@ -177,7 +175,6 @@ impl Session {
             hinted: None,
             point_queries: PointQueries::default(),
             row_changes: RowChanges::default(),
-            children: RowChanges::default(),
             range_queries: RangeQueries::default(),
             pairs_plans: PairsPlans::default(),
             returned: Returned::default(),

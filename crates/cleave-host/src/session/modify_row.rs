@@ -68,12 +68,7 @@ impl KeyedChange {
         Some(Arc::new(Self { row, range, returning }))
     }
 
-    /// How it changes rows in ranges.
-    pub(super) fn range(&self) -> Option<&RangeChange> {
-        self.range.as_ref()
-    }
-
-    pub(super) fn holds(&self, state: &CatalogState) -> bool {
+    fn holds(&self, state: &CatalogState) -> bool {
         self.row.as_ref().is_none_or(|row| row.point.holds(state))
             && self.range.as_ref().is_none_or(|range| range.holds(state))
     }

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_host::activity::Act;
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, Error, OpenOptions, Session};
 use cleave_media::SplitMix64;
@@ -250,61 +249,4 @@ async fn no_row_ever_refers_to_nothing() {
         assert!(done > 40, "{action}: {done}");
         assert_eq!(row(&mut one, ORPHANS).await, "0", "{action}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_follows_from_few_keys_needs_no_plan() {
-    let (_directory, database) = fresh().await;
-    let mut session = database.session();
-    run(
-        &mut session,
-        "CREATE TABLE parent (a integer, b text, n integer UNIQUE, PRIMARY KEY (a, b));
-         CREATE TABLE child (id integer PRIMARY KEY, a integer, b text,
-             FOREIGN KEY (a, b) REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE);
-         CREATE INDEX ON child (b, a);
-         CREATE TABLE toy (id integer PRIMARY KEY, child integer REFERENCES child ON DELETE CASCADE,
-             n integer DEFAULT 0 REFERENCES parent (n) ON DELETE SET DEFAULT ON UPDATE SET NULL);
-         CREATE INDEX ON toy (child); CREATE INDEX ON toy (n);
-         INSERT INTO parent SELECT i, 'x', i * 10 FROM generate_series(0, 50) AS s(i);
-         INSERT INTO child SELECT i, i % 40, 'x' FROM generate_series(1, 120) AS s(i);
-         INSERT INTO toy SELECT i, i, i % 30 * 10 FROM generate_series(1, 120) AS s(i)",
-    )
-    .await;
-    let changes = |key: u32| {
-        [
-            format!("UPDATE parent SET a = a + 100 WHERE a = {key} AND b = 'x'"),
-            format!("UPDATE parent SET n = n + 1 WHERE n = {key}0"),
-            format!("DELETE FROM parent WHERE a = {} AND b = 'x'", key + 1),
-            format!("DELETE FROM parent WHERE n = {}0", key + 2),
-        ]
-    };
-    // Plans over rows are made once, and kept.
-    for sql in changes(3) {
-        run(&mut session, &sql).await;
-    }
-    let counted = || {
-        let activity = database.activity();
-        (activity.count(Act::Plan), activity.count(Act::Settlement))
-    };
-    let before = counted();
-    for key in [7, 11] {
-        for sql in changes(key) {
-            run(&mut session, &sql).await;
-        }
-    }
-    run(
-        &mut session,
-        "BEGIN; INSERT INTO child VALUES (500, 20, 'x'); INSERT INTO toy VALUES (500, 500, 200)",
-    )
-    .await;
-    run(&mut session, "DELETE FROM parent WHERE a = 20 AND b = 'x'; COMMIT").await;
-    assert_eq!(counted(), before);
-    let sql = "SELECT a, count(*), min(id) FROM child WHERE a IN (7, 107, 8, 9, 12, 13, 20) GROUP BY a ORDER BY a";
-    assert_eq!(rows(&mut session, sql).await, ["107,3,7"]);
-    let sql = "SELECT n, count(*) FROM toy WHERE child NOT IN (SELECT id FROM child) OR n NOT IN (SELECT n FROM parent) GROUP BY n";
-    assert_eq!(rows(&mut session, sql).await, Vec::<String>::new());
-    let sql = "SELECT count(*), count(n), count(*) FILTER (WHERE n = 0) FROM toy";
-    let toys = rows(&mut session, sql).await;
-    run(&mut session, "SET look_up_rows = 0").await;
-    assert_eq!(rows(&mut session, sql).await, toys);
 }

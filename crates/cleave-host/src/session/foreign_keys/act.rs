@@ -5,11 +5,8 @@ use std::sync::Arc;
 
 use super::super::Session;
 use super::super::block::Taken;
-use super::super::modify_row::KeyedChange;
-use super::look_up::{KEYS_MAX, index_over};
 use super::{Gone, KeyRow, KeySet, Reference};
 use crate::catalog::rules::KeyAction;
-use crate::delta::Live;
 use crate::error::{Error, Result};
 use crate::statement::modify::Modify;
 use crate::statement::names::in_quotes;
@@ -19,7 +16,6 @@ use crate::statement::{Parameter, Parameters, Statement, parse_script};
 use crate::write::insert::TableChange;
 use cleave_store::ColumnType;
 use cleave_txn::LockMode;
-use futures::future::BoxFuture;
 
 use super::keys::{Columns, Target};
 
@@ -62,7 +58,7 @@ impl Session {
             }
             (KeyAction::Cascade, None) => {
                 let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference, all.len())) {
+                for keys in all.chunks(at_once(&reference)) {
                     let (condition, values) = condition(&reference, keys)?;
                     let text = format!("DELETE FROM {} AS c WHERE {condition}", child(&reference));
                     self.change_children(&reference, &text, values).await?;
@@ -79,7 +75,7 @@ impl Session {
                     .map(|id| format!("{} = {value}", column(&reference, *id)))
                     .collect();
                 let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference, all.len())) {
+                for keys in all.chunks(at_once(&reference)) {
                     let (condition, values) = condition(&reference, keys)?;
                     let (name, set) = (child(&reference), set.join(", "));
                     let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
@@ -92,67 +88,23 @@ impl Session {
         Ok(())
     }
 
-    /// Changes rows as the statement `text` says: those that an index finds without a plan. What follows from that comes here again, so
-    /// its type is written down.
-    fn change_children<'a>(
-        &'a mut self,
-        reference: &'a Reference,
-        text: &'a str,
+    /// Changes rows as the statement `text` says.
+    async fn change_children(
+        &mut self,
+        reference: &Reference,
+        text: &str,
         values: Parameters,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let Some(Statement::Modify(modify)) =
-                parse_script(text)?.pop().map(|parsed| parsed.statement)
-            else {
-                return Err(Error::unsupported("what a foreign key does to such rows"));
-            };
-            if !self.has_child(reference, LockMode::RowExclusive).await? {
-                return Ok(());
-            }
-            let known = self.followed(&modify, &values);
-            loop {
-                let taken = match known.as_ref().and_then(|known| known.range()) {
-                    Some(range) => {
-                        let live = self.newest_live().await?;
-                        self.change_range(live, &modify, range, &values).await?
-                    }
-                    None => None,
-                };
-                let taken = match taken {
-                    Some((taken, _)) => taken,
-                    None => self.change_once(&modify, &values).await?,
-                };
-                if let Taken::Done = taken {
-                    return Ok(());
-                }
-            }
-        })
-    }
-
-    /// How `modify` changes rows by their keys; None: it needs a plan.
-    fn followed(&mut self, modify: &Modify, values: &Parameters) -> Option<Arc<KeyedChange>> {
-        if !self.takes_ranges() {
-            return None;
+    ) -> Result<()> {
+        let Some(Statement::Modify(modify)) =
+            parse_script(text)?.pop().map(|parsed| parsed.statement)
+        else {
+            return Err(Error::unsupported("what a foreign key does to such rows"));
+        };
+        if !self.has_child(reference, LockMode::RowExclusive).await? {
+            return Ok(());
         }
-        let modify = Modify { position: None, ..modify.clone() };
-        let state = self.names();
-        let types: Vec<_> = values.values().iter().map(Parameter::column_type).collect();
-        self.children.get_or_make(
-            &modify,
-            |known| known.holds(&state),
-            || KeyedChange::of(&modify, &types, &state),
-        )
-    }
-
-    /// What a look-up of rows that refer to others reads: the newest of all.
-    async fn newest_live(&mut self) -> Result<Live> {
-        if !self.reads_snapshot() {
-            return self.live().await;
-        }
-        let mut live = self.database.live();
-        self.note_seen(live.log_end);
-        live.state = self.defined().over(&self.database, live.state);
-        Ok(live)
+        while let Taken::Again = self.change_once(&modify, &values).await? {}
+        Ok(())
     }
 
     async fn change_once(&mut self, modify: &Modify, values: &Parameters) -> Result<Taken> {
@@ -227,7 +179,7 @@ impl Session {
         {
             return Ok(None);
         }
-        for some in all.chunks(at_once(reference, all.len())) {
+        for some in all.chunks(at_once(reference)) {
             let (view, _) = self.newest_view().await?;
             let columns: Vec<String> =
                 reference.key.columns.iter().map(|id| column(reference, *id)).collect();
@@ -251,13 +203,8 @@ impl Session {
     }
 }
 
-/// How many of `count` keys one statement is about: of several columns one, where an index finds the rows that refer to it.
-fn at_once(reference: &Reference, count: usize) -> usize {
-    match reference.key.columns.len() {
-        1 => KEYS_AT_ONCE,
-        _ if count <= KEYS_MAX && index_over(&reference.child, reference).is_some() => 1,
-        _ => WIDE_KEYS_AT_ONCE,
-    }
+fn at_once(reference: &Reference) -> usize {
+    if reference.key.columns.len() == 1 { KEYS_AT_ONCE } else { WIDE_KEYS_AT_ONCE }
 }
 
 /// The table that refers to the other one, as SQL writes it.

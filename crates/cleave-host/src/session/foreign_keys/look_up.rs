@@ -14,7 +14,7 @@ use crate::index::IndexShape;
 use crate::settings::Stack;
 
 /// Keys up to which they are looked up.
-pub(super) const KEYS_MAX: usize = 16;
+const KEYS_MAX: usize = 16;
 
 /// Entries of one key that are looked at before a plan is made for it.
 const ENTRIES_MAX: usize = 256;
@@ -80,7 +80,7 @@ impl Session {
 
 /// An index of `table` whose first columns are those of the foreign key, and have the types of those that it refers to; and for
 /// each of these columns its place in the key.
-pub(super) fn index_over<'a>(
+fn index_over<'a>(
     table: &'a TableState,
     reference: &Reference,
 ) -> Option<(&'a Arc<IndexShape>, Vec<usize>)> {
