@@ -13,9 +13,9 @@ use cleave_fragment::{
 };
 use cleave_media::{BlockAddress, Media, Memory};
 use cleave_store::{
-    Column, ColumnRef, ColumnType, EncodedPage, MediaPages, PageClass, PageRef, Projection,
-    SegmentDirectory, SegmentId, SegmentKind, SegmentRef, SegmentWriter, Snapshot, TableSchema,
-    VidGaps,
+    Column, ColumnRef, ColumnType, EncodedPage, EndedRows, MediaPages, PageClass, PageRef,
+    Projection, SegmentDirectory, SegmentId, SegmentKind, SegmentRef, SegmentWriter, Snapshot,
+    TableSchema, VidGaps,
 };
 use datafusion::error::Result;
 use datafusion::physical_plan::{ExecutionPlan, common};
@@ -78,11 +78,7 @@ fn morsels(segment: &SegmentDirectory, has_ended: impl Fn(u64) -> bool) -> Vec<M
         vid_first: entry.vid_first,
         gaps: entry.gaps.clone(),
         overflow: entry.overflow.clone(),
-        ended: (0..=u16::MAX)
-            .zip(entry.row_vids())
-            .filter(|(_, v)| has_ended(*v))
-            .map(|(s, _)| s)
-            .collect(),
+        ended: EndedRows::of_bits(entry.row_vids().map(&has_ended).collect()),
     };
     let pages = (0..).zip(&segment.pages);
     let morsel = |(number, entry)| Morsel {
