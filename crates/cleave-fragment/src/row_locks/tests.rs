@@ -20,8 +20,9 @@ use crate::link::{SlotForm, SlotSender};
 
 const OBJECT: u64 = 7;
 const ROWS: u64 = 12;
-/// So few entries that rows meet in them.
-const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::EIGHT };
+/// So few entries that rows meet in them, and so many slots that there is always room: who finds none gets in line later than
+/// for its other rows, and may close a ring.
+const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::SIXTEEN };
 
 /// How often each row was changed.
 #[derive(Debug, Default)]
