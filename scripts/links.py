@@ -272,6 +272,8 @@ def work(dice, fresh):
         lambda: ["CREATE TABLE {p}brief (id int PRIMARY KEY, note text) WITH (devices = (%s))" % dice.choice(["{far}", "{both}"]),
                  f"INSERT INTO {{p}}brief SELECT id, note FROM {{p}}{table}", "DROP TABLE {p}brief"],
         lambda: ["CHECKPOINT"],
+        lambda: [f"VACUUM {{p}}{table}"],
+        lambda: ["VACUUM FULL {p}%s" % table],
         lambda: [f"SELECT count(*), sum(v) FROM {{p}}{table}"],
         lambda: [(f"COPY {{p}}{table} FROM STDIN", [(n, n, "copied") for n in numbers(dice.choice([10, 800, 5000]))])],
         lambda: [f"UPDATE {{p}}far SET id = -id WHERE id = {id}"],

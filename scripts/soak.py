@@ -208,7 +208,7 @@ class Client:
 
     def back_up(self):
         """A backup is one moment, wherever it is restored."""
-        if self.random.random() > 0.02:
+        if self.random.random() > 0.25:
             return
         place = self.run.folder / f"backup{self.random.randrange(1 << 30)}"
         self.connection.rollback()

@@ -194,7 +194,7 @@ impl Workload {
         let has_views = model.views.values().any(|table| *table == name);
         let number = self.number();
         match (model.tables[&name].extra.first(), self.random.below(3)) {
-            (Some((column, _)), 0) => {
+            (Some((column, _)), 0) if !has_views => {
                 let sql = format!("ALTER TABLE {name} DROP COLUMN {column}");
                 Step::of(sql, Kind::Change(Effect::DropColumn(name, column.clone())))
             }
