@@ -34,9 +34,9 @@ use cleave_store::{
 };
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast;
-use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 
 use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::database::Database;
@@ -351,7 +351,7 @@ async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
         return read.only_row().await;
     }
     // In this order: what the host has at hand needs no waiting, and may make asking the others needless.
-    let mut asked: FuturesUnordered<_> = reads.iter().map(TabletRead::only_row).collect();
+    let mut asked: FuturesUnordered<_> = reads.iter().map(|read| read.only_row().boxed()).collect();
     let mut failed = None;
     while let Some(answer) = asked.next().await {
         match answer {
@@ -366,7 +366,7 @@ async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
 
 /// The rows of all entries that begin with the key; `None`: these are too many.
 async fn all_rows(reads: &[TabletRead<'_>]) -> Result<Option<Vec<RecordBatch>>> {
-    let found = try_join_all(reads.iter().map(TabletRead::entries)).await?;
+    let found = try_join_all(reads.iter().map(|read| read.entries().boxed())).await?;
     let found: Option<Vec<Vec<u64>>> = found.into_iter().collect();
     let unsettled = reads.iter().map(TabletRead::unsettled).collect::<Result<Vec<_>>>()?;
     let unsettled: Vec<Found> = unsettled.into_iter().flatten().collect();
@@ -374,7 +374,7 @@ async fn all_rows(reads: &[TabletRead<'_>]) -> Result<Option<Vec<RecordBatch>>> 
         found.iter().map(Vec::len).sum::<usize>() + unsettled.len() <= ENTRY_COUNT_MAX
     };
     let Some(found) = found.filter(few) else { return Ok(None) };
-    let rows = reads.iter().zip(found).map(|(read, vids)| read.rows(vids));
+    let rows = reads.iter().zip(found).map(|(read, vids)| read.rows(vids).boxed());
     let mut batches: Vec<_> = try_join_all(rows).await?.into_iter().flatten().collect();
     batches.extend(unsettled.into_iter().map(|found| found.batch));
     Ok(Some(batches))

@@ -14,6 +14,7 @@ use arrow::array::{Array, ArrayRef, UInt32Array, new_empty_array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options, take};
 use cleave_store::{IndexKey, KeyRange, TableSchema};
+use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::read::{RangeRead, RangeRow};
@@ -198,14 +199,18 @@ impl Joined {
             if read.has_more_than(&ranges, rows_max) {
                 return Ok(None);
             }
-            let walks = ranges.iter().map(|range| async move {
-                let walked = read.walk(std::slice::from_ref(range), rows_max + 1).await?;
-                let walked = walked.filter(|walked| !walked.is_cut);
+            let walk = |range| {
                 let rows = |(_, row): (Vec<u8>, RangeRow)| row;
-                Ok::<_, Error>(
-                    walked.map(|walked| walked.entries.into_iter().map(rows).collect::<Vec<_>>()),
-                )
-            });
+                async move {
+                    let walked = read.walk(std::slice::from_ref(range), rows_max + 1).await?;
+                    let walked = walked.filter(|walked| !walked.is_cut);
+                    Ok(walked.map(|walked| walked.entries.into_iter().map(rows).collect()))
+                }
+                .boxed()
+            };
+            // In boxes: that they may be sent between threads is known of these.
+            let walks: Vec<BoxFuture<'_, Result<Option<Vec<RangeRow>>>>> =
+                ranges.iter().map(walk).collect();
             let walks = stream::iter(walks).buffered(SIDE_BY_SIDE);
             let walked: Vec<Option<Vec<RangeRow>>> = walks.try_collect().await?;
             let Some(walked) = walked.into_iter().collect() else { return Ok(None) };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use cleave_store::{KeyRange, Projection, Walk};
+use futures::FutureExt;
 use futures::future::try_join_all;
 
 use crate::catalog::{TableState, TabletState};
@@ -174,11 +175,12 @@ impl RangeRead<'_> {
         let tablets = self.table.tablets.iter().enumerate();
         let read = tablets.filter_map(|(tablet, state)| {
             let index = state.index(self.index)?;
-            Some(async move {
+            let read = async move {
                 let pages = self.database.page_source(state.device, self.stack)?;
                 let found = index.get_many(state, &*pages, asked).await?;
                 Ok::<_, Error>((tablet, found))
-            })
+            };
+            Some(read.boxed())
         });
         for (tablet, in_pages) in try_join_all(read).await? {
             for (at, vid) in left.iter().zip(in_pages) {
