@@ -11,8 +11,7 @@
 //!
 //! [`Database::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
 //! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device that
-//! answers soon.
-//! The others are claimed when first needed, so that one that is away hinders nobody who does not need it.
+//! answers soon; the others when first needed, so that one that is away hinders nobody who does not need it.
 //! [`Database::look`] only locks and reads: it changes no file and claims no device.
 //!
 //! Invariants: one process at a time; one writing statement at a time; the published state only ever

@@ -330,6 +330,14 @@ impl Delta {
         Ok(())
     }
 
+    /// Gives the room back that no row waits for: a commit that took it was not made.
+    pub(crate) fn give_unused_room_back(&self) {
+        for room in self.write().room.values_mut().filter(|room| room.byte_count == 0) {
+            room.held_bytes = 0;
+            room.claims.clear();
+        }
+    }
+
     /// Gives the room back, for pages that are written now.
     pub(crate) fn give_room_back(&self) {
         for room in self.write().room.values_mut() {

@@ -275,7 +275,9 @@ impl Run {
                 // Recovery has commands, too.
                 let with_power = self.random.below(2) == 0;
                 Box::pin(self.crash(world, with_power)).await?;
-                Box::pin(self.reopen()).await?;
+                if self.open.is_none() {
+                    Box::pin(self.reopen()).await?;
+                }
             }
             let step = self.workload.next(&self.model, &self.folder);
             Box::pin(self.step(world, &step)).await?;
@@ -533,6 +535,7 @@ impl Run {
         world.let_link_rest(true);
         world.set_host_power(true);
         self.machine.boot();
+        self.machine.restart_if_asked();
         if self.open.is_none() && world.is_short_of_room() {
             // A full disk keeps no database closed.
             Box::pin(self.reopen()).await?;

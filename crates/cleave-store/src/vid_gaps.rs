@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(gaps.slot_at(21), Some(6), "behind the last row");
         assert_eq!((gaps.missing(), gaps.next_behind(0), gaps.next_behind(5)), (15, Some(3), None));
         assert_eq!(gaps.stretches(6).collect::<Vec<_>>(), [0..3, 5..7, 20..21]);
-        assert_eq!(VidGaps::none().stretches(6).collect::<Vec<_>>(), [0..6]);
+        assert!(VidGaps::none().stretches(6).eq(std::iter::once(0..6)));
         let (slots, missing) = gaps.steps();
         assert_eq!((&*slots, &*missing), (&[3, 2][..], &[2, 13][..]));
         assert_eq!(VidGaps::from_steps(&slots, &missing, 6), Some(gaps));

@@ -23,10 +23,13 @@ const OBJECT: u64 = 7;
 /// Rows that a run asks for at once.
 const BATCH: u64 = 4096;
 
+/// A run's locks, and where its slots go.
+type Locking = (Arc<AskedLocks>, Arc<Mutex<SlotSender>>);
+
 /// A device whose runs lock the first `snapshot` rows, and then say how many they have.
 #[derive(Debug, Default)]
 struct Locker {
-    run: Mutex<Option<(Arc<AskedLocks>, Arc<Mutex<SlotSender>>)>>,
+    run: Mutex<Option<Locking>>,
     tasks: Mutex<JoinSet<()>>,
 }
 

@@ -246,7 +246,7 @@ async fn a_hello_of_another_version_is_answered_with_ours() {
     let server = Server::start(device(), any_port(), None).await;
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     let mut hello = MAGIC.to_vec();
-    hello.extend(9_u32.to_le_bytes());
+    hello.extend((PROTOCOL_VERSION + 1).to_le_bytes());
     socket.write_all(&hello).await.unwrap();
     let welcome = read_welcome(&mut socket).await.unwrap().unwrap();
     assert_eq!(welcome.version, PROTOCOL_VERSION);

@@ -20,13 +20,14 @@ use crate::link::{SlotForm, SlotSender};
 
 const OBJECT: u64 = 7;
 const ROWS: u64 = 12;
+const ROW_COUNT: usize = 12;
 /// So few entries that rows meet in them, and so many slots that there is always room: who finds none gets in line later than
 /// for its other rows, and may close a ring.
 const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::SIXTEEN };
 
 /// How often each row was changed.
 #[derive(Debug, Default)]
-struct Versions([AtomicU32; ROWS as usize]);
+struct Versions([AtomicU32; ROW_COUNT]);
 
 impl Versions {
     fn of(&self, vid: u64) -> &AtomicU32 {
@@ -431,7 +432,7 @@ async fn history(seed: u64) {
     let mut ghosts: Vec<Run> = Vec::new();
     let mut parties: Vec<Party> = Vec::new();
     // Who is at each row: 1 a transaction, 100 a run.
-    let mut inside = [0_u32; ROWS as usize];
+    let mut inside = [0_u32; ROW_COUNT];
     for _ in 0..400 {
         let (what, which) = (pick(&mut random, 11), pick(&mut random, 64));
         let vids: BTreeSet<u64> = (0..4).map(|_| random.below(ROWS)).collect();
@@ -546,7 +547,7 @@ fn go_on(
     let run = &mut runs[at];
     if run.rows.is_none() || (which % 16 == 3 && !run.has_all) {
         run.rows = None;
-        if which % 2 == 0 {
+        if which.is_multiple_of(2) {
             return None;
         }
         let run = runs.swap_remove(at);
@@ -559,7 +560,7 @@ fn go_on(
             inside[place(*vid)] = 0;
             versions.of(*vid).fetch_add(1, Ordering::Relaxed);
         }
-        if which % 2 == 0 {
+        if which.is_multiple_of(2) {
             run.asked.release()
         } else {
             run.job.end()

@@ -4,7 +4,7 @@
 //! behind the commit is one that ends in pages.
 
 use std::collections::BTreeMap;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use super::{Contents, Delta, DeltaRow, DeltaTablet, Room};
 use crate::catalog::DeviceId;
@@ -81,7 +81,7 @@ impl DeltaTablet {
             }
         }
         Some(Self {
-            schema: self.schema.clone(),
+            schema: Arc::clone(&self.schema),
             logged_from: self.logged_from.max(log_end),
             vid_first: self.vid_first + settled as u64,
             rows,

@@ -524,11 +524,14 @@ pub(crate) fn with_numbers(schema: &TableSchema) -> SchemaRef {
 /// entries come in the order of ORDER BY.
 type Worth = (bool, usize, usize, bool);
 
+/// The columns of ORDER BY, and whether the query has one.
+type Order<'a> = (&'a [OrderColumn], bool);
+
 impl Match {
     /// The best index of `table` for the conditions, and ORDER BY, of which is known whether there is one.
     fn best(
         table: &TableState,
-        (conditions, order): (&[Option<Condition<'_>>], Option<(&[OrderColumn], bool)>),
+        (conditions, order): (&[Option<Condition<'_>>], Option<Order<'_>>),
         types: &[ColumnType],
     ) -> Option<(Worth, Arc<IndexShape>, Self)> {
         let mut best: Option<(Worth, Arc<IndexShape>, Self)> = None;

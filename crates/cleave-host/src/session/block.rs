@@ -677,9 +677,10 @@ impl Session {
         let record = Record::Commit { transaction, payload: committed.as_slice() };
         let is_growing = changes.iter().any(|change| !change.rows.is_empty());
         let appended = match is_growing {
-            true => log.append(record)?,
-            false => log.append_urgent(record)?,
+            true => log.append(record),
+            false => log.append_urgent(record),
         };
+        let appended = appended.inspect_err(|_| live.delta.give_unused_room_back())?;
         commitment::begin();
         let number = live.number + 1;
         live.delta.put(prepared, number, (appended.at.0, appended.end.0));

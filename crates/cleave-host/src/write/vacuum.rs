@@ -223,7 +223,7 @@ async fn commit(
         let segments = segments.filter_map(|(_, segment)| segment.as_ref());
         let runs = made.runs.iter().filter(|(merge, _)| on_device(merge.place));
         let new = segments.chain(runs.map(|(_, run)| run));
-        last.publish_kept(claim, new.flat_map(|segment| segment_extents(segment)).collect());
+        last.publish_kept(claim, new.flat_map(segment_extents).collect());
     }
     let mut changed = crate::catalog::TableState::clone(&now);
     for (merge, run) in made.runs {

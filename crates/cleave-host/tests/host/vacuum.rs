@@ -257,7 +257,7 @@ async fn history(seed: u64, path: &Path, placement: &str, steps: usize) {
             8 => drop(run(&mut session, "VACUUM t").await),
             _ => {
                 run(&mut session, "VACUUM FULL t").await;
-                if random.next_u64() % 2 == 0 {
+                if random.next_u64().is_multiple_of(2) {
                     drop((session, database));
                     database = open(path).await;
                     session = database.session();

@@ -4,8 +4,8 @@
 //! them than CI does. `CLEAVE_SIM_CUTS=COUNT` lets the power go at so many changes of each swept seed, and the link
 //! fail at so many commands; `all` at every one.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cleave_fragment::waiting::sleep;
@@ -108,6 +108,7 @@ fn the_link_may_fail_at_any_command() {
 }
 
 /// Runs each swept seed whole, which tells how many places it has, and then with one of them to fail at.
+#[expect(clippy::print_stdout, reason = "what a run of tests has looked at")]
 fn sweep(what: &str, run: impl Fn(u64, Option<u64>) -> Result<u64, Box<Failure>> + Sync) {
     let one = wished("CLEAVE_SIM_SEED");
     for seed in one.map_or(SWEPT, |seed| seed..seed + 1) {
@@ -130,13 +131,15 @@ fn sweep(what: &str, run: impl Fn(u64, Option<u64>) -> Result<u64, Box<Failure>>
                         // Another one of each part.
                         let place = (number * whole + seed % whole) / cuts;
                         if let Err(failure) = run(seed, Some(place)) {
-                            failures.lock().unwrap().push((place, failure));
+                            let mut failures =
+                                failures.lock().unwrap_or_else(PoisonError::into_inner);
+                            failures.push((place, failure));
                         }
                     }
                 });
             }
         });
-        let mut failures = failures.into_inner().unwrap();
+        let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
         failures.sort_by_key(|(place, _)| *place);
         println!("seed {seed}: {whole} {what}, {cuts} of them fail");
         if let Some((place, first)) = failures.first() {

@@ -32,6 +32,8 @@ const EXTENSION: &str = "log";
 /// The smallest segment that is begun, and the largest. Where a log is made of a copy, the first one is the rest of one.
 pub(crate) const CAPACITY_MIN: u32 = 4 << 10;
 pub(crate) const CAPACITY_MAX: u32 = 1 << 30;
+/// [`SEGMENT_HEADER_BYTES`], as a capacity is counted.
+const HEADER_BYTES: u32 = 64;
 
 /// What a segment begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +100,7 @@ impl SegmentHeader {
         let (made_at, _) = rest.split_first_chunk().ok_or(empty)?;
         let capacity = u32::from_le_bytes(*capacity);
         if Lsn(u64::from_le_bytes(*stored_start)) != start
-            || !(SEGMENT_HEADER_BYTES as u32..=CAPACITY_MAX).contains(&capacity)
+            || !(HEADER_BYTES..=CAPACITY_MAX).contains(&capacity)
             || start.0.checked_add(u64::from(capacity)).is_none()
         {
             return Err(empty);

@@ -31,14 +31,16 @@ fn insert_and_kill(database: &Path, first: u64, time: Duration) -> u64 {
         .spawn()
         .unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
-    let reading = std::thread::spawn(move || {
-        let lines = output.lines().map_while(Result::ok);
-        lines.filter_map(|line| line.parse::<u64>().ok()).last()
-    });
-    std::thread::park_timeout(time);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reading.join().unwrap().unwrap_or(first - 1)
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            let lines = output.lines().map_while(Result::ok);
+            lines.filter_map(|line| line.parse::<u64>().ok()).last()
+        });
+        std::thread::park_timeout(time);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        reading.join().unwrap().unwrap_or(first - 1)
+    })
 }
 
 #[test]

@@ -196,7 +196,8 @@ fn what_is_written_is_read() {
 fn extents_are_those_of_the_device_asked_for() {
     let (_directory, state) = written();
     let extent = |start| Extent { start: BlockAddress(start), block_count: 4 };
-    assert_eq!(state.extents(DeviceId(1)), [extent(10), extent(20)]);
+    let copy = Extent { start: BlockAddress(1 << 20), block_count: 9000 };
+    assert_eq!(state.extents(DeviceId(1)), [extent(10), extent(20), copy]);
     assert_eq!(state.extents(DeviceId(0)), []);
 }
 

@@ -216,7 +216,7 @@ fn ended_rows_of_a_page_are_those_of_its_vids() {
     }
     for first in [0, 1, 63, 64, 100, 65_500, 65_535, 65_536, 65_600, 131_000, 179_990, 200_000] {
         for count in [0, 1, 63, 64, 65, 130, 4096, 65_536, 70_000] {
-            let rows = map.ended_rows([first..first + count]);
+            let rows = map.ended_rows(std::iter::once(first..first + count));
             let expected: Vec<u64> = map.ended_in(first, count).map(|vid| vid - first).collect();
             let found: Vec<u64> = rows.slots().map(|slot| slot as u64).collect();
             assert_eq!(found, expected, "{count} rows from {first} on");

@@ -8,9 +8,12 @@ const ROWS: u64 = 5;
 const ROW_MODES: [LockMode; 4] =
     [LockMode::ForKeyShare, LockMode::ForShare, LockMode::ForNoKeyUpdate, LockMode::ForUpdate];
 
+/// Transactions by their modes, and whether a job is there.
+type AtRow = (Vec<(u64, LockMode)>, bool);
+
 /// Who is at each row: transactions by their modes, and whether a job.
 #[derive(Default)]
-struct Inside(Mutex<Vec<(Vec<(u64, LockMode)>, bool)>>);
+struct Inside(Mutex<Vec<AtRow>>);
 
 impl Inside {
     fn enter(&self, vid: u64, id: u64, mode: LockMode) {
