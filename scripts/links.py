@@ -13,6 +13,7 @@ Ends with 1 where something is wrong. Needs openssl, and psycopg, which it insta
 """
 
 import argparse
+import errno
 import os
 import random
 import shutil
@@ -213,9 +214,15 @@ class World:
         for side in (["host", "nas"] if mode == "full both" else [mode.split()[1]]):
             filler = self.folder / side / "disk" / "filler"
             with filler.open("wb") as file:
-                free = os.statvfs(filler).f_bavail * os.statvfs(filler).f_frsize
-                if free > room:
-                    os.posix_fallocate(file.fileno(), 0, free - room)
+                while (free := os.statvfs(filler).f_bavail * os.statvfs(filler).f_frsize) > room:
+                    try:
+                        os.posix_fallocate(file.fileno(), 0, free - room)
+                        break
+                    except OSError as error:
+                        # The side has taken some of it meanwhile.
+                        if error.errno != errno.ENOSPC:
+                            raise
+                        file.truncate(0)
 
     def mend(self):
         for side in ("host", "nas"):
