@@ -652,16 +652,16 @@ impl Database {
     /// # Errors
     /// As there.
     pub(crate) fn harden_now(&self, end: u64) -> Result<()> {
+        if end > self.hardened.load(Ordering::Acquire)
+            && let Some(log) = self.log()
+        {
+            if let Err(error) = log.wait_durable(Lsn(end)) {
+                self.stop();
+                return Err(error.into());
+            }
+            self.hardened.fetch_max(end, Ordering::AcqRel);
+        }
         self.copies.want(end);
-        if end <= self.hardened.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let Some(log) = self.log() else { return Ok(()) };
-        if let Err(error) = log.wait_durable(Lsn(end)) {
-            self.stop();
-            return Err(error.into());
-        }
-        self.hardened.fetch_max(end, Ordering::AcqRel);
         Ok(())
     }
 

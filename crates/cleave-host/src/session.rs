@@ -137,6 +137,8 @@ pub struct Session {
     seen_log: AtomicU64,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
+    /// Its block is one statement with RETURNING.
+    returns_alone: bool,
     /// How many sessions its thread serves; None: it is not known, or no thread serves it alone.
     thread_sessions: Option<Arc<AtomicUsize>>,
     /// How often settings were changed.
@@ -189,6 +191,7 @@ impl Session {
             seen_log: AtomicU64::new(0),
             references: References::default(),
             client: Mutex::default(),
+            returns_alone: false,
             thread_sessions: None,
             settings_version: 0,
         }
@@ -339,10 +342,12 @@ impl Session {
         }
         self.hinted = self.under(&hints)?;
         parsed.hints = hints;
+        let is_own = self.begin_returning(&parsed.statement);
         // Whether a commit is there must not be left open.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
         let outcome = within(limit_ms, Box::pin(self.run_statement(parsed))).await;
         let outcome = self.end_statement(outcome).await;
+        let outcome = self.end_returning(is_own, outcome).await;
         self.hinted = None;
         outcome
     }
@@ -352,6 +357,10 @@ impl Session {
     /// # Errors
     /// In a block that has failed.
     fn begin_statement(&mut self) -> Result<()> {
+        if self.returns_alone {
+            // Whoever ran it has given it up.
+            self.note_failure();
+        }
         self.check_not_failed()?;
         self.statement_locks = None;
         self.settings.client.advisory.end_statement();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, UInt32Array, new_empty_array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options, take};
-use cleave_store::{IndexKey, KeyRange, TableSchema};
+use cleave_store::{IndexKey, KeyRange, StoreError, TableSchema};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
@@ -253,7 +253,11 @@ fn keys(
     let nulls = values.iter().fold(None, |nulls: Option<NullBuffer>, array| {
         NullBuffer::union(nulls.as_ref(), array.logical_nulls().as_ref())
     });
-    let keys = joined.key.encode(&values)?;
+    let keys = match joined.key.encode(&values) {
+        // No entry is as long; the planner finds none.
+        Err(StoreError::OutOfRange { .. }) => return Ok(None),
+        keys => keys?,
+    };
     let is_whole = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
     let key = |row: usize| is_whole(row).then(|| keys.value(row).to_vec());
     Ok(Some((0..count).map(key).collect()))

@@ -103,6 +103,12 @@ impl<'a> Sources<'a> {
         found.next().is_none().then_some(only)
     }
 
+    /// Whether one of them, or several, have the column that `expression` names.
+    pub(super) fn has(&self, expression: &ast::Expr) -> bool {
+        let has = |source: &Source<'_>| column(expression, &source.table.schema, &source.qualifier);
+        self.all.iter().any(|source| has(source).is_some())
+    }
+
     /// The places of the tables that `condition` speaks of; None: it has a name that is no column's.
     pub(super) fn tables_in(&self, condition: &ast::Expr) -> Option<Vec<usize>> {
         struct Names<'a> {

@@ -222,9 +222,12 @@ impl Session {
         let hints = self.prepared.find(name)?.source.hints.clone();
         self.hinted = self.under(&hints)?;
         self.begin_statement()?;
+        let known = Arc::clone(self.prepared.find(name)?);
+        let is_own = self.begin_returning(known.statement());
         let limit_ms = self.in_force().statement_timeout_ms;
         let started = within(limit_ms, Box::pin(self.start_texts(name, values))).await;
         let started = self.end_statement(started).await;
+        let started = self.end_returning(is_own, started).await;
         self.hinted = None;
         started
     }

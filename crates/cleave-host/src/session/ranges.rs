@@ -44,7 +44,7 @@ use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
 /// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its columns.
-pub(super) type RangeQueries = Seen<(ast::Query, bool), RangeTemplate>;
+pub(super) type RangeQueries = Seen<(ast::Query, bool, Vec<ColumnType>), RangeTemplate>;
 
 /// An UPDATE or DELETE of the rows in a range.
 #[derive(Debug)]
@@ -219,14 +219,13 @@ impl Session {
         }
         let state = self.names();
         let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
-        let lifted = (lifted, numbered);
+        // Of another type, a constant may be compared in another way.
+        let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
+        let lifted = (lifted, numbered, types);
         let template = self.range_queries.get_or_make(
             &lifted,
             |template| template.holds(&state),
-            || {
-                let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
-                RangeTemplate::of(&lifted.0, &types, &state, numbered).map(Arc::new)
-            },
+            || RangeTemplate::of(&lifted.0, &lifted.2, &state, numbered).map(Arc::new),
         )?;
         Some((template, Parameters::new(values)))
     }

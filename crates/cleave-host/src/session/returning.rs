@@ -15,7 +15,7 @@ use crate::range_path::template::{are_plain, expanded, with_numbers};
 use crate::range_path::{self, Kept};
 use crate::statement::modify::{TARGET, over_target};
 use crate::statement::parse::refuse_in_query;
-use crate::statement::{Insert, Parameters};
+use crate::statement::{Insert, Parameters, Statement};
 
 /// What a session has returned: by table, what the statement calls it, and the list.
 pub(super) type Returned = Seen<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;
@@ -47,6 +47,38 @@ impl Returning {
 }
 
 impl Session {
+    /// Outside of a block, begins one for `statement` alone if it has RETURNING: what it has done is undone where that fails. Whether it
+    /// did.
+    pub(super) fn begin_returning(&mut self, statement: &Statement) -> bool {
+        if self.block.is_none() && self.has_returning(statement) {
+            self.begin_implicit();
+            self.returns_alone = true;
+        }
+        self.returns_alone
+    }
+
+    /// Commits what [`Session::begin_returning`] began; where the statement failed it is undone by now.
+    pub(super) async fn end_returning<T>(&mut self, is_own: bool, outcome: Result<T>) -> Result<T> {
+        if is_own && outcome.is_ok() {
+            self.returns_alone = false;
+            Box::pin(self.end_implicit()).await?;
+        }
+        outcome
+    }
+
+    fn has_returning(&self, statement: &Statement) -> bool {
+        match statement {
+            Statement::Insert(insert) => !insert.returning.is_empty(),
+            Statement::Modify(modify) => !modify.returning.is_empty(),
+            Statement::LockedParts(parts) => self.has_returning(&parts.plain),
+            Statement::Execute(execute) => {
+                let prepared = self.prepared.statement(&execute.name);
+                prepared.is_some_and(|prepared| self.has_returning(prepared))
+            }
+            _ => false,
+        }
+    }
+
     /// What `returning` lists of `rows`; None: that needs a plan.
     pub(super) async fn kept_returned(
         &self,

@@ -270,7 +270,7 @@ fn one_table<'a>(
         for by in by {
             // A column goes before a name of the list.
             let own = match &*by {
-                ast::Expr::Identifier(name) if sources.resolve(by).is_none() => Some(named(name)),
+                ast::Expr::Identifier(name) if !sources.has(by) => Some(named(name)),
                 _ => None,
             };
             match own {

@@ -8,9 +8,11 @@
 //! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, which is what its
 //! libraries take it for.
 
+use std::future::Future;
 use std::io::{self, Read, Write};
 
 use bytes::{Buf, Bytes, BytesMut};
+use cleave_host::commitment::unless;
 use cleave_host::copy::CopyFormat;
 use cleave_host::statement::{Copy, CopyEnd, CopySource, ParsedStatement, Statement};
 use cleave_host::{ClientStreams, Session, Started};
@@ -112,10 +114,24 @@ pub(crate) async fn copy_in(
 ) -> Result<Started, Stop> {
     let column_count = column_count(session, &parsed).await;
     let (give, pieces) = mpsc::channel(WAITING);
-    let (want, mut wanted) = oneshot::channel();
+    let (want, wanted) = oneshot::channel();
     let input = ClientInput { pieces, piece: Bytes::new(), want: Some(want) };
     session.set_client_streams(ClientStreams { input: Some(Box::new(input)), output: None });
-    let mut work = Box::pin(session.start(parsed));
+    let work = watch.entered(session.start(parsed));
+    // What has begun to commit is not ended.
+    let taken =
+        unless(take_in(wire, work, (give, wanted), (column_count, cut), sql), watch.ended());
+    taken.await.unwrap_or_else(|complaint| Err(Stop::Failed(complaint)))
+}
+
+/// Gives `work`, which is the COPY, what the client sends, from when it is wanted.
+async fn take_in(
+    wire: &mut Wire,
+    mut work: impl Future<Output = cleave_host::Result<Started>> + Unpin,
+    (give, mut wanted): (mpsc::Sender<Bytes>, oneshot::Receiver<()>),
+    (column_count, cut): (usize, Cut),
+    sql: &str,
+) -> Result<Started, Stop> {
     let mut give = Some(give);
     let mut waiting: Option<Bytes> = None;
     let mut has_begun = false;
@@ -125,7 +141,6 @@ pub(crate) async fn copy_in(
             done = &mut work => {
                 return done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)));
             }
-            complaint = watch.ended() => return Err(Stop::Failed(complaint)),
             asked = &mut wanted, if !has_begun => Event::Wanted(asked.is_ok()),
             room = room(give.clone()), if waiting.is_some() => Event::Room(room),
             message = wire.message(), if has_begun && waiting.is_none() && give.is_some() => {
@@ -196,7 +211,7 @@ pub(crate) async fn copy_out(
     let mut records = Records::new(cut);
     let mut has_begun = false;
     let started = {
-        let mut work = Box::pin(session.start(parsed));
+        let mut work = watch.entered(session.start(parsed));
         loop {
             tokio::select! {
                 biased;

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -248,13 +247,7 @@ impl Watch {
         sql: &str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Stop> {
-        let compute = self.compute.clone();
-        let mut work = pin!(work);
-        // A plan's partitions run side by side, and not one after the other on the thread that serves the client.
-        let work = poll_fn(move |context| {
-            let _entered = compute.enter();
-            work.as_mut().poll(context)
-        });
+        let work = self.entered(work);
         let stop = async {
             tokio::select! {
                 biased;
@@ -264,6 +257,17 @@ impl Watch {
         };
         let done = unless(work, stop).await?;
         done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
+    }
+
+    /// `work` of the database, so that a plan's partitions run side by side, and not one after the other on the thread that serves
+    /// the client.
+    pub(crate) fn entered<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let compute = self.compute.clone();
+        let mut work = Box::pin(work);
+        poll_fn(move |context| {
+            let _entered = compute.enter();
+            work.as_mut().poll(context)
+        })
     }
 
     /// Sends what there is; a client that takes nothing does not keep the statement from being ended.
