@@ -43,13 +43,9 @@ def main():
     options = parser.parse_args()
     if not bench.CLEAVE.exists():
         sys.exit(f"{bench.CLEAVE} is not there: run `cargo build --release`, or set CLEAVE_BINARY")
-    try:
-        import psycopg
-    except ImportError:
-        python = servers.python_with(["psycopg[binary]"], "import psycopg")
-        if python is None:
-            sys.exit("psycopg cannot be installed")
-        sys.exit(subprocess.run([python, __file__, *sys.argv[1:]]).returncode)
+    psycopg = servers.psycopg()
+    if psycopg is None:
+        sys.exit("psycopg cannot be installed")
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(dir=bench.TARGET if bench.TARGET.exists() else None) as folder:
         {"freshness": freshness, "analytics": analytics, "embedded": embedded}[options.command](psycopg, Path(folder), options)

@@ -10,7 +10,6 @@ it ends with 1 where a difference is not listed there, or a listed one is gone. 
 PostgreSQL (`scripts/install_peers.sh postgresql`).
 """
 
-import subprocess
 import sys
 import tempfile
 import threading
@@ -130,14 +129,10 @@ def compare(psycopg, name, address, known):
 
 def main():
     wanted = sys.argv[1:] or ["postgresql", "cleave"]
-    try:
-        import psycopg
-    except ImportError:
-        python = servers.python_with(["psycopg[binary]"], "import psycopg")
-        if python is None:
-            print("SKIPPED: psycopg cannot be installed")
-            return
-        sys.exit(subprocess.run([python, __file__, *wanted]).returncode)
+    psycopg = servers.psycopg()
+    if psycopg is None:
+        print("SKIPPED: psycopg cannot be installed")
+        return
     surprises = []
     with tempfile.TemporaryDirectory() as folder:
         for name in wanted:

@@ -583,14 +583,10 @@ def main():
     parser.add_argument("--seed", type=int)
     parser.add_argument("--full", action="store_true", help="file systems that are full, in memory: needs the right to mount them")
     options = parser.parse_args()
-    try:
-        import psycopg
-    except ImportError:
-        python = servers.python_with(["psycopg[binary]"], "import psycopg")
-        if python is None:
-            print("SKIPPED: psycopg cannot be installed")
-            return
-        sys.exit(subprocess.run([python, __file__, *sys.argv[1:]]).returncode)
+    psycopg = servers.psycopg()
+    if psycopg is None:
+        print("SKIPPED: psycopg cannot be installed")
+        return
     if options.command == "self-test":
         options.rounds = 12
         is_well = play(psycopg, options)

@@ -98,6 +98,19 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def psycopg():
+    """psycopg; where this Python lacks it, the script is run again by one that has it. None where it cannot be installed."""
+    try:
+        import psycopg as found
+
+        return found
+    except ImportError:
+        python = python_with(["psycopg[binary]"], "import psycopg")
+        if python is None:
+            return None
+        sys.exit(subprocess.run([python, *sys.argv]).returncode)
+
+
 def python_with(packages, check, place=ROOT / "target" / "clients" / "python"):
     """A Python that has `packages`, installed into `place` if they are not there; None if they cannot be."""
     interpreter = place / "bin" / "python"

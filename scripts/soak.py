@@ -19,7 +19,6 @@ import shutil
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -362,14 +361,10 @@ def main():
     parser.add_argument("--space", action="store_true")
     parser.add_argument("--seed", type=int)
     options = parser.parse_args()
-    try:
-        import psycopg
-    except ImportError:
-        python = servers.python_with(["psycopg[binary]"], "import psycopg")
-        if python is None:
-            print("SKIPPED: psycopg cannot be installed")
-            return
-        sys.exit(subprocess.run([python, __file__, *sys.argv[1:]]).returncode)
+    psycopg = servers.psycopg()
+    if psycopg is None:
+        print("SKIPPED: psycopg cannot be installed")
+        return
     if options.command == "self-test":
         options.minutes = 0.3
         is_well = soak(psycopg, options)

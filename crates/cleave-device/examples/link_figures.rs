@@ -114,6 +114,7 @@ async fn write_table(link: &dyn Link) -> Outcome<Vec<PageRef>> {
         column_type: ColumnType::BigInt,
         not_null: false,
         default: None,
+        absent: None,
     };
     let table = TableSchema {
         table_id: 1,

@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use cleave_store::SegmentRef;
 use cleave_store::page::ValueType;
-use cleave_store::{ColumnRef, Projection, SegmentRef};
 use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
@@ -58,7 +58,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 5;
+const CODEC_VERSION: u32 = 6;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -567,6 +567,8 @@ struct FetchColumnsNode {
     schema: Option<protobuf::Schema>,
     #[prost(uint32, repeated, tag = "7")]
     places: Vec<u32>,
+    #[prost(message, repeated, tag = "8")]
+    absent: Vec<AbsentNode>,
 }
 
 /// Wire form of a [`DenseAggregateExec`], of which all is said by its input.
@@ -618,6 +620,9 @@ struct ScanNode {
     fetch: Option<u64>,
     #[prost(bool, tag = "10")]
     refers: bool,
+    /// What rows have in columns of output and filter that their page lacks.
+    #[prost(message, repeated, tag = "11")]
+    absent: Vec<AbsentNode>,
 }
 
 /// Encodes and decodes the nodes that are not the engine's own.
@@ -691,8 +696,11 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
             None => return Err(DataFusionError::Plan("an operator without a kind".into())),
         };
-        let output = decode_projection("output", node.output_columns, node.output_schema.as_ref())?;
-        let filter = decode_projection("filter", node.filter_columns, node.filter_schema.as_ref())?;
+        let absent = decode_absent(node.absent);
+        let (columns, schema) = (node.output_columns, node.output_schema.as_ref());
+        let output = decode_projection("output", columns, schema, &absent)?;
+        let (columns, schema) = (node.filter_columns, node.filter_schema.as_ref());
+        let filter = decode_projection("filter", columns, schema, &absent)?;
         let context = PhysicalPlanDecodeContext::new(task, self);
         let predicate = node
             .predicate
@@ -768,6 +776,7 @@ impl FragmentCodec {
             input: scan.input,
             fetch: scan.fetch.map(|fetch| fetch as u64),
             refers: scan.refers,
+            absent: encode_absent(&[&scan.output, &scan.filter]),
         })
     }
 }
@@ -816,6 +825,7 @@ fn encode_fetch_columns(fetched: &FetchedColumns) -> Result<FetchColumnsNode> {
         reference: number(&fetched.reference)?,
         schema: Some(fetched.schema.as_ref().try_into()?),
         places: fetched.places.iter().map(number).collect::<Result<_>>()?,
+        absent: encode_absent(&[&fetched.columns]),
     })
 }
 
@@ -830,7 +840,12 @@ fn decode_fetch_columns(
     let fetched = FetchedColumns {
         table: node.table,
         input: node.input,
-        columns: decode_projection("fetched", node.columns, node.columns_schema.as_ref())?,
+        columns: decode_projection(
+            "fetched",
+            node.columns,
+            node.columns_schema.as_ref(),
+            &decode_absent(node.absent),
+        )?,
         reference: place(node.reference),
         schema: Arc::new(schema),
         places: node.places.into_iter().map(place).collect(),
@@ -838,54 +853,10 @@ fn decode_fetch_columns(
     Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
-/// The VID among the columns of a table, whose ids begin with 1.
-const VID_COLUMN: u32 = 0;
-
-/// Columns that a scan may name: those of the table, and the VID.
-fn named_columns(projection: &Projection) -> Result<Vec<u32>> {
-    projection
-        .columns
-        .iter()
-        .map(|column| match column {
-            ColumnRef::User(id) => Ok(*id),
-            ColumnRef::Vid => Ok(VID_COLUMN),
-            other => Err(DataFusionError::Plan(format!("{other:?} does not travel with a scan"))),
-        })
-        .collect()
-}
-
-fn decode_projection(
-    what: &str,
-    ids: Vec<u32>,
-    schema: Option<&protobuf::Schema>,
-) -> Result<Projection> {
-    let schema: Schema = schema
-        .ok_or_else(|| DataFusionError::Plan(format!("a scan without its {what} schema")))?
-        .try_into()?;
-    if schema.fields().len() != ids.len() {
-        return Err(DataFusionError::Plan(format!(
-            "a scan names {} {what} columns and describes {}",
-            ids.len(),
-            schema.fields().len()
-        )));
-    }
-    // A column that a page does not have is made of nulls, of whatever width its type says.
-    if let Some(field) =
-        schema.fields().iter().find(|field| ValueType::from_arrow(field.data_type()).is_none())
-    {
-        return Err(DataFusionError::Plan(format!(
-            "a scan's {what} column \"{}\" has type {}, which no page has",
-            field.name(),
-            field.data_type()
-        )));
-    }
-    let schema: SchemaRef = Arc::new(schema);
-    let column = |id| if id == VID_COLUMN { ColumnRef::Vid } else { ColumnRef::User(id) };
-    Ok(Projection { schema, columns: ids.into_iter().map(column).collect() })
-}
-
+mod projections;
 mod written_rows;
 
+use projections::{AbsentNode, decode_absent, decode_projection, encode_absent, named_columns};
 use written_rows::WriteRowsNode;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The host's buffer pool: verified parts of pages, kept within one budget of bytes.
 //!
-//! A part is a page's header, one column chunk, or a whole page (overflow pages, and what plain
-//! block reads brought). Its key holds the block address *and the checksum of the page's header*,
+//! A part is a page's header, one column chunk, or a whole page (overflow pages, what plain
+//! block reads brought, and pages of which few rows are read, their columns opened once). Its key holds the block address *and the checksum of the page's header*,
 //! so that space which was retired and written anew can never be read as what it held before.
 //!
 //! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those
@@ -10,7 +10,8 @@
 //! returns while its key is there enters the main queue at once.
 //!
 //! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
-//! than the budget is never held. What callers hold beyond eviction (a batch that borrows a chunk)
+//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is not
+//! counted. What callers hold beyond eviction (a batch that borrows a chunk)
 //! is theirs to account for.
 
 mod flights;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cleave_media::BlockAddress;
-use cleave_store::{ColumnRef, PageHeader, PageRef};
+use cleave_store::{ColumnRef, OpenedPage, PageHeader, PageRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::catalog::DeviceId;
@@ -60,7 +61,7 @@ pub enum Part {
     Predecessor,
     /// The chunk of tombstones.
     Tombstone,
-    /// All bytes of the page.
+    /// All bytes of the page, or all of its columns that are opened.
     Whole,
 }
 
@@ -92,19 +93,24 @@ pub enum Held {
     Bytes(Bytes),
     /// A page that was read as blocks.
     Page(Arc<WholePage>),
+    /// Columns of a page, opened.
+    Opened(Arc<OpenedPage>),
 }
 
 impl Held {
     fn weight(&self) -> u64 {
         let content = match self {
-            Self::Header(header) => {
-                size_of::<PageHeader>() + header.chunks.len() * CHUNK_ENTRY_BYTES
-            }
+            Self::Header(header) => header_bytes(header),
             Self::Bytes(bytes) => bytes.len(),
             Self::Page(page) => page.byte_count(),
+            Self::Opened(page) => header_bytes(page.header()) + page.byte_count(),
         };
         (content + ENTRY_BYTES) as u64
     }
+}
+
+fn header_bytes(header: &PageHeader) -> usize {
+    size_of::<PageHeader>() + header.chunks.len() * CHUNK_ENTRY_BYTES
 }
 
 /// Totals since the pool was made, and what it holds now.
@@ -182,11 +188,15 @@ impl BufferPool {
     /// for all of them.
     pub fn held_count(&self, device: DeviceId, page: &PageRef, columns: &[ColumnRef]) -> usize {
         let state = self.state();
-        if state.parts.contains_key(&PartKey::new(device, page, Part::Whole)) {
-            return columns.len();
-        }
+        let whole = state.parts.get(&PartKey::new(device, page, Part::Whole));
+        let opened = match whole.map(|entry| &entry.held) {
+            Some(Held::Opened(opened)) => Some(opened),
+            Some(_) => return columns.len(),
+            None => None,
+        };
         let held = |column: &&ColumnRef| {
-            state.parts.contains_key(&PartKey::new(device, page, Part::from(**column)))
+            opened.is_some_and(|opened| opened.has(&[**column]))
+                || state.parts.contains_key(&PartKey::new(device, page, Part::from(**column)))
         };
         columns.iter().filter(held).count()
     }
@@ -199,20 +209,31 @@ impl BufferPool {
         if weight > self.budget_bytes {
             return;
         }
-        if let Some(entry) = state.parts.get_mut(&key) {
+        if let Some(entry) = state.parts.get_mut(&key)
+            && entry.weight == weight
+        {
             // Two readers fetched the same part, or what was held did not verify: the later copy stays.
             entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
-            if entry.weight == weight {
-                entry.held = held;
-            }
+            entry.held = held;
             return;
         }
-        while state.bytes() + weight > self.budget_bytes {
-            state.evict_one(self.budget_bytes / SMALL_SHARE);
+        let before = state.remove(&key);
+        state.admit(key, held, before.into_iter(), self.budget_bytes);
+    }
+
+    /// Holds the opened columns of `page` in the place of the parts that they were made of.
+    pub fn put_opened(&self, device: DeviceId, page: &PageRef, opened: &Arc<OpenedPage>) {
+        let whole = PartKey::new(device, page, Part::Whole);
+        let held = Held::Opened(Arc::clone(opened));
+        let mut state = self.state();
+        state.loaded_bytes += held.weight();
+        if held.weight() > self.budget_bytes {
+            return;
         }
-        let queue = if state.ghosts.remove(&key) { Queue::Main } else { Queue::Small };
-        state.enqueue(key, queue, weight);
-        state.parts.insert(key, Entry { held, weight, frequency: 0 });
+        let parts = opened.columns().map(Part::from).chain([Part::Header, Part::Whole]);
+        let before = parts.filter_map(|part| state.remove(&PartKey { part, ..whole }));
+        let before: Vec<Entry> = before.collect();
+        state.admit(whole, held, before.into_iter(), self.budget_bytes);
     }
 
     /// What is on its way into the pool, locked: nothing lands while it is held.
@@ -263,6 +284,7 @@ enum Queue {
 struct Entry {
     held: Held,
     weight: u64,
+    queue: Queue,
     frequency: u8,
 }
 
@@ -299,15 +321,49 @@ impl State {
         }
     }
 
-    /// Evicts one part, or moves one on to where the next call may evict it.
+    /// Holds `held` in the place of `before`, which are held no longer, and is worth as much as the best of them.
+    fn admit(
+        &mut self,
+        key: PartKey,
+        held: Held,
+        before: impl Iterator<Item = Entry>,
+        budget_bytes: u64,
+    ) {
+        let weight = held.weight();
+        while self.bytes() + weight > budget_bytes {
+            self.evict_one(budget_bytes / SMALL_SHARE);
+        }
+        let (mut frequency, mut is_known) = (0, self.ghosts.remove(&key));
+        for entry in before {
+            frequency = entry.frequency.max(frequency);
+            is_known |= entry.queue == Queue::Main;
+        }
+        let queue = if is_known { Queue::Main } else { Queue::Small };
+        self.enqueue(key, queue, weight);
+        self.parts.insert(key, Entry { held, weight, queue, frequency });
+    }
+
+    /// Holds the part no longer. Its place in its queue stays, and is passed over when it comes to the front.
+    fn remove(&mut self, key: &PartKey) -> Option<Entry> {
+        let entry = self.parts.remove(key)?;
+        match entry.queue {
+            Queue::Small => self.small_bytes -= entry.weight,
+            Queue::Main => self.main_bytes -= entry.weight,
+        }
+        Some(entry)
+    }
+
+    /// Evicts one part, passes over the place of one that is gone, or moves one on to where the next call may evict it.
     fn evict_one(&mut self, small_target: u64) {
         if self.small_bytes > small_target || self.main.is_empty() {
             let Some(key) = self.small.pop_front() else { return };
-            let Some(entry) = self.parts.get_mut(&key) else { return };
+            let entry = self.parts.get_mut(&key).filter(|entry| entry.queue == Queue::Small);
+            let Some(entry) = entry else { return };
             let weight = entry.weight;
             self.small_bytes -= weight;
             if entry.frequency > 0 {
                 entry.frequency = 0;
+                entry.queue = Queue::Main;
                 self.enqueue(key, Queue::Main, weight);
             } else {
                 self.parts.remove(&key);
@@ -317,7 +373,8 @@ impl State {
             }
         } else {
             let Some(key) = self.main.pop_front() else { return };
-            let Some(entry) = self.parts.get_mut(&key) else { return };
+            let entry = self.parts.get_mut(&key).filter(|entry| entry.queue == Queue::Main);
+            let Some(entry) = entry else { return };
             if entry.frequency > 0 {
                 entry.frequency -= 1;
                 self.main.push_back(key);

@@ -35,7 +35,7 @@ use cleave_fragment::waiting;
 use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
-use cleave_txn::{Dependencies, Locks, LogReader, Lsn, TransactionId, Wal};
+use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
@@ -46,7 +46,7 @@ use crate::autovacuum::Vacuums;
 use crate::backends::Backends;
 use crate::backup;
 use crate::buffer_pool::BufferPool;
-use crate::catalog::commit::Transaction;
+use crate::catalog::commit::{Beside, Transaction};
 use crate::catalog::held::Held;
 use crate::catalog::reserved_ids::ReservedIds;
 use crate::catalog::root::{self, ReplaceError, TableFault};
@@ -156,13 +156,15 @@ pub struct Database {
     settled: Notify,
     /// Held by whoever settles for a reader.
     settling: tokio::sync::Mutex<()>,
+    /// What one of these has written, until it is put in place; held while it is being written.
+    pub(crate) beside: tokio::sync::Mutex<Option<Beside>>,
     /// Before that nobody asks again for devices that held tables lie on.
     held_retry_at: Mutex<Duration>,
     /// How often something else than a small commit has changed rows, keys or tables.
     rewritten_count: AtomicU64,
     /// States that someone may still hold, oldest first.
     published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
-    devices: RwLock<BTreeMap<DeviceId, Arc<Device>>>,
+    devices: RwLock<BTreeMap<DeviceId, Arc<HostPages>>>,
     pool: Arc<BufferPool>,
     statistics: StatisticsStore,
     query_log: Arc<QueryLog>,
@@ -290,7 +292,7 @@ impl Database {
         for entry in state.devices() {
             let device = attach(named, opening, entry.clone(), directory, &embedded)?;
             device.share_locks(&locks);
-            devices.insert(entry.id, Arc::new(device));
+            devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
         }
         let statistics = StatisticsStore::open(directory, &state);
         let state = Arc::new(state);
@@ -303,6 +305,7 @@ impl Database {
             live: RwLock::new(Live::settled(Arc::clone(&state))),
             settled: Notify::new(),
             settling: tokio::sync::Mutex::new(()),
+            beside: tokio::sync::Mutex::new(None),
             held_retry_at: Mutex::default(),
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
@@ -333,6 +336,9 @@ impl Database {
         });
         database.note_published(&database.catalog());
         database.copies.note_root(&database.catalog());
+        if opening.is_some() {
+            database.copies.open(&database, &database.catalog())?;
+        }
         if let Some(device) = database.device(DeviceId::EMBEDDED) {
             device.link().await?;
         }
@@ -395,12 +401,12 @@ impl Database {
 
     /// Attached devices, by id.
     pub fn devices(&self) -> Vec<Arc<Device>> {
-        self.device_map().values().map(Arc::clone).collect()
+        self.device_map().values().map(|pages| Arc::clone(pages.device())).collect()
     }
 
     /// The device `id`.
     pub fn device(&self, id: DeviceId) -> Option<Arc<Device>> {
-        self.device_map().get(&id).map(Arc::clone)
+        self.device_map().get(&id).map(|pages| Arc::clone(pages.device()))
     }
 
     /// The device that `state` says `id` is.
@@ -412,10 +418,7 @@ impl Database {
             .ok_or_else(|| Error::unknown(NameKind::Device, &id.to_string(), std::iter::empty()))
     }
 
-    /// The device called `name`.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`] with the nearest name.
+    /// The device called `name`, or [`Error::UnknownName`] with the nearest name.
     pub fn device_named(&self, name: &str) -> Result<Arc<Device>> {
         let devices = self.devices();
         devices.iter().find(|device| device.name() == name).map(Arc::clone).ok_or_else(|| {
@@ -423,30 +426,27 @@ impl Database {
         })
     }
 
-    /// The link to a device, connected.
-    ///
-    /// # Errors
-    /// As [`Device::link`].
+    /// The link to a device, connected. Errors are those of [`Device::link`].
     pub async fn link(&self, device: DeviceId) -> Result<Arc<dyn Link>> {
         self.attached(device)?.link().await
     }
 
-    /// Pages of `device` for one statement on the host, through the buffer pool; `stack` decides how
-    /// they cross the link ([`Stack::Ndp`] reads as [`Stack::Native`] does).
+    /// Pages of `device` on the host, through the buffer pool; `stack` decides how they cross the link
+    /// ([`Stack::Ndp`] reads as [`Stack::Native`] does, and all statements share these).
     ///
     /// # Errors
     /// [`Error::UnknownName`] if no such device is attached.
     pub fn page_source(&self, device: DeviceId, stack: Stack) -> Result<Arc<dyn PageSource>> {
-        Ok(self.host_pages(device, stack)?)
+        let shared = self.device_map().get(&device).map(Arc::clone);
+        match shared.filter(|_| stack != Stack::Blk) {
+            Some(pages) => Ok(pages),
+            None => Ok(self.host_pages(device, stack)?),
+        }
     }
 
-    /// As [`Database::page_source`], with its counters.
-    ///
-    /// # Errors
-    /// As [`Database::page_source`].
+    /// The same for one statement, with its counters.
     pub fn host_pages(&self, device: DeviceId, stack: Stack) -> Result<Arc<HostPages>> {
-        let device = self.attached(device)?;
-        Ok(Arc::new(HostPages::new(device, Arc::clone(&self.pool), stack)))
+        Ok(host_pages(self.attached(device)?, &self.pool, stack))
     }
 
     /// Attaches a remote device under `name`: asks who it is, and remembers that.
@@ -498,7 +498,7 @@ impl Database {
         let id = entry.id;
         transaction.next.devices.insert(id, entry);
         transaction.devices.push(Arc::clone(&device));
-        transaction.checkpoint().await?;
+        transaction.commit_settings().await?;
         Ok(device)
     }
 
@@ -540,14 +540,15 @@ impl Database {
             waiting::sleep(LOCK_PAUSE).await;
         }
         transaction.next.devices.remove(&device.id());
-        transaction.checkpoint().await?;
+        transaction.commit_settings().await?;
         Ok(device.give_up().await.err())
     }
 
     /// Makes `device` one of the database's, before a state that names it is published.
     pub(crate) fn adopt(&self, device: Arc<Device>) {
         device.share_locks(&self.locks);
-        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(device.id(), device);
+        let (id, pages) = (device.id(), host_pages(device, &self.pool, Stack::Native));
+        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(id, pages);
     }
 
     /// Lets go of the devices that `state`, which is published, does not name.
@@ -630,41 +631,6 @@ impl Database {
         self.logged_count.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until the log is durable here up to `end`.
-    ///
-    /// # Errors
-    /// [`StorageError::Log`], after which nothing is written any more.
-    pub(crate) async fn harden_log(&self, end: u64) -> Result<()> {
-        if end <= self.hardened.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let Some(log) = self.log() else { return Ok(()) };
-        if let Err(error) = log.durable(Lsn(end)).await {
-            self.stop();
-            return Err(error.into());
-        }
-        self.hardened.fetch_max(end, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// As [`Self::harden_log`], and keeps the thread; copies of the log get it with the next one who hardens.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn harden_now(&self, end: u64) -> Result<()> {
-        if end > self.hardened.load(Ordering::Acquire)
-            && let Some(log) = self.log()
-        {
-            if let Err(error) = log.wait_durable(Lsn(end)) {
-                self.stop();
-                return Err(error.into());
-            }
-            self.hardened.fetch_max(end, Ordering::AcqRel);
-        }
-        self.copies.want(end);
-        Ok(())
-    }
-
     /// What sequences have given.
     pub(crate) fn sequences(&self) -> &Sequences {
         &self.sequences
@@ -719,9 +685,13 @@ impl Database {
             .push_back((state.generation, Arc::downgrade(state)));
     }
 
-    fn device_map(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<DeviceId, Arc<Device>>> {
+    fn device_map(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<DeviceId, Arc<HostPages>>> {
         self.devices.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn host_pages(device: Arc<Device>, pool: &Arc<BufferPool>, stack: Stack) -> Arc<HostPages> {
+    Arc::new(HostPages::new(device, Arc::clone(pool), stack))
 }
 
 impl fmt::Debug for Database {
@@ -885,7 +855,10 @@ pub(crate) fn attach(
     directory: &Path,
     embedded: &EmbeddedFactory,
 ) -> Result<Device> {
-    let used = state.extents(entry.id);
+    let mut used = state.extents(entry.id);
+    let kept = state.upkeep.kept.get(&entry.id);
+    let kept = device::free_of(kept.cloned().unwrap_or_default(), &used);
+    used.extend(&kept);
     let epoch = if opening.is_some() { state.epoch } else { LOOKING_EPOCH };
     let opening =
         Ownership { database: state.database.0, epoch, opening: opening.unwrap_or_default() };
@@ -896,5 +869,6 @@ pub(crate) fn attach(
         StorageError::Damaged { path, reason }
     })?;
     device.set_unknown_space(unknown_of);
+    device.keep(kept);
     Ok(device)
 }

@@ -42,7 +42,7 @@ pub mod profile;
 pub mod shared_locks;
 mod writing_fragment;
 
-pub(crate) use claim::{Claim, DISK_FULL, PendingWrite, may_have_happened};
+pub(crate) use claim::{Claim, DISK_FULL, PendingWrite, free_of, may_have_happened};
 pub(crate) use claimed_run::ClaimedRun;
 use openings::Openings;
 pub(crate) use openings::{knows_opening, note_opening};
@@ -61,6 +61,9 @@ pub type EmbeddedFactory =
 /// Most bytes of one read or write command: enough to keep a link busy, and few enough that a slow
 /// link answers within seconds.
 pub(crate) const COMMAND_BYTES: usize = 8 << 20;
+
+/// A generation that no state has.
+const NEVER: u64 = u64::MAX;
 
 /// An attached device. See the module's description.
 pub struct Device {
@@ -554,6 +557,17 @@ impl Device {
                 space.retired.push((retired_at, extent));
             }
         }
+    }
+
+    /// Lets `extents`, which are in use and which nothing here names, wait for [`Device::let_go_of_kept`].
+    pub(crate) fn keep(&self, extents: Vec<Extent>) {
+        self.retire(NEVER, extents);
+    }
+
+    /// Lets go of what was [kept](Device::keep).
+    pub(crate) fn let_go_of_kept(&self) {
+        let mut space = self.space_map();
+        space.retired.iter_mut().filter(|(at, _)| *at == NEVER).for_each(|(at, _)| *at = 0);
     }
 
     /// Lets nothing be written, while it is not known which blocks are those of `table`; None: all is known.

@@ -24,7 +24,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use cleave_fragment::command::ReadItem;
 use cleave_media::BLOCK_SIZE;
-use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError};
+use cleave_store::{
+    OpenedPage, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -158,6 +160,29 @@ impl Counters {
 impl PageSource for HostPages {
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
         self.read_pages(reads).map(|pages| pages.map_err(into_store_error)).boxed()
+    }
+
+    fn open(
+        &self,
+        reads: Vec<PageRead>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Arc<OpenedPage>>>, StoreError>> {
+        async move {
+            if self.stack == Stack::Blk {
+                let pages = self.read(reads.clone()).await?;
+                let opened = pages.iter().zip(&reads);
+                let opened = opened.map(|(page, read)| OpenedPage::open(page, read));
+                return opened.map(|page| Ok(page?.map(Arc::new))).collect();
+            }
+            self.counters.pages.fetch_add(reads.len() as u64, Ordering::Relaxed);
+            let (pages, held_bytes) = self.pooled.open_through(reads, &self.linked).await?;
+            self.note_pool(held_bytes);
+            Ok(pages)
+        }
+        .boxed()
+    }
+
+    fn open_at_hand(&self, read: &PageRead) -> Option<Arc<OpenedPage>> {
+        self.pooled.open_at_hand(read)
     }
 
     fn read_overflow(

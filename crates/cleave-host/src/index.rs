@@ -36,7 +36,7 @@ use crate::catalog::index_definition::IndexDefinition;
 use crate::error::{Error, Fault, Result};
 
 pub(crate) use heap_rows::{heap_rows, long_values};
-pub(crate) use rows_by_vid::{Scattered, rows_by_vid};
+pub(crate) use rows_by_vid::{Scattered, rows_by_vid, rows_of_page};
 pub(crate) use walk::Walked;
 
 /// Pages of hot segments that are read at once when the memtable is made again.
@@ -127,7 +127,7 @@ impl IndexShape {
 
     /// The columns that a reader of rows needs for the index.
     pub(crate) fn projection(&self) -> Projection {
-        Projection::of_table(&self.schema, &self.columns)
+        Projection::of_table(&self.schema, &self.columns).nullable()
     }
 
     /// The error of a key that is there already, with its values.
@@ -285,6 +285,32 @@ impl TabletIndex {
             }
         }
         Ok(None)
+    }
+
+    /// The same by what is at hand; an outer None: something must be read.
+    ///
+    /// # Errors
+    /// As [`TabletIndex::get`].
+    pub(crate) fn get_at_hand(
+        &self,
+        tablet: &TabletState,
+        pages: &dyn PageSource,
+        key: &[u8],
+    ) -> Result<Option<Option<u64>>> {
+        let is_there = |vid: &u64| tablet.version_map.lookup(*vid).is_some();
+        let Some(memtable) = self.memtable.cell.get() else { return Ok(None) };
+        let found = read(memtable).rows_of(key).find(is_there);
+        if found.is_some() {
+            return Ok(Some(found));
+        }
+        for run in self.runs.iter().rev() {
+            let Some(found) = run.get_at_hand(pages, key)? else { return Ok(None) };
+            let found = found.filter(is_there);
+            if found.is_some() {
+                return Ok(Some(found));
+            }
+        }
+        Ok(Some(None))
     }
 
     /// The rows of all entries in `ranges`, in no order, some of which may be younger than `tablet`; None: they are more

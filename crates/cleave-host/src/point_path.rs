@@ -25,12 +25,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{Array, BooleanBufferBuilder, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_store::{
     ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace,
-    decode_batch, decode_rows, overflow_pages,
 };
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast;
@@ -42,7 +41,7 @@ use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::database::Database;
 use crate::delta::Live;
 use crate::error::Result;
-use crate::index::{TabletIndex, long_values};
+use crate::index::{TabletIndex, rows_of_page};
 use crate::settings::Stack;
 use crate::statement::parameters::Parameters;
 use crate::write::insert::TableChange;
@@ -52,9 +51,6 @@ use template::{PointTemplate, Remembered};
 
 /// Most entries that are looked up here; a plan reads more of them with less work each.
 const ENTRY_COUNT_MAX: usize = 256;
-
-/// Rows of a page up to which they are decoded one by one.
-const FEW: usize = 16;
 
 /// A query for the rows of one key.
 #[derive(Debug, Clone)]
@@ -158,6 +154,11 @@ impl PreparedPoint {
         self.template.holds(state)
     }
 
+    /// Whether there can be one row at most.
+    pub(crate) fn has_one_row(&self) -> bool {
+        self.template.has_one_row()
+    }
+
     /// The query for these values; `None`: the planner knows what one of them means here.
     #[must_use]
     pub fn bind(&self, parameters: &Parameters) -> Option<PointQuery> {
@@ -178,7 +179,7 @@ impl PointQuery {
 
     /// Whether there can be one row at most.
     pub(crate) fn has_one_row(&self) -> bool {
-        self.template.index.unique && self.template.is_search_key()
+        self.template.has_one_row()
     }
 
     /// The point query that `query` is on `state`; `None`: it is another one, or there is something
@@ -197,8 +198,7 @@ impl PointQuery {
 
     /// The index and the search key, where no two rows have that.
     pub(crate) fn only_key(&self) -> Option<(u32, &[u8])> {
-        let is_only = self.template.index.unique && self.template.is_search_key();
-        is_only.then(|| (self.template.index.id, self.prefix.as_slice()))
+        self.has_one_row().then(|| (self.template.index.id, self.prefix.as_slice()))
     }
 
     /// What EXPLAIN says.
@@ -296,7 +296,7 @@ pub(crate) async fn run(
 ) -> Result<Option<RecordBatch>> {
     let template = &*query.template;
     let Some(reads) = reads(database, sight, query, stack)? else { return Ok(None) };
-    let batches = if query.has_one_row() {
+    let batches: Vec<RecordBatch> = if query.has_one_row() {
         only_row(&reads).await?.into_iter().map(|found| found.batch).collect()
     } else {
         match all_rows(&reads).await? {
@@ -308,6 +308,23 @@ pub(crate) async fn run(
         [batch] => Ok(Some(batch.clone())),
         _ => Ok(Some(concat_batches(&template.result, &batches)?)),
     }
+}
+
+/// The rows of `query` by what is at hand; `None`: something must be read, or several tablets be asked.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_at_hand(
+    database: &Arc<Database>,
+    sight: &Sight<'_>,
+    query: &PointQuery,
+    stack: Stack,
+) -> Result<Option<RecordBatch>> {
+    let reads = reads(database, sight, query, stack)?;
+    let Some([read]) = reads.as_deref().filter(|_| query.has_one_row()) else { return Ok(None) };
+    let Some(found) = read.only_row_at_hand()? else { return Ok(None) };
+    let none = || RecordBatch::new_empty(Arc::clone(&query.template.result));
+    Ok(Some(found.map_or_else(none, |found| found.batch)))
 }
 
 /// The only row of `query`, which [has one](PointQuery::has_one_row) at most; an outer `None`: it needs a plan.
@@ -348,7 +365,10 @@ fn reads<'a>(
 /// The row of a search key that no two rows have.
 async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
     if let [read] = reads {
-        return read.only_row().await;
+        return match read.only_row_at_hand()? {
+            Some(found) => Ok(found),
+            None => read.only_row().await,
+        };
     }
     // In this order: what the host has at hand needs no waiting, and may make asking the others needless.
     let mut asked: FuturesUnordered<_> = reads.iter().map(|read| read.only_row().boxed()).collect();
@@ -402,6 +422,26 @@ impl TabletRead<'_> {
         let batch = self.rows(vec![vid]).await?.into_iter().find(|batch| batch.num_rows() > 0);
         let row = FoundPlace::Committed(vid);
         Ok(batch.map(|batch| Found { tablet: self.place, row, batch }))
+    }
+
+    /// The same by what is at hand; an outer `None`: something must be read.
+    fn only_row_at_hand(&self) -> Result<Option<Option<Found>>> {
+        if let Some(found) = self.unsettled()?.pop() {
+            return Ok(Some(Some(found)));
+        }
+        let (pages, template) = (&*self.pages, &*self.query.template);
+        let vid = self.index.get_at_hand(self.tablet, pages, &self.query.prefix)?;
+        let Some(vid) = vid else { return Ok(None) };
+        let Some(vid) = vid.filter(|vid| !self.has_ended(*vid)) else { return Ok(Some(None)) };
+        let Some((segment, page, slot)) = newest(self.tablet, vid) else { return Ok(Some(None)) };
+        let Some(entry) = segment.page(page) else { return Ok(Some(None)) };
+        let columns = template.wanted.clone();
+        let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns };
+        let Some(opened) = pages.open_at_hand(&read) else { return Ok(None) };
+        let batch = self.with_key(&opened.rows(&[slot], &template.projection)?)?;
+        let row = FoundPlace::Committed(vid);
+        let found = (batch.num_rows() > 0).then_some(Found { tablet: self.place, row, batch });
+        Ok(Some(found))
     }
 
     /// Rows that are in no page yet: of commits, and own ones.
@@ -483,32 +523,23 @@ impl TabletRead<'_> {
     ) -> Result<Option<RecordBatch>> {
         let Some(entry) = segment.page(page) else { return Ok(None) };
         let (template, pages) = (&*self.query.template, &*self.pages);
-        let projection = &template.projection;
         let columns = template.wanted.clone();
         let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns };
-        let answers = pages.read(vec![read.clone()]).await?;
-        let Some(columns) = answers.first() else { return Ok(None) };
-        let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
-        // Of a page with many rows, so made only where it is asked for.
-        let selection = || {
-            let mut rows = BooleanBufferBuilder::new(row_count);
-            rows.append_n(row_count, false);
-            for slot in slots.iter().copied().map(usize::from).filter(|slot| *slot < row_count) {
-                rows.set_bit(slot, true);
-            }
-            rows.finish()
-        };
-        let needed = if columns.header.has_long_values() {
-            overflow_pages(columns, &read, &read.columns, Some(&selection()))?
-        } else {
-            Vec::new()
-        };
-        let overflow = long_values(pages, entry, &read, &needed).await?;
-        let rows = match slots.len() {
-            ..=FEW => decode_rows(columns, &read, slots, projection, &overflow)?,
-            _ => decode_batch(columns, &read, projection, Some(&selection()), &overflow)?,
-        };
+        let rows = rows_of_page(pages, entry, &read, slots, &template.projection).await?;
+        self.with_key(&rows).map(Some)
+    }
+
+    /// What the query wants of those of `rows` that have the key.
+    fn with_key(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let template = &*self.query.template;
         let (shown, key) = rows.columns().split_at(template.result.fields().len());
+        if rows.num_rows() == 1
+            && template.shape.key.encode_one(key)?.starts_with(&self.query.prefix)
+        {
+            let options = RecordBatchOptions::new().with_row_count(Some(1));
+            let result = Arc::clone(&template.result);
+            return Ok(RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?);
+        }
         let keys = template.shape.key.encode(key)?;
         let has_key = BooleanBuffer::collect_bool(keys.len(), |row| {
             keys.value(row).starts_with(&self.query.prefix)
@@ -517,9 +548,9 @@ impl TabletRead<'_> {
         let result = Arc::clone(&template.result);
         let batch = RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?;
         if has_key.count_set_bits() == batch.num_rows() {
-            return Ok(Some(batch));
+            return Ok(batch);
         }
-        Ok(Some(filter_record_batch(&batch, &has_key.into())?))
+        Ok(filter_record_batch(&batch, &has_key.into())?)
     }
 }
 

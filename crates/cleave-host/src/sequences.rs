@@ -246,6 +246,11 @@ impl SequenceValues {
         }
     }
 
+    /// Forgets them.
+    pub(crate) fn forget(&self) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Taken::default();
+    }
+
     /// `currval`.
     ///
     /// # Errors

@@ -14,6 +14,7 @@
 
 mod advisory;
 mod alter;
+mod alter_identity;
 mod alter_rules;
 mod block;
 mod checked;
@@ -22,6 +23,7 @@ mod copy;
 mod cursors;
 mod define;
 mod definitions;
+mod discard;
 mod foreign_key_rules;
 mod foreign_keys;
 mod grants;
@@ -30,6 +32,7 @@ mod identity;
 mod indexes;
 mod insert;
 mod key_locks;
+mod later_privileges;
 mod lifted;
 mod lock_range;
 mod locked_parts;
@@ -307,25 +310,55 @@ impl Session {
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
     /// other, and its error knows its place.
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
+        let live = self.live_for_look_up()?;
+        let query = self.point_queries.seen(sql, &live.state)?;
+        if !self.may_read(&live.state, query.table_id()) {
+            return None;
+        }
+        let outcome = Box::pin(self.run_point_query(live, &query)).await.ok()?;
+        self.harden_seen().await.ok()?;
+        outcome
+    }
+
+    /// What a look-up by key reads that needs nothing else: it waits for nobody, and nothing is noted of it.
+    fn live_for_look_up(&self) -> Option<Live> {
         let settings = self.in_force();
         // At level SERIALIZABLE it is noted what is read.
         if settings.index_scan == When::Never
             || !settings.as_of.is_empty()
             || (self.block.is_none() && self.is_serializable_alone())
             || self.database.readers_held_back()
+            || self.has_given_up()
         {
             return None;
         }
         let mut live = self.database.live();
-        self.note_seen(live.state.log_end);
+        self.note_state(&live.state);
         live.state = self.defined().over(&self.database, live.state);
-        let query = self.point_queries.seen(sql, &live.state)?;
-        if !self.may_read(&live.state, query.table_id()) {
+        Some(live)
+    }
+
+    /// Whether a statement that nobody waits for any more has left something, which the next one takes away as it begins.
+    fn has_given_up(&self) -> bool {
+        self.returns_alone
+            || self.hinted.is_some()
+            || self.statement_locks.is_some()
+            || self.statement_tracked.is_some()
+            || self.block.as_ref().is_some_and(Block::is_own)
+    }
+
+    /// The outcome of a look-up for which nobody has to wait, neither for pages nor for the log.
+    fn look_up_at_hand(&self, live: Live, query: &PointQuery) -> Option<Outcome> {
+        self.note_look_up(query).ok()?;
+        let sight = Sight::new(live, self.own_changes(query.table_id()));
+        let stack = self.in_force().stack;
+        let rows = point_path::run_at_hand(&self.database, &sight, query, stack).ok()??;
+        self.note_seen(sight.log_end());
+        if !self.database.is_hardened(self.seen_log()) {
             return None;
         }
-        let outcome = self.run_point_query(live, &query).await.ok()?;
-        self.harden_seen().await.ok()?;
-        outcome
+        self.database.activity().note(Act::LookUp);
+        Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] })
     }
 
     /// Runs a statement under the settings of its hints, after those of the prepared statement that it names.
@@ -379,6 +412,7 @@ impl Session {
         };
         let outcome = self.end_tracked(outcome);
         self.statement_locks = None;
+        self.settings.client.advisory.end_statement();
         if let Err(error) = &outcome {
             self.note_failure();
             if error.sqlstate() == DISK_FULL {
@@ -392,6 +426,11 @@ impl Session {
     /// Notes that a statement has seen what the log says up to `end`.
     fn note_seen(&self, end: u64) {
         self.seen_log.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// Notes that a statement has seen what `state` has, which its own pages say, or those that the opening has found.
+    fn note_state(&self, state: &CatalogState) {
+        self.note_seen(state.log_end.max(self.database.copies.opened_end()));
     }
 
     /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs, or waits for who does, by
@@ -435,7 +474,7 @@ impl Session {
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         self.check_rights(&parsed.statement)?;
         match parsed.statement {
-            Statement::CreateTable(create) => self.create_table(create).await,
+            Statement::CreateTable(create) => Box::pin(self.create_table(create)).await,
             Statement::DropTable { if_exists, names, cascade } => {
                 self.drop_tables(if_exists, &names, cascade).await
             }
@@ -488,15 +527,7 @@ impl Session {
                 self.reset_all()?;
                 Ok(Outcome::done("RESET"))
             }
-            Statement::DiscardAll => {
-                self.discard_temporary()?;
-                self.settings.client.advisory.unlock_all();
-                self.set_session_role(None, Scope::Session)?;
-                self.reset_all()?;
-                self.deallocate(None)?;
-                self.cursors.clear();
-                Ok(Outcome::done("DISCARD ALL"))
-            }
+            Statement::Discard(what) => self.discard(what),
             Statement::Declare(declare) => {
                 let none = Parameters::default();
                 Box::pin(self.declare(&declare, &none, &parsed.text)).await
@@ -621,9 +652,18 @@ impl Session {
         let query = match statement {
             Statement::Query(query) => query,
             Statement::Insert(insert) if !analyze => {
-                self.insert_target(&insert)?;
+                let schema = self.insert_target(&insert)?;
+                let written_out = match format {
+                    ExplainFormat::Fragment => None,
+                    _ => insert::explain_insert(&insert, &schema),
+                };
+                if let Some(what) = written_out {
+                    let (schema, batches) = select::explain_look_up(what, None, format)?;
+                    return Ok(Outcome::Rows { schema, batches });
+                }
                 let Some(query) = insert.source else {
-                    return Err(Error::unsupported("EXPLAIN of INSERT ... DEFAULT VALUES"));
+                    let what = "EXPLAIN (FORMAT FRAGMENT) of INSERT ... DEFAULT VALUES";
+                    return Err(Error::unsupported(what));
                 };
                 query
             }
@@ -638,6 +678,14 @@ impl Session {
             Statement::Modify(modify) => {
                 let table = view.state.find_writable_table(&modify.table);
                 let table = table.map_err(|error| error.at(modify.position))?;
+                let by_keys = match format {
+                    ExplainFormat::Fragment => None,
+                    _ => self.explain_change(&modify, parameters, &view.state)?,
+                };
+                if let Some(what) = by_keys {
+                    let (schema, batches) = select::explain_look_up(what, None, format)?;
+                    return Ok(Outcome::Rows { schema, batches });
+                }
                 target = Some(Target { table: modify.table.clone(), tablet: 0 });
                 modify.query(&table.schema)?
             }

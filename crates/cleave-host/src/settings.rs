@@ -223,6 +223,8 @@ pub enum Values {
     Words(&'static [&'static str]),
     /// A whole number from the first to the second.
     Number(u64, u64),
+    /// A time in whole milliseconds, up to as many, with a unit (`us`, `ms`, `s`, `min`, `h`, `d`) or without.
+    Milliseconds(u64),
     /// A number of bytes from the first to the second, with a unit (`B`, `kB`, `MB`, `GB`) or without.
     Bytes(u64, u64),
     /// The same, or `auto`.
@@ -685,6 +687,9 @@ impl Values {
             Self::Number(min, max) => {
                 text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
             }
+            Self::Milliseconds(max) => {
+                timeouts::milliseconds(text).filter(|number| number <= max).map(Value::Number)
+            }
             Self::Bytes(min, max) => {
                 parse_bytes(text).filter(|number| (min..=max).contains(&number)).map(Value::Number)
             }
@@ -728,6 +733,10 @@ impl fmt::Display for Values {
             Self::Number(min, max) => {
                 write!(formatter, "allowed are whole numbers from {min} to {max}")
             }
+            Self::Milliseconds(max) => write!(
+                formatter,
+                "allowed are whole numbers from 0 to {max}, of milliseconds or with us, ms, s, min, h or d"
+            ),
             Self::Bytes(min, max) => {
                 let (min, max) = (bytes_text(*min), bytes_text(*max));
                 write!(formatter, "allowed are {min} to {max}, in B, kB, MB or GB")

@@ -101,6 +101,18 @@ impl ForgetfulFiles {
         state.durable.iter().try_for_each(|(path, bytes)| fs::write(path, bytes))
     }
 
+    /// Loses the folder `directory` with all that is in it, for ever.
+    ///
+    /// # Errors
+    /// Those of the real folder.
+    pub fn lose_folder(&self, directory: &Path) -> io::Result<()> {
+        let state = &mut *self.state();
+        state.durable.retain(|path, _| !path.starts_with(directory));
+        state.pending.retain(|path, _| !path.starts_with(directory));
+        state.unsynced.retain(|path, _| !path.starts_with(directory));
+        fs::remove_dir_all(directory)
+    }
+
     /// Lets files that are written in place grow by so many bytes more in all, or without end.
     pub fn limit_space(&self, space_left: Option<u64>) {
         self.state().space_left = space_left;

@@ -43,6 +43,17 @@ impl SimFiles {
     }
 }
 
+impl SimFiles {
+    /// Loses the folder `directory`.
+    ///
+    /// # Panics
+    /// As [`SimFiles::lose_power`].
+    pub fn lose_folder(&self, directory: &Path) {
+        world::log(format_args!("files: {} is lost", directory.display()));
+        self.files.lose_folder(directory).expect("the run's folder can be removed");
+    }
+}
+
 /// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes, or there is no room.
 /// `growth` is the change of the bytes in use.
 fn change<T>(

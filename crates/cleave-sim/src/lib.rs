@@ -36,5 +36,6 @@ pub mod world;
 
 pub use run::{
     Failure, Report, run_seed, run_seed_cut_at, run_seed_failing_at, run_seed_on_lying_media,
+    run_seed_taking_over,
 };
 pub use world::LinkFault;

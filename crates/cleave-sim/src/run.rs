@@ -8,7 +8,8 @@
 //!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
 //! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever is asked for;
 //!    [`run_seed_failing_at`] but one of the link, at one command.
-//! 5. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
+//! 5. [`run_seed_taking_over`] has a copy of the log far away, and loses the host with its folder now and then ([`takeovers`]).
+//! 6. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
 
 use std::fmt;
@@ -26,8 +27,8 @@ use cleave_fragment::waiting::{sleep, timeout};
 use cleave_host::check::CheckOptions;
 use cleave_host::value::value_text;
 use cleave_host::{
-    CatalogState, Database, EmbeddedFactory, Error, OpenOptions, Outcome, RemoteDevice, Session,
-    StorageError, TransactionStatus,
+    CatalogState, Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, StorageError,
+    TransactionStatus,
 };
 use cleave_media::{Media, SplitMix64};
 use cleave_txn::LogError;
@@ -38,10 +39,11 @@ use crate::link::SimLink;
 use crate::machine::{Machine, runtime_options};
 use crate::media::SimMedia;
 use crate::model::{Effect, Model, Query};
-use crate::workload::{Kind, Step, WAYS, Workload, may_be_refused};
+use crate::workload::{DEVICES, Kind, Step, WAYS, Workload, may_be_refused};
 use crate::world::{self, Disk, LinkFault, Rates, SimWorld};
 
 mod backups;
+mod takeovers;
 
 /// Stack of the thread on which all of it runs: operators walk expressions by recursion.
 const STACK_BYTES: usize = 64 << 20;
@@ -107,6 +109,18 @@ pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, None)
 }
 
+/// Runs `seed` with all tables and a copy of the log on the device far away, and with hosts that are lost with their folders, so that
+/// others take over.
+///
+/// # Errors
+/// As [`run_seed`].
+///
+/// # Panics
+/// As [`run_seed`].
+pub fn run_seed_taking_over(seed: u64) -> Result<Report, Box<Failure>> {
+    run_on(seed, false, Some(Cut::Hosts))
+}
+
 /// Runs `seed` without faults and events, but for a loss of the host's power during the change of its media and files that
 /// has this number; none, if there are fewer ([`Report::changes`]).
 ///
@@ -135,9 +149,11 @@ pub fn run_seed_failing_at(
     run_on(seed, false, Some(Cut::Link(command, fault)))
 }
 
-/// The one thing that happens in a run.
+/// What happens in a run.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
+    /// Whatever is drawn, and hosts are lost with their folders.
+    Hosts,
     /// The host's power goes at this change.
     Power(u64),
     /// This happens to the command with this number.
@@ -207,6 +223,8 @@ struct Run {
     events: u32,
     /// The embedded device, as it was started last.
     near_device: Arc<Mutex<Weak<Runtime>>>,
+    /// How many hosts have been lost with their folders; None: none ever is.
+    lost_hosts: Option<u8>,
 }
 
 impl Run {
@@ -217,6 +235,8 @@ impl Run {
         world: &Rc<SimWorld>,
     ) -> Found<Report> {
         let mut random = SplitMix64::new(seed ^ 0x5eed);
+        let loses_hosts = matches!(cut, Some(Cut::Hosts));
+        let cut = cut.filter(|_| !loses_hosts);
         let machine = Machine::start();
         let _network = simulate_network({
             let machine = Arc::clone(&machine);
@@ -226,7 +246,8 @@ impl Run {
             rates: Some(Rates::draw(&mut random)).filter(|_| cut.is_none()).unwrap_or_default(),
             random,
             cut: None,
-            workload: Workload::new(seed),
+            // What lies with a host is lost with it.
+            workload: Workload::new(seed, if loses_hosts { &["far"] } else { DEVICES }),
             place: folder.join("db"),
             folder: folder.to_owned(),
             near: SimMedia::new("near", true),
@@ -239,6 +260,7 @@ impl Run {
             crashes: 0,
             events: 0,
             near_device: Arc::default(),
+            lost_hosts: loses_hosts.then_some(0),
         };
         Box::pin(run.all(cut, world)).await
     }
@@ -246,21 +268,18 @@ impl Run {
     async fn all(mut self, cut: Option<Cut>, world: &Rc<SimWorld>) -> Found<Report> {
         world.log(&format_args!("{:?}", self.rates));
         Box::pin(self.reopen()).await?;
-        let far = RemoteDevice {
-            host: "far".to_owned(),
-            port: 1,
-            token_file: None,
-            ca_pem: None,
-            rate_cap: None,
-        };
         let database = Arc::clone(self.session()?.database());
-        Box::pin(database.add_device("far", far))
+        Box::pin(database.add_device("far", takeovers::far()))
             .await
             .map_err(|error| format!("no device: {error}"))?;
         drop(database);
+        if self.lost_hosts.is_some() {
+            self.asked("ALTER SYSTEM SET log_copy = 'far'").await?;
+        }
         let before = world.change_count();
         let commands_before = world.command_count();
         self.cut = cut.map(|cut| match cut {
+            Cut::Hosts => cut,
             Cut::Power(change) => Cut::Power(before.saturating_add(change)),
             Cut::Link(command, fault) => {
                 world.fail_link_at(commands_before.saturating_add(command), fault);
@@ -279,6 +298,9 @@ impl Run {
                     Box::pin(self.reopen()).await?;
                 }
             }
+            if self.lost_hosts.is_some() && self.random.below(8) == 0 {
+                Box::pin(self.lose_host(world)).await?;
+            }
             let step = self.workload.next(&self.model, &self.folder);
             Box::pin(self.step(world, &step)).await?;
             let looks_in = if self.cut.is_none() { 4 } else { 12 };
@@ -291,7 +313,10 @@ impl Run {
         let commands = world.command_count() - commands_before;
         Box::pin(self.look(world)).await?;
         // What was acknowledged is durable, whether or not anyone had time to tidy up.
-        self.crash(world, true).await?;
+        match self.lost_hosts {
+            Some(_) => Box::pin(self.lose_host(world)).await?,
+            None => self.crash(world, true).await?,
+        }
         Box::pin(self.look(world)).await?;
         Box::pin(self.check()).await?;
         self.close().await;
@@ -332,19 +357,26 @@ impl Run {
             }
         };
         let stopped = matches!(&outcome, Some(Err(error)) if is_stopped(error));
+        // It is here, and may be lost with the host.
+        let is_here_alone = matches!(&outcome, Some(Err(error)) if takeovers::is_not_copied(error));
         world.log(&Said(&outcome));
         self.open = Some(session);
         let went_away = outcome.is_none() || !world.host_has_power();
         if !went_away && !stopped {
             Box::pin(self.leave_block()).await?;
         }
-        self.judge(step, outcome, went_away || stopped)?;
-        if went_away {
+        self.judge(step, outcome, went_away || stopped || is_here_alone)?;
+        if (went_away || is_here_alone) && self.lost_hosts.is_some() && self.random.below(2) == 0 {
+            Box::pin(self.lose_host(world)).await?;
+        } else if went_away {
             let with_power = !world.host_has_power() || self.random.below(2) == 0;
             self.crash(world, with_power).await?;
             Box::pin(self.look(world)).await?;
         } else if stopped || (self.near.wants_restart() && self.random.below(2) == 0) {
             self.close().await;
+            Box::pin(self.look(world)).await?;
+        } else if self.uncertain.is_some() {
+            // The next statement is drawn for what is there.
             Box::pin(self.look(world)).await?;
         }
         world.set_host_power(true);
@@ -363,7 +395,11 @@ impl Run {
         }
         let left = timeout(STATEMENT_LIMIT, session.run("ROLLBACK")).await;
         let left = left.ok_or("a ROLLBACK hangs")?;
-        left.map(drop).map_err(|error| format!("ROLLBACK: {error}"))
+        match left {
+            // What it has seen is not copied; it is over all the same.
+            Err(error) if takeovers::is_not_copied(&error) => Ok(()),
+            left => left.map(drop).map_err(|error| format!("ROLLBACK: {error}")),
+        }
     }
 
     /// What happens beside the next statement. When the host dies, if it does at a time.
@@ -380,7 +416,7 @@ impl Run {
                 self.events += 1;
                 return None;
             }
-            None => {}
+            Some(Cut::Hosts) | None => {}
         }
         let soon = Duration::from_micros(self.random.below(6000));
         let later = Duration::from_millis(self.random.below(200));
@@ -478,6 +514,7 @@ impl Run {
             "0A000" => may_be_refused(&step.settings),
             "53100" => {
                 let is_read = matches!(step.kind, Kind::Query(_));
+                let is_read = is_read && !takeovers::is_not_copied(error);
                 let is_full = !is_read && world::with(SimWorld::is_short_of_room);
                 is_full || self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power)
             }
@@ -684,12 +721,14 @@ impl Run {
 
     // ---- opening and closing ---------------------------------------------------------------------
 
-    async fn reopen(&mut self) -> Found<()> {
+    /// How this host's database is opened.
+    fn options(&self) -> OpenOptions {
         let (near, started) = (Arc::clone(&self.near), Arc::clone(&self.near_device));
+        let identity = NEAR.map(|byte| byte + self.lost_hosts.unwrap_or_default());
         let embedded: EmbeddedFactory = Arc::new(move |path: &Path| {
             let media = near.attach() as Arc<dyn Media>;
             let runtime =
-                Runtime::new(media, runtime_options(NEAR)).map_err(|error| Error::Io {
+                Runtime::new(media, runtime_options(identity)).map_err(|error| Error::Io {
                     action: "start",
                     path: path.to_owned(),
                     source: std::io::Error::other(error),
@@ -697,7 +736,11 @@ impl Run {
             *started.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&runtime);
             Ok(runtime as Arc<dyn DeviceService>)
         });
-        let options = OpenOptions::new(embedded).create(true).buffer_pool_bytes(1 << 20);
+        OpenOptions::new(embedded).buffer_pool_bytes(1 << 20)
+    }
+
+    async fn reopen(&mut self) -> Found<()> {
+        let options = self.options().create(self.lost_hosts.is_none_or(|lost| lost == 0));
         let opened = timeout(STATEMENT_LIMIT, Box::pin(Database::open(&self.place, options))).await;
         let database = opened
             .ok_or("opening hangs")?

@@ -9,7 +9,7 @@ use crate::model::{Effect, Index, Key, Model, Parent, Query, Row, Table, VIEW_FR
 use crate::world::index;
 
 /// Names of the devices that tables are put on: one, or divided over both.
-pub const DEVICES: [&str; 3] = ["embedded", "far", "embedded, far"];
+pub const DEVICES: &[&str] = &["embedded", "far", "embedded, far"];
 
 /// Every way to reach the same rows: what a session sets before it asks.
 pub const WAYS: [&[(&str, &str)]; 7] = [
@@ -67,6 +67,7 @@ impl Step {
 #[derive(Debug)]
 pub struct Workload {
     random: SplitMix64,
+    devices: &'static [&'static str],
     next_table: u32,
     next_index: u32,
     /// Number of the next column, view, sequence or backup.
@@ -75,10 +76,11 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The statements that `seed` names.
+    /// The statements that `seed` names, over tables on `devices`.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, devices: &'static [&'static str]) -> Self {
         Self {
+            devices,
             random: SplitMix64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)),
             next_table: 0,
             next_index: 0,
@@ -331,7 +333,7 @@ impl Workload {
             references = format!(" REFERENCES {parent}{rule}");
             table.parent = Some(Parent { table: parent, cascades });
         }
-        let device = DEVICES[index(&mut self.random, DEVICES.len())];
+        let device = self.devices[index(&mut self.random, self.devices.len())];
         Step {
             settings: vec![
                 ("default_device", device.to_owned()),

@@ -29,9 +29,9 @@ use arrow::compute::kernels::cmp;
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Stopwatch};
 use cleave_store::{
-    Column, ColumnRef, ColumnType, Encoding, OpenColumn, OverflowValues, PageClass, PageColumns,
-    PageHeader, PageRead, Pick, Projection, RawColumns, SegmentId, SegmentRef, SegmentWriter,
-    TableSchema, decode_rows, parse_header,
+    AbsentValues, Column, ColumnRef, ColumnType, Encoding, OpenColumn, OverflowValues, PageClass,
+    PageColumns, PageHeader, PageRead, Pick, Projection, RawColumns, SegmentId, SegmentRef,
+    SegmentWriter, TableSchema, decode_rows, parse_header,
 };
 
 const SEGMENT: SegmentRef =
@@ -125,6 +125,7 @@ impl Pages {
                 column_type,
                 not_null: false,
                 default: None,
+                absent: None,
             }],
             primary_key: Vec::new(),
         };
@@ -159,9 +160,9 @@ impl Pages {
     }
 
     fn open(&self, page: &(PageRead, PageColumns)) -> OpenColumn {
-        let none = OverflowValues::none();
-        let data_type = self.array.data_type();
-        OpenColumn::open(&page.1, &page.0, ColumnRef::User(1), data_type, &none, None).unwrap()
+        let (none, absent) = (OverflowValues::none(), AbsentValues::default());
+        let (data_type, column) = (self.array.data_type(), ColumnRef::User(1));
+        OpenColumn::open(&page.1, &page.0, column, data_type, &absent, &none, None).unwrap()
     }
 
     /// Nanoseconds a row: all, 1 %, a predicate; and of one row.

@@ -22,8 +22,9 @@ use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Int64Type};
 use cleave_media::{BlockAddress, SplitMix64, Stopwatch};
 use cleave_store::{
-    Column, ColumnRef, ColumnType, IntegerSet, OpenColumn, OverflowValues, PageClass, PageColumns,
-    PageRead, Pick, RawColumns, SegmentId, SegmentRef, SegmentWriter, TableSchema, parse_header,
+    AbsentValues, Column, ColumnRef, ColumnType, IntegerSet, OpenColumn, OverflowValues, PageClass,
+    PageColumns, PageRead, Pick, RawColumns, SegmentId, SegmentRef, SegmentWriter, TableSchema,
+    parse_header,
 };
 
 const SEGMENT: SegmentRef =
@@ -83,6 +84,7 @@ fn pages(class: PageClass, values: &[i64]) -> Vec<(PageRead, PageColumns)> {
         column_type: ColumnType::BigInt,
         not_null: false,
         default: None,
+        absent: None,
     };
     let schema = TableSchema {
         table_id: 1,
@@ -131,7 +133,16 @@ fn best(
         for ((read, page), (all, few)) in pages.iter().zip(&kept) {
             let data_type = DataType::Int64;
             let column = ColumnRef::User(1);
-            let column = OpenColumn::open(page, read, column, &data_type, &none, None).unwrap();
+            let column = OpenColumn::open(
+                page,
+                read,
+                column,
+                &data_type,
+                &AbsentValues::default(),
+                &none,
+                None,
+            )
+            .unwrap();
             left += black_box(ask(&column, all, few)).count_set_bits();
         }
         (watch.elapsed().as_nanos() as f64 / ROWS as f64, left)

@@ -8,7 +8,8 @@
 //!    rows to the last page of a hot segment, [`parse_header`] reads a page's table of contents.
 //! 4. [`page_source`]: [`PageSource`], how a reader gets column chunks of pages without knowing where it runs;
 //!    [`MediaPages`] is the one over local media.
-//! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches; [`integer_set`]:
+//! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches; [`absent_value`]:
+//!    [`AbsentValue`], what rows have in a column that their page lacks; [`integer_set`]:
 //!    [`IntegerSet`], which columns of integers are looked up in as they are stored, and [`BloomFilter`], for more keys than a
 //!    set should have and for keys of other types.
 //! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their values;
@@ -25,6 +26,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("pages hold little-endian Arrow buffers that are read in place");
 
+pub mod absent_value;
 pub mod bloom;
 pub mod decode;
 mod error;
@@ -35,8 +37,9 @@ pub mod page_source;
 pub mod proto;
 pub mod schema;
 
+pub use absent_value::{AbsentValue, AbsentValues};
 pub use bloom::BloomFilter;
-pub use decode::{OpenColumn, Pick, Projection, decode_batch, decode_rows};
+pub use decode::{OpenColumn, OpenedPage, Pick, Projection, decode_batch, decode_rows};
 pub use error::{Corruption, StoreError};
 pub use ids::{RecId, SegmentId, TabletId};
 pub use integer_set::IntegerSet;
@@ -47,7 +50,7 @@ pub use page::{
 };
 pub use page_source::{
     ColumnRef, MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, RawColumns,
-    SegmentRef,
+    SegmentRef, opened,
 };
 pub use schema::{Column, ColumnType, SchemaError, TableSchema};
 

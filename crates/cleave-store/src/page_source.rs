@@ -5,7 +5,7 @@
 //! 2. A [`PageSource`] returns one [`PageColumns`] for each read, in order: on the device from local media
 //!    ([`MediaPages`]), on the host from the link and a buffer pool.
 //!    What a process has read once, it keeps in one [`PageCache`].
-//! 3. [`crate::decode_batch`] turns them into a record batch.
+//! 3. [`crate::decode_batch`] turns them into a record batch; whoever reads few rows asks for [`opened`] pages.
 //!
 //! Invariant: a [`PageColumns`] exists only with its header checked against the reference's checksum and each
 //! chunk against the header's, whoever transported the bytes ([`PageColumns::verify`]). The reference is the root
@@ -18,8 +18,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cleave_media::Extent;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::decode::OpenedPage;
 use crate::error::StoreError;
 use crate::ids::SegmentId;
 use crate::page::header::{PageHeader, parse_header};
@@ -107,12 +109,61 @@ pub trait PageSource: Send + Sync + Debug {
         self.read(reads)
     }
 
+    /// Columns of pages [opened](OpenedPage) for those who read few of their rows, one answer for each read; None: some
+    /// of their values are long. A source that keeps pages keeps them so.
+    fn open(
+        &self,
+        reads: Vec<PageRead>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Arc<OpenedPage>>>, StoreError>> {
+        async move {
+            let pages = self.read_scattered(reads.clone()).await?;
+            let opened = pages.iter().zip(&reads);
+            opened.map(|(page, read)| Ok(OpenedPage::open(page, read)?.map(Arc::new))).collect()
+        }
+        .boxed()
+    }
+
+    /// The same of one page, if that is at hand: nobody waits for it.
+    fn open_at_hand(&self, _read: &PageRead) -> Option<Arc<OpenedPage>> {
+        None
+    }
+
     /// Payloads of overflow pages of one segment, verified, in the order of `pages`.
     fn read_overflow(
         &self,
         segment: SegmentRef,
         pages: Vec<PageRef>,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>>;
+}
+
+/// The columns of `reads`, [opened](PageSource::open): those at hand, the others all at once.
+///
+/// # Errors
+/// Those of `pages`; [`StoreError::Mismatch`] where it gives more or fewer answers than there are reads.
+pub async fn opened(
+    pages: &dyn PageSource,
+    reads: &[PageRead],
+) -> Result<Vec<Option<Arc<OpenedPage>>>, StoreError> {
+    let mut found: Vec<_> = reads.iter().map(|read| pages.open_at_hand(read)).collect();
+    let missing = |found: &[Option<_>]| -> Vec<usize> {
+        (0..found.len()).filter(|at| found.get(*at).is_some_and(Option::is_none)).collect()
+    };
+    let missing = missing(&found);
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    let wanted: Vec<PageRead> = missing.iter().filter_map(|at| reads.get(*at).cloned()).collect();
+    let answers = pages.open(wanted).await?;
+    if answers.len() != missing.len() {
+        let reason = format!("{} answers to {} reads", answers.len(), missing.len());
+        return Err(StoreError::Mismatch { what: "opening pages", reason });
+    }
+    for (at, answer) in missing.into_iter().zip(answers) {
+        if let Some(place) = found.get_mut(at) {
+            *place = answer;
+        }
+    }
+    Ok(found)
 }
 
 /// Bytes of a page read as they came from media or a peer, believed by nobody yet.

@@ -86,6 +86,9 @@ pub struct Column {
     /// SQL text of the default.
     #[prost(string, optional, tag = "5")]
     pub default: Option<String>,
+    /// What rows have whose page is older than the column, as it lies in memory.
+    #[prost(bytes, optional, tag = "6")]
+    pub absent: Option<Vec<u8>>,
 }
 
 /// [`crate::TableSchema`].

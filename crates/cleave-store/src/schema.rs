@@ -2,7 +2,7 @@
 //!
 //! A [`TableSchema`] is a list of [`Column`]s, each with a stable id and a [`ColumnType`]. Pages name columns by
 //! id and never by position, so a page that an older schema version wrote stays readable: a column it lacks
-//! decodes as NULL. Ids are never reused within a table.
+//! decodes as the value that it had when it was added, [`Column::absent`], or NULL. Ids are never reused within a table.
 //!
 //! Invariant: a schema that [`TableSchema::validate`] accepted has distinct column names and ids, types within
 //! their limits, and a primary key of existing, distinct, NOT NULL columns. [`TableSchema::decode`] validates.
@@ -18,6 +18,7 @@ use arrow::datatypes::{
 };
 use prost::Message;
 
+use crate::absent_value::AbsentValue;
 use crate::proto;
 
 /// Most columns of one table, as PostgreSQL allows.
@@ -57,6 +58,8 @@ pub struct Column {
     pub not_null: bool,
     /// SQL text of the default, None: NULL.
     pub default: Option<String>,
+    /// What rows have whose page is older than the column; None: NULL.
+    pub absent: Option<AbsentValue>,
 }
 
 /// The SQL types that Cleave stores.
@@ -422,6 +425,7 @@ impl From<&Column> for proto::Column {
             column_type: Some(proto::ColumnType::from(&column.column_type)),
             not_null: column.not_null,
             default: column.default.clone(),
+            absent: column.absent.as_ref().map(|absent| absent.bytes().to_vec()),
         }
     }
 }
@@ -435,12 +439,23 @@ impl TryFrom<proto::Column> for Column {
                 reason: format!("column \"{}\" has no type", message.name),
             });
         };
+        let column_type = ColumnType::try_from(column_type)?;
+        let absent = message.absent.map(|bytes| AbsentValue::from_bytes(&bytes));
+        if absent.as_ref().is_some_and(|absent| absent.array(&column_type.arrow(), 1).is_none()) {
+            return Err(SchemaError::Malformed {
+                reason: format!(
+                    "rows without column \"{}\" have what is no {column_type}",
+                    message.name
+                ),
+            });
+        }
         Ok(Self {
             id: message.id,
             name: message.name,
-            column_type: ColumnType::try_from(column_type)?,
+            column_type,
             not_null: message.not_null,
             default: message.default,
+            absent,
         })
     }
 }

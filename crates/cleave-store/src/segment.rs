@@ -239,12 +239,18 @@ impl SegmentDirectory {
         Ok(retired)
     }
 
-    /// Bounds of a column over all pages, in page order, as arrays of `data_type`.
+    /// Bounds of a column over all pages, in page order, as arrays of `data_type`; pages that lack it have those of
+    /// `absent`.
     #[must_use]
-    pub fn zone_arrays(&self, column: u32, data_type: &DataType) -> ZoneArrays {
+    pub fn zone_arrays(
+        &self,
+        column: u32,
+        data_type: &DataType,
+        absent: Option<&ZoneEntry>,
+    ) -> ZoneArrays {
         let pages = self.pages.iter();
         let pages = pages.map(|entry| (entry.page.row_count, entry.zones.as_slice()));
-        zone_arrays(pages, column, data_type)
+        zone_arrays(pages, column, data_type, absent)
     }
 
     /// The stored form.

@@ -105,17 +105,19 @@ impl ZoneEntry {
 }
 
 /// Bounds and counts of the column `column` over `pages`, each given by its row count and its entries, as arrays of
-/// `data_type`. A page without an entry for the column, or with one of another type, is unknown.
+/// `data_type`. A page without an entry for the column lacks it and has those of `absent`; without them, and with one of
+/// another type, it is unknown.
 #[must_use]
 pub fn zone_arrays<'a>(
     pages: impl IntoIterator<Item = (u32, &'a [ZoneEntry])>,
     column: u32,
     data_type: &DataType,
+    absent: Option<&ZoneEntry>,
 ) -> ZoneArrays {
     let (mut mins, mut maxs) = (Vec::new(), Vec::new());
     let (mut null_counts, mut row_counts) = (Vec::new(), Vec::new());
     for (row_count, entries) in pages {
-        let entry = entries.iter().find(|entry| entry.column == column);
+        let entry = entries.iter().find(|entry| entry.column == column).or(absent);
         mins.push(entry.and_then(|entry| entry.min.as_ref()));
         maxs.push(entry.and_then(|entry| entry.max.as_ref()));
         null_counts.push(entry.map(|entry| u64::from(entry.null_count)));

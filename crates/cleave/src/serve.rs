@@ -36,7 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open::{self, Create};
-use front::{Front, Seat};
+use front::{Front, Seat, Thread};
 use options::Limits;
 pub(crate) use options::ServeOptions;
 use postgres::complaint::Complaint;
@@ -125,8 +125,23 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(file) = &options.port_file {
         write_port(file, address.port())?;
     }
-    server.accept_until_signal(listener, signals).await;
-    Ok(())
+    // By a thread of its own: statements may keep all threads that compute busy, and those watch no sockets and no times then.
+    let door = Thread::start().map_err(|error| Failure::Device(error.to_string()))?;
+    let mut served = JoinSet::new();
+    served.spawn_on(
+        async move {
+            let listener = listener.into_std().and_then(TcpListener::from_std);
+            match listener {
+                Ok(listener) => server.accept_until_signal(listener, signals).await,
+                Err(error) => server.log(&format!("cannot listen: {error}")),
+            }
+        },
+        door.handle(),
+    );
+    match served.join_next().await {
+        Some(Err(error)) => Err(Failure::Device(format!("the server ended: {error}"))),
+        _ => Ok(()),
+    }
 }
 
 impl Server {
@@ -214,8 +229,7 @@ impl Server {
                 }
             }
         }
-        drop(listener);
-        upkeep.shutdown().await;
+        drop((listener, upkeep));
         self.end(connections, signals).await;
     }
 

@@ -439,6 +439,7 @@ pub(crate) fn table() -> TableSchema {
         column_type,
         not_null: false,
         default: None,
+        absent: None,
     };
     TableSchema {
         table_id: 5,
@@ -516,8 +517,8 @@ pub(crate) fn scan_with(
     let scan = TableScan {
         table: "people".to_owned(),
         table_id: 5,
-        output: Projection { schema, columns: vec![ColumnRef::User(1), ColumnRef::User(2)] },
-        filter: Projection { schema: filter, columns: vec![ColumnRef::User(1)] },
+        output: Projection::new(schema, vec![ColumnRef::User(1), ColumnRef::User(2)]),
+        filter: Projection::new(filter, vec![ColumnRef::User(1)]),
         predicate,
         input,
         fetch: None,

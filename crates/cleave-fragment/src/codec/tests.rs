@@ -1,6 +1,7 @@
 //! Fragments survive the way to bytes and back; what is no fragment is refused by name.
 
 use arrow::datatypes::Field;
+use cleave_store::{ColumnRef, Projection};
 use datafusion_common::ScalarValue;
 use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_expr::Operator;
@@ -25,8 +26,8 @@ fn scan() -> TableScan {
     TableScan {
         table: "title".into(),
         table_id: 7,
-        output: Projection { schema: schema(&["id"]), columns: vec![ColumnRef::User(1)] },
-        filter: Projection { schema: schema(&["year"]), columns: vec![ColumnRef::User(5)] },
+        output: Projection::new(schema(&["id"]), vec![ColumnRef::User(1)]),
+        filter: Projection::new(schema(&["year"]), vec![ColumnRef::User(5)]),
         predicate: Some(Arc::new(BinaryExpr::new(
             Arc::new(Column::new("year", 0)),
             Operator::Gt,

@@ -14,11 +14,11 @@ fn scan(names: [&str; 2], fetch: Option<usize>) -> TableScanExec {
     let scan = TableScan {
         table: "t".into(),
         table_id: 1,
-        output: Projection {
-            schema: Arc::new(Schema::new(fields.to_vec())),
-            columns: vec![ColumnRef::User(1), ColumnRef::User(2)],
-        },
-        filter: Projection { schema: none, columns: vec![] },
+        output: Projection::new(
+            Arc::new(Schema::new(fields.to_vec())),
+            vec![ColumnRef::User(1), ColumnRef::User(2)],
+        ),
+        filter: Projection::new(none, vec![]),
         predicate: None,
         input: 4,
         fetch,

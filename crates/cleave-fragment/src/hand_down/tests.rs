@@ -18,11 +18,11 @@ fn scan(table: &str) -> Arc<dyn ExecutionPlan> {
     let scan = TableScan {
         table: table.into(),
         table_id: 1,
-        output: Projection {
-            schema: Arc::new(Schema::new(fields.to_vec())),
-            columns: vec![ColumnRef::User(1), ColumnRef::User(2)],
-        },
-        filter: Projection { schema: none, columns: vec![] },
+        output: Projection::new(
+            Arc::new(Schema::new(fields.to_vec())),
+            vec![ColumnRef::User(1), ColumnRef::User(2)],
+        ),
+        filter: Projection::new(none, vec![]),
         predicate: None,
         input: 0,
         fetch: None,

@@ -8,9 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use cleave_store::{
-    ColumnRef, KeyRange, PageCursor, PageRef, PageSource, Projection, SegmentId, StoreError,
-};
+use cleave_store::{ColumnRef, KeyRange, PageCursor, PageRef, PageSource, Projection, SegmentId};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion_physical_expr::PhysicalExpr;
@@ -21,6 +19,7 @@ use super::worth::Worth;
 use super::{Choice, Narrowing};
 use crate::index_input::{FENCE_BYTES_MAX, IndexPages};
 use crate::morsel::MorselPage;
+use crate::operators::table_scan_exec::scan_page::external;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 
 /// Pages of an index that are read at once.
@@ -368,8 +367,4 @@ fn row_bytes(scan: &TableScan) -> f64 {
 fn bytes_of(vids: &[u64]) -> usize {
     // Twice, for the room that a growing list has.
     2 * size_of_val(vids)
-}
-
-fn external(error: StoreError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }

@@ -22,10 +22,10 @@ use crate::operators::table_scan_exec::TableScan;
 fn scan(predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
     let fields =
         vec![Field::new("k", DataType::Int64, true), Field::new("t", DataType::Utf8, true)];
-    let both = Projection {
-        schema: Arc::new(Schema::new(fields)),
-        columns: vec![ColumnRef::User(1), ColumnRef::User(2)],
-    };
+    let both = Projection::new(
+        Arc::new(Schema::new(fields)),
+        vec![ColumnRef::User(1), ColumnRef::User(2)],
+    );
     TableScan {
         table: "t".into(),
         table_id: 1,

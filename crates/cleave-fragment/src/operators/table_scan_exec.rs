@@ -162,7 +162,7 @@ impl TableScanExec {
             Some((Arc::clone(field), *output.columns.get(*place)?))
         };
         let (fields, columns): (Vec<_>, Vec<_>) = kept.iter().filter_map(column).unzip();
-        let output = Projection { schema: Arc::new(Schema::new(fields)), columns };
+        let output = output.others(Arc::new(Schema::new(fields)), columns);
         let scan = TableScan { output, refers: true, ..TableScan::clone(&self.scan) };
         let mut statistics = Statistics::new_unknown(&scan.schema());
         statistics.num_rows = self.statistics.num_rows;

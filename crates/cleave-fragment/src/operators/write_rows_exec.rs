@@ -33,6 +33,7 @@ use datafusion_physical_plan::{
 use futures::{StreamExt, stream};
 use prost::Message;
 
+use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
 use crate::page_sink::PageSink;
 
@@ -220,10 +221,6 @@ impl Writing {
         }
         Ok(())
     }
-}
-
-fn external(error: cleave_store::StoreError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }
 
 impl DisplayAs for WriteRowsExec {

@@ -30,6 +30,7 @@ use futures::{StreamExt, stream};
 
 use super::merge_runs_exec::entry_schema;
 use super::placed_run::{PlacedRows, placed_schema};
+use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
 use crate::page_sink::PageSink;
 
@@ -152,10 +153,6 @@ fn block_of(batch: &RecordBatch) -> Result<KeyBlock> {
     let (keys, vids) = block
         .ok_or_else(|| DataFusionError::Internal("an index entry without key or row".into()))?;
     Ok(KeyBlock { keys, vids })
-}
-
-fn external(error: cleave_store::StoreError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }
 
 impl DisplayAs for WriteRunExec {

@@ -18,9 +18,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Stopwatch, simulation, thread_cpu_time};
 use cleave_store::{
-    Column, ColumnRef, ColumnType, OpenColumn, OverflowValues, PageClass, PageColumns, PageHeader,
-    PageRead, Pick, RawColumns, SegmentId, SegmentRef, SegmentWriter, StoreError, TableSchema,
-    parse_header,
+    AbsentValues, Column, ColumnRef, ColumnType, OpenColumn, OverflowValues, PageClass,
+    PageColumns, PageHeader, PageRead, Pick, RawColumns, SegmentId, SegmentRef, SegmentWriter,
+    StoreError, TableSchema, parse_header,
 };
 use datafusion_common::hash_utils::{RandomState, create_hashes};
 use datafusion_common::{DataFusionError, JoinType, NullEquality, Result, ScalarValue};
@@ -275,8 +275,9 @@ fn decode(rows: &Arc<Rows>, index: usize, units: usize) -> Result<Kernel> {
     let data_type = rows.batch.schema().field(index).data_type().clone();
     Kernel::new(units, move || {
         for (read, page) in &pages {
-            let none = OverflowValues::none();
-            let opened = OpenColumn::open(page, read, ColumnRef::User(1), &data_type, &none, None);
+            let (none, absent) = (OverflowValues::none(), AbsentValues::default());
+            let column = ColumnRef::User(1);
+            let opened = OpenColumn::open(page, read, column, &data_type, &absent, &none, None);
             let decoded = opened.and_then(|column| {
                 let count = page.header.row_count as usize;
                 column.decode(&Pick::new(0..count, None, 1)?)
@@ -301,6 +302,7 @@ fn written(rows: &Rows, index: usize) -> Result<Vec<(PageRead, PageColumns)>, St
             column_type: if is_text { ColumnType::Text } else { ColumnType::BigInt },
             not_null: false,
             default: None,
+            absent: None,
         }],
         primary_key: Vec::new(),
     };

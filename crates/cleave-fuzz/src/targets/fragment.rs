@@ -147,7 +147,7 @@ fn id_column() -> SchemaRef {
 
 /// A scan for the rows that a join wants, as its build side sends it down.
 fn scan_for(wanted: Arc<dyn PhysicalExpr>) -> Result<Vec<u8>, DataFusionError> {
-    let columns = Projection { schema: id_column(), columns: vec![ColumnRef::User(1)] };
+    let columns = Projection::new(id_column(), vec![ColumnRef::User(1)]);
     let scan = TableScan {
         table: "title".into(),
         table_id: 1,

@@ -17,10 +17,10 @@ use cleave_media::{BLOCK_SIZE, BlockAddress, SplitMix64};
 use cleave_store::page::inspection::{fit_checksums, own_block_count};
 use cleave_store::page::overflow::overflow_payload;
 use cleave_store::{
-    Column, ColumnType, CommitColumn, EncodedPage, OverflowValues, PageClass, PageColumns,
-    PageKind, PageRead, PageRef, Projection, RawColumns, RunWriter, SegmentId, SegmentRef,
-    SegmentWriter, TableSchema, Versions, VidColumn, ZoneEntry, decode_batch, decode_rows,
-    overflow_pages, parse_header,
+    Column, ColumnType, CommitColumn, EncodedPage, OpenedPage, OverflowValues, PageClass,
+    PageColumns, PageKind, PageRead, PageRef, Projection, RawColumns, RunWriter, SegmentId,
+    SegmentRef, SegmentWriter, TableSchema, Versions, VidColumn, ZoneEntry, decode_batch,
+    decode_rows, overflow_pages, parse_header,
 };
 
 use super::Target;
@@ -63,10 +63,11 @@ fn run(input: &[u8]) {
         .iter()
         .map(|chunk| Field::new(chunk.column.to_string(), chunk.value_type.arrow(), true))
         .collect();
-    let projection = Projection { schema: Arc::new(Schema::new(fields)), columns };
+    let projection = Projection::new(Arc::new(Schema::new(fields)), columns);
     let Ok(needed) = overflow_pages(&page_columns, &read, &projection.columns, None) else {
         return;
     };
+    let needed_none = needed.is_empty();
     let values: OverflowValues = needed
         .into_iter()
         .filter_map(|number| {
@@ -79,11 +80,20 @@ fn run(input: &[u8]) {
     if let Ok(all) = &all {
         check(all);
     }
+    let opened = OpenedPage::open(&page_columns, &read);
+    if let Ok(Some(_)) = &opened {
+        assert!(needed_none, "a page with long values is opened");
+    }
+    let opened = opened.ok().flatten();
     for slot in 0..header.row_count.min(SLOT_COUNT_MAX) {
         let number = u16::try_from(slot).unwrap_or(u16::MAX);
         let row = decode_rows(&page_columns, &read, &[number], &projection, &values);
         if let (Ok(all), Ok(row)) = (&all, &row) {
             same(&all.slice(usize::from(number), 1), row);
+            if let Some(opened) = &opened {
+                let row = opened.rows(&[number], &projection);
+                same(&all.slice(usize::from(number), 1), &row.unwrap_or_else(|e| panic!("{e}")));
+            }
         } else {
             // A row may be sound in a page that is not; the other way round nothing is.
             assert!(all.is_err(), "slot {slot} does not decode: {row:?}");
@@ -186,6 +196,7 @@ fn heap_page(rows: usize, style: u64, class: PageClass, mut random: SplitMix64) 
         column_type,
         not_null: false,
         default: None,
+        absent: None,
     });
     let schema = TableSchema {
         table_id: SEGMENT.table_id,

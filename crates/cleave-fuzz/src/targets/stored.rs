@@ -70,7 +70,7 @@ fn check_directory(directory: &SegmentDirectory) {
     black_box((directory.row_count(), directory.next_page(), directory.extents().count()));
     for column in 0..4 {
         for column_type in [ColumnType::Int, ColumnType::Text, ColumnType::Real] {
-            drop(directory.zone_arrays(column, &column_type.arrow()));
+            drop(directory.zone_arrays(column, &column_type.arrow(), None));
         }
     }
     for vid in [0, 1, 77, u64::MAX] {
@@ -123,6 +123,7 @@ fn seeds() -> Vec<Vec<u8>> {
         column_type,
         not_null: id == 1,
         default: (id == 2).then(|| "'x'".into()),
+        absent: None,
     };
     let schema = TableSchema {
         table_id: 3,

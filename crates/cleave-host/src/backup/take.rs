@@ -148,6 +148,7 @@ fn alone(root: &mut proto::Root) {
     if let Some(upkeep) = &mut root.upkeep {
         upkeep.archive_directory = None;
         upkeep.log_copies.clear();
+        upkeep.kept.clear();
     }
 }
 

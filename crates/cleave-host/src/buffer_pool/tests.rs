@@ -111,6 +111,27 @@ fn clear_makes_reads_cold_and_keeps_the_counts() {
     assert_eq!((status.parts, status.bytes, status.hits), (0, 0, 1));
 }
 
+#[test]
+fn a_part_is_replaced_by_one_of_another_size_within_the_budget() {
+    let pool = pool(10);
+    for part in 0..10 {
+        pool.put(key(part), held());
+    }
+    for length in [10, 3000, 500, 9000, 20] {
+        pool.put(key(3), Held::Bytes(Bytes::from(vec![1; length])));
+        let Some(Held::Bytes(bytes)) = pool.get(&key(3)) else { panic!("it is there") };
+        assert_eq!(bytes.len(), length);
+        let status = pool.status();
+        assert!(status.bytes <= status.budget_bytes);
+    }
+    for part in 100..200 {
+        pool.put(key(part), held());
+    }
+    let status = pool.status();
+    let kept = [3].into_iter().chain(0..200).filter(|part| pool.holds(&key(*part))).count();
+    assert!(status.bytes <= status.budget_bytes && kept > 5, "{kept} parts are left");
+}
+
 proptest! {
     #[test]
     fn the_budget_holds_whatever_comes(
@@ -126,10 +147,17 @@ proptest! {
             let status = pool.status();
             assert!(status.bytes <= 20_000, "{} bytes", status.bytes);
             let state = pool.state();
-            let weights: u64 = state.small.iter().chain(&state.main)
-                .map(|key| state.parts[key].weight).sum();
+            // Places of parts that are gone are passed over.
+            let of = |queue: Queue, keys: &VecDeque<PartKey>| -> u64 {
+                let kept: FxHashSet<_> = keys.iter().filter(|key| {
+                    state.parts.get(key).is_some_and(|entry| entry.queue == queue)
+                }).collect();
+                kept.into_iter().map(|key| state.parts[key].weight).sum()
+            };
+            assert_eq!(of(Queue::Small, &state.small), state.small_bytes);
+            assert_eq!(of(Queue::Main, &state.main), state.main_bytes);
+            let weights: u64 = state.parts.values().map(|entry| entry.weight).sum();
             assert_eq!(weights, state.bytes());
-            assert_eq!(state.parts.len(), state.small.len() + state.main.len());
         }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Transaction {
     pub(crate) logged: Logged,
     /// It gives space back, so that it may use what was put aside for a full disk.
     pub(crate) makes_room: bool,
+    /// All that it changes is in the log, so that copies of that may lack its root.
+    is_checkpoint: bool,
     /// Space of tables that a block has defined, which its commit names in part.
     kept: Vec<(Arc<Claim>, Vec<Extent>)>,
     /// Rows of tables whose commits are held, behind the state.
@@ -72,6 +74,16 @@ struct Failed {
     /// It was tried again.
     is_final: bool,
 }
+
+/// Pages of what was committed, which nothing names yet: [`Transaction::settle_beside`].
+pub(crate) struct Beside {
+    /// What they are of.
+    live: Live,
+    settled: Transaction,
+}
+
+/// Lets go of what was written beside, if nobody has put it in place.
+struct GivenUp<'a>(&'a Database);
 
 /// What becomes of a transaction's state.
 enum Kind {
@@ -112,6 +124,12 @@ impl Transaction {
         database: &Arc<Database>,
         mut turn: OwnedMutexGuard<()>,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
+        // Who writes the same pages beside is waited for: twice they would take twice the room.
+        let beside = database.beside.lock().await.take();
+        if let Some(beside) = beside {
+            // Where it is not, all of it is written again.
+            beside.put_in_place(database);
+        }
         let mut failed: BTreeMap<u32, Failed> = BTreeMap::new();
         loop {
             let live = database.live();
@@ -141,10 +159,11 @@ impl Transaction {
     }
 
     /// As [`Transaction::settle`], of all that is committed by now, beside those who commit meanwhile: pages are written and synced
-    /// before the turn is taken, in which only the state and what is [behind it](Delta::behind) are put in place. False: something
-    /// came between, or is to be dealt with under the turn.
+    /// before the turn is taken, in which only the state and what is [behind it](Delta::behind) are put in place. Who has the turn
+    /// and settles does that too. False: something is to be dealt with under the turn.
     pub(crate) async fn settle_beside(database: &Arc<Database>) -> Result<bool> {
         database.check_running()?;
+        let mut place = database.beside.lock().await;
         let live = database.live();
         let is_plain = live.state.held.tables.is_empty()
             && live
@@ -156,24 +175,17 @@ impl Transaction {
         }
         database.reclaim();
         let transaction = Self::on(database, Arc::clone(&live.state), Kind::Unturned);
-        let Ok(mut settled) = transaction.settled(&live, &BTreeMap::new()).await else {
+        let Ok(settled) = transaction.settled(&live, &BTreeMap::new()).await else {
             return Ok(false);
         };
-        let turn = database.writer_turn().await;
+        *place = Some(Beside { live, settled });
+        drop(place);
+        let _given_up = GivenUp(database);
+        let _turn = database.writer_turn().await;
         database.check_running()?;
-        let now = database.live();
-        let is_same = Arc::ptr_eq(&now.state, &live.state) && Arc::ptr_eq(&now.delta, &live.delta);
-        if !is_same || !settled.next.held.tables.is_empty() {
-            return Ok(false);
-        }
-        let device_of = |id, place: usize| {
-            let table = live.state.tables().find(|table| table.schema.table_id == id)?;
-            table.tablets.get(place).map(|tablet| tablet.device)
-        };
-        settled.delta = Arc::new(live.delta.behind(live.number, device_of));
-        settled.kind = Kind::Published { turn };
-        drop(settled.publish_before(now.number.saturating_sub(live.number), now.log_end));
-        Ok(true)
+        let beside = database.beside.lock().await.take();
+        // None: who had the turn before has put it in place.
+        Ok(beside.is_none_or(|beside| beside.put_in_place(database)))
     }
 
     /// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in it.
@@ -256,6 +268,7 @@ impl Transaction {
             keys: Vec::new(),
             logged: Logged::default(),
             makes_room: false,
+            is_checkpoint: false,
             kept: Vec::new(),
             delta: Arc::default(),
             kind,
@@ -411,6 +424,15 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub(crate) async fn checkpoint(mut self) -> Result<Arc<CatalogState>> {
+        self.is_checkpoint = true;
+        self.commit_settings().await
+    }
+
+    /// Commits a transaction that changes what the database is told to do, its devices among it, and neither rows nor tables.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub(crate) async fn commit_settings(mut self) -> Result<Arc<CatalogState>> {
         self.logged = Logged::Unchanged;
         self.makes_room = true;
         self.commit().await
@@ -442,14 +464,17 @@ impl Transaction {
             self.next.held.tables.retain(|id, _| tables.contains(id));
             self.next.held.until = position;
             self.next.log_position = self.next.held.first(position);
+            if !self.is_checkpoint {
+                // Who sees it waits for the copies of the log, which have it with what is before it there.
+                self.next.log_end = self.next.log_end.max(position);
+            }
             self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
         if matches!(self.logged, Logged::Nowhere) {
             self.logged = archive::copy_whole(&database, &self.base, &self.next).await;
         }
         self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
-        // Nothing of it is in no log.
-        let is_checkpoint = matches!(self.logged, Logged::Unchanged);
+        let is_checkpoint = self.is_checkpoint;
         log_copy::prepare(&database, &mut self, is_checkpoint).await?;
         commitment::begin();
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
@@ -461,8 +486,7 @@ impl Transaction {
         if is_checkpoint {
             database.copies.follow(&database).await;
         } else {
-            database.copies.want_root(state.generation);
-            database.copies.reach(&database, 0).await?;
+            database.copies.reach(&database, state.log_end).await?;
         }
         Ok(state)
     }
@@ -534,9 +558,14 @@ impl Transaction {
         let state = Arc::new(self.next);
         self.database.note_rewritten();
         self.database.versions.note_commit();
+        self.database.note_durable(&state);
+        if !self.is_checkpoint {
+            // Before anybody sees it, or commits anything on it.
+            self.database.copies.want_root(state.generation);
+        }
+        self.database.copies.let_go(&self.database);
         self.database.publish(Arc::clone(&state), self.delta);
         self.database.keep_version(&state);
-        self.database.note_durable(&state);
         if let Some(log) = self.database.log() {
             archive::note(log, &state, &self.logged);
             // What cannot be archived or removed now is after the next checkpoint.
@@ -607,6 +636,35 @@ impl Transaction {
     }
 }
 
+impl Beside {
+    /// Makes its state what new statements see, with what was committed meanwhile behind it; false: there is another one already. Under
+    /// the turn to write.
+    fn put_in_place(self, database: &Database) -> bool {
+        let Self { live, mut settled } = self;
+        let now = database.live();
+        let is_same = Arc::ptr_eq(&now.state, &live.state) && Arc::ptr_eq(&now.delta, &live.delta);
+        if !is_same || !settled.next.held.tables.is_empty() {
+            return false;
+        }
+        let device_of = |id, place: usize| {
+            let table = live.state.tables().find(|table| table.schema.table_id == id)?;
+            table.tablets.get(place).map(|tablet| tablet.device)
+        };
+        settled.delta = Arc::new(live.delta.behind(live.number, device_of));
+        drop(settled.publish_before(now.number.saturating_sub(live.number), now.log_end));
+        true
+    }
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        // Whoever holds it takes what is there.
+        if let Ok(mut place) = self.0.beside.try_lock() {
+            drop(place.take());
+        }
+    }
+}
+
 /// Stops the database if the thread that commits panics, before the turn to write passes on: the next
 /// statement would write to space that the root on disk may name.
 struct StopIfDying(Arc<Database>);
@@ -626,7 +684,7 @@ pub(crate) fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<Segmen
 
 /// Extents that `base` names and `next` does not, by device. Segments that both share are not looked
 /// into, so that this costs what the statement changed.
-fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Extent>)> {
+pub(crate) fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Extent>)> {
     let kept: BTreeSet<*const SegmentDirectory> = segments(next).map(Arc::as_ptr).collect();
     let shared: BTreeSet<*const SegmentDirectory> =
         segments(base).map(Arc::as_ptr).filter(|segment| kept.contains(segment)).collect();

@@ -164,6 +164,20 @@ pub struct Upkeep {
     /// Copies of the log on devices. Since format 8.
     #[prost(message, repeated, tag = "130")]
     pub log_copies: Vec<crate::log_copy::layout::LogCopyMessage>,
+    /// Space that is kept for them. Since format 9.
+    #[prost(message, repeated, tag = "131")]
+    pub kept: Vec<Kept>,
+}
+
+/// Space of one device that roots use which a copy of the log may have, and nothing else.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Kept {
+    /// The device's number.
+    #[prost(uint32, tag = "1")]
+    pub device: u32,
+    /// Ascending.
+    #[prost(message, optional, tag = "2")]
+    pub blocks: Option<Blocks>,
 }
 
 /// One view.

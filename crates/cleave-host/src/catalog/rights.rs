@@ -263,6 +263,17 @@ pub struct GrantItem {
     pub options: Privileges,
 }
 
+/// What is granted on things that are made later: whose, which, and said of where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Later {
+    /// Who makes them.
+    pub role: u32,
+    /// Sequences; otherwise tables and views.
+    pub is_sequence: bool,
+    /// It was said of the schema, and not of all there are. What is granted adds up.
+    pub in_schema: bool,
+}
+
 /// All of it. See the module's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
@@ -273,6 +284,8 @@ pub struct Rights {
     /// Of tables, views and sequences that are not the first role's.
     owners: BTreeMap<u32, u32>,
     grants: BTreeMap<Object, Vec<GrantItem>>,
+    /// None is empty.
+    later: BTreeMap<Later, Vec<GrantItem>>,
 }
 
 impl Default for Rights {
@@ -283,6 +296,7 @@ impl Default for Rights {
             members: BTreeMap::new(),
             owners: BTreeMap::new(),
             grants: BTreeMap::new(),
+            later: BTreeMap::new(),
         }
     }
 }
@@ -480,6 +494,48 @@ impl Rights {
         self.grants.entry(object).or_insert(known)
     }
 
+    /// What is granted on things that are made later.
+    pub fn later(&self) -> impl Iterator<Item = (Later, &[GrantItem])> {
+        self.later.iter().map(|(of, items)| (*of, items.as_slice()))
+    }
+
+    /// Grants `items` on what `of` says, and nothing else.
+    pub(crate) fn put_later(&mut self, of: Later, items: Vec<GrantItem>) {
+        match items.is_empty() {
+            true => drop(self.later.remove(&of)),
+            false => drop(self.later.insert(of, items)),
+        }
+    }
+
+    /// Makes a new table, view or sequence the one of `role`, with what is granted on such things.
+    pub(crate) fn begin(&mut self, id: u32, is_sequence: bool, role: u32) {
+        self.put_owner(id, role);
+        let mut granted: Vec<GrantItem> = Vec::new();
+        for in_schema in [false, true] {
+            let items = self.later.get(&Later { role, is_sequence, in_schema });
+            for item in items.into_iter().flatten() {
+                match granted.iter_mut().find(|known| known.grantee == item.grantee) {
+                    Some(known) => {
+                        known.privileges = known.privileges.or(item.privileges);
+                        known.options = known.options.or(item.options);
+                    }
+                    None => granted.push(*item),
+                }
+            }
+        }
+        if !granted.is_empty() {
+            self.grants.insert(Object::Relation(id), granted);
+        }
+    }
+
+    /// Makes what is said of `from` hold for `to`, which takes its place.
+    pub(crate) fn pass_on(&mut self, from: u32, to: u32) {
+        self.put_owner(to, self.owner(Object::Relation(from)));
+        if let Some(granted) = self.grants.get(&Object::Relation(from)).cloned() {
+            self.grants.insert(Object::Relation(to), granted);
+        }
+    }
+
     /// Forgets what is of no thing in `state` any more.
     pub(crate) fn prune(&mut self, state: &CatalogState) {
         let tables = state.tables().map(|table| table.schema.table_id);
@@ -530,6 +586,7 @@ pub(crate) struct RightsChange {
     members: BTreeMap<(u32, u32), Option<Membership>>,
     owners: BTreeMap<u32, Option<u32>>,
     grants: BTreeMap<Object, Option<Vec<GrantItem>>>,
+    later: BTreeMap<Later, Option<Vec<GrantItem>>>,
 }
 
 impl RightsChange {
@@ -539,6 +596,7 @@ impl RightsChange {
             && self.members.is_empty()
             && self.owners.is_empty()
             && self.grants.is_empty()
+            && self.later.is_empty()
     }
 
     /// Notes what has become of `before`.
@@ -551,6 +609,7 @@ impl RightsChange {
         self.members.extend(differences(&before.members, &after.members));
         self.owners.extend(differences(&before.owners, &after.owners));
         self.grants.extend(differences(&before.grants, &after.grants));
+        self.later.extend(differences(&before.later, &after.later));
     }
 
     /// Makes it part of `rights`.
@@ -564,6 +623,7 @@ impl RightsChange {
         put(&mut rights.members, &self.members);
         put(&mut rights.owners, &self.owners);
         put(&mut rights.grants, &self.grants);
+        put(&mut rights.later, &self.later);
     }
 
     /// The same without what is of things that `is_gone` says.

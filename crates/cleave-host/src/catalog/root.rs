@@ -48,9 +48,9 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=8 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=9 };
 
-mod blocks;
+pub(super) mod blocks;
 mod copied;
 
 pub(crate) use copied::{device_entry, device_message, replace_message, sealed};

@@ -3,9 +3,12 @@
 
 use std::path::PathBuf;
 
-use super::proto;
+use cleave_media::Extent;
+
+use super::root::blocks;
+use super::{DeviceId, proto};
 use crate::autovacuum::Autovacuum;
-use crate::log_copy::LogCopy;
+use crate::log_copy::{KeptSpace, LogCopy};
 
 /// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct Upkeep {
     pub autovacuum: Autovacuum,
     /// Copies of the log on devices.
     pub log_copies: Vec<LogCopy>,
+    /// Space that nothing here uses, and roots do that such a copy may have: not used again before it has a newer one.
+    pub kept: KeptSpace,
 }
 
 impl Upkeep {
@@ -40,6 +45,7 @@ impl Upkeep {
             autovacuum_vacuum_threshold: self.autovacuum.threshold,
             autovacuum_vacuum_scale: self.autovacuum.scale,
             log_copies: self.log_copies.iter().map(LogCopy::encode).collect(),
+            kept: self.kept.iter().map(kept_message).collect(),
         };
         (*self != Self::default()).then_some(message)
     }
@@ -63,6 +69,16 @@ impl Upkeep {
                 .into_iter()
                 .map(LogCopy::decode)
                 .collect::<Option<_>>()?,
+            kept: message.kept.iter().map(kept_of).collect::<Option<_>>()?,
         })
     }
+}
+
+fn kept_message((device, extents): (&DeviceId, &Vec<Extent>)) -> proto::Kept {
+    proto::Kept { device: device.0, blocks: Some(blocks::encode(extents)) }
+}
+
+fn kept_of(message: &proto::Kept) -> Option<(DeviceId, Vec<Extent>)> {
+    let extents = blocks::decode(message.blocks.as_ref()?)?;
+    Some((DeviceId(message.device), extents.to_vec()))
 }

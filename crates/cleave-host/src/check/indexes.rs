@@ -349,10 +349,10 @@ async fn run_entries(
 ) -> Result<RunEntries> {
     let directory = run.directory();
     let Some(entry) = directory.pages.get(place) else { return Ok(RunEntries::default()) };
-    let projection = Projection {
-        schema: Schema::new(vec![Field::new("key", DataType::Binary, false)]).into(),
-        columns: vec![ColumnRef::User(KEY_COLUMN)],
-    }
+    let projection = Projection::new(
+        Schema::new(vec![Field::new("key", DataType::Binary, false)]).into(),
+        vec![ColumnRef::User(KEY_COLUMN)],
+    )
     .with_version(ColumnRef::Vid);
     let read = PageRead {
         segment: directory.segment_ref(),

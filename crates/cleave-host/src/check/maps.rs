@@ -164,10 +164,8 @@ async fn version(work: &Work, place: RowPlace<'_>) -> Result<Option<(u64, Versio
     };
     let page = read_page(&work.device, &read).await?;
     let fields = COLUMNS.into_iter().filter_map(Projection::version_field);
-    let projection = Projection {
-        schema: Schema::new(fields.collect::<Vec<_>>()).into(),
-        columns: COLUMNS.to_vec(),
-    };
+    let projection =
+        Projection::new(Schema::new(fields.collect::<Vec<_>>()).into(), COLUMNS.to_vec());
     let row = decode_rows(&page, &read, &[place.slot], &projection, &OverflowValues::none())?;
     let number = |column: usize| {
         row.column(column).as_primitive_opt::<UInt64Type>()?.values().first().copied()

@@ -427,12 +427,10 @@ impl Subject<'_> {
         let page = PageColumns { header: Arc::clone(&page.header), chunks };
         let read = PageRead { columns: known, ..read };
         let indices: Vec<usize> = (0..schema.columns.len()).collect();
-        let user = Projection::of_table(schema, &indices);
+        let user = Projection::of_table(schema, &indices).nullable();
         for column in user.columns.iter().zip(user.schema.fields()) {
-            let one = Projection {
-                schema: Schema::new(vec![Arc::clone(column.1)]).into(),
-                columns: vec![*column.0],
-            };
+            let field = Schema::new(vec![Arc::clone(column.1)]).into();
+            let one = user.others(field, vec![*column.0]);
             match decode_batch(&page, &read, &one, None, values) {
                 Ok(batch) => self.bounds(*column.0, column.1, batch.column(0)),
                 Err(error) => {
@@ -449,7 +447,7 @@ impl Subject<'_> {
         if let Some(key) = self.work.tablet_key.as_ref().filter(|_| !self.outcome.is_damaged) {
             self.in_tablet(key, &page, &read, values);
         }
-        let versions = Projection { schema: Schema::empty().into(), columns: Vec::new() }
+        let versions = Projection::new(Schema::empty().into(), Vec::new())
             .with_version(ColumnRef::Vid)
             .with_version(ColumnRef::Commit);
         match decode_batch(&page, &read, &versions, None, values) {
@@ -466,7 +464,7 @@ impl Subject<'_> {
         read: &PageRead,
         values: &OverflowValues,
     ) {
-        let projection = Projection::of_table(&self.work.table.schema, key.columns());
+        let projection = Projection::of_table(&self.work.table.schema, key.columns()).nullable();
         let count = u32::try_from(self.work.table.tablets.len()).unwrap_or(u32::MAX);
         let tablets = decode_batch(page, read, &projection, None, values)
             .and_then(|batch| key.tablets_of(batch.columns(), count));
@@ -531,10 +529,10 @@ impl Subject<'_> {
     fn index(&mut self, page: &PageColumns, read: PageRead) {
         let place = self.place(&self.entry.page);
         let key = ColumnRef::User(KEY_COLUMN);
-        let projection = Projection {
-            schema: Schema::new(vec![Field::new("key", DataType::Binary, false)]).into(),
-            columns: vec![key],
-        }
+        let projection = Projection::new(
+            Schema::new(vec![Field::new("key", DataType::Binary, false)]).into(),
+            vec![key],
+        )
         .with_version(ColumnRef::Vid);
         let batch = match decode_batch(page, &read, &projection, None, &OverflowValues::none()) {
             Ok(batch) => batch,

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cleave_media::{Clock, SystemClock};
+use cleave_txn::Lsn;
 use futures::future::{Either, join_all, select};
 
 use super::Database;
@@ -67,6 +68,41 @@ impl Database {
         Ok(())
     }
 
+    /// Waits until the log is durable here up to `end`.
+    ///
+    /// # Errors
+    /// [`StorageError::Log`], after which nothing is written any more.
+    pub(crate) async fn harden_log(&self, end: u64) -> Result<()> {
+        if end <= self.hardened.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(log) = self.log() else { return Ok(()) };
+        if let Err(error) = log.durable(Lsn(end)).await {
+            self.stop();
+            return Err(error.into());
+        }
+        self.hardened.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// As [`Self::harden_log`], and keeps the thread; copies of the log get it with the next one who hardens.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn harden_now(&self, end: u64) -> Result<()> {
+        if end > self.hardened.load(Ordering::Acquire)
+            && let Some(log) = self.log()
+        {
+            if let Err(error) = log.wait_durable(Lsn(end)) {
+                self.stop();
+                return Err(error.into());
+            }
+            self.hardened.fetch_max(end, Ordering::AcqRel);
+        }
+        self.copies.want(end);
+        Ok(())
+    }
+
     /// Waits until the log is durable up to `end`, here and in its copies.
     ///
     /// # Errors
@@ -74,6 +110,11 @@ impl Database {
     pub(crate) async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
         self.harden_log(end).await?;
         self.copies.reach(self, end).await
+    }
+
+    /// Whether it is known that the log is durable up to `end`, and nobody else need have it.
+    pub(crate) fn is_hardened(&self, end: u64) -> bool {
+        end <= self.hardened.load(Ordering::Acquire) && !self.copies.are_on()
     }
 
     /// What the root on disk says.

@@ -15,6 +15,7 @@ fn schema() -> Arc<TableSchema> {
         column_type: ColumnType::Int,
         not_null: true,
         default: None,
+        absent: None,
     };
     let (name, columns) = ("t".to_owned(), vec![id]);
     Arc::new(TableSchema { table_id: TABLE, version: 1, name, columns, primary_key: vec![1] })

@@ -243,6 +243,13 @@ impl Claim {
     }
 }
 
+/// What of `extents` none of `used` has.
+pub(crate) fn free_of(extents: Vec<Extent>, used: &[Extent]) -> Vec<Extent> {
+    let mut used = used.to_vec();
+    used.sort_unstable();
+    extents.into_iter().flat_map(|extent| gaps(extent, &used)).collect()
+}
+
 /// What of `extent` none of `named`, ascending, has.
 fn gaps(extent: Extent, named: &[Extent]) -> Vec<Extent> {
     let mut gaps = Vec::new();

@@ -1,8 +1,9 @@
 //! What is said otherwise before it is planned: casts to text of a length, which the engine would read as casts
-//! to text, and numbers like `1e300`, which it would read as numerics.
+//! to text, numbers like `1e300`, which it would read as numerics, and functions that it calls otherwise.
 
 use std::ops::ControlFlow;
 
+use super::listed_subqueries::lower_listed_subqueries;
 use crate::statement::catalog_syntax::call;
 use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
@@ -35,6 +36,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         {
             escape_with_backslash(pattern, escape_char);
         }
+        lower_call(expression);
         if is_beyond_numeric(expression) {
             let number = std::mem::replace(expression, Expr::value(ast::Value::Null));
             *expression = Expr::Cast {
@@ -48,6 +50,31 @@ pub fn lower_syntax(query: &mut ast::Query) {
         ControlFlow::Continue(())
     });
     debug_assert!(flow.is_continue(), "nothing stops the visit");
+    lower_listed_subqueries(query);
+}
+
+/// `every` is `bool_and`, and `mod(a, b)` is `a % b`.
+fn lower_call(expression: &mut Expr) {
+    let Expr::Function(function) = expression else { return };
+    let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice() else { return };
+    match name.value.to_ascii_lowercase().as_str() {
+        "every" => "bool_and".clone_into(&mut name.value),
+        "mod" => {
+            let ast::FunctionArguments::List(list) = &function.args else { return };
+            let [
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(left)),
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(right)),
+            ] = list.args.as_slice()
+            else {
+                return;
+            };
+            let nested = |part: &Expr| Box::new(Expr::Nested(Box::new(part.clone())));
+            let (left, right) = (nested(left), nested(right));
+            let rest = Expr::BinaryOp { left, op: ast::BinaryOperator::Modulo, right };
+            *expression = Expr::Nested(Box::new(rest));
+        }
+        _ => {}
+    }
 }
 
 /// The engine's patterns know no other escape than the backslash.

@@ -15,6 +15,7 @@
 
 mod bounded_functions;
 mod checked_arithmetic;
+mod listed_subqueries;
 mod lower_syntax;
 mod operators;
 mod rewrite;

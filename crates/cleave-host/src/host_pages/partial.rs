@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use cleave_store::{ColumnRef, PageColumns, PageHeader, PageRead, StoreError, parse_header};
+use cleave_store::{
+    ColumnRef, OpenedPage, PageColumns, PageHeader, PageRead, StoreError, parse_header,
+};
 
 /// One column of a page in the making.
 #[derive(Debug, Clone)]
@@ -115,6 +117,7 @@ pub struct WholePage {
     header: Arc<PageHeader>,
     bytes: Bytes,
     verified: Mutex<BTreeSet<ColumnRef>>,
+    opened: Mutex<Option<Arc<OpenedPage>>>,
 }
 
 impl WholePage {
@@ -124,7 +127,7 @@ impl WholePage {
     /// [`StoreError::Corrupt`] where the header does not hold.
     pub(super) fn new(read: &PageRead, bytes: Bytes) -> Result<Self, StoreError> {
         let header = Arc::new(parse_header(&bytes, &read.page, &read.segment)?);
-        Ok(Self { header, bytes, verified: Mutex::default() })
+        Ok(Self { header, bytes, verified: Mutex::default(), opened: Mutex::default() })
     }
 
     /// Bytes of the page.
@@ -152,6 +155,20 @@ impl WholePage {
             .unwrap_or_else(PoisonError::into_inner)
             .extend(read.columns.iter().copied());
         Ok(columns)
+    }
+
+    /// The columns that `read` asks for, opened; None: some of their values are long, or a column does not hold.
+    pub(super) fn opened(&self, read: &PageRead) -> Option<Arc<OpenedPage>> {
+        let mut known = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(page) = known.as_ref().filter(|page| page.has(&read.columns)) {
+            return Some(Arc::clone(page));
+        }
+        let mut wanted = read.clone();
+        wanted.columns.extend(known.iter().flat_map(|page| page.columns()));
+        let columns = self.columns(&wanted).ok()?;
+        let opened = Arc::new(OpenedPage::open(&columns, &wanted).ok()??);
+        *known = Some(Arc::clone(&opened));
+        Some(opened)
     }
 
     fn chunk(&self, column: ColumnRef) -> Option<Bytes> {

@@ -4,6 +4,7 @@
 //! 2. What is missing is either on its way for somebody else, and waited for, or fetched here; the pool's
 //!    [`Flights`](crate::buffer_pool::Flights) say which.
 //! 3. What was fetched is put into the pool, and only then is it on its way no more.
+//! 4. [`PooledPages::open_through`] gives pages of which few rows are read, and holds them opened in the place of their parts.
 //!
 //! A fetch is a task of its own: whoever waits for it does not depend on whoever began it being polled. Whoever is
 //! told that a fetch of somebody else failed fetches again, and has an error of its own.
@@ -16,7 +17,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cleave_store::{
-    ColumnRef, PageCache, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
+    ColumnRef, OpenedPage, PageCache, PageColumns, PageRead, PageRef, PageSource, SegmentRef,
+    StoreError,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -57,21 +59,34 @@ impl PooledPages {
         // A whole page is verified column by column as they are asked for: one that was spoilt on its way here
         // is fetched again, and only that read says what is wrong.
         let mut parts = self.pool.parts();
-        if let Some(Held::Page(page)) = parts.get_if_held(&self.key(&read.page, Part::Whole)) {
-            drop(parts);
-            if let Ok(columns) = page.columns(read) {
-                let bytes = columns.byte_size();
-                return Ok((PartialPage::complete(columns), bytes));
+        let mut opened = None;
+        match parts.get_if_held(&self.key(&read.page, Part::Whole)) {
+            Some(Held::Page(page)) => {
+                drop(parts);
+                if let Ok(columns) = page.columns(read) {
+                    let bytes = columns.byte_size();
+                    return Ok((PartialPage::complete(columns), bytes));
+                }
+                parts = self.pool.parts();
             }
-            parts = self.pool.parts();
+            Some(Held::Opened(page)) => opened = Some(page),
+            _ => {}
         }
-        let Some(Held::Header(header)) = parts.get(&self.key(&read.page, Part::Header)) else {
-            return Ok((PartialPage::missing(read.columns.len()), 0));
+        let header = match &opened {
+            Some(page) => Arc::clone(page.header()),
+            None => match parts.get(&self.key(&read.page, Part::Header)) {
+                Some(Held::Header(header)) => header,
+                _ => return Ok((PartialPage::missing(read.columns.len()), 0)),
+            },
         };
         let mut held_bytes = 0;
         let mut chunk = |column| {
             if header.entry(column).is_none_or(|entry| entry.length == 0) {
                 return Chunk::Absent;
+            }
+            if let Some(Some(bytes)) = opened.as_ref().and_then(|page| page.chunk(column)) {
+                held_bytes += bytes.len();
+                return Chunk::Here(bytes);
             }
             match parts.get(&self.key(&read.page, Part::from(column))) {
                 Some(Held::Bytes(bytes)) => {
@@ -211,6 +226,45 @@ impl PooledPages {
             }
         }
         Ok(())
+    }
+
+    /// The page opened, if the pool has it so, or has all of its bytes.
+    pub(super) fn open_at_hand(&self, read: &PageRead) -> Option<Arc<OpenedPage>> {
+        match self.pool.get_if_held(&self.key(&read.page, Part::Whole))? {
+            Held::Opened(page) => page.has(&read.columns).then_some(page),
+            Held::Page(page) => page.opened(read),
+            Held::Header(_) | Held::Bytes(_) => None,
+        }
+    }
+
+    /// The pages opened, and how many bytes of them the pool had.
+    pub(super) async fn open_through(
+        &self,
+        mut reads: Vec<PageRead>,
+        source: &Arc<dyn PageSource>,
+    ) -> Result<(Vec<Option<Arc<OpenedPage>>>, usize), StoreError> {
+        for read in &mut reads {
+            let whole = self.pool.get_if_held(&self.key(&read.page, Part::Whole));
+            // What is opened stays so.
+            if let Some(Held::Opened(page)) = whole {
+                let known = page.columns().filter(|column| !read.columns.contains(column));
+                let known: Vec<ColumnRef> = known.collect();
+                read.columns.extend(known);
+            }
+        }
+        let (pages, held_bytes) = self.read_through(&reads, source).await?;
+        let opened = pages.iter().zip(&reads).map(|(page, read)| {
+            let opened = OpenedPage::open(page, read)?.map(Arc::new);
+            let whole = self.key(&read.page, Part::Whole);
+            // A page that is held whole keeps what is opened of it.
+            if let Some(opened) = &opened
+                && !matches!(self.pool.get_if_held(&whole), Some(Held::Page(_)))
+            {
+                self.pool.put_opened(self.device, &read.page, opened);
+            }
+            Ok(opened)
+        });
+        Ok((opened.collect::<Result<_, StoreError>>()?, held_bytes))
     }
 
     /// Puts verified parts into the pool. They are what it counts: a chunk comes in memory of about its own size.

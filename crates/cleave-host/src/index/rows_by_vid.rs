@@ -6,8 +6,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::interleave;
+use cleave_store::segment::PageEntry;
 use cleave_store::{
-    PageRead, PageSource, Projection, SegmentId, decode_batch, decode_rows, overflow_pages,
+    PageColumns, PageRead, PageSource, Projection, SegmentId, decode_batch, decode_rows, opened,
+    overflow_pages,
 };
 
 use super::long_values;
@@ -60,27 +62,23 @@ impl Scattered {
                 let (segment, columns) = (segment.segment_ref(), columns.clone());
                 reads.push(PageRead { segment, page: entry.page, columns });
             }
-            let answers = pages.read_scattered(reads.clone()).await?;
-            for (((entry, read), stored), (_, slots)) in
+            let answers = opened(pages, &reads).await?;
+            let long = reads.iter().zip(&answers).filter(|(_, page)| page.is_none());
+            let long: Vec<PageRead> = long.map(|(read, _)| read.clone()).collect();
+            let mut long = match long.is_empty() {
+                true => Vec::new(),
+                false => pages.read_scattered(long).await?,
+            }
+            .into_iter();
+            for (((entry, read), page), (_, slots)) in
                 entries.iter().zip(&reads).zip(&answers).zip(group)
             {
-                let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
-                let needed = match stored.header.has_long_values() {
-                    true => {
-                        let selection = selection(slots.keys().copied(), row_count);
-                        overflow_pages(stored, read, &columns, Some(&selection))?
-                    }
-                    false => Vec::new(),
-                };
-                let overflow = long_values(pages, entry, read, &needed).await?;
-                let batch = match slots.len() {
-                    ..=FEW => {
-                        let slots: Vec<u16> = slots.keys().copied().collect();
-                        decode_rows(stored, read, &slots, projection, &overflow)?
-                    }
-                    _ => {
-                        let selection = selection(slots.keys().copied(), row_count);
-                        decode_batch(stored, read, projection, Some(&selection), &overflow)?
+                let slots_wanted: Vec<u16> = slots.keys().copied().collect();
+                let batch = match page {
+                    Some(page) => page.rows(&slots_wanted, projection)?,
+                    None => {
+                        let page = long.next().ok_or_else(Error::concurrent_update)?;
+                        long_rows(pages, entry, (read, &page), &slots_wanted, projection).await?
                     }
                 };
                 for (row, positions) in slots.values().enumerate() {
@@ -136,6 +134,46 @@ pub(crate) async fn rows_by_vid(
     vids: &[u64],
 ) -> Result<RecordBatch> {
     Scattered::of_vids(tablet, pages, projection, vids).await?.joined(projection)
+}
+
+/// The columns of `projection` of the rows at `slots`, ascending, of the page that `read` names.
+///
+/// # Errors
+/// Those of reading pages; a slot that the page does not have.
+pub(crate) async fn rows_of_page(
+    pages: &dyn PageSource,
+    entry: &PageEntry,
+    read: &PageRead,
+    slots: &[u16],
+    projection: &Projection,
+) -> Result<RecordBatch> {
+    match opened(pages, std::slice::from_ref(read)).await?.pop().flatten() {
+        Some(page) => Ok(page.rows(slots, projection)?),
+        None => {
+            let pages_read = pages.read_scattered(vec![read.clone()]).await?;
+            let page = pages_read.first().ok_or_else(Error::concurrent_update)?;
+            long_rows(pages, entry, (read, page), slots, projection).await
+        }
+    }
+}
+
+/// The same of a page with long values.
+async fn long_rows(
+    pages: &dyn PageSource,
+    entry: &PageEntry,
+    (read, page): (&PageRead, &PageColumns),
+    slots: &[u16],
+    projection: &Projection,
+) -> Result<RecordBatch> {
+    let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
+    // Of a page with many rows.
+    let selection = selection(slots.iter().copied(), row_count);
+    let needed = overflow_pages(page, read, &read.columns, Some(&selection))?;
+    let overflow = long_values(pages, entry, read, &needed).await?;
+    Ok(match slots.len() {
+        ..=FEW => decode_rows(page, read, slots, projection, &overflow)?,
+        _ => decode_batch(page, read, projection, Some(&selection), &overflow)?,
+    })
 }
 
 fn selection(slots: impl Iterator<Item = u16>, row_count: usize) -> BooleanBuffer {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cleave_store::{PageClass, SegmentDirectory, SegmentId, SegmentKind, ZoneValue};
+use cleave_store::{AbsentValues, PageClass, SegmentDirectory, SegmentId, SegmentKind, ZoneValue};
 
 use super::absent;
 use crate::catalog::damage::SegmentFault;
@@ -143,8 +143,11 @@ pub(super) fn segment(state: &CatalogState, segment: SegmentId) -> Result<Vec<St
             ));
         }
         if segment.kind == SegmentKind::Heap {
+            let absent_values = AbsentValues::of_table(&table.schema);
             for column in &table.schema.columns {
-                let zones = segment.zone_arrays(column.id, &column.column_type.arrow());
+                let data_type = column.column_type.arrow();
+                let absent = absent_values.zone(column.id, &data_type);
+                let zones = segment.zone_arrays(column.id, &data_type, absent.as_ref());
                 let text = |array| value_text(array, place).ok().flatten();
                 let bound = |array| text(array).unwrap_or_else(|| "unknown".to_owned());
                 let nulls = zones.null_counts.values().get(place).copied().unwrap_or(0);

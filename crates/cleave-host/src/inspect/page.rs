@@ -169,7 +169,7 @@ fn decoded(
         return None;
     }
     let field = Field::new("value", chunk.entry.value_type.arrow(), true);
-    let projection = Projection { schema: Schema::new(vec![field]).into(), columns: vec![column] };
+    let projection = Projection::new(Schema::new(vec![field]).into(), vec![column]);
     // The commit of a bulk page stands in its directory.
     let segment = expected.map_or(found.segment, |expected| expected.segment);
     let read = PageRead { segment, page: found.page, columns: vec![column] };
@@ -195,6 +195,7 @@ fn values(found: &PageInspection, column: ColumnRef, expected: Option<Expected>)
         [(found.page.row_count, [ZoneEntry::of(1, array)].as_slice())],
         1,
         array.data_type(),
+        None,
     );
     let text = |array| value_text(array, 0).ok().flatten().map(|text| cut(&text));
     match text(&bounds.mins).zip(text(&bounds.maxs)) {

@@ -6,12 +6,13 @@
 //! 3. [`Copier::shortage`] says, before a root is written, what space the copy of it will want.
 //! 4. After a restart, of the host or of the device, it goes on from the newest stamp that holds.
 //!
-//! Invariants: the copy is a beginning of the host's log, and never has what the host may lose. A slot whose write may still be on
-//! its way, since its link was lost, is not used again before the next opening, nor are files' blocks. A step that was begun runs to its end,
-//! whoever waits.
+//! Invariants: the copy is a beginning of the host's log, and never has what the host may lose. What it has of the log fits its root: no
+//! commit is in it that was made on a definition behind that root. A slot whose write may still be on
+//! its way, since its link was lost, is not used again before the next opening, nor are files' blocks. A root that may be there keeps its
+//! pages until a newer one surely is. A step that was begun runs to its end, whoever waits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -45,6 +46,10 @@ pub(super) struct Copier {
     start: AtomicU64,
     failures: AtomicU64,
     failure: Mutex<Option<Arc<StorageError>>>,
+    /// Roots that may be there, oldest first: the last one that surely is, and all whose stamps were sent since.
+    roots: Mutex<Vec<Arc<CatalogState>>>,
+    /// Whether the device has acknowledged one of this opening.
+    is_sure: AtomicBool,
 }
 
 /// What the device has acknowledged.
@@ -62,14 +67,14 @@ struct Shipped {
     attempted: Vec<Extent>,
     /// The space that this start of the device knows to be ours.
     reserved: Option<(u64, Vec<Extent>)>,
-    /// Whose pages the copy's root names; not used again while it is there.
-    root: Option<Arc<CatalogState>>,
 }
 
 /// Why a step was not made.
 enum Stopped {
     /// The space of the copy is too small; the next checkpoint gives it more.
     Room,
+    /// The root that was to be copied is not the last one any more, and not enough is left of it.
+    Outdated,
     /// Something else.
     Failed(Error),
 }
@@ -81,8 +86,8 @@ impl From<Error> for Stopped {
 }
 
 impl Copier {
-    /// Of the copy `id`, which is on `device`.
-    pub(super) fn new(id: [u8; 16], device: Arc<Device>) -> Self {
+    /// Of the copy `id`, which is on `device` and may have one of `roots`.
+    pub(super) fn new(id: [u8; 16], device: Arc<Device>, roots: Vec<Arc<CatalogState>>) -> Self {
         Self {
             id,
             device,
@@ -92,7 +97,24 @@ impl Copier {
             start: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             failure: Mutex::default(),
+            roots: Mutex::new(roots),
+            is_sure: AtomicBool::new(false),
         }
+    }
+
+    /// Roots whose pages are not to be used again, since the device may have them.
+    pub(super) fn roots(&self) -> Vec<Arc<CatalogState>> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Nobody is to go on from the copy any more.
+    pub(super) fn forget_roots(&self) {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Whether the device has acknowledged a root of this opening.
+    pub(super) fn is_sure(&self) -> bool {
+        self.is_sure.load(Ordering::Acquire)
     }
 
     /// Whether the device has the log up to `end` and the root of `generation`, or newer ones.
@@ -148,7 +170,8 @@ impl Copier {
         let step = tokio::spawn(step);
         match step.await {
             Ok(Ok(())) => Ok(self.has(end, generation)),
-            Ok(Err(Stopped::Room)) => Ok(false),
+            // Each time that it is outdated there is a newer root: only who has the turn to write brings one.
+            Ok(Err(Stopped::Room | Stopped::Outdated)) => Ok(false),
             Ok(Err(Stopped::Failed(Error::Storage(failure)))) => Err(self.not_copied(failure)),
             Ok(Err(Stopped::Failed(error))) => Err(error),
             Err(_) => Err(fault(&self.device, "the program is shutting down")),
@@ -178,7 +201,7 @@ impl Copier {
         }
         let failure = match &outcome {
             Ok(()) => None,
-            Err(Stopped::Room) => return outcome,
+            Err(Stopped::Room | Stopped::Outdated) => return outcome,
             Err(Stopped::Failed(Error::Storage(failure))) => Some(Arc::clone(failure)),
             Err(Stopped::Failed(error)) => {
                 let reason = error.to_string();
@@ -207,6 +230,22 @@ impl Copier {
         place: &mut Option<Shipped>,
         generation: u64,
     ) -> Result<(), Stopped> {
+        loop {
+            match self.bring_to_root(database, place, generation).await {
+                // There is a newer one.
+                Err(Stopped::Outdated) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The same, unless the root that is the last one now is not so any more when it is needed.
+    async fn bring_to_root(
+        &self,
+        database: &Arc<Database>,
+        place: &mut Option<Shipped>,
+        generation: u64,
+    ) -> Result<(), Stopped> {
         let durable = database.durable();
         let Some(asked) = source::asked(&durable).find(|asked| asked.id == self.id) else {
             return Ok(());
@@ -216,9 +255,12 @@ impl Copier {
         let is_of_opening = shipped.stamp.opening == database.opening();
         if shipped.stamp.generation != durable.generation || !is_of_opening {
             match self.copy_root(database, shipped, asked, &durable).await {
-                Ok(()) => {}
-                // The log alone will do for those who wait for it.
-                Err(Stopped::Room) if generation <= shipped.stamp.generation => {
+                Ok(()) => database.copies.let_go(database),
+                // The log alone will do for those who wait for it, if the copy's root is one that it follows.
+                Err(Stopped::Room)
+                    if generation <= shipped.stamp.generation
+                        && !database.copies.has_defined_since(shipped.stamp.generation) =>
+                {
                     self.copy_log(database, shipped).await?;
                 }
                 Err(error) => return Err(error),
@@ -257,9 +299,9 @@ impl Copier {
             lost: Vec::new(),
             attempted: Vec::new(),
             reserved: None,
-            root: None,
         };
         let Some(arena) = asked.arenas.first() else { return Ok(shipped) };
+        let incarnation = self.device.incarnation().await?;
         let block_count = self.device.block_count().await?;
         if let Some(found) = found::at(&self.device, arena.start, &self.id, block_count).await? {
             if database.log().is_some_and(|log| found.stamp.log_end > log.end().0) {
@@ -268,6 +310,11 @@ impl Copier {
                     "the copy of the log on it goes further than this host's log; this folder is an older one, and the \
                      database is to be opened where it was last, or taken over from the device",
                 ));
+            }
+            // What nobody was told of may be there and not durable, and what it replaced is now written over.
+            self.device.sync().await?;
+            if self.device.incarnation().await? != incarnation {
+                return Err(self.device.restarted());
             }
             shipped.sequence_max = found.sequence_max;
             (shipped.stamp, shipped.slot, shipped.files) = (found.stamp, found.slot, found.files);
@@ -296,6 +343,10 @@ impl Copier {
     ) -> Result<(), Stopped> {
         let Some(log) = database.log() else { return Ok(()) };
         let end = log.durable_end().0;
+        // Asked behind it: what is defined from here on, no commit up to there was made on.
+        if database.copies.has_defined_since(shipped.stamp.generation) {
+            return Err(Stopped::Outdated);
+        }
         if end <= shipped.stamp.log_end {
             return Ok(());
         }
@@ -318,15 +369,20 @@ impl Copier {
         let Some(anchor) = asked.arenas.first() else { return Err(Stopped::Room) };
         let directory = database.directory();
         let end = log.durable_end().0.max(state.log_position);
+        // As for the log alone.
+        if database.copies.has_defined_since(state.generation) {
+            return Err(Stopped::Outdated);
+        }
         let mut room = shipped.room(asked);
         let mut stamp = shipped.stamp.clone();
+        let (mut items, mut taken) = (Vec::new(), Vec::new());
         if needs_ring(&stamp, end, state.log_position, 1) {
             let wanted = ring_blocks(end - whole(state.log_position));
             let ring = room.take(wanted).ok_or(Stopped::Room)?;
             (stamp.ring_start, stamp.ring_blocks) = (ring.start.0, ring.block_count);
             stamp.log_end = whole(state.log_position);
+            taken.push(ring);
         }
-        let (mut items, mut taken) = (Vec::new(), Vec::new());
         let mut files = BTreeMap::new();
         for wanted in source::files(directory, state)? {
             let is_same =
@@ -335,8 +391,13 @@ impl Copier {
                 files.insert(wanted.name, *place);
                 continue;
             }
-            // What needs a file that cannot be read is damaged here, and would be there.
-            let Some(bytes) = wanted.read(directory) else { continue };
+            let Some(bytes) = wanted.read(directory) else {
+                // Who has committed meanwhile may have removed it. If not, what needs it is damaged here, and would be there.
+                if database.durable().generation != state.generation {
+                    return Err(Stopped::Outdated);
+                }
+                continue;
+            };
             let place = place_in(&mut room, &bytes)?;
             taken.push(place.extent());
             items.push(item(BlockAddress(place.start), bytes));
@@ -364,12 +425,22 @@ impl Copier {
         (stamp.segment_start, stamp.segment_header) =
             source::segment_of(directory, state.log_position)?;
         let items = add_log(database, &mut stamp, from, end)?;
+        self.attempt(state);
         let put = self.put(database, shipped, stamp, items).await;
         put.inspect_err(|error| shipped.doubt(error, &taken))?;
         shipped.files = files;
         shipped.attempted.clear();
-        shipped.root = Some(Arc::clone(state));
+        *self.roots.lock().unwrap_or_else(PoisonError::into_inner) = vec![Arc::clone(state)];
+        self.is_sure.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Notes that `state` may be there from here on: a stamp whose answer is lost may be found.
+    fn attempt(&self, state: &Arc<CatalogState>) {
+        let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        if !roots.iter().any(|known| Arc::ptr_eq(known, state)) {
+            roots.push(Arc::clone(state));
+        }
     }
 
     /// Writes `items` and a stamp, the next one.

@@ -23,7 +23,7 @@ pub(crate) mod layout;
 mod source;
 pub mod takeover;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub use layout::LogCopy;
 pub use takeover::{TakeOver, TakenOver, take_over};
 
 use crate::backup::{STATISTICS, USERS};
-use crate::catalog::commit::Transaction;
+use crate::catalog::commit::{Transaction, retired};
 use crate::catalog::{CatalogState, DeviceId};
 use crate::database::Database;
 use crate::device::{Claim, Device};
@@ -60,10 +60,17 @@ pub(crate) struct Copies {
     is_on: AtomicBool,
     /// What is not told by who has appended it.
     wanted_end: AtomicU64,
+    /// The end of the log that the opening has found, if there are copies, which may lack some of it.
+    opened_end: AtomicU64,
     /// The last root whose commit is in no log.
     wanted_generation: AtomicU64,
     copiers: Mutex<BTreeMap<[u8; 16], Arc<Copier>>>,
+    /// What the root kept for copies that was there at the opening; nothing any more once they all have a newer one.
+    kept: Mutex<KeptSpace>,
 }
+
+/// Space that nothing uses any more, by device: pages of roots that a copy may still have.
+pub(crate) type KeptSpace = BTreeMap<DeviceId, Vec<Extent>>;
 
 impl Copies {
     /// Notes that the root on disk says `state`.
@@ -71,9 +78,27 @@ impl Copies {
         self.is_on.store(source::asked(state).next().is_some(), Ordering::Release);
     }
 
+    /// Begins with `state`, which an opening has found: the copies may have it, or any before it, and lack what it defines.
+    pub(crate) fn open(&self, database: &Database, state: &Arc<CatalogState>) -> Result<()> {
+        let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+        for asked in source::asked(state) {
+            let device = database.attached(DeviceId(asked.device))?;
+            let copier = Copier::new(asked.id, device, vec![Arc::clone(state)]);
+            copiers.insert(asked.id, Arc::new(copier));
+            self.want_root(state.generation);
+        }
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = state.upkeep.kept.clone();
+        Ok(())
+    }
+
     /// Whether there is any.
     pub(crate) fn are_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
+    }
+
+    /// What every reader has seen since the opening that has found it: 0 where there was no copy.
+    pub(crate) fn opened_end(&self) -> u64 {
+        self.opened_end.load(Ordering::Acquire)
     }
 
     /// Asks for the log up to `end`, of whoever comes to [`Copies::reach`] next.
@@ -81,9 +106,14 @@ impl Copies {
         self.wanted_end.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Asks likewise for the root of `generation`.
+    /// Asks likewise for the root of `generation`. Before a commit may be made on it, so that the copies have it before that.
     pub(crate) fn want_root(&self, generation: u64) {
         self.wanted_generation.fetch_max(generation, Ordering::AcqRel);
+    }
+
+    /// Whether a root behind that of `generation` has what no log has.
+    fn has_defined_since(&self, generation: u64) -> bool {
+        self.wanted_generation.load(Ordering::Acquire) > generation
     }
 
     /// Waits until all copies have the log up to `end`, which is durable here, and what else is asked for. The turn to write must be
@@ -92,19 +122,21 @@ impl Copies {
     /// # Errors
     /// [`StorageError::NotCopied`].
     pub(crate) async fn reach(&self, database: &Arc<Database>, end: u64) -> Result<()> {
-        if !self.are_on() {
+        let end = end.max(self.wanted_end.load(Ordering::Acquire));
+        if !self.are_on() || end == 0 {
             return Ok(());
         }
-        let end = end.max(self.wanted_end.load(Ordering::Acquire));
         let generation = self.wanted_generation.load(Ordering::Acquire);
-        for attempt in 1.. {
+        let mut failed_count = 0;
+        loop {
             let Some(lacking) = self.first_lacking(database, end, generation)? else {
                 return Ok(());
             };
             if lacking.reach(database, end, generation).await? {
                 continue;
             }
-            if attempt == ATTEMPTS {
+            failed_count += 1;
+            if failed_count >= ATTEMPTS {
                 return Err(fault(
                     &lacking.device,
                     "its space for the copy of the log does not suffice",
@@ -112,7 +144,6 @@ impl Copies {
             }
             more_space(database).await?;
         }
-        Ok(())
     }
 
     /// As [`Copies::reach`] for a root that has nothing which is not in the log: copied now, if the device answers.
@@ -147,9 +178,60 @@ impl Copies {
             return Ok(Arc::clone(copier));
         }
         let device = database.attached(DeviceId(asked.device))?;
-        let copier = Arc::new(Copier::new(asked.id, device));
+        // It is made now, and has no root yet.
+        let copier = Arc::new(Copier::new(asked.id, device, Vec::new()));
         copiers.insert(asked.id, Arc::clone(&copier));
         Ok(copier)
+    }
+
+    /// What is to be kept beside `next`, the next root: what that does not name of all roots that a copy may have when `next` is
+    /// read at an opening.
+    fn kept_beside(&self, database: &Database, next: &CatalogState) -> KeptSpace {
+        // The last root may be sent to a copy until there is another.
+        let mut roots = vec![database.durable()];
+        let copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked: Vec<_> = source::asked(next).collect();
+        if asked.is_empty() {
+            return KeptSpace::new();
+        }
+        roots.extend(
+            asked
+                .iter()
+                .filter_map(|asked| copiers.get(&asked.id))
+                .flat_map(|copier| copier.roots()),
+        );
+        drop(copiers);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for root in &roots {
+            for (device, extents) in retired(root, next) {
+                kept.entry(device).or_default().extend(extents);
+            }
+        }
+        kept.retain(|device, extents| {
+            *extents = united(std::mem::take(extents));
+            !extents.is_empty() && next.devices.contains_key(device)
+        });
+        kept
+    }
+
+    /// Lets go of what copies may have that are wanted no more, and of what was kept from before the opening if all others surely have
+    /// a root of this opening.
+    pub(crate) fn let_go(&self, database: &Database) {
+        let durable = database.durable();
+        let wanted: BTreeSet<[u8; 16]> = source::asked(&durable).map(|asked| asked.id).collect();
+        let copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = copiers.iter().filter(|(id, _)| !wanted.contains(*id));
+        ended.for_each(|(_, copier)| copier.forget_roots());
+        let is_sure = |id| copiers.get(id).is_some_and(|copier| copier.is_sure());
+        let are_sure = wanted.iter().all(is_sure);
+        drop(copiers);
+        if !are_sure {
+            return;
+        }
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        for device in kept.into_keys().filter_map(|device| database.device(device)) {
+            device.let_go_of_kept();
+        }
     }
 
     /// Where the log must begin, so that every copy can go on: `position`, or what one of them still counts on.
@@ -162,8 +244,28 @@ impl Copies {
 }
 
 /// A checkpoint, which gives the copies more space and lets go of what they need no more.
+///
+/// # Errors
+/// [`StorageError::NotCopied`] where a device does not give it; those of a commit.
 fn more_space(database: &Arc<Database>) -> BoxFuture<'_, Result<()>> {
-    Box::pin(async move { Transaction::begin(database).await?.checkpoint().await.map(drop) })
+    Box::pin(async move {
+        let mut transaction = Transaction::begin(database).await?;
+        match prepare(database, &mut transaction, false).await {
+            Ok(()) => {}
+            Err(Error::Storage(error)) => {
+                return Err(match &*error {
+                    // What waits for it was made before.
+                    StorageError::Uncopied { device, source } => {
+                        let (device, source) = (device.clone(), Arc::clone(source));
+                        StorageError::NotCopied { device, source }.into()
+                    }
+                    _ => Error::Storage(error),
+                });
+            }
+            Err(error) => return Err(error),
+        }
+        transaction.checkpoint().await.map(drop)
+    })
 }
 
 /// Sees to it that the copies have room for `transaction`'s state, before it is committed.
@@ -175,6 +277,8 @@ pub(crate) async fn prepare(
     transaction: &mut Transaction,
     is_checkpoint: bool,
 ) -> Result<()> {
+    // Of the root's size; what is let go meanwhile makes it less.
+    transaction.next.upkeep.kept = database.copies.kept_beside(database, &transaction.next);
     for at in 0..transaction.next.upkeep.log_copies.len() {
         let Some(asked) = transaction.next.upkeep.log_copies.get(at).cloned() else { continue };
         if asked.is_ended {
@@ -198,7 +302,27 @@ pub(crate) async fn prepare(
             Err(error) => return Err(error),
         }
     }
+    transaction.next.upkeep.kept = database.copies.kept_beside(database, &transaction.next);
     Ok(())
+}
+
+/// `extents` ascending, in as few as there can be.
+fn united(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut united: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let end = extent.end().0;
+        let last = united.last_mut().filter(|last| extent.start <= last.end());
+        let whole = last.and_then(|last| {
+            let blocks = u32::try_from(end.max(last.end().0) - last.start.0).ok()?;
+            Some((last, blocks))
+        });
+        match whole {
+            Some((last, blocks)) => last.block_count = blocks,
+            None => united.push(extent),
+        }
+    }
+    united
 }
 
 async fn more_room(
@@ -261,11 +385,7 @@ pub(crate) async fn set(database: &Arc<Database>, names: &[String]) -> Result<()
             copies.push(LogCopy { device, id, arenas: Vec::new(), is_ended: false });
         }
     }
-    let state = transaction.checkpoint().await?;
-    if source::asked(&state).next().is_some() {
-        database.copies.want_root(state.generation);
-        database.copies.reach(database, 0).await?;
-    }
+    transaction.commit_settings().await?;
     erase_ended(database).await
 }
 
@@ -298,6 +418,9 @@ pub(crate) async fn start(database: &Arc<Database>) {
     let state = database.catalog();
     if state.upkeep.log_copies.is_empty() {
         return;
+    }
+    if let Some(log) = database.log().filter(|_| database.copies.are_on()) {
+        database.copies.opened_end.store(log.end().0, Ordering::Release);
     }
     let following = async {
         database.copies.follow(database).await;

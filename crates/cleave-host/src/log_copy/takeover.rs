@@ -195,6 +195,7 @@ impl<'a> Taking<'a> {
                 (device.remote, device.local) = way.clone();
             }
         }
+        let mut epoch = root.epoch;
         for device in root.devices.iter().filter(|device| device.id != self.entry.id.0) {
             let Some(entry) = root::device_entry(device) else { continue };
             if matches!(entry.kind, DeviceKind::Embedded) {
@@ -207,14 +208,16 @@ impl<'a> Taking<'a> {
                 let is_ours = identity.device == entry.identity;
                 let owner =
                     identity.owner.filter(|owner| is_ours && owner.database == self.owner.database);
-                match owner {
-                    Some(owner) => self.claim_device(&entry, owner.opening).await,
-                    None => Ok(()),
-                }
+                let Some(owner) = owner else { return Ok::<_, Error>(0) };
+                // If it was claimed later than the one with the copy, the opening that follows claims it.
+                drop(self.claim_device(&entry, owner.opening).await);
+                Ok(owner.epoch)
             };
             // What does not answer is claimed when it is needed.
-            waiting::timeout(OPENING_WAIT, Box::pin(claiming)).await.unwrap_or(Ok(())).ok();
+            let claimed = waiting::timeout(OPENING_WAIT, Box::pin(claiming)).await;
+            epoch = epoch.max(claimed.and_then(Result::ok).unwrap_or_default());
         }
+        root.epoch = epoch;
         Ok(root)
     }
 
@@ -243,6 +246,8 @@ impl<'a> Taking<'a> {
         // The archive's log ends with the old host's.
         if let Some(upkeep) = &mut root.upkeep {
             upkeep.archive_directory = None;
+            // Its own device is another one.
+            upkeep.kept.retain(|kept| kept.device != DeviceId::EMBEDDED.0);
         }
         let is_wanted = |name: &str| {
             let of = |folder: &str| {

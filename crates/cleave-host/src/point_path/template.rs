@@ -213,6 +213,11 @@ impl PointTemplate {
         self.index.columns.len() == self.key.len()
     }
 
+    /// Whether there can be one row at most.
+    pub(super) fn has_one_row(&self) -> bool {
+        self.index.unique && self.is_search_key()
+    }
+
     /// Whether table and indexes are in `state` as they were.
     pub(super) fn holds(&self, state: &CatalogState) -> bool {
         let is_same = |table: &TableState| {

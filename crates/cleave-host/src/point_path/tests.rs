@@ -22,6 +22,7 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
             column_type: *column_type,
             not_null: key.contains(&id),
             default: None,
+            absent: None,
         })
         .collect();
     let schema = TableSchema {

@@ -1,9 +1,11 @@
 //! ALTER TABLE and ALTER INDEX: a table as it is in, the same rows under another schema out.
 //!
 //! 1. Each action makes another [`TableState`] of the one before. The schema's version rises, the hot segments are sealed, and new
-//!    rows go to pages of the new version. Pages of older ones stay: a column that they do not have is NULL there, and one that
-//!    the table does not have any more is not asked for.
-//! 2. A column with a default, and another type, write the rows anew ([`Session::rewrite`]).
+//!    rows go to pages of the new version. Pages of older ones stay: in a column that they do not have, their rows have the value
+//!    that its default had when it was added ([`Column::absent`]), or NULL, and one that the table does not have any more is not
+//!    asked for.
+//! 2. A column whose default gives each row another value (the numbers of a sequence) or is long, and another type, write the
+//!    rows anew ([`Session::rewrite`]).
 //! 3. Keys build their index within the statement's transaction; [checks](super::alter_rules) are asked of the rows that are there.
 //!
 //! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added columns
@@ -12,7 +14,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_store::{Column, TableSchema};
+use arrow::array::{Array, ArrayRef};
+use cleave_store::{AbsentValue, Column, TableSchema};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
@@ -30,7 +33,7 @@ use crate::index::IndexShape;
 use crate::statement::Parameters;
 use crate::statement::alter::{Action, AlterTable, Key};
 use crate::statement::ddl::GivenSequence;
-use crate::statement::defaults::check_default;
+use crate::statement::defaults::{check_default, default_array, is_volatile};
 use crate::statement::names::in_quotes;
 use crate::statement::select::{self, Asked, ReadView};
 use crate::storage_error::StorageError;
@@ -39,6 +42,8 @@ use crate::write::conform::Conform;
 
 /// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
 const VERSION_SHIFT: u32 = 12;
+/// A default of more bytes becomes part of each row, and not of the table's description, which travels with scans.
+const ABSENT_BYTES_MAX: usize = 1024;
 
 impl Session {
     /// Runs ALTER TABLE.
@@ -60,22 +65,35 @@ impl Session {
         let mut definition = self.begin_definition("ALTER TABLE", &tables, &names).await?;
         let mut name = alter.table;
         for action in alter.actions {
-            let changes_names = matches!(
-                action,
-                Action::DropColumn { .. }
-                    | Action::RenameColumn { .. }
-                    | Action::RenameTable { .. }
-                    | Action::SetType { .. }
-            );
             let table = definition.transaction.next.find_writable_table(&name)?;
             let table = TableState::clone(table);
-            if changes_names {
-                check_no_views(&definition.transaction.next, &table.schema)?;
+            let mut dropped = None;
+            match &action {
+                Action::RenameColumn { .. } | Action::RenameTable { .. } => {
+                    check_no_views(&definition.transaction.next, &table.schema)?;
+                }
+                Action::SetType { column, .. } => {
+                    let (next, schema) = (&definition.transaction.next, &table.schema);
+                    if !self.views_with_column(next, schema, column).await?.is_empty() {
+                        let what = "ALTER COLUMN ... TYPE of a column that a view has";
+                        return Err(Error::unsupported(what));
+                    }
+                }
+                Action::DropColumn { column, cascade, .. } => {
+                    let next = &mut definition.transaction.next;
+                    let what = (column.as_str(), *cascade);
+                    self.drop_views_with(next, &table.schema, what).await?;
+                    dropped = Some((Arc::clone(&table.schema), column.clone()));
+                }
+                _ => {}
             }
             if let Action::RenameTable { to } = &action {
                 name.clone_from(to);
             }
             definition = Box::pin(self.altered(definition, table, action, &tables)).await?;
+            if let Some((schema, column)) = dropped {
+                self.check_views_whole(&definition.transaction.next, &schema, &column).await?;
+            }
         }
         self.end_definition(definition).await?;
         Ok(done)
@@ -228,6 +246,7 @@ impl Session {
                     }
                 });
                 let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
+                without_absent(&mut schema);
                 let changed = reshaped(&table, schema, all())?;
                 self.check_rules(&changed).await?;
                 let (table_id, id) =
@@ -235,6 +254,16 @@ impl Session {
                 let definition = self.rewrite(definition, &table, changed, &query).await?;
                 self.check_retyped(&definition, table_id, id).await?;
                 return Ok(definition);
+            }
+            Action::AddIdentity { column, is_always, options, name } => {
+                let what = (*options, name);
+                self.add_identity(&mut definition, &table, (&column, is_always), what)?;
+            }
+            Action::SetIdentity { column, is_always, options } => {
+                self.set_identity(&mut definition, &table, (&column, is_always), &options)?;
+            }
+            Action::DropIdentity { column, if_exists } => {
+                self.drop_identity(&mut definition, &table, (&column, if_exists))?;
             }
             Action::AddForeignKey(key) => {
                 return Box::pin(self.add_foreign_key(definition, table, key)).await;
@@ -300,19 +329,32 @@ impl Session {
             let on_commit = self.defined().on_commit(schema.table_id);
             definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
         }
-        let (not_null, has_default) = (column.not_null, column.default.is_some());
+        let is_written = table.heap_segments().next().is_some();
+        let value = match is_volatile(&column) || !is_written {
+            true => None,
+            false => Some(self.default_now(&definition, &column)?),
+        };
+        // What rows have becomes part of the table's description, if it is small; else of each row.
+        column.absent = value.as_ref().and_then(|value| AbsentValue::of(value));
+        let is_small = column.absent.as_ref().is_none_or(|v| v.bytes().len() <= ABSENT_BYTES_MAX);
+        let is_rewritten = is_written && !(value.is_some() && is_small);
+        let lacks_value = value.is_some_and(|value| value.null_count() > 0);
+        if column.not_null && lacks_value && table.row_count() > 0 {
+            return Err(contains_null(&schema.name, &column.name));
+        }
         schema.columns.push(column);
+        if is_rewritten {
+            without_absent(&mut schema);
+        }
         let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
         let mut changed = reshaped(&table, schema, indexes)?;
         if sequence.is_some_and(|given| given.is_always) {
             Arc::make_mut(&mut changed.rules).always.push(id);
         }
-        if has_default && table.row_count() > 0 {
+        if is_rewritten {
             let values = table.schema.columns.iter().map(|known| in_quotes(&known.name));
             let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
             definition = self.rewrite(definition, &table, changed, &query).await?;
-        } else if not_null && table.row_count() > 0 {
-            return Err(contains_null(&table.schema.name, &names[0]));
         } else {
             definition.transaction.put_table(changed);
         }
@@ -322,6 +364,12 @@ impl Session {
             definition = Box::pin(self.add_key(definition, table, key, &names)).await?;
         }
         Ok(definition)
+    }
+
+    /// The value of a column's default now.
+    fn default_now(&self, definition: &Definition, column: &Column) -> Result<ArrayRef> {
+        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        default_array(column, 1, &self.moment_on(state))
     }
 
     async fn add_key(
@@ -430,6 +478,7 @@ impl Session {
     }
 
     /// `definition` with `changed`, which has what `select` gives of the rows of `table`, and defaults where it gives nothing.
+    /// No page of `changed` lacks a column, so none of these has a value for such pages.
     async fn rewrite(
         &self,
         mut definition: Definition,
@@ -528,12 +577,17 @@ fn renamed_index(
     reshaped(table, TableSchema::clone(&table.schema), renamed)
 }
 
+/// Forgets what rows have in columns that their page lacks, where all pages are about to be written anew.
+fn without_absent(schema: &mut TableSchema) {
+    schema.columns.iter_mut().for_each(|column| column.absent = None);
+}
+
 fn find_column<'a>(schema: &'a TableSchema, name: &str) -> Result<&'a Column> {
     let names = schema.columns.iter().map(|column| column.name.as_str());
     schema.column(name).ok_or_else(|| Error::unknown_column(&schema.name, name, names))
 }
 
-fn change_column<'a>(schema: &'a mut TableSchema, name: &str) -> Result<&'a mut Column> {
+pub(super) fn change_column<'a>(schema: &'a mut TableSchema, name: &str) -> Result<&'a mut Column> {
     let id = find_column(schema, name)?.id;
     let found = schema.columns.iter_mut().find(|column| column.id == id);
     found.ok_or_else(|| Error::unknown(NameKind::Column, name, std::iter::empty()))

@@ -45,6 +45,7 @@ use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::commitment;
 use crate::delta::Live;
+use crate::device::DISK_FULL;
 use crate::error::{ConflictKind, Error, Fault, Result};
 use crate::log::{self, Committed};
 use crate::settings::{Isolation, TransactionModes};
@@ -358,17 +359,14 @@ impl Session {
         !self.block.as_ref().is_some_and(has_done)
     }
 
-    /// Forgets what is temporary, as DISCARD ALL does.
-    pub(super) fn discard_temporary(&mut self) -> Result<()> {
-        if !self.is_alone() {
-            let message = "DISCARD ALL cannot run inside a transaction block";
-            return Err(state(Fault::ActiveTransaction, message));
-        }
-        self.temporary = Defined::default();
+    /// Forgets the temporary tables, views and sequences; within a block until it is undone.
+    pub(super) fn discard_temporary(&mut self) {
         if let Some(block) = &mut self.block {
-            (block.defined, block.own) = (Defined::default(), None);
+            (block.defined, block.own) = (block.defined.permanent(), None);
         }
-        Ok(())
+        if self.is_alone() {
+            self.temporary = Defined::default();
+        }
     }
 
     /// Refuses a statement that commits by itself. Before anything was changed, it may be one of several that came together.
@@ -436,7 +434,7 @@ impl Session {
             }
         };
         // What it has seen of the delta, a look-up tells.
-        self.note_seen(live.state.log_end);
+        self.note_state(&live.state);
         live.state = self.defined().over(&self.database, live.state);
         Ok(live)
     }
@@ -461,7 +459,7 @@ impl Session {
             ));
         }
         let state = self.database.state_as_of(as_of).await?;
-        self.note_seen(state.log_end);
+        self.note_state(&state);
         Ok(Some(self.defined().over(&self.database, state)))
     }
 
@@ -486,7 +484,7 @@ impl Session {
             }
         };
         let reads = self.tracked().map(Arc::clone);
-        self.note_seen(base.log_end);
+        self.note_state(&base);
         let Some(block) = self.block.as_mut() else {
             let state = self.temporary.over(&database, base);
             return Ok(ReadView { state, target: None, reads });
@@ -570,6 +568,29 @@ impl Session {
         block.changes.insert(table_id, whole);
         block.own = None;
         Ok(Taken::Done)
+    }
+
+    /// Refuses a change whose rows break a rule of their own, or a unique key, and takes nothing.
+    pub(super) async fn check_alone(
+        &mut self,
+        change: &TableChange,
+        own_ended: &OwnRows,
+    ) -> Result<()> {
+        let (name, table_id) = (&change.schema.name, change.schema.table_id);
+        let database = Arc::clone(&self.database);
+        if self.owns(table_id) {
+            let state = self.names();
+            return check_rows(&database, state.find_writable_table(name)?, change.rows.values())
+                .await;
+        }
+        let state = database.catalog();
+        let table = state.find_writable_table(name)?;
+        check_rows(&database, table, change.rows.values()).await?;
+        self.lock_keys(table, change).await?;
+        let before = self.block.as_ref().and_then(|block| block.changes.get(&table_id).cloned());
+        let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
+        merge(&mut whole, change, own_ended)?;
+        check(&database, &whole, change).await.map(drop)
     }
 
     /// Locks the table and the unique keys of the rows of `change`.
@@ -663,11 +684,25 @@ impl Session {
                 check(database, change, change).await?;
             }
         }
-        let live = database.live();
-        for change in changes {
-            check_ended(&live, change)?;
-        }
-        live.delta.take_room(database, &live.state, changes).await?;
+        let mut is_settled = false;
+        let live = loop {
+            let live = database.live();
+            for change in changes {
+                check_ended(&live, change)?;
+            }
+            match live.delta.take_room(database, &live.state, changes).await {
+                Ok(()) => break live,
+                // Once what is there is pages, more of the room is left, and whoever wrote them beside has given back what it took.
+                Err(error) if error.sqlstate() == DISK_FULL && !is_settled => {
+                    is_settled = true;
+                    turn = match Box::pin(Transaction::settle(database, turn)).await? {
+                        Some(turn) => turn,
+                        None => database.writer_turn().await,
+                    };
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let prepared = live.delta.prepare(&live.state, changes)?;
         let committed = Committed::new(&live, changes)?.encode_to_vec();
         let transaction = database.transaction_id();

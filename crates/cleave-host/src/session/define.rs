@@ -30,7 +30,7 @@ impl Session {
             Define::DropView { if_exists, names, cascade } => {
                 self.drop_views(if_exists, &names, cascade).await
             }
-            Define::AlterTable(alter) => self.alter_table(alter).await,
+            Define::AlterTable(alter) => Box::pin(self.alter_table(alter)).await,
             Define::RenameIndex { from, to } => self.rename_index(&from, &to).await,
         }
     }
@@ -110,7 +110,14 @@ pub(super) fn columns_of(schema: &Schema) -> Result<Vec<Column>> {
         let column_type = select::sql_type(field.data_type()).ok_or_else(|| {
             Error::unsupported(format!("column \"{}\" of type {}", field.name(), field.data_type()))
         })?;
-        Ok(Column { id, name: field.name().clone(), column_type, not_null: false, default: None })
+        Ok(Column {
+            id,
+            name: field.name().clone(),
+            column_type,
+            not_null: false,
+            default: None,
+            absent: None,
+        })
     };
     schema.fields().iter().zip(1..).map(column).collect()
 }

@@ -35,7 +35,7 @@ use super::define::emptied;
 use super::foreign_keys::check_load;
 use crate::catalog::comments::CommentsChange;
 use crate::catalog::commit::Transaction;
-use crate::catalog::rights::{Rights, RightsChange};
+use crate::catalog::rights::{FIRST, Rights, RightsChange};
 use crate::catalog::sequence::Sequence;
 use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
@@ -470,14 +470,17 @@ impl Session {
         }
     }
 
-    /// Makes what there is now and was not before that of the role as which the session acts.
+    /// Makes what there is now and was not before that of the role as which the session acts, with what is granted on such things.
     fn own_what_is_new(
         &self,
         before: &CatalogState,
         next: &mut CatalogState,
         temporary: &BTreeMap<u32, OnCommit>,
     ) {
-        let Some(role) = self.settings.client.acting.role else { return };
+        let role = self.actor();
+        if *next.rights == Rights::default() && role == FIRST {
+            return;
+        }
         let ids = |state: &CatalogState| -> BTreeSet<u32> {
             let tables = state.tables().map(|table| table.schema.table_id);
             let views = state.views().map(|view| view.schema.table_id);
@@ -485,7 +488,15 @@ impl Session {
             tables.chain(views).chain(sequences).collect()
         };
         for id in ids(next).difference(&ids(before)).filter(|id| !temporary.contains_key(id)) {
-            Arc::make_mut(&mut next.rights).put_owner(*id, role);
+            let sequence = next.sequences.values().find(|sequence| sequence.id == *id);
+            let restarted = sequence.and_then(|sequence| before.sequences.get(&sequence.name));
+            let (restarted, is_sequence) = (restarted.map(|from| from.id), sequence.is_some());
+            let rights = Arc::make_mut(&mut next.rights);
+            match restarted {
+                // The same one under another number.
+                Some(from) => rights.pass_on(from, *id),
+                None => rights.begin(*id, is_sequence, role),
+            }
         }
     }
 

@@ -39,7 +39,7 @@ use super::checked::absent;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
 use super::upsert::RowPlace;
 use crate::catalog::{CatalogState, TableState};
-use crate::error::{Error, Result};
+use crate::error::{ConflictKind, Error, Result};
 use crate::statement::modify::{Action, Assignment, Modify};
 use crate::statement::select::ReadView;
 use crate::write::insert::TableChange;
@@ -212,7 +212,10 @@ impl Session {
             return self.take_plain(change, own_ended).await;
         }
         let (own, to) = self.references(&table)?;
-        let begun = begun(&own, &change, replaced.as_ref())?;
+        let begun = match begun(&own, &change, replaced.as_ref()) {
+            Ok(begun) => begun,
+            Err(error) => return Err(self.first_fault(&change, &own_ended, error).await),
+        };
         let gone = gone(&to, &change, replaced.as_ref())?;
         // Before what is locked below, since it gives locks back.
         if Held::takes_table(&change) && !self.owns(table.schema.table_id) {
@@ -229,7 +232,8 @@ impl Session {
                 self.lock_targets(&reference, &keys).await?;
                 let absent = self.absent(&reference, &keys, Some(&change)).await?;
                 if let Some(values) = absent.values().next() {
-                    return Err(reference.absent(values));
+                    let error = reference.absent(values);
+                    return Err(self.first_fault(&change, &own_ended, error).await);
                 }
             }
             let taken = self.take_plain(change, own_ended).await?;
@@ -243,6 +247,20 @@ impl Session {
         let is_own = self.begin_own();
         let taken = Box::pin(self.take_with_keys(change, own_ended, begun, gone)).await;
         self.end_own(is_own, taken).await
+    }
+
+    /// What to say of rows that break a foreign key, which is `error`, and perhaps another rule of theirs as well: that one.
+    /// Foreign keys are asked last, once the rows are there.
+    async fn first_fault(
+        &mut self,
+        change: &TableChange,
+        own_ended: &OwnRows,
+        error: Error,
+    ) -> Error {
+        match self.check_alone(change, own_ended).await {
+            Ok(()) | Err(Error::Conflict { kind: ConflictKind::Update, .. }) => error,
+            Err(first) => first,
+        }
     }
 
     /// Takes a change by which keys go.

@@ -6,8 +6,8 @@
 
 use cleave_store::TableSchema;
 
-use super::Session;
 use super::roles::{invalid, refused};
+use super::{Session, later_privileges};
 use crate::catalog::CatalogState;
 use crate::catalog::rights::{
     GrantItem, Object, ObjectKind, PUBLIC, Privilege, Privileges, Rights,
@@ -79,6 +79,7 @@ pub(super) fn needs_of(state: &CatalogState, rights: &Rights, id: u32) -> Vec<St
             needs.push(format!("privileges for {what}"));
         }
     }
+    needs.extend(later_privileges::needs_of(rights, id));
     needs
 }
 
@@ -90,6 +91,18 @@ impl Session {
         rights: &mut Rights,
         grant: &Grant,
     ) -> Result<()> {
+        let grantees = self.grantees(rights, grant)?;
+        for known in self.granted_on(state, &grant.on)? {
+            let items = items(&known, grant)?;
+            for (column, wanted) in items {
+                self.grant_one(rights, &known, grant, (column, wanted, &grantees))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// To whom, or from whom.
+    pub(super) fn grantees(&self, rights: &Rights, grant: &Grant) -> Result<Vec<u32>> {
         let grantees = grant.grantees.iter().map(|grantee| match grantee {
             RoleName::Public if grant.option && !grant.revokes => {
                 let message = "grant options can only be granted to roles".to_owned();
@@ -98,14 +111,7 @@ impl Session {
             RoleName::Public => Ok(PUBLIC),
             grantee => self.role_id(rights, grantee),
         });
-        let grantees = grantees.collect::<Result<Vec<_>>>()?;
-        for known in self.granted_on(state, &grant.on)? {
-            let items = items(&known, grant)?;
-            for (column, wanted) in items {
-                self.grant_one(rights, &known, grant, (column, wanted, &grantees))?;
-            }
-        }
-        Ok(())
+        grantees.collect()
     }
 
     fn grant_one(
@@ -293,6 +299,7 @@ impl Session {
                     position: None,
                 });
             }
+            later_privileges::drop_of(rights, role);
             let objects = relations(state).map(|known| known.object);
             for object in objects.chain([Object::Schema, Object::Database]).collect::<Vec<_>>() {
                 if rights.grants(object).iter().any(|item| item.grantee == role) {

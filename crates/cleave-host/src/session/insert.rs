@@ -28,6 +28,7 @@ use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
 use crate::statement::select::{Asked, ReadView, all_known, describe};
+use crate::statement::upsert::ConflictAction;
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
@@ -45,6 +46,26 @@ pub(super) fn returning_query(insert: &Insert) -> Result<Option<Box<ast::Query>>
     let query = over_target(&insert.target_name(), insert.returning.clone(), Vec::new(), None)?;
     refuse_in_query(&query)?;
     Ok(Some(query))
+}
+
+/// What EXPLAIN says of an INSERT of rows that are written out; None: it plans a query for them.
+pub(super) fn explain_insert(insert: &Insert, schema: &TableSchema) -> Option<String> {
+    let count = match &insert.source {
+        None => 1,
+        Some(query) => constant_rows(query).filter(|rows| are_read(schema, insert, rows))?.len(),
+    };
+    let rows = if count == 1 { "row" } else { "rows" };
+    let conflict = match insert.on_conflict.as_ref().map(|clause| &clause.action) {
+        None => "",
+        Some(ConflictAction::Nothing) => ", but where its key is found, which is looked up",
+        Some(ConflictAction::Update { .. }) => {
+            ", or update of what has its key, which is looked up"
+        }
+    };
+    Some(format!(
+        "Insert of {count} {rows} into {}{conflict}, on the host, without a plan",
+        schema.name
+    ))
 }
 
 impl Session {

@@ -206,6 +206,40 @@ impl Session {
         Box::pin(self.modify_keyed(&lifted, &change, &parameters)).await
     }
 
+    /// What EXPLAIN says of an UPDATE or DELETE that goes without a plan; None: it needs one with these values.
+    pub(super) fn explain_change(
+        &self,
+        modify: &Modify,
+        parameters: &Parameters,
+        state: &Arc<CatalogState>,
+    ) -> Result<Option<String>> {
+        let own;
+        let (modify, parameters) = match Lifted::of(modify) {
+            Some(Lifted { modify, values }) => {
+                own = (modify, Parameters::new(values));
+                (&own.0, &own.1)
+            }
+            None => (modify, parameters),
+        };
+        let types = parameters.values().iter().map(Parameter::column_type).collect::<Vec<_>>();
+        let Some(change) = KeyedChange::of(modify, &types, state) else { return Ok(None) };
+        let what = |found: String| {
+            let verb = if matches!(modify.action, Action::Delete) { "Delete" } else { "Update" };
+            let found = found.replacen("Point", "point", 1).replacen("Range", "range", 1);
+            Some(format!("{verb} by {found}"))
+        };
+        if let Some(row) = &change.row
+            && self.in_force().index_scan != When::Never
+            && let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row())
+        {
+            return Ok(what(query.explain(state)));
+        }
+        match &change.range {
+            Some(range) => Ok(self.explain_ranges(range, parameters, state)?.and_then(what)),
+            None => Ok(None),
+        }
+    }
+
     /// Runs an UPDATE or DELETE that is `change`; None: it needs a plan with these values.
     pub(super) async fn modify_keyed(
         &mut self,

@@ -205,6 +205,9 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the statement gives.
     pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
+        if let Some(started) = self.start_look_up(name, values) {
+            return Box::pin(started.collect()).await;
+        }
         let limit_ms = self.settings.statement_timeout_ms;
         let run = async { self.start_prepared(name, values).await?.collect().await };
         let outcome = within(limit_ms, Box::pin(run)).await;
@@ -219,10 +222,9 @@ impl Session {
     /// # Errors
     /// Those of [`Session::execute`].
     pub async fn start_prepared(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
-        let hints = self.prepared.find(name)?.source.hints.clone();
-        self.hinted = self.under(&hints)?;
-        self.begin_statement()?;
         let known = Arc::clone(self.prepared.find(name)?);
+        self.hinted = self.under(&known.source.hints)?;
+        self.begin_statement()?;
         let is_own = self.begin_returning(known.statement());
         let limit_ms = self.in_force().statement_timeout_ms;
         let started = within(limit_ms, Box::pin(self.start_texts(name, values))).await;
@@ -307,6 +309,38 @@ impl Session {
         let prepared = self.describe_source(source).await?;
         self.prepared.by_name.insert(name.to_owned(), Arc::new(prepared));
         Ok(())
+    }
+
+    /// What is known of the prepared statement `name`, where it may run and its tables are as they were.
+    pub fn described_at_hand(&self, name: &str) -> Option<Arc<Described>> {
+        let known = self.prepared.by_name.get(name)?;
+        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref());
+        let holds = known.holds(&self.names()) && is_allowed.ok()?.is_none();
+        holds.then(|| Arc::clone(&known.described))
+    }
+
+    /// The look-up that the prepared statement `name` is with these values on `state`.
+    pub(super) fn prepared_look_up(
+        &self,
+        name: &str,
+        values: &[Option<&str>],
+        state: &CatalogState,
+    ) -> Option<PointQuery> {
+        let known = self.prepared.by_name.get(name)?;
+        let point = known.point.as_ref().filter(|point| point.has_one_row())?;
+        let is_plain =
+            matches!(known.statement(), Statement::Query(_)) && known.source.hints.is_empty();
+        let types = &known.described.parameters;
+        if !is_plain || types.len() != values.len() || !known.described.lists.is_empty() {
+            return None;
+        }
+        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref());
+        if is_allowed.ok()?.is_some() || !known.holds(state) {
+            return None;
+        }
+        let read = types.iter().zip(values);
+        let read = read.map(|(column_type, text)| Parameter::read(*column_type, *text).ok());
+        point.bind(&Parameters::new(read.collect::<Option<_>>()?))
     }
 
     /// The prepared statement `name`, described for the tables that there are now.
@@ -531,7 +565,14 @@ impl Session {
 
 /// A parameter as the column that its values are assigned to.
 fn column_of(number: usize, column_type: ColumnType) -> Column {
-    Column { id: 1, name: format!("${number}"), column_type, not_null: false, default: None }
+    Column {
+        id: 1,
+        name: format!("${number}"),
+        column_type,
+        not_null: false,
+        default: None,
+        absent: None,
+    }
 }
 
 /// What is wrong with the column of a parameter, said of the parameter.

@@ -325,6 +325,20 @@ impl Session {
         Ok(Some((template.explain(self.in_force().look_up_rows), measured)))
     }
 
+    /// What EXPLAIN says of the look-ups of a change by ranges; None: it needs a plan with these values.
+    pub(super) fn explain_ranges(
+        &self,
+        change: &RangeChange,
+        parameters: &Parameters,
+        state: &Arc<CatalogState>,
+    ) -> Result<Option<String>> {
+        let template = &change.template;
+        if !self.takes_ranges() || self.ranges(template, parameters, state)?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(template.explain(self.in_force().look_up_rows)))
+    }
+
     /// Runs an UPDATE or DELETE that is `change`; None: it needs a plan with these values.
     pub(super) async fn modify_range(
         &mut self,

@@ -253,7 +253,7 @@ impl Check<'_> {
             | Statement::ShowTables
             | Statement::Set { .. }
             | Statement::ResetAll
-            | Statement::DiscardAll
+            | Statement::Discard(_)
             | Statement::Nothing { .. }
             | Statement::Begin(_)
             | Statement::SetConstraints(_)

@@ -37,6 +37,7 @@ impl Session {
                 false => "GRANT",
                 true => "REVOKE",
             },
+            RoleStatement::Later { .. } => "ALTER DEFAULT PRIVILEGES",
             RoleStatement::Owner { kind: "TABLE", .. } => "ALTER TABLE",
             RoleStatement::Owner { kind: "VIEW", .. } => "ALTER VIEW",
             RoleStatement::Owner { .. } => "ALTER SEQUENCE",
@@ -95,6 +96,9 @@ impl Session {
                 Ok(())
             }
             RoleStatement::Grant(grant) => self.grant(state, rights, &grant),
+            RoleStatement::Later { roles, in_schema, grant } => {
+                self.grant_later(rights, (&roles, in_schema), &grant)
+            }
             RoleStatement::Owner { kind: _, if_exists, name, to } => {
                 self.give_to(state, rights, (&name, if_exists), &to)
             }

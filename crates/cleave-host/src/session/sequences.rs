@@ -86,20 +86,35 @@ impl Session {
             let error = Error::unknown(NameKind::Sequence, name, names);
             return Err(error.at(options.position));
         };
-        let mut made = options.altered(&before)?;
-        if let Some(owner) = &options.owner {
+        let mut owner = None;
+        if let Some(given) = &options.owner {
             if before.owner.is_some_and(|owner| owner.is_identity) {
                 let message = "cannot change ownership of identity sequence".to_owned();
                 let (fault, position) = (Fault::State, options.position);
                 return Err(Error::Invalid { message, fault, position });
             }
-            made.owner = match owner {
-                Some(owner) => Some(self.owner_of(&mut definition, owner).await?),
+            owner = Some(match given {
+                Some(given) => Some(self.owner_of(&mut definition, given).await?),
                 None => None,
-            };
+            });
         }
+        self.change_sequence(&mut definition, &before, options, owner)?;
+        self.end_definition(definition).await?;
+        Ok(Outcome::done("ALTER SEQUENCE"))
+    }
+
+    /// Changes a sequence; None: whose it is stays.
+    pub(super) fn change_sequence(
+        &self,
+        definition: &mut Definition,
+        before: &Sequence,
+        options: &SequenceOptions,
+        owner: Option<Option<Owner>>,
+    ) -> Result<()> {
+        let mut made = options.altered(before)?;
+        made.owner = owner.unwrap_or(made.owner);
         let restart = options.restart.map(|value| value.unwrap_or(made.start));
-        let (last, is_called) = self.database.sequences().last(&before);
+        let (last, is_called) = self.database.sequences().last(before);
         let next = restart.unwrap_or(last);
         if !(made.min..=made.max).contains(&next) {
             let (word, than, limit) = match next < made.min {
@@ -110,14 +125,13 @@ impl Session {
             return Err(options.refused(message));
         }
         match restart {
-            Some(value) => self.restart_sequence(&mut definition, made, value)?,
+            Some(value) => self.restart_sequence(definition, made, value),
             None => {
                 (made.last, made.is_called) = (last, is_called);
                 definition.transaction.next.sequences.insert(made.name.clone(), Arc::new(made));
+                Ok(())
             }
         }
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("ALTER SEQUENCE"))
     }
 
     /// Has `sequence` begin at `value` again: under another id, so that only who sees the definition gets these numbers, and

@@ -1,7 +1,8 @@
 //! Statements whose rows come as they are asked for: what a server sends on, without ever holding all of it.
 //!
 //! 1. [`Session::start`] runs a statement up to where there is something to say: rows ([`ResultRows`]) or what was done.
-//!    [`Session::start_seen`] does the same for a look-up that was seen before, without reading its text.
+//!    [`Session::start_seen`] does the same for a look-up that was seen before, without reading its text, and
+//!    [`Session::start_look_up`] for one that is prepared.
 //! 2. [`ResultRows::next`] gives the rows, batch by batch. They hold the tablets and pages of the moment at which the
 //!    statement began, whatever the session does meanwhile; dropping them stops the query on both sides.
 //!
@@ -102,6 +103,19 @@ impl Session {
             return None;
         }
         let outcome = self.look_up(sql).await?;
+        self.note_read();
+        Some(outcome.into())
+    }
+
+    /// What the prepared statement `name` gives, if it is a look-up by key for which nobody has to wait. None also where it fails:
+    /// it then comes as any other, and its error knows its place.
+    pub fn start_look_up(&mut self, name: &str, values: &[Option<&str>]) -> Option<Started> {
+        if !self.reads_newest() {
+            return None;
+        }
+        let live = self.live_for_look_up()?;
+        let query = self.prepared_look_up(name, values, &live.state)?;
+        let outcome = self.look_up_at_hand(live, &query)?;
         self.note_read();
         Some(outcome.into())
     }
@@ -301,6 +315,14 @@ impl ResultRows {
         );
         let source = Source::Elsewhere { batches, _task: task };
         Self { schema: self.schema, source }
+    }
+
+    /// The next rows, where they are made already: None after the last of these. An outer None: they are not.
+    pub fn next_at_hand(&mut self) -> Option<Option<RecordBatch>> {
+        match &mut self.source {
+            Source::Made(batches) => Some(batches.pop_front()),
+            _ => None,
+        }
     }
 
     /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.

@@ -43,7 +43,7 @@ impl Session {
         if Autovacuum::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             let mut transaction = Transaction::begin(&self.database).await?;
             transaction.next.upkeep.autovacuum.set(name, value.as_deref())?;
-            transaction.checkpoint().await?;
+            transaction.commit_settings().await?;
             return Ok(Outcome::done("ALTER SYSTEM"));
         }
         if name.eq_ignore_ascii_case(LOG_COPY) {
@@ -69,7 +69,7 @@ impl Session {
         }
         let mut transaction = Transaction::begin(&self.database).await?;
         transaction.next.upkeep.archive_directory = directory;
-        let state = transaction.checkpoint().await?;
+        let state = transaction.commit_settings().await?;
         if let Some(log) = self.database.log() {
             archive::start(log, &state);
         }
@@ -88,7 +88,7 @@ impl Session {
         };
         let mut transaction = Transaction::begin(&self.database).await?;
         transaction.next.upkeep.version_retention_s = seconds;
-        transaction.checkpoint().await?;
+        transaction.commit_settings().await?;
         Ok(Outcome::done("ALTER SYSTEM"))
     }
 

@@ -4,7 +4,7 @@
 //! it.
 //!
 //! What a view is made of is kept by id. A table or view that others are made of is dropped with them only (CASCADE), and keeps its
-//! name and the columns that it has.
+//! name and those of its columns. A column of which no view's query speaks can go, and be of another type.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -142,6 +142,73 @@ impl Session {
     }
 }
 
+impl Session {
+    /// The views whose queries speak of a column.
+    pub(super) async fn views_with_column(
+        &self,
+        state: &CatalogState,
+        schema: &TableSchema,
+        column: &str,
+    ) -> Result<Vec<Arc<ViewState>>> {
+        let read = read_of(state);
+        let mut found = Vec::new();
+        for view in state.views_of(schema.table_id) {
+            let by = (&self.database, self.in_force(), &read);
+            let of = (schema.name.as_str(), column);
+            if Box::pin(select::uses_column(by, view, of)).await? {
+                found.push(Arc::clone(view));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Refuses to go on without `column` where a view that is left cannot do without it, or drops these views (`cascade`).
+    pub(super) async fn drop_views_with(
+        &self,
+        state: &mut CatalogState,
+        schema: &TableSchema,
+        (column, cascade): (&str, bool),
+    ) -> Result<()> {
+        let users = self.views_with_column(state, schema, column).await?;
+        if let Some(view) = users.first().filter(|_| !cascade) {
+            return Err(depends(view, schema, column));
+        }
+        let gone = users.iter().map(|view| view.schema.table_id).collect();
+        drop_dependents(state, &gone, true)?;
+        state.views.retain(|_, view| !gone.contains(&view.schema.table_id));
+        Ok(())
+    }
+
+    /// Refuses a state without `column` to which the query of a view cannot be bound.
+    pub(super) async fn check_views_whole(
+        &self,
+        state: &CatalogState,
+        schema: &TableSchema,
+        column: &str,
+    ) -> Result<()> {
+        let read = read_of(state);
+        for view in state.views_of(schema.table_id) {
+            let by = (&self.database, self.in_force(), &read);
+            if !Box::pin(select::is_whole(by, view)).await {
+                return Err(depends(view, schema, column));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_of(state: &CatalogState) -> ReadView {
+    ReadView { state: Arc::new(state.clone()), target: None, reads: None }
+}
+
+fn depends(view: &ViewState, schema: &TableSchema, column: &str) -> Error {
+    let message = format!(
+        "view \"{}\" depends on column \"{column}\" of table \"{}\"; drop the view first",
+        view.schema.name, schema.name
+    );
+    invalid(message, Fault::Dependent)
+}
+
 /// Drops the views that are made of what is `gone`.
 ///
 /// # Errors
@@ -163,7 +230,7 @@ pub(super) fn drop_dependents(
     Ok(())
 }
 
-/// Refuses to change the names or types of the columns of the table `id`, where views are made of it.
+/// Refuses to change the names of a table, or of its columns, where views are made of it.
 ///
 /// # Errors
 /// [`Error::Invalid`].

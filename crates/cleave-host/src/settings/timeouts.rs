@@ -13,7 +13,24 @@ pub struct Timeouts {
     pub transaction_ms: u32,
 }
 
-const MILLISECONDS: Values = Values::Number(0, 2_147_483_647);
+const MILLISECONDS: Values = Values::Milliseconds(2_147_483_647);
+
+/// The milliseconds that `text` says, as PostgreSQL reads times: rounded to whole ones.
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
+    let end = text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at_checked(end)?;
+    let number: u64 = digits.parse().ok()?;
+    let scale: u64 = match unit.trim_start() {
+        "us" => return Some(number.saturating_add(500) / 1000),
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(scale)
+}
 
 pub(super) const IDLE_IN_TRANSACTION: Setting = Setting {
     name: "idle_in_transaction_session_timeout",
@@ -55,3 +72,20 @@ pub(super) const TRANSACTION: Setting = Setting {
     get: |settings| settings.timeouts.transaction_ms.to_string(),
     set: |settings, value| settings.timeouts.transaction_ms = value.number_u32(),
 };
+
+#[cfg(test)]
+mod tests {
+    use super::milliseconds;
+
+    #[test]
+    fn times_have_units_or_are_milliseconds() {
+        let read = ["0", "250", "250ms", "5s", "5 min", "2h", "1d", "1600us"].map(milliseconds);
+        let expected = [0, 250, 250, 5000, 300_000, 7_200_000, 86_400_000, 2].map(Some);
+        assert_eq!(read, expected);
+        for wrong in
+            ["", "s", "-1", "1.5s", "5 years", "5S", "99999999999999999999", "9999999999999999999d"]
+        {
+            assert_eq!(milliseconds(wrong), None, "{wrong}");
+        }
+    }
+}

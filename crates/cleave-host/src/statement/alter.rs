@@ -15,6 +15,7 @@ use crate::statement::ddl::{
     GivenCheck, GivenForeignKey, GivenSequence, column_type, create_table, rules,
 };
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::sequence::SequenceOptions;
 
 /// ALTER TABLE.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,6 +98,33 @@ pub enum Action {
         column_type: ColumnType,
         /// What its values become; None: what assigning them gives.
         using: Option<String>,
+    },
+    /// ALTER COLUMN ADD GENERATED AS IDENTITY.
+    AddIdentity {
+        /// The column.
+        column: String,
+        /// GENERATED ALWAYS.
+        is_always: bool,
+        /// What its sequence is to be.
+        options: Box<SequenceOptions>,
+        /// What its sequence is to be called.
+        name: Option<String>,
+    },
+    /// ALTER COLUMN SET GENERATED, SET an option, RESTART.
+    SetIdentity {
+        /// The column.
+        column: String,
+        /// Whether it is to be GENERATED ALWAYS; None: as it was.
+        is_always: Option<bool>,
+        /// What is to change of its sequence.
+        options: Box<SequenceOptions>,
+    },
+    /// ALTER COLUMN DROP IDENTITY.
+    DropIdentity {
+        /// The column.
+        column: String,
+        /// One that is none is no error.
+        if_exists: bool,
     },
     /// ADD PRIMARY KEY, ADD UNIQUE.
     AddKey {
@@ -212,8 +240,10 @@ fn altered_column(column: String, operation: ast::AlterColumnOperation) -> Resul
             column_type: column_type(&data_type)?,
             using: using.map(|using| using.to_string()),
         },
-        other @ Ast::AddGenerated { .. } => {
-            return Err(Error::unsupported(format!("ALTER TABLE ... ALTER COLUMN ... {other}")));
+        // Read elsewhere, where it stands first.
+        Ast::AddGenerated { .. } => {
+            let what = "ALTER TABLE of an identity, and something else, in one";
+            return Err(Error::unsupported(what));
         }
     })
 }

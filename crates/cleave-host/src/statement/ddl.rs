@@ -290,7 +290,8 @@ fn column(
     }
     not_null |= own > 0;
     let default = default.filter(|text| !text.eq_ignore_ascii_case("null"));
-    let column = Column { id, name, column_type, not_null: not_null || is_key, default };
+    let column =
+        Column { id, name, column_type, not_null: not_null || is_key, default, absent: None };
     Ok((column, key, unique))
 }
 

@@ -246,6 +246,11 @@ fn instant(function: &ast::Function) -> Option<DefaultValue> {
     plain.then_some(DefaultValue::Time(instant))
 }
 
+/// Whether each row gets a value of its own, so that the default has none now.
+pub(crate) fn is_volatile(column: &Column) -> bool {
+    next_default(column).is_some()
+}
+
 /// The sequence of whose numbers a column's default is the next, as its text names it.
 pub(crate) fn next_default(column: &Column) -> Option<String> {
     // Most have none, and no default needs reading for that.

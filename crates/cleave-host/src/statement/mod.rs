@@ -36,6 +36,6 @@ pub use ddl::{CreateIndex, CreateTable};
 pub use modify::Modify;
 pub use parameters::{Parameter, Parameters};
 pub use parse::{
-    Analyze, AnalyzeTable, Declare, Execute, ExplainFormat, Fetch, Insert, ParsedStatement,
-    Prepare, Statement, Vacuum, parse_script,
+    Analyze, AnalyzeTable, Declare, Discard, Execute, ExplainFormat, Fetch, Insert,
+    ParsedStatement, Prepare, Statement, Vacuum, parse_script,
 };

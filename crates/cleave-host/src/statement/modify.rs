@@ -201,6 +201,7 @@ pub(crate) fn update(update: ast::Update) -> Result<Modify> {
             return Err(Error::unsupported("UPDATE FROM ... SET"));
         }
     };
+    refuse_star_of_several(&from, update.returning.as_deref())?;
     let (table, alias, position) = named_table(&update.table.relation, "UPDATE")?;
     Ok(Modify {
         table,
@@ -236,6 +237,10 @@ pub(crate) fn delete(delete: ast::Delete) -> Result<Modify> {
         (!table.joins.is_empty(), "DELETE FROM a join"),
     ];
     refuse_clauses(&clauses)?;
+    refuse_star_of_several(
+        delete.using.as_deref().unwrap_or_default(),
+        delete.returning.as_deref(),
+    )?;
     let (table, alias, position) = named_table(&table.relation, "DELETE")?;
     Ok(Modify {
         table,
@@ -339,6 +344,22 @@ pub(crate) fn assignments(set: Vec<ast::Assignment>) -> Result<Vec<Assignment>> 
         }
     }
     Ok(list)
+}
+
+/// RETURNING * beside other tables means their columns, too, which are not there any more.
+fn refuse_star_of_several(
+    from: &[ast::TableWithJoins],
+    returning: Option<&[ast::SelectItem]>,
+) -> Result<()> {
+    let is_star = |item: &ast::SelectItem| matches!(item, ast::SelectItem::Wildcard(_));
+    if from.is_empty() || !returning.is_some_and(|items| items.iter().any(is_star)) {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what: "RETURNING * beside FROM or USING".to_owned(),
+        hint: Some("list the columns of the table that changes, as in t.*".to_owned()),
+        position: None,
+    })
 }
 
 fn refuse_clauses(clauses: &[(bool, &str)]) -> Result<()> {

@@ -37,6 +37,7 @@ mod discard;
 mod explain;
 mod expression;
 mod foreign_keys;
+mod identity;
 mod insert;
 mod locks;
 mod modes;
@@ -53,6 +54,7 @@ mod words;
 pub use comment::{CommentOn, CommentSubject};
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
+pub use discard::Discard;
 pub(crate) use expression::parse_expression;
 pub use foreign_keys::SetConstraints;
 pub use insert::is_default;
@@ -176,8 +178,8 @@ pub enum Statement {
     },
     /// RESET ALL.
     ResetAll,
-    /// DISCARD ALL.
-    DiscardAll,
+    /// DISCARD.
+    Discard(Discard),
     /// One that has nothing to do here, as UNLISTEN where nobody can listen.
     Nothing {
         /// What it says when it is done.
@@ -315,6 +317,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         })?;
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
+    identity::order_options(&mut tokens);
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
     let tokens = words::lower_words(lower_locking_clauses(tokens));
@@ -431,6 +434,9 @@ impl Reader<'_> {
             "vacuum" => self.vacuum(),
             _ => {
                 if let Some(statement) = self.sequence_statement()? {
+                    return Ok(statement);
+                }
+                if let Some(statement) = self.alter_identity()? {
                     return Ok(statement);
                 }
                 let read = self.parser.parse_statement();

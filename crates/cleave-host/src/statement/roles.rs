@@ -1,6 +1,6 @@
 //! Statements about roles and rights, as [`parse`](super::parse) reads them.
 //!
-//! Source: PostgreSQL's manual, "CREATE ROLE", "GRANT", "REVOKE", "SET ROLE", "REASSIGN OWNED", "DROP OWNED".
+//! Source: PostgreSQL's manual, "CREATE ROLE", "GRANT", "REVOKE", "ALTER DEFAULT PRIVILEGES", "SET ROLE", "REASSIGN OWNED", "DROP OWNED".
 
 use std::fmt;
 
@@ -51,6 +51,15 @@ pub enum RoleStatement {
     },
     /// GRANT privileges ON objects TO roles, REVOKE … FROM.
     Grant(Grant),
+    /// ALTER DEFAULT PRIVILEGES.
+    Later {
+        /// Who makes what the grant is on; none: who says it.
+        roles: Vec<RoleName>,
+        /// IN SCHEMA.
+        in_schema: bool,
+        /// On all tables, or all sequences.
+        grant: Grant,
+    },
     /// SET ROLE, RESET ROLE.
     SetRole {
         /// The role; None: NONE.

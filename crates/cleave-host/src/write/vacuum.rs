@@ -418,7 +418,7 @@ fn plan(group: &Group, class: PageClass, schema: &TableSchema) -> Result<WriteRo
         table: schema.name.clone(),
         table_id: schema.table_id,
         output,
-        filter: Projection { schema: Arc::new(Schema::empty()), columns: Vec::new() },
+        filter: Projection::new(Arc::new(Schema::empty()), Vec::new()),
         predicate: None,
         input: INPUT,
         fetch: None,

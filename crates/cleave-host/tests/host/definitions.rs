@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_host::backup::restore;
 use cleave_host::check::{CheckOptions, check};
-use cleave_host::{OpenOptions, Session};
+use cleave_host::{DeviceId, OpenOptions, Session};
 use cleave_media::{FaultyMedia, Media};
 use datafusion::common::runtime::SpawnedTask;
 
@@ -176,6 +177,75 @@ async fn a_check_knows_pages_that_are_older_than_a_dropped_column() {
     run(&mut session, "INSERT INTO t VALUES (2, 6); ALTER TABLE t DROP COLUMN a").await;
     run(&mut session, "INSERT INTO t VALUES (3); CHECKPOINT").await;
     assert_eq!(rows(&mut session, "SELECT * FROM t ORDER BY id").await, ["1", "2", "3"]);
+    drop((session, database));
+    let options = OpenOptions::new(embedded());
+    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_added_columns_default_outlives_openings_backups_and_vacuum() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
+    run(&mut session, "INSERT INTO t SELECT i FROM generate_series(1, 20000) AS g (i)").await;
+    run(&mut session, "DELETE FROM t WHERE id <= 5000; CHECKPOINT").await;
+    // Of a long stay in pages from before, and of a commit that is in the log alone.
+    run(&mut session, "INSERT INTO t VALUES (20001)").await;
+    let before = database.settled().await.unwrap().extents(DeviceId::EMBEDDED);
+    run(&mut session, "ALTER TABLE t ADD COLUMN a text NOT NULL DEFAULT 'then'").await;
+    let after = database.settled().await.unwrap().extents(DeviceId::EMBEDDED);
+    assert_eq!(before, after, "rows were written");
+    run(&mut session, "ALTER TABLE t ALTER COLUMN a SET DEFAULT 'now'").await;
+    run(&mut session, "INSERT INTO t VALUES (20002)").await;
+    let query = "SELECT a, count(*), min(id), max(id) FROM t GROUP BY a ORDER BY a";
+    let expected = ["now,1,20002,20002", "then,15001,5001,20001"];
+    assert_eq!(rows(&mut session, query).await, expected);
+    let place = tempfile::tempdir().unwrap();
+    let (backup, copy) = (place.path().join("backup"), place.path().join("copy"));
+    database.backup(&backup).await.unwrap();
+    drop((session, database));
+
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(rows(&mut session, query).await, expected);
+    assert_eq!(row(&mut session, "SELECT a FROM t WHERE id = 6000").await, "then");
+    run(&mut session, "VACUUM t; CHECKPOINT").await;
+    assert_eq!(rows(&mut session, query).await, expected);
+    drop((session, database));
+    let options = OpenOptions::new(embedded());
+    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+
+    restore(&backup, &copy, &crate::backup::options()).await.unwrap();
+    let database = crate::backup::opened(&copy).await;
+    let mut session = database.session();
+    assert_eq!(rows(&mut session, query).await, expected);
+    drop((session, database));
+    crate::backup::assert_sound(&copy).await;
+}
+
+/// Rows that have ended may be from before a column could not be NULL, and lie on their pages still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_have_ended_may_have_nulls_where_the_table_has_none() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE gone (id int PRIMARY KEY); INSERT INTO gone VALUES (1), (2)")
+        .await;
+    run(&mut session, "CHECKPOINT; DELETE FROM gone; CHECKPOINT").await;
+    run(&mut session, "ALTER TABLE gone ADD COLUMN k int NOT NULL UNIQUE").await;
+    run(&mut session, "INSERT INTO gone VALUES (1, 5)").await;
+    run(&mut session, "CREATE TABLE kept (id int PRIMARY KEY, d int); CREATE INDEX ON kept (d)")
+        .await;
+    run(&mut session, "INSERT INTO kept VALUES (1, NULL), (2, NULL), (3, 7); CHECKPOINT").await;
+    run(&mut session, "UPDATE kept SET d = 0 WHERE d IS NULL; CHECKPOINT").await;
+    run(&mut session, "ALTER TABLE kept ALTER COLUMN d SET NOT NULL").await;
+    drop((session, database));
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(rows(&mut session, "SELECT id FROM kept WHERE d = 0 ORDER BY id").await, ["1", "2"]);
+    assert_eq!(rows(&mut session, "SELECT id FROM gone WHERE k = 5").await, ["1"]);
+    run(&mut session, "INSERT INTO kept VALUES (4, 0); CREATE INDEX ON kept (d, id)").await;
     drop((session, database));
     let options = OpenOptions::new(embedded());
     let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();

@@ -25,10 +25,20 @@ pub(crate) struct Served {
 impl Served {
     /// Serves the media at `path` as the device `identity`, at `address` (port 0: a free one).
     pub(crate) async fn start(path: &Path, identity: [u8; 16], address: SocketAddr) -> Self {
+        let mode = if path.exists() { OpenMode::Existing } else { OpenMode::Create };
+        let media = Arc::new(DirectFile::open(path, mode).unwrap());
+        Self::over(media, path, identity, address).await
+    }
+
+    /// Serves `media`, with what a device remembers of itself beside `path`.
+    pub(crate) async fn over(
+        media: Arc<dyn Media>,
+        path: &Path,
+        identity: [u8; 16],
+        address: SocketAddr,
+    ) -> Self {
         let path = path.to_owned();
         let started = tokio::task::spawn_blocking(move || {
-            let mode = if path.exists() { OpenMode::Existing } else { OpenMode::Create };
-            let media: Arc<dyn Media> = Arc::new(DirectFile::open(&path, mode).unwrap());
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
                 .enable_all()

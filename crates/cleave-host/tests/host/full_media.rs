@@ -1,8 +1,12 @@
 //! A device without space: what grows is refused, what gives space back works, and then all does again.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, Memory, SplitMix64};
+
+use datafusion::common::runtime::SpawnedTask;
 
 use crate::durability::Slot;
 use crate::support::{assert_no_leak, batches, numbered, row, run};
@@ -14,12 +18,50 @@ pub(crate) const BLOCK_COUNT: u64 = 2048;
 #[derive(Debug)]
 pub(crate) struct Bounded {
     memory: Memory,
-    block_count_max: u64,
+    block_count_max: AtomicU64,
+    gate: Mutex<Gate>,
+    moved: Condvar,
+}
+
+/// What becomes of the next write.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    #[default]
+    Open,
+    /// It is to wait.
+    Shut,
+    /// It waits.
+    Waiting,
 }
 
 impl Bounded {
     pub(crate) fn new(block_count_max: u64) -> Self {
-        Self { memory: Memory::new(), block_count_max }
+        Self {
+            memory: Memory::new(),
+            block_count_max: AtomicU64::new(block_count_max),
+            gate: Mutex::default(),
+            moved: Condvar::new(),
+        }
+    }
+
+    /// Lets it grow up to so many blocks from now on.
+    pub(crate) fn limit(&self, block_count_max: u64) {
+        self.block_count_max.store(block_count_max, Ordering::SeqCst);
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        *self.gate.lock().unwrap() = gate;
+        self.moved.notify_all();
+    }
+
+    async fn until_a_write_waits(&self) {
+        for _ in 0..1000 {
+            if *self.gate.lock().unwrap() == Gate::Waiting {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("nothing is written");
     }
 }
 
@@ -29,6 +71,13 @@ impl Media for Bounded {
     }
 
     fn write(&self, start: BlockAddress, data: &[u8]) -> Result<(), MediaError> {
+        let mut gate = self.gate.lock().unwrap();
+        if *gate == Gate::Shut {
+            *gate = Gate::Waiting;
+            drop(self.moved.wait_while(gate, |gate| *gate != Gate::Open).unwrap());
+        } else {
+            drop(gate);
+        }
         self.memory.write(start, data)
     }
 
@@ -41,7 +90,7 @@ impl Media for Bounded {
     }
 
     fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
-        if block_count > self.block_count_max {
+        if block_count > self.block_count_max.load(Ordering::SeqCst) {
             return Err(MediaError::Full {
                 media: "bounded memory".to_owned(),
                 block_count,
@@ -147,5 +196,69 @@ async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
     run(&mut session, &format!("INSERT INTO t VALUES ('{}', {count}); CHECKPOINT", word())).await;
     let found = row(&mut session, "SELECT count(*) FROM t WHERE id >= 0").await;
     assert_eq!(found, (count + 1).to_string());
+    assert_no_leak(&database);
+}
+
+/// Pages that a reader has written of what is committed are room that comes back: who commits beside it does not fail for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let media = Arc::new(Bounded::new(u64::MAX));
+    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    let mut random = SplitMix64::new(3);
+    let mut insert = |id: i32| {
+        let note: String = (0..2500).map(|_| format!("{:016x}", random.next_u64())).collect();
+        format!("INSERT INTO t VALUES ({id}, '{note}')")
+    };
+    let (first, second, third) = (insert(1), insert(2), insert(3));
+    run(&mut session, &first).await;
+    media.set_gate(Gate::Shut);
+    let mut reader = database.session();
+    let reading = SpawnedTask::spawn(async move {
+        row(&mut reader, "SELECT count(*), sum(length(note)) FROM t").await
+    });
+    media.until_a_write_waits().await;
+    // There is room for what is committed once, and for this, and not for what is committed twice.
+    media.limit(media.block_count());
+    let opening = SpawnedTask::spawn({
+        let media = Arc::clone(&media);
+        async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            media.set_gate(Gate::Open);
+        }
+    });
+    run(&mut session, &second).await;
+    opening.join().await.unwrap();
+    assert_eq!(reading.join().await.unwrap(), "1,40000");
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t WHERE id IN (1, 2)").await, "2");
+    // And the other way round: who has the turn waits for the pages that are being written, and does not write them again.
+    media.limit(u64::MAX);
+    run(&mut session, &third).await;
+    media.set_gate(Gate::Shut);
+    let mut reader = database.session();
+    let reading = SpawnedTask::spawn(async move {
+        row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await
+    });
+    media.until_a_write_waits().await;
+    let before = media.block_count();
+    media.limit(before);
+    let opening = SpawnedTask::spawn({
+        let media = Arc::clone(&media);
+        async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            media.set_gate(Gate::Open);
+        }
+    });
+    run(&mut session, "CHECKPOINT").await;
+    opening.join().await.unwrap();
+    assert_eq!(reading.join().await.unwrap(), "3");
+    assert_no_leak(&database);
+    drop((session, database));
+    let database = slot.open(directory.path()).await;
+    let found = row(&mut database.session(), "SELECT count(*), sum(length(note)) FROM t").await;
+    assert_eq!(found, "3,120000");
     assert_no_leak(&database);
 }

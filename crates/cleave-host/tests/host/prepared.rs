@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_host::{Database, Outcome, RemoteDevice};
 use cleave_store::ColumnType;
@@ -151,5 +152,34 @@ async fn keys_are_looked_up_and_others_logged_with_their_values() {
     assert_eq!(row(&mut session, "SHOW split").await, "auto");
     // Sessions do not see each other's.
     assert_eq!(refused(&mut database.session(), "EXECUTE one (7)").await.sqlstate(), "26000");
+    assert_no_leak(&database);
+}
+
+/// A statement that nobody waits for any more has begun to change rows, and has locks: look-ups that come after it see nothing of it,
+/// and take its locks away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_up_sees_nothing_of_a_statement_that_was_given_up() {
+    let (_directory, database) = fresh().await;
+    let (mut one, mut two) = (database.session(), database.session());
+    run(
+        &mut one,
+        "CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (1), (2);
+         CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE);
+         INSERT INTO child VALUES (10, 1), (20, 2)",
+    )
+    .await;
+    two.prepare("end", "DELETE FROM parent WHERE id = $1", &[]).await.unwrap();
+    two.prepare("get", "SELECT id FROM parent WHERE id = $1", &[]).await.unwrap();
+    run(&mut one, "BEGIN; UPDATE child SET id = 11 WHERE id = 10").await;
+    let ending = Box::pin(two.execute("end", &[Some("1")]));
+    assert!(tokio::time::timeout(Duration::from_millis(500), ending).await.is_err(), "it waits");
+    let Outcome::Rows { batches, .. } = two.execute("get", &[Some("1")]).await.unwrap() else {
+        panic!("it gives rows");
+    };
+    assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
+    run(&mut one, "COMMIT").await;
+    // The row is nobody's any more.
+    run(&mut one, "SET lock_timeout = '5s'; DELETE FROM parent WHERE id = 1").await;
+    assert_eq!(rows(&mut one, "SELECT id FROM child").await, ["20"]);
     assert_no_leak(&database);
 }

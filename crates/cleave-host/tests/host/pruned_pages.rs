@@ -98,6 +98,7 @@ fn pages_with_gaps_are_read_as_the_rows_that_were_left() {
             column_type,
             not_null: false,
             default: None,
+            absent: None,
         };
         let columns = vec![column(1, "a", ColumnType::BigInt), column(4, "b", ColumnType::Text)];
         let schema = TableSchema {
@@ -127,7 +128,7 @@ fn pages_with_gaps_are_read_as_the_rows_that_were_left() {
         whole.append(&placed).unwrap();
 
         let output = Projection::of_table(&schema, &[0, 1]).with_version(ColumnRef::Vid);
-        let none = Projection { schema: Arc::new(Schema::empty()), columns: Vec::new() };
+        let none = Projection::new(Arc::new(Schema::empty()), Vec::new());
         let scan = TableScan {
             table: "t".into(),
             table_id: 1,

@@ -268,6 +268,20 @@ async fn explain_shows_what_the_statement_does() {
     // An INSERT plans its query, whatever it is.
     let plan = explain("EXPLAIN INSERT INTO t (note) SELECT note FROM t WHERE id = 5").await;
     assert!(!plan.contains("Point look-up") && plan.contains("Cuts:"), "{plan}");
+    // What changes rows by their keys has no plan, and rows that are written out have none to be found by.
+    let changed = explain("EXPLAIN UPDATE t SET note = 'x' WHERE id = 5").await;
+    assert_eq!(changed, look_up.replace("Point", "Update by point"));
+    let changed = explain("EXPLAIN DELETE FROM many WHERE kind = 1 AND id < 9").await;
+    assert!(changed.starts_with("Delete by range look-up on many by index many_kind"), "{changed}");
+    let plan = explain("EXPLAIN UPDATE t SET note = 'x' WHERE note = 'y'").await;
+    assert!(!plan.contains("look-up") && plan.contains("Cuts:"), "{plan}");
+    let put = explain("EXPLAIN INSERT INTO t VALUES (1, 'a'), (2, 'b')").await;
+    assert_eq!(put, "Insert of 2 rows into t, on the host, without a plan");
+    let put = "EXPLAIN INSERT INTO t VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET note = 'c'";
+    assert_eq!(
+        explain(put).await,
+        "Insert of 1 row into t, or update of what has its key, which is looked up, on the host, without a plan"
+    );
     // With ANALYZE the look-up is what runs, unless it finds too many.
     let measured = explain("EXPLAIN ANALYZE SELECT note FROM t WHERE id = 5").await;
     assert!(measured.starts_with(look_up) && measured.contains("  rows: 1"), "{measured}");

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use cleave_host::check::CheckOptions;
 use cleave_host::log_copy::{TakeOver, TakenOver, take_over};
 use cleave_host::{Database, Error, OpenOptions, RemoteDevice, Session};
-use cleave_media::SplitMix64;
+use cleave_media::{Media, SplitMix64};
 
-use crate::devices::{Served, anywhere, with_nas};
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file, with_nas};
+use crate::full_media::Bounded;
 use crate::support::{
-    assert_no_leak, batches, embedded_as, numbered, open, refused, row, rows, run,
+    assert_no_leak, batches, embedded_as, fresh, numbered, open, refused, row, rows, run,
 };
 
 const FAR: &str = "SELECT count(*), sum(id), count(DISTINCT note) FROM far";
@@ -298,4 +300,174 @@ async fn a_copy_follows_a_long_log() {
     taken(&new, &remote).await.unwrap();
     let database = reopened(&new).await;
     assert_eq!(row(&mut database.session(), sum).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_too_full_for_a_copy_refuses_it_and_nothing_is_lost() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database) = fresh().await;
+    let media = Arc::new(Bounded::new(4096));
+    let beside = outside.path().join("nas.media");
+    let served = Arc::clone(&media) as Arc<dyn Media>;
+    let served = Served::over(served, &beside, [1; 16], anywhere()).await;
+    let remote = remote(served.address, token_file(outside.path(), TOKEN));
+    database.add_device("nas", remote.clone()).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "SET default_device = 'nas'").await;
+    run(&mut session, "CREATE TABLE far (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO far VALUES (1, 'before')").await;
+    // There is no room for the log.
+    let error = refused(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    assert_eq!(error.sqlstate(), "53100", "{error}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    assert_eq!(shown(&mut session, "log_copy").await, "");
+    assert_eq!(shown(&mut session, "log_copy_status").await, "off");
+    run(&mut session, "INSERT INTO far VALUES (2, 'without'); CHECKPOINT").await;
+    assert_no_leak(&database);
+
+    media.limit(20_000);
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "INSERT INTO far VALUES (3, 'copied')").await;
+    // It is full again: there is room for the log, and at some time none for a larger root.
+    media.limit(media.block_count());
+    run(&mut session, "CREATE TABLE filler (id int PRIMARY KEY, note text)").await;
+    let mut end = 0;
+    for step in [50_000, 5_000, 300] {
+        let error = loop {
+            let filled =
+                session.load("filler", batches(vec![numbered(end..end + step)]), None).await;
+            match filled {
+                Ok(_) => end += step,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.sqlstate(), "53100", "{error}");
+    }
+    let columns: Vec<String> = (0..100).map(|at| format!("a_column_called_{at} int")).collect();
+    let mut count = 0;
+    let error = loop {
+        let create = format!("CREATE TABLE t{count} ({})", columns.join(", "));
+        match session.run(&create).await {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+        assert!(count < 100, "it grows");
+    };
+    assert_eq!(error.sqlstate(), "53100", "{error}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    let error = refused(&mut session, &format!("SELECT * FROM t{count}")).await;
+    assert_eq!(error.sqlstate(), "42P01", "{error}");
+    media.limit(media.block_count() + 20);
+    run(&mut session, "INSERT INTO far VALUES (4, 'also')").await;
+    run(&mut session, "UPDATE far SET note = 'changed' WHERE id = 1; CHECKPOINT").await;
+    let status = shown(&mut session, "log_copy_status").await;
+    assert!(status.contains(", 0 bytes less than here"), "{status}");
+    let expected = rows(&mut session, "SELECT * FROM far ORDER BY id").await;
+    assert_eq!(expected, ["1,changed", "2,without", "3,copied", "4,also"]);
+    drop((session, database, directory));
+    let folder = outside.path().join("second");
+    taken(&folder, &remote).await.unwrap();
+    let database = reopened(&folder).await;
+    let mut session = database.session();
+    assert_eq!(rows(&mut session, "SELECT * FROM far ORDER BY id").await, expected);
+    assert!(count > 0, "some were made");
+    count -= 1;
+    assert_eq!(row(&mut session, &format!("SELECT count(*) FROM t{count}")).await, "0");
+    assert_eq!(row(&mut session, "SELECT count(*) FROM filler").await, end.to_string());
+    media.limit(u64::MAX);
+    run(&mut session, "CREATE TABLE more (id int); INSERT INTO more VALUES (1)").await;
+    assert_no_leak(&database);
+}
+
+/// A definition is in the copy before a commit that was made on it may be, and settings are acknowledged when they are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_and_devices_are_copied_before_they_are_acknowledged() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, remote) = with_nas(outside.path()).await;
+    let address = served.address;
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    let other = Served::start(&outside.path().join("other.media"), [2; 16], anywhere()).await;
+    let way = RemoteDevice { port: other.address.port(), ..remote.clone() };
+    served.stop().await;
+    for statement in [
+        "ALTER SYSTEM SET version_retention = 60",
+        "ALTER SYSTEM SET autovacuum = off",
+        "ALTER SYSTEM SET log_copy = 'nas, embedded'",
+    ] {
+        drop(refused(&mut session, statement).await);
+    }
+    let error = refused(&mut session, "ALTER SYSTEM SET version_retention = 60").await;
+    assert_eq!(error.sqlstate(), "58030", "{error}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    let error = database.add_device("other", way.clone()).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "58030", "{error}");
+    assert!(database.device_named("other").is_err());
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    run(&mut session, "ALTER SYSTEM SET version_retention = 60").await;
+    database.add_device("other", way).await.unwrap();
+    drop((session, database));
+    let folder = outside.path().join("second");
+    taken(&folder, &remote).await.unwrap();
+    let database = reopened(&folder).await;
+    assert!(database.device_named("other").is_ok());
+    let mut session = database.session();
+    assert_eq!(shown(&mut session, "version_retention").await, "60");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_a_copy_counts_on_stay_over_openings_without_it() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, served, remote) = with_nas(outside.path()).await;
+    let address = served.address;
+    let other = Served::start(&outside.path().join("other.media"), [2; 16], anywhere()).await;
+    let way = RemoteDevice { port: other.address.port(), ..remote.clone() };
+    database.add_device("other", way).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "SET default_device = 'other'").await;
+    run(&mut session, "CREATE TABLE o (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO o SELECT v, 'row ' || v FROM generate_series(1, 500) AS s(v)")
+        .await;
+    run(&mut session, "CHECKPOINT").await;
+    run(&mut session, "INSERT INTO o VALUES (501, 'row 501')").await;
+    let rows_of = "SELECT count(*), sum(id), count(DISTINCT note), min(length(note)) FROM o";
+    let expected = row(&mut session, rows_of).await;
+    // What is committed from here on is here alone, and makes other pages of the same rows, over and over.
+    served.stop().await;
+    drop(session);
+    let mut database = Some(database);
+    for turn in 0..4 {
+        if turn > 0 {
+            drop(database.take());
+            database = Some(open(directory.path()).await);
+        }
+        let Some(database) = &database else { continue };
+        let mut session = database.session();
+        for step in 0..4 {
+            let id = 1000 + turn * 10 + step;
+            let insert = format!("INSERT INTO o VALUES ({id}, '{}')", "x".repeat(2000));
+            let error = refused(&mut session, &insert).await;
+            assert_eq!(error.sqlstate(), "58030", "{error}");
+            // Which has nothing that the log has not, and goes on without the copy.
+            drop(database.checkpoint().await);
+        }
+        assert_no_leak(database);
+    }
+    drop((database, directory));
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    let folder = outside.path().join("second");
+    taken(&folder, &remote).await.unwrap();
+    let database = reopened(&folder).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, rows_of).await, expected);
+    let report = database.check(&CheckOptions::default()).await.unwrap();
+    assert!(
+        report.is_clean() || report.findings.kept().iter().all(|f| f.to_string().contains("lost")),
+        "{:#?}",
+        report.findings
+    );
+    // What was kept is free again, once the copy has a root of this opening.
+    run(&mut session, "INSERT INTO o VALUES (502, 'row 502'); CHECKPOINT").await;
+    assert_no_leak(&database);
 }

@@ -22,7 +22,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_fragment::{FetchColumnsExec, FetchedColumns, TableScanExec};
-use cleave_store::Projection;
 use datafusion_common::arrow::datatypes::Schema;
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion_common::{JoinSide, JoinType, Result, internal_err};
@@ -293,7 +292,7 @@ fn fetched_above(
     let fetched = FetchedColumns {
         table: scan.scan().table.clone(),
         input,
-        columns: Projection { schema: Arc::new(Schema::new(fields)), columns },
+        columns: output.others(Arc::new(Schema::new(fields)), columns),
         reference,
         schema: top.schema(),
         places,

@@ -12,7 +12,8 @@ use cleave_fragment::waiting::sleep;
 use cleave_sim::executor;
 use cleave_sim::world::SimWorld;
 use cleave_sim::{
-    Failure, LinkFault, run_seed, run_seed_cut_at, run_seed_failing_at, run_seed_on_lying_media,
+    Failure, LinkFault, Report, run_seed, run_seed_cut_at, run_seed_failing_at,
+    run_seed_on_lying_media, run_seed_taking_over,
 };
 
 /// Seeds of a run without wishes.
@@ -26,16 +27,25 @@ const REGRESSIONS: &[u64] = &[
     318,
 ];
 
+/// Those of runs in which hosts are lost, and seeds of such a run without wishes.
+const TAKEOVER_REGRESSIONS: &[u64] = &[];
+const TAKEOVER_SEEDS_DEFAULT: u64 = 8;
+
 fn wished(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} takes a number, not `{text}`")))
 }
 
+/// One of the ways to run a seed.
+type SeedRun = fn(u64) -> Result<Report, Box<Failure>>;
+
 #[test]
 fn a_seed_repeats_itself() {
-    for seed in [1, 2, 3] {
+    let runs: [(SeedRun, u64); 4] =
+        [(run_seed, 1), (run_seed, 2), (run_seed, 3), (run_seed_taking_over, 1)];
+    for (run, seed) in runs {
         let seed = wished("CLEAVE_SIM_SEED").unwrap_or(seed);
-        let (first, second) = match (run_seed(seed), run_seed(seed)) {
+        let (first, second) = match (run(seed), run(seed)) {
             (Ok(first), Ok(second)) => (first.trace, second.trace),
             // What it found is the other test's to say; it must find it again.
             (Err(first), Err(second)) => (first.trace, second.trace),
@@ -155,11 +165,26 @@ fn sweep(what: &str, run: impl Fn(u64, Option<u64>) -> Result<u64, Box<Failure>>
 
 #[test]
 fn rows_survive_whatever_happens() {
+    every_seed(REGRESSIONS, SEEDS_DEFAULT, run_seed);
+}
+
+#[test]
+fn rows_survive_the_loss_of_hosts() {
+    every_seed(TAKEOVER_REGRESSIONS, TAKEOVER_SEEDS_DEFAULT, run_seed_taking_over);
+}
+
+/// Runs the seed that is wished for, or `known` and so many others.
+#[expect(clippy::print_stdout, reason = "what a run of tests has looked at")]
+fn every_seed(
+    known: &[u64],
+    count_default: u64,
+    run: impl Fn(u64) -> Result<Report, Box<Failure>> + Sync,
+) {
     let seeds: Vec<u64> = match (wished("CLEAVE_SIM_SEED"), wished("CLEAVE_SIM_SEEDS")) {
         (Some(seed), _) => vec![seed],
         (None, count) => {
-            let count = count.unwrap_or(SEEDS_DEFAULT);
-            REGRESSIONS.iter().copied().chain(0..count).collect()
+            let count = count.unwrap_or(count_default);
+            known.iter().copied().chain(0..count).collect()
         }
     };
     let next = AtomicUsize::new(0);
@@ -171,19 +196,19 @@ fn rows_survive_whatever_happens() {
             scope.spawn(|| {
                 while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let stopwatch = cleave_media::Stopwatch::start();
-                    let result = run_seed(*seed);
+                    let result = run(*seed);
                     let events = result.as_ref().map_or_else(|f| f.trace.len(), |r| r.trace.len());
                     if stopwatch.elapsed() > Duration::from_secs(5) {
                         println!("seed {seed}: {events} events, {:.1?}", stopwatch.elapsed());
                     }
-                    results.lock().unwrap().push(result);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
                 }
             });
         }
     });
     let (mut acknowledged, mut failed, mut crashes) = (0, 0, 0);
     let mut failures = Vec::new();
-    for result in results.into_inner().unwrap() {
+    for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
         match result {
             Ok(report) => {
                 acknowledged += report.statements.0;

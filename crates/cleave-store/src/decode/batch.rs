@@ -1,8 +1,8 @@
 //! Chunks of one page in, a record batch out, with projection and selection applied.
 //!
 //! Invariants: a batch has one row for each slot (or each selected slot), in slot order; a user column that the
-//! page does not have, since it was added later, is NULL; a predecessor that the page does not have is 0, a
-//! tombstone false. Plain columns share the chunk's memory where nothing is selected.
+//! page does not have, since it was added later, has the value that the projection says, or is NULL; a predecessor that
+//! the page does not have is 0, a tombstone false. Plain columns share the chunk's memory where nothing is selected.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -15,6 +15,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 
+use crate::absent_value::{AbsentValue, AbsentValues};
 use crate::error::{Corruption, StoreError};
 use crate::page::columns::ValueType;
 use crate::page::encoding::{Chunk, Pick, size_of};
@@ -30,9 +31,23 @@ pub struct Projection {
     pub schema: SchemaRef,
     /// Columns, in the batch's order.
     pub columns: Vec<ColumnRef>,
+    /// What rows have in columns that their page lacks; of columns that are not among them, it does not matter.
+    pub absent: AbsentValues,
 }
 
 impl Projection {
+    /// These columns, which are NULL where a page lacks them.
+    #[must_use]
+    pub fn new(schema: SchemaRef, columns: Vec<ColumnRef>) -> Self {
+        Self { schema, columns, absent: AbsentValues::default() }
+    }
+
+    /// Others of the columns of the table that these are of.
+    #[must_use]
+    pub fn others(&self, schema: SchemaRef, columns: Vec<ColumnRef>) -> Self {
+        Self { schema, columns, absent: self.absent.clone() }
+    }
+
     /// The table's columns at these positions, in this order. Positions that it does not have are left out.
     #[must_use]
     pub fn of_table(schema: &TableSchema, indices: &[usize]) -> Self {
@@ -42,6 +57,7 @@ impl Projection {
         Self {
             schema: Arc::new(Schema::new(fields)),
             columns: columns.iter().map(|column| ColumnRef::User(column.id)).collect(),
+            absent: AbsentValues::of_table(schema),
         }
     }
 
@@ -57,6 +73,16 @@ impl Projection {
         };
         let value_type = ValueType::of_version_column(column)?;
         Some(Field::new(name, value_type.arrow(), false))
+    }
+
+    /// The same, where any of the columns may be NULL: all rows of a page are to be read, and those that have ended may be from
+    /// before the table said otherwise.
+    #[must_use]
+    pub fn nullable(mut self) -> Self {
+        let fields =
+            self.schema.fields().iter().map(|field| Field::clone(field).with_nullable(true));
+        self.schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        self
     }
 
     /// The same with a version column behind the others; a user column changes nothing.
@@ -94,7 +120,7 @@ pub fn decode_batch(
     for source in sources(page, read, projection)? {
         arrays.push(match source {
             Source::Chunk(chunk) => chunk.open(overflow, selection)?.decode(&pick)?,
-            Source::Absent(data_type, column) => absent(&data_type, column, pick.count()),
+            Source::Absent(lacking) => lacking.array(pick.count())?,
         });
     }
     batch(projection, arrays, pick.count())
@@ -105,7 +131,15 @@ pub(crate) enum Source<'a> {
     /// The page.
     Chunk(Chunk<'a>),
     /// The page has no such column.
-    Absent(DataType, ColumnRef),
+    Absent(Lacking),
+}
+
+/// A column that a page lacks.
+#[derive(Debug)]
+pub(crate) struct Lacking {
+    column: ColumnRef,
+    data_type: DataType,
+    value: Option<AbsentValue>,
 }
 
 /// The source of each projected column, types checked.
@@ -118,7 +152,10 @@ pub(crate) fn sources<'a>(
         return Err(mismatch("a projection with more or fewer fields than columns".into()));
     }
     let wanted = projection.schema.fields().iter().zip(&projection.columns);
-    wanted.map(|(field, column)| source(page, read, *column, field.data_type())).collect()
+    let source = |(field, column): (&Arc<Field>, &ColumnRef)| {
+        source(page, read, *column, field.data_type(), &projection.absent)
+    };
+    wanted.map(source).collect()
 }
 
 /// The source of a column, its type checked.
@@ -127,6 +164,7 @@ pub(crate) fn source<'a>(
     read: &'a PageRead,
     column: ColumnRef,
     data_type: &DataType,
+    absent: &AbsentValues,
 ) -> Result<Source<'a>, StoreError> {
     if page.header.kind == PageKind::Overflow {
         let reason = Corruption::Field { field: "kind", found: 0, expected: None };
@@ -138,7 +176,7 @@ pub(crate) fn source<'a>(
         .ok_or_else(|| mismatch(format!("{column} was not read")))?
         .as_ref();
     let Some(entry) = page.header.entry(column) else {
-        return Ok(Source::Absent(data_type.clone(), column));
+        return Ok(Source::Absent(Lacking::of(column, data_type, absent)));
     };
     let found = entry.value_type.arrow();
     if found != *data_type {
@@ -149,14 +187,31 @@ pub(crate) fn source<'a>(
     Ok(Source::Chunk(Chunk { read, header: &page.header, entry, bytes }))
 }
 
-/// Values of a column that the page does not have.
-pub(crate) fn absent(data_type: &DataType, column: ColumnRef, row_count: usize) -> ArrayRef {
-    match column {
-        ColumnRef::Predecessor => Arc::new(UInt64Array::from_value(0, row_count)),
-        ColumnRef::Tombstone => {
-            Arc::new(BooleanArray::new(BooleanBuffer::new_unset(row_count), None))
-        }
-        _ => new_null_array(data_type, row_count),
+impl Lacking {
+    /// `column` of pages without it, where rows have what `absent` says.
+    pub(crate) fn of(column: ColumnRef, data_type: &DataType, absent: &AbsentValues) -> Self {
+        let value = match column {
+            ColumnRef::User(id) => absent.get(id).cloned(),
+            _ => None,
+        };
+        Self { column, data_type: data_type.clone(), value }
+    }
+
+    /// The column's values of so many rows.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] where they have a value of another type.
+    pub(crate) fn array(&self, row_count: usize) -> Result<ArrayRef, StoreError> {
+        Ok(match (self.column, &self.value) {
+            (ColumnRef::Predecessor, _) => Arc::new(UInt64Array::from_value(0, row_count)),
+            (ColumnRef::Tombstone, _) => {
+                Arc::new(BooleanArray::new(BooleanBuffer::new_unset(row_count), None))
+            }
+            (_, None) => new_null_array(&self.data_type, row_count),
+            (column, Some(value)) => value.array(&self.data_type, row_count).ok_or_else(|| {
+                mismatch(format!("rows without {column} have what is no {}", self.data_type))
+            })?,
+        })
     }
 }
 
@@ -176,7 +231,7 @@ pub(crate) fn batch(
     Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
 }
 
-fn mismatch(reason: String) -> StoreError {
+pub(super) fn mismatch(reason: String) -> StoreError {
     StoreError::Mismatch { what: "decoding a page", reason }
 }
 

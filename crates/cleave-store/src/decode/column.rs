@@ -6,6 +6,8 @@
 //! 3. [`OpenColumn::codes`] and [`OpenColumn::integers`] hand out what is stored, for an aggregate that works on it.
 //! 4. [`OpenColumn::decode`] makes an array of the rows that are left, a [`Pick`].
 //!
+//! A page without the column is asked for arrays only.
+//!
 //! Invariant: all of them speak of the same values; which of them a caller asks changes time and never rows.
 
 #![deny(clippy::indexing_slicing)]
@@ -17,7 +19,8 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 
-use super::batch::{Source, absent, source};
+use super::batch::{Lacking, Source, source};
+use crate::absent_value::AbsentValues;
 use crate::error::StoreError;
 use crate::integer_set::{IntegerSet, Kept};
 use crate::page::encoding::{OpenChunk, Pick, size_of};
@@ -34,12 +37,13 @@ pub struct OpenColumn {
 #[derive(Debug)]
 enum OpenSource {
     Chunk(Box<OpenChunk>),
-    Absent(DataType, ColumnRef),
+    Absent(Lacking),
 }
 
 impl OpenColumn {
-    /// Opens `column`, whose type the caller expects to be `data_type`, of a page that was read as `read` says. Of
-    /// long values only those of the rows in `selection` (None: all) need be among `overflow`; others become empty.
+    /// Opens `column`, whose type the caller expects to be `data_type`, of a page that was read as `read` says; a page
+    /// without it has what `absent` says. Of long values only those of the rows in `selection` (None: all) need be
+    /// among `overflow`; others become empty.
     ///
     /// # Errors
     /// As [`super::decode_batch`].
@@ -48,12 +52,13 @@ impl OpenColumn {
         read: &PageRead,
         column: ColumnRef,
         data_type: &DataType,
+        absent: &AbsentValues,
         overflow: &OverflowValues,
         selection: Option<&BooleanBuffer>,
     ) -> Result<Self, StoreError> {
-        let source = match source(page, read, column, data_type)? {
+        let source = match source(page, read, column, data_type, absent)? {
             Source::Chunk(chunk) => OpenSource::Chunk(Box::new(chunk.open(overflow, selection)?)),
-            Source::Absent(data_type, column) => OpenSource::Absent(data_type, column),
+            Source::Absent(lacking) => OpenSource::Absent(lacking),
         };
         Ok(Self { row_count: size_of(page.header.row_count), source })
     }
@@ -72,7 +77,7 @@ impl OpenColumn {
         }
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.decode(pick),
-            OpenSource::Absent(data_type, column) => Ok(absent(data_type, *column, pick.count())),
+            OpenSource::Absent(lacking) => lacking.array(pick.count()),
         }
     }
 
@@ -84,7 +89,7 @@ impl OpenColumn {
     pub fn distinct(&self) -> Result<Option<(ArrayRef, UInt32Array)>, StoreError> {
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.distinct(),
-            OpenSource::Absent(..) => Ok(None),
+            OpenSource::Absent(_) => Ok(None),
         }
     }
 
@@ -95,7 +100,7 @@ impl OpenColumn {
     pub fn distinct_values(&self) -> Result<Option<ArrayRef>, StoreError> {
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.distinct_values(),
-            OpenSource::Absent(..) => Ok(None),
+            OpenSource::Absent(_) => Ok(None),
         }
     }
 
@@ -126,7 +131,7 @@ impl OpenColumn {
     pub fn integer_bounds(&self) -> Option<(i64, i64)> {
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.integer_bounds(),
-            OpenSource::Absent(..) => None,
+            OpenSource::Absent(_) => None,
         }
     }
 
@@ -135,7 +140,7 @@ impl OpenColumn {
     pub fn nulls(&self) -> Option<&NullBuffer> {
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.nulls(),
-            OpenSource::Absent(..) => None,
+            OpenSource::Absent(_) => None,
         }
     }
 
@@ -145,7 +150,7 @@ impl OpenColumn {
     pub fn compare(&self, other: i128, wanted: impl Fn(Ordering) -> bool) -> Option<BooleanBuffer> {
         match &self.source {
             OpenSource::Chunk(chunk) => chunk.compare(other, wanted),
-            OpenSource::Absent(..) => None,
+            OpenSource::Absent(_) => None,
         }
     }
 

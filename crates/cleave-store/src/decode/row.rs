@@ -7,7 +7,7 @@
 
 use arrow::array::RecordBatch;
 
-use super::batch::{Projection, Source, absent, batch, sources};
+use super::batch::{Projection, Source, batch, sources};
 use crate::error::StoreError;
 use crate::page::overflow::OverflowValues;
 use crate::page_source::{PageColumns, PageRead};
@@ -35,7 +35,7 @@ pub fn decode_rows(
     for source in sources(page, read, projection)? {
         arrays.push(match source {
             Source::Chunk(chunk) => chunk.decode_slots(&slots, overflow)?,
-            Source::Absent(data_type, column) => absent(&data_type, column, slots.len()),
+            Source::Absent(lacking) => lacking.array(slots.len())?,
         });
     }
     batch(projection, arrays, slots.len())

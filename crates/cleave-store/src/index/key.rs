@@ -18,6 +18,8 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod single;
+
 use std::sync::Arc;
 
 use arrow::array::types::{Float32Type, Float64Type};
@@ -153,6 +155,9 @@ impl IndexKey {
         }
         let columns = self.columns.get(..values.len());
         let columns = columns.ok_or_else(|| mismatch(format!("{} columns", values.len())))?;
+        if let Some(key) = single::single(columns, values) {
+            return Ok(key);
+        }
         Self::new(columns.to_vec(), self.unique)?.encode_one(values)
     }
 
@@ -173,6 +178,9 @@ impl IndexKey {
     /// # Errors
     /// As [`IndexKey::encode`]; also for arrays of another length.
     pub fn encode_one(&self, values: &[ArrayRef]) -> Result<Vec<u8>, StoreError> {
+        if let Some(key) = single::single(&self.columns, values) {
+            return Ok(key);
+        }
         let rows = self.rows(values)?;
         if rows.num_rows() != 1 {
             return Err(mismatch(format!("{} rows for one key", rows.num_rows())));

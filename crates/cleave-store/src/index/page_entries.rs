@@ -8,25 +8,19 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use arrow::array::AsArray;
-use arrow::datatypes::{DataType, UInt64Type};
+use arrow::array::{Array, BinaryArray};
 
 use super::run::{IndexEntry, KEY_COLUMN, KeyRange, Walk, check_fences, check_kind};
-use crate::decode::batch::{Source, source};
-use crate::decode::{OpenColumn, Pick};
+use crate::decode::OpenedPage;
 use crate::error::StoreError;
-use crate::page::OverflowValues;
-use crate::page::encoding::{InlineValues, size_of};
-use crate::page_source::{ColumnRef, PageColumns, PageRead};
+use crate::page_source::{ColumnRef, PageRead};
 use crate::segment::PageEntry;
 
 /// A page of a run. See the module's description.
 #[derive(Debug)]
 pub(super) struct PageEntries<'a> {
-    read: &'a PageRead,
-    page: &'a PageColumns,
-    keys: InlineValues<'a>,
-    count: usize,
+    page: &'a OpenedPage,
+    keys: &'a BinaryArray,
 }
 
 impl<'a> PageEntries<'a> {
@@ -36,25 +30,22 @@ impl<'a> PageEntries<'a> {
     /// [`StoreError::Frame`] for a page that contradicts its fences, [`StoreError::Corrupt`] for a chunk that lies.
     pub(super) fn open(
         entry: &PageEntry,
-        read: &'a PageRead,
-        page: &'a PageColumns,
+        read: &PageRead,
+        page: &'a OpenedPage,
     ) -> Result<Option<Self>, StoreError> {
-        check_kind(read, page)?;
-        let chunk = match source(page, read, ColumnRef::User(KEY_COLUMN), &DataType::Binary)? {
-            Source::Chunk(chunk) => chunk,
-            Source::Absent(..) => return Ok(None),
-        };
-        let Some(keys) = chunk.inline_values()? else { return Ok(None) };
-        let entries = Self { read, page, keys, count: size_of(page.header.row_count) };
-        let last = entries.count.saturating_sub(1);
-        check_fences(entry, read, Some((entries.keys.get(0)?, entries.keys.get(last)?)))?;
+        check_kind(read, page.header())?;
+        let keys = page.binary(ColumnRef::User(KEY_COLUMN));
+        let Some(keys) = keys.filter(|keys| keys.null_count() == 0) else { return Ok(None) };
+        let entries = Self { page, keys };
+        let last = keys.len().saturating_sub(1);
+        check_fences(entry, read, entries.key(0).zip(entries.key(last)))?;
         Ok(Some(entries))
     }
 
     /// The row of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<u64>, StoreError> {
-        let slot = self.position(key)?;
-        if slot == self.count || self.keys.get(slot)? != key {
+        let slot = self.position(key);
+        if self.key(slot) != Some(key) {
             return Ok(None);
         }
         let mut row = Vec::with_capacity(1);
@@ -64,7 +55,7 @@ impl<'a> PageEntries<'a> {
 
     /// Adds the rows of the entries in `range` to `rows`.
     pub(super) fn rows_in(&self, range: &KeyRange, rows: &mut Vec<u64>) -> Result<(), StoreError> {
-        let slots = self.slots_of(range)?;
+        let slots = self.slots_of(range);
         if slots.is_empty() { Ok(()) } else { self.rows(slots, rows) }
     }
 
@@ -75,7 +66,7 @@ impl<'a> PageEntries<'a> {
         is_wanted: &(dyn Fn(u64) -> bool + Sync),
         found: &mut Vec<IndexEntry>,
     ) -> Result<(), StoreError> {
-        let mut slots = self.slots_of(walk.range)?;
+        let mut slots = self.slots_of(walk.range);
         // Most often the first ones do: not all of a page's rows need be read.
         let mut piece_count = walk.limit.saturating_sub(found.len()).saturating_mul(2);
         while !slots.is_empty() && found.len() < walk.limit {
@@ -91,7 +82,7 @@ impl<'a> PageEntries<'a> {
             let (first, mut rows) = (piece.start, Vec::with_capacity(count));
             self.rows(piece, &mut rows)?;
             let entry = |place: usize| {
-                let key = self.keys.get(first.saturating_add(place))?;
+                let key = self.key(first.saturating_add(place)).unwrap_or_default();
                 Ok((key, rows.get(place).copied().unwrap_or(u64::MAX)))
             };
             walk.take(rows.len(), entry, is_wanted, found)?;
@@ -100,35 +91,31 @@ impl<'a> PageEntries<'a> {
         Ok(())
     }
 
-    fn slots_of(&self, range: &KeyRange) -> Result<std::ops::Range<usize>, StoreError> {
-        let from = self.position(&range.from)?;
-        let below = match &range.below {
-            Some(below) => self.position(below)?,
-            None => self.count,
-        };
-        Ok(from..below.max(from))
+    fn slots_of(&self, range: &KeyRange) -> std::ops::Range<usize> {
+        let from = self.position(&range.from);
+        let below = range.below.as_ref().map_or(self.keys.len(), |below| self.position(below));
+        from..below.max(from)
     }
 
     fn rows(&self, slots: std::ops::Range<usize>, rows: &mut Vec<u64>) -> Result<(), StoreError> {
-        let none = OverflowValues::none();
-        let (read, page) = (self.read, self.page);
-        let vids = OpenColumn::open(page, read, ColumnRef::Vid, &DataType::UInt64, &none, None)?;
-        let vids = vids.decode(&Pick::new(slots, None, 1)?)?;
-        rows.extend_from_slice(vids.as_primitive::<UInt64Type>().values());
-        Ok(())
+        self.page.unsigned(ColumnRef::Vid, slots, rows)
+    }
+
+    fn key(&self, slot: usize) -> Option<&'a [u8]> {
+        (slot < self.keys.len()).then(|| self.keys.value(slot))
     }
 
     /// Slot of the first entry that is not below `key`.
-    fn position(&self, key: &[u8]) -> Result<usize, StoreError> {
-        let (mut low, mut high) = (0, self.count);
+    fn position(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.keys.len());
         while low < high {
             let middle = low.midpoint(high);
-            if self.keys.get(middle)? < key {
+            if self.key(middle).is_some_and(|found| found < key) {
                 low = middle.saturating_add(1);
             } else {
                 high = middle;
             }
         }
-        Ok(low)
+        low
     }
 }

@@ -29,14 +29,16 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use super::filter::FilterBuilder;
 use super::key::{KEY_VID_BYTES, after_prefix, search_key};
 use super::page_entries::PageEntries;
-use crate::decode::{Projection, decode_batch};
+use crate::decode::{OpenedPage, Projection, decode_batch};
 use crate::error::StoreError;
 use crate::frame::FrameError;
 use crate::page::{
-    CommitColumn, EncodedPage, OverflowValues, PAGE_ROW_COUNT_MAX, PageClass, PageKind,
+    CommitColumn, EncodedPage, OverflowValues, PAGE_ROW_COUNT_MAX, PageClass, PageHeader, PageKind,
     SegmentWriter, Versions, VidColumn,
 };
-use crate::page_source::{ColumnRef, PageColumns, PageRead, PageRef, PageSource, SegmentRef};
+use crate::page_source::{
+    ColumnRef, PageColumns, PageRead, PageRef, PageSource, SegmentRef, opened,
+};
 use crate::schema::{Column, ColumnType, TableSchema};
 use crate::segment::{KeyFilter, PageEntry, SegmentDirectory, SegmentKind};
 use crate::zone_map::{ZoneEntry, ZoneValue};
@@ -125,6 +127,7 @@ impl RunWriter {
             column_type: ColumnType::Bytea,
             not_null: true,
             default: None,
+            absent: None,
         };
         let schema = TableSchema {
             table_id: segment.table_id,
@@ -363,12 +366,29 @@ impl Run {
         let Some(index) = self.page_of(key).filter(|_| self.may_have(key)) else {
             return Ok(None);
         };
-        let fetched = self.fetch(pages, &[index]).await?;
-        let Some(found) = fetched.first() else { return Ok(None) };
-        match PageEntries::open(found.entry, &found.read, &found.page)? {
+        let found = self.open(pages, &[index]).await?;
+        let Some(found) = found.first() else { return Ok(None) };
+        match found.entries()? {
             Some(entries) => entries.get(key),
-            None => Ok(found.block()?.get(key)),
+            None => Ok(found.block(pages).await?.get(key)),
         }
+    }
+
+    /// The same by a page that is at hand; an outer None: it is not, or must be decoded.
+    ///
+    /// # Errors
+    /// As [`Run::get`].
+    pub fn get_at_hand(
+        &self,
+        pages: &dyn PageSource,
+        key: &[u8],
+    ) -> Result<Option<Option<u64>>, StoreError> {
+        let Some(index) = self.page_of(key).filter(|_| self.may_have(key)) else {
+            return Ok(Some(None));
+        };
+        let Some(mut wished) = self.wished(&[index]).next() else { return Ok(Some(None)) };
+        wished.opened = pages.open_at_hand(&wished.read);
+        wished.entries()?.map(|entries| entries.get(key)).transpose()
     }
 
     /// The row of each of `keys`, in their order, by reading each page once at most, 1 MiB at a time.
@@ -390,14 +410,22 @@ impl Run {
         let wanted: Vec<(usize, Vec<usize>)> = wanted.into_iter().collect();
         for group in wanted.chunks(READ_PAGE_COUNT) {
             let indices: Vec<usize> = group.iter().map(|(index, _)| *index).collect();
-            let blocks = self.read(pages, &indices).await?;
-            for (block, (_, positions)) in blocks.iter().zip(group) {
+            let opened = self.open(pages, &indices).await?;
+            for (page, (_, positions)) in opened.iter().zip(group) {
+                let entries = page.entries()?;
+                let block = match entries {
+                    Some(_) => None,
+                    None => Some(page.block(pages).await?),
+                };
                 for position in positions {
-                    if let (Some(found), Some(key)) =
-                        (found.get_mut(*position), keys.get(*position))
-                    {
-                        *found = block.get(key);
-                    }
+                    let (Some(found), Some(key)) = (found.get_mut(*position), keys.get(*position))
+                    else {
+                        continue;
+                    };
+                    *found = match (&entries, &block) {
+                        (Some(entries), _) => entries.get(key)?,
+                        (None, block) => block.as_ref().and_then(|block| block.get(key)),
+                    };
                 }
             }
         }
@@ -418,11 +446,11 @@ impl Run {
         let mut indices = self.pages_of(range);
         while rows.len() <= limit && !indices.is_empty() {
             let group: Vec<usize> = indices.by_ref().take(READ_PAGE_COUNT).collect();
-            for found in self.fetch(pages, &group).await? {
-                match PageEntries::open(found.entry, &found.read, &found.page)? {
+            for found in self.open(pages, &group).await? {
+                match found.entries()? {
                     Some(entries) => entries.rows_in(range, rows)?,
                     None => {
-                        let block = found.block()?.from_key(&range.from);
+                        let block = found.block(pages).await?.from_key(&range.from);
                         let block = match &range.below {
                             Some(below) => block.below_key(below),
                             None => block,
@@ -461,35 +489,40 @@ impl Run {
         (key <= last).then_some(index)
     }
 
-    /// The entries of the pages at these indices.
+    /// The entries of the pages at these indices, for who wants most of them.
     async fn read(
         &self,
         pages: &dyn PageSource,
         indices: &[usize],
     ) -> Result<Vec<KeyBlock>, StoreError> {
-        self.fetch(pages, indices).await?.iter().map(Fetched::block).collect()
+        let wished: Vec<Wished<'_>> = self.wished(indices).collect();
+        let reads: Vec<PageRead> = wished.iter().map(|wished| wished.read.clone()).collect();
+        let answers = pages.read(reads).await?;
+        check_answers(answers.len(), wished.len())?;
+        wished.iter().zip(&answers).map(|(wished, page)| wished.block_of(page)).collect()
     }
 
-    /// The pages at these indices.
-    async fn fetch(
+    /// The pages at these indices, for who wants few of their entries.
+    async fn open(
         &self,
         pages: &dyn PageSource,
         indices: &[usize],
-    ) -> Result<Vec<Fetched<'_>>, StoreError> {
-        let segment = self.directory.segment_ref();
-        let entries: Vec<&PageEntry> =
-            indices.iter().filter_map(|index| self.directory.pages.get(*index)).collect();
-        let reads: Vec<PageRead> = entries
-            .iter()
-            .map(|entry| PageRead { segment, page: entry.page, columns: KEY_COLUMNS.to_vec() })
-            .collect();
-        let answers = pages.read(reads.clone()).await?;
-        if answers.len() != entries.len() {
-            let reason = format!("{} answers to {} reads", answers.len(), entries.len());
-            return Err(StoreError::Mismatch { what: "reading an index run", reason });
+    ) -> Result<Vec<Wished<'_>>, StoreError> {
+        let mut wished: Vec<Wished<'_>> = self.wished(indices).collect();
+        let reads: Vec<PageRead> = wished.iter().map(|wished| wished.read.clone()).collect();
+        for (wished, page) in wished.iter_mut().zip(opened(pages, &reads).await?) {
+            wished.opened = page;
         }
-        let fetched = entries.into_iter().zip(reads).zip(answers);
-        Ok(fetched.map(|((entry, read), page)| Fetched { entry, read, page }).collect())
+        Ok(wished)
+    }
+
+    fn wished(&self, indices: &[usize]) -> impl Iterator<Item = Wished<'_>> {
+        let segment = self.directory.segment_ref();
+        let entries = indices.iter().filter_map(|index| self.directory.pages.get(*index));
+        entries.map(move |entry| {
+            let read = PageRead { segment, page: entry.page, columns: KEY_COLUMNS.to_vec() };
+            Wished { entry, read, opened: None }
+        })
     }
 }
 
@@ -627,33 +660,60 @@ fn fences(entry: &PageEntry) -> Option<(&[u8], &[u8])> {
 /// The columns of an index page.
 pub(super) const KEY_COLUMNS: [ColumnRef; 2] = [ColumnRef::User(KEY_COLUMN), ColumnRef::Vid];
 
-/// A page of a run as it was read.
-struct Fetched<'a> {
+/// A page of a run that somebody wants.
+struct Wished<'a> {
     entry: &'a PageEntry,
     read: PageRead,
-    page: PageColumns,
+    /// It, where few of its entries are wanted.
+    opened: Option<Arc<OpenedPage>>,
 }
 
-impl Fetched<'_> {
-    /// All of its entries.
-    fn block(&self) -> Result<KeyBlock, StoreError> {
-        let block = decode_keys(&self.read, &self.page)?;
+impl Wished<'_> {
+    /// Its entries where they lie; None: they must be decoded.
+    fn entries(&self) -> Result<Option<PageEntries<'_>>, StoreError> {
+        match &self.opened {
+            Some(page) => PageEntries::open(self.entry, &self.read, page),
+            None => Ok(None),
+        }
+    }
+
+    /// All of its entries, out of what was read.
+    fn block_of(&self, page: &PageColumns) -> Result<KeyBlock, StoreError> {
+        let block = decode_keys(&self.read, page)?;
         let ends = block.entry(0).map(|(key, _)| key).zip(block.last_key());
         check_fences(self.entry, &self.read, ends)?;
         Ok(block)
     }
+
+    /// All of its entries.
+    async fn block(&self, pages: &dyn PageSource) -> Result<KeyBlock, StoreError> {
+        let answers = pages.read(vec![self.read.clone()]).await?;
+        check_answers(answers.len(), 1)?;
+        answers.first().map_or_else(|| Ok(KeyBlock::empty()), |page| self.block_of(page))
+    }
+}
+
+/// Refuses what a source says where it answers more or fewer reads than it was asked.
+fn check_answers(answer_count: usize, read_count: usize) -> Result<(), StoreError> {
+    if answer_count == read_count {
+        return Ok(());
+    }
+    let reason = format!("{answer_count} answers to {read_count} reads");
+    Err(StoreError::Mismatch { what: "reading an index run", reason })
 }
 
 /// The entries of a page, whatever its fences are.
 pub(super) fn decode_keys(read: &PageRead, page: &PageColumns) -> Result<KeyBlock, StoreError> {
-    static PROJECTION: LazyLock<Projection> = LazyLock::new(|| Projection {
-        schema: Arc::new(Schema::new(vec![
-            Field::new("key", DataType::Binary, false),
-            Field::new("vid", DataType::UInt64, false),
-        ])),
-        columns: KEY_COLUMNS.to_vec(),
+    static PROJECTION: LazyLock<Projection> = LazyLock::new(|| {
+        Projection::new(
+            Arc::new(Schema::new(vec![
+                Field::new("key", DataType::Binary, false),
+                Field::new("vid", DataType::UInt64, false),
+            ])),
+            KEY_COLUMNS.to_vec(),
+        )
     });
-    check_kind(read, page)?;
+    check_kind(read, &page.header)?;
     let batch = decode_batch(page, read, &PROJECTION, None, &OverflowValues::none())?;
     let (keys, vids) = match batch.columns() {
         [keys, vids] => (keys.as_binary_opt::<i32>(), vids.as_primitive_opt::<UInt64Type>()),
@@ -666,8 +726,8 @@ pub(super) fn decode_keys(read: &PageRead, page: &PageColumns) -> Result<KeyBloc
 }
 
 /// Refuses a page that is of no run.
-pub(super) fn check_kind(read: &PageRead, page: &PageColumns) -> Result<(), StoreError> {
-    if page.header.kind == PageKind::IndexRun {
+pub(super) fn check_kind(read: &PageRead, header: &PageHeader) -> Result<(), StoreError> {
+    if header.kind == PageKind::IndexRun {
         return Ok(());
     }
     Err(malformed_page(read, "is no index page"))

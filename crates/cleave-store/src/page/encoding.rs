@@ -269,38 +269,7 @@ impl Sections {
     }
 }
 
-/// The values of a chunk of text or bytes, each found where it lies, without looking at the others.
-#[derive(Debug)]
-pub(crate) struct InlineValues<'a> {
-    chunk: Chunk<'a>,
-    offsets: Bytes,
-    data: Bytes,
-}
-
-impl InlineValues<'_> {
-    /// The value at `slot`.
-    pub(crate) fn get(&self, slot: usize) -> Result<&[u8], StoreError> {
-        self.chunk.inline_value(&self.offsets, &self.data, slot)
-    }
-}
-
-impl<'a> Chunk<'a> {
-    /// The values of a plain chunk of text or bytes without NULLs and long values; None: it is another one.
-    pub(crate) fn inline_values(&self) -> Result<Option<InlineValues<'a>>, StoreError> {
-        let entry = self.entry;
-        let is_inline = entry.encoding == Encoding::Plain
-            && entry.value_type.layout() == Layout::Bytes
-            && entry.null_count == 0
-            && entry.overflow_count == 0;
-        let Some(bytes) = self.bytes.filter(|_| is_inline && self.header.row_count > 0) else {
-            return Ok(None);
-        };
-        let sections = self.sections()?;
-        let offsets = self.part(bytes, &sections.values)?;
-        let data = self.part(bytes, &sections.data)?;
-        Ok(Some(InlineValues { chunk: *self, offsets, data }))
-    }
-
+impl Chunk<'_> {
     /// Makes the chunk ready to decode. Of values in overflow pages only the ones in `selection` (None: all) are filled
     /// in, others are empty.
     pub(crate) fn open(

@@ -12,8 +12,8 @@ use crate::page::checksum::checksum;
 use crate::page::overflow::overflow_payload;
 use crate::page::testing::{SEGMENT, TYPES, everything, orderly_rows, rows, table};
 use crate::{
-    ColumnType, CommitColumn, EncodedPage, OverflowValues, PageClass, PageColumns, PageHeader,
-    PageKind, PageRead, PageRef, Projection, RawColumns, SegmentWriter, StoreError, TableSchema,
+    ColumnType, CommitColumn, EncodedPage, OpenedPage, OverflowValues, PageClass, PageColumns,
+    PageHeader, PageKind, PageRead, PageRef, RawColumns, SegmentWriter, StoreError, TableSchema,
     Versions, VidColumn, all_columns, decode_batch, decode_rows, overflow_pages, parse_header,
 };
 use arrow::array::RecordBatch;
@@ -75,8 +75,7 @@ fn decode(
     });
     let raw = RawColumns { header: bytes.clone(), chunks: chunks.collect() };
     let columns = PageColumns::verify(&read, raw)?;
-    let Projection { schema: arrow, columns: wanted } = everything(schema);
-    let projection = Projection { schema: arrow, columns: wanted };
+    let projection = everything(schema);
     let mut values = OverflowValues::none();
     for number in overflow_pages(&columns, &read, &projection.columns, None)? {
         if let Some((page, bytes)) = overflow.iter().find(|(page, _)| page.page == number) {
@@ -91,6 +90,9 @@ fn decode(
         assert_eq!(row.columns().len(), batch.columns().len());
         for (one, all) in row.columns().iter().zip(batch.columns()) {
             assert!(one.to_data() == all.slice(usize::from(slot), 1).to_data());
+        }
+        if let Some(opened) = OpenedPage::open(&columns, &read)? {
+            assert_eq!(opened.rows(&[slot], &projection)?, row);
         }
     }
     Ok(batch)

@@ -50,6 +50,7 @@ pub(crate) fn table(types: &[ColumnType]) -> TableSchema {
         column_type: *column_type,
         not_null: false,
         default: None,
+        absent: None,
     });
     TableSchema {
         table_id: SEGMENT.table_id,

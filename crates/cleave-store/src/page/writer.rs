@@ -426,7 +426,7 @@ impl SegmentWriter {
         let user = self.columns.iter().map(|column| ColumnRef::User(column.id));
         let overflow = OverflowValues::none();
         let decoded = |columns: Vec<ColumnRef>, schema: SchemaRef| {
-            let projection = Projection { schema, columns };
+            let projection = Projection::new(schema, columns);
             decode_batch(tail.columns, tail.read, &projection, None, &overflow)
         };
         let batch = decoded(user.collect(), SchemaRef::clone(&self.schema))?;

@@ -6,7 +6,14 @@ use proptest::{collection, option, prop_assert_eq, prop_oneof};
 use super::{Column, ColumnType, SchemaError, TableSchema};
 
 fn column(id: u32, name: &str) -> Column {
-    Column { id, name: name.into(), column_type: ColumnType::Int, not_null: true, default: None }
+    Column {
+        id,
+        name: name.into(),
+        column_type: ColumnType::Int,
+        not_null: true,
+        default: None,
+        absent: None,
+    }
 }
 
 fn schema(columns: Vec<Column>, primary_key: Vec<u32>) -> TableSchema {
@@ -49,6 +56,7 @@ fn any_schema() -> impl Strategy<Value = TableSchema> {
                 column_type,
                 not_null,
                 default,
+                absent: None,
             })
             .collect();
         let primary_key = columns.iter().rev().filter(|c| c.not_null).map(|c| c.id).collect();

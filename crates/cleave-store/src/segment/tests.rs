@@ -248,7 +248,7 @@ fn a_newer_version_is_named() {
 fn zones_come_in_page_order() {
     let mut directory = empty();
     append(&mut directory, &[encoded(3, 10, (0, 0)), encoded(5, 4, (0, 0))], 0).unwrap();
-    let zones = directory.zone_arrays(1, &DataType::Int32);
+    let zones = directory.zone_arrays(1, &DataType::Int32, None);
     assert_eq!(zones.mins.as_primitive::<Int32Type>().values().as_ref(), [3, 5]);
     assert_eq!(zones.maxs.null_count(), 2);
     assert_eq!(zones.row_counts.values().as_ref(), [10, 4]);

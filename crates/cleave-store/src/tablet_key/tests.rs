@@ -18,6 +18,7 @@ fn schema(types: &[ColumnType]) -> TableSchema {
         column_type: *column_type,
         not_null: false,
         default: None,
+        absent: None,
     };
     TableSchema {
         table_id: 1,

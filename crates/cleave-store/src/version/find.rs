@@ -73,10 +73,8 @@ pub async fn read_version(
         |reason: &str| StoreError::Mismatch { what: "reading a version", reason: reason.into() };
     let Some(page) = answers.first() else { return Err(mismatch("no answer to a read")) };
     let fields = COLUMNS.into_iter().filter_map(Projection::version_field);
-    let projection = Projection {
-        schema: SchemaRef::new(Schema::new(fields.collect::<Vec<_>>())),
-        columns: COLUMNS.to_vec(),
-    };
+    let projection =
+        Projection::new(SchemaRef::new(Schema::new(fields.collect::<Vec<_>>())), COLUMNS.to_vec());
     let row = decode_rows(page, &read, &[place.slot], &projection, &OverflowValues::none())?;
     header_of(&row).ok_or_else(|| mismatch("version columns of other types"))
 }

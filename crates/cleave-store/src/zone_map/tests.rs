@@ -27,7 +27,7 @@ fn zone_of(array: &dyn Array) -> ZoneArrays {
     let read = ZoneEntry::from(proto::ZoneEntry::decode(stored.as_slice()).unwrap());
     assert_eq!(read, entry);
     let rows = u32::try_from(array.len()).unwrap();
-    zone_arrays([(rows, [read].as_slice())], 3, array.data_type())
+    zone_arrays([(rows, [read].as_slice())], 3, array.data_type(), None)
 }
 
 /// Bounds hold for every value, as the comparisons that run in queries see it.
@@ -186,14 +186,14 @@ fn unknown_and_ill_typed_entries_are_null() {
     let pages = [(10, vec![number]), (20, vec![text]), (30, vec![])];
     let pages = || pages.iter().map(|(rows, entries)| (*rows, entries.as_slice()));
 
-    let small = zone_arrays(pages(), 3, &DataType::Int16);
+    let small = zone_arrays(pages(), 3, &DataType::Int16, None);
     assert!(small.mins.is_null(0), "100,000 is no smallint");
     assert_eq!(small.maxs.as_primitive::<Int16Type>().value(0), 5);
     assert!(small.mins.is_null(1) && small.mins.is_null(2));
     assert!(small.null_counts.is_null(2));
     assert_eq!(small.row_counts.values().as_ref(), [10, 20, 30]);
 
-    let text = zone_arrays(pages(), 3, &DataType::Utf8);
+    let text = zone_arrays(pages(), 3, &DataType::Utf8, None);
     assert_eq!(text.mins.null_count(), 3, "0xFF is no text");
     for data_type in [
         DataType::FixedSizeBinary(16),
@@ -201,7 +201,7 @@ fn unknown_and_ill_typed_entries_are_null() {
         DataType::Decimal128(10, 2),
         DataType::UInt8,
     ] {
-        let zone = zone_arrays(pages(), 3, &data_type);
+        let zone = zone_arrays(pages(), 3, &data_type, None);
         assert_eq!(zone.mins.data_type(), &data_type);
         assert_eq!(zone.mins.len(), 3);
     }

@@ -24,7 +24,8 @@ use super::LogError;
 use super::record::Lsn;
 
 /// Bytes of a segment before its first record.
-pub const SEGMENT_HEADER_BYTES: usize = 64;
+pub const SEGMENT_HEADER_BYTES: usize = HEADER_BYTES as usize;
+const HEADER_BYTES: u32 = 64;
 /// The version that this build writes and reads.
 const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"CLEAVLOG";
@@ -32,8 +33,6 @@ const EXTENSION: &str = "log";
 /// The smallest segment that is begun, and the largest. Where a log is made of a copy, the first one is the rest of one.
 pub(crate) const CAPACITY_MIN: u32 = 4 << 10;
 pub(crate) const CAPACITY_MAX: u32 = 1 << 30;
-/// [`SEGMENT_HEADER_BYTES`], as a capacity is counted.
-const HEADER_BYTES: u32 = 64;
 
 /// What a segment begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -126,6 +126,7 @@ fn logged(path: &Path) -> Result<Vec<Listed>, Failure> {
         column_type: ColumnType::Text,
         not_null: false,
         default: None,
+        absent: None,
     };
     let schema = TableSchema {
         table_id: 1,

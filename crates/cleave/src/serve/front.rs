@@ -23,8 +23,9 @@ pub(super) struct Front {
     threads: Mutex<Vec<Thread>>,
 }
 
+/// A thread that runs what is given to it, and watches its sockets and times, until it is dropped.
 #[derive(Debug)]
-struct Thread {
+pub(super) struct Thread {
     handle: Handle,
     clients: Arc<AtomicUsize>,
     /// Ends it when it is dropped.
@@ -62,7 +63,9 @@ impl Front {
 }
 
 impl Thread {
-    fn start() -> io::Result<Self> {
+    /// # Errors
+    /// Where the system gives none.
+    pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .thread_stack_size(crate::STACK_BYTES)
             .enable_all()
@@ -76,6 +79,11 @@ impl Thread {
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, clients: Arc::default(), _end: end })
+    }
+
+    /// By which it is given something.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     fn seat(&self) -> Seat {

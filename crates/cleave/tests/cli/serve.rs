@@ -479,6 +479,36 @@ fn sessions_are_counted() {
     while Client::begin(server.connect(), "ada", None).is_err() {}
 }
 
+/// Reads to the end: the last word is that the server ends.
+fn assert_told_of_the_end(client: &mut Client) {
+    let mut last = None;
+    while let Some((kind, body)) = read(&mut client.stream) {
+        last = (kind == 'E').then(|| fields(&body));
+    }
+    let last = last.expect("a last word");
+    assert_eq!((field(&last, 'S'), field(&last, 'C')), ("FATAL", "57P01"));
+}
+
+#[test]
+fn statements_that_keep_all_threads_busy_keep_nobody_out_and_no_end_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(folder.path(), &["--grace", "1"]);
+    let mut busy: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    server.client().query("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (7)");
+    busy.iter_mut().for_each(|client| client.send('Q', format!("{ENDLESS}\0").as_bytes()));
+    // They compute by now, or soon: somebody new comes in all the same, again and again, and looks a row up.
+    for _ in 0..100 {
+        let mut client = server.client();
+        assert_eq!(client.value("SHOW server_encoding"), "UTF8");
+        assert_eq!(client.value("SELECT a FROM t WHERE a = 7"), "7");
+    }
+    server.terminate();
+    for client in &mut busy {
+        assert_told_of_the_end(client);
+    }
+    assert_eq!(server.ended(), Some(0));
+}
+
 #[test]
 fn a_server_that_ends_says_so_and_stops_statements_in_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -488,12 +518,7 @@ fn a_server_that_ends_says_so_and_stops_statements_in_time() {
     busy.send('Q', format!("{ENDLESS}\0").as_bytes());
     server.terminate();
     for client in [&mut idle, &mut busy] {
-        let mut last = None;
-        while let Some((kind, body)) = read(&mut client.stream) {
-            last = (kind == 'E').then(|| fields(&body));
-        }
-        let last = last.expect("a last word");
-        assert_eq!((field(&last, 'S'), field(&last, 'C')), ("FATAL", "57P01"));
+        assert_told_of_the_end(client);
     }
     assert_eq!(server.ended(), Some(0));
     let server = Server::start(folder.path(), &[]);

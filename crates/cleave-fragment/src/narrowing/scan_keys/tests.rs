@@ -15,7 +15,7 @@ fn columns() -> Projection {
         Field::new("d", DataType::Date32, true),
     ];
     let columns = [4, 7, 9, 11].map(ColumnRef::User).to_vec();
-    Projection { schema: Arc::new(Schema::new(fields)), columns }
+    Projection::new(Arc::new(Schema::new(fields)), columns)
 }
 
 fn column(name: &str) -> Arc<dyn PhysicalExpr> {

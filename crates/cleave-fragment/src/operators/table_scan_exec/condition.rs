@@ -132,7 +132,7 @@ impl Condition {
             // Of a dictionary's values it is also asked about NULL.
             fields.push(Field::clone(of.schema.field(position)).with_nullable(true));
         }
-        let columns = Projection { schema: Arc::new(Schema::new(fields)), columns };
+        let columns = of.others(Arc::new(Schema::new(fields)), columns);
         let expr = moved.data;
         let short_cut = match Comparison::of(&expr, &columns.schema) {
             Some(comparison) => ShortCut::Comparison(comparison),

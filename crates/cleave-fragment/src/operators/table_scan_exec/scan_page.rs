@@ -65,6 +65,7 @@ impl<'a> ScanPage<'a> {
                 &self.read,
                 *column,
                 field.data_type(),
+                &columns.absent,
                 overflow,
                 selection,
             );
@@ -145,8 +146,7 @@ impl<'a> ScanPage<'a> {
     }
 
     fn version_column(&self, column: ColumnRef) -> Result<ArrayRef> {
-        let projection =
-            Projection { schema: Schema::empty().into(), columns: Vec::new() }.with_version(column);
+        let projection = Projection::new(Schema::empty().into(), Vec::new()).with_version(column);
         let overflow = OverflowValues::default();
         let batch = decode_batch(&self.columns, &self.read, &projection, None, &overflow);
         Ok(ArrayRef::clone(batch.map_err(external)?.column(0)))

@@ -91,6 +91,7 @@ fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> S
         column_type,
         not_null: false,
         default: None,
+        absent: None,
     });
     let schema = TableSchema {
         table_id: 1,

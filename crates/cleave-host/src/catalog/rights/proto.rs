@@ -18,6 +18,9 @@ pub struct Rights {
     /// Grants.
     #[prost(message, repeated, tag = "5")]
     pub grants: Vec<Grants>,
+    /// Grants on things that are made later.
+    #[prost(message, repeated, tag = "6")]
+    pub later: Vec<Later>,
 }
 
 /// A role.
@@ -82,6 +85,23 @@ pub struct Grants {
     pub object: u32,
     /// Who may do what.
     #[prost(message, repeated, tag = "3")]
+    pub grants: Vec<Grant>,
+}
+
+/// Grants on things that are made later.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Later {
+    /// Who makes them.
+    #[prost(uint32, tag = "1")]
+    pub role: u32,
+    /// Tables and views: 0; sequences: 1.
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    /// It was said of the schema.
+    #[prost(bool, tag = "3")]
+    pub in_schema: bool,
+    /// Who may do what.
+    #[prost(message, repeated, tag = "4")]
     pub grants: Vec<Grant>,
 }
 

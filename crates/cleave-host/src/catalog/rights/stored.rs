@@ -1,6 +1,6 @@
 //! Rights to the message that a root has of them, and back.
 
-use super::{FIRST_MADE, GrantItem, Membership, Object, Privileges, Rights, Role, proto};
+use super::{FIRST_MADE, GrantItem, Later, Membership, Object, Privileges, Rights, Role, proto};
 use crate::password::Verifier;
 
 const SUPERUSER: u32 = 1;
@@ -29,6 +29,7 @@ impl Rights {
             members: members.collect(),
             owners: owners.collect(),
             grants: self.grants.iter().map(encode_grants).collect(),
+            later: self.later().map(encode_later).collect(),
         })
     }
 
@@ -60,14 +61,16 @@ impl Rights {
                 2 => Object::Database,
                 kind => return Err(format!("rights on a thing of kind {kind}")),
             };
-            let items = grants.grants.into_iter().map(|grant| GrantItem {
-                grantee: grant.grantee,
-                grantor: grant.grantor,
-                column: grant.column,
-                privileges: Privileges(grant.privileges),
-                options: Privileges(grant.options),
-            });
-            rights.grants.insert(object, items.collect());
+            rights.grants.insert(object, decode_items(grants.grants));
+        }
+        for later in message.later {
+            let is_sequence = match later.kind {
+                0 => false,
+                1 => true,
+                kind => return Err(format!("rights on later things of kind {kind}")),
+            };
+            let of = Later { role: later.role, is_sequence, in_schema: later.in_schema };
+            rights.put_later(of, decode_items(later.grants));
         }
         Ok(rights)
     }
@@ -120,12 +123,32 @@ fn encode_grants((object, items): (&Object, &Vec<GrantItem>)) -> proto::Grants {
         Object::Schema => (1, 0),
         Object::Database => (2, 0),
     };
-    let grants = items.iter().map(|item| proto::Grant {
+    proto::Grants { kind, object, grants: encode_items(items) }
+}
+
+fn encode_later((of, items): (Later, &[GrantItem])) -> proto::Later {
+    let Later { role, is_sequence, in_schema } = of;
+    proto::Later { role, kind: u32::from(is_sequence), in_schema, grants: encode_items(items) }
+}
+
+fn encode_items(items: &[GrantItem]) -> Vec<proto::Grant> {
+    let item = |item: &GrantItem| proto::Grant {
         grantee: item.grantee,
         grantor: item.grantor,
         column: item.column,
         privileges: item.privileges.0,
         options: item.options.0,
-    });
-    proto::Grants { kind, object, grants: grants.collect() }
+    };
+    items.iter().map(item).collect()
+}
+
+fn decode_items(grants: Vec<proto::Grant>) -> Vec<GrantItem> {
+    let item = |grant: proto::Grant| GrantItem {
+        grantee: grant.grantee,
+        grantor: grant.grantor,
+        column: grant.column,
+        privileges: Privileges(grant.privileges),
+        options: Privileges(grant.options),
+    };
+    grants.into_iter().map(item).collect()
 }

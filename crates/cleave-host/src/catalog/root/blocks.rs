@@ -24,7 +24,7 @@ pub(super) fn joined(segment: &SegmentDirectory) -> Arc<[Extent]> {
 }
 
 /// As a root has them.
-pub(super) fn encode(extents: &[Extent]) -> proto::Blocks {
+pub(in crate::catalog) fn encode(extents: &[Extent]) -> proto::Blocks {
     let mut end = 0;
     let pairs = extents.iter().flat_map(|extent| {
         let gap = extent.start.0.saturating_sub(end);
@@ -35,7 +35,7 @@ pub(super) fn encode(extents: &[Extent]) -> proto::Blocks {
 }
 
 /// What [`encode`] made a message of; None: nothing did.
-pub(super) fn decode(blocks: &proto::Blocks) -> Option<Arc<[Extent]>> {
+pub(in crate::catalog) fn decode(blocks: &proto::Blocks) -> Option<Arc<[Extent]>> {
     let mut end: u64 = 0;
     let mut extents = Vec::with_capacity(blocks.gaps_and_lengths.len() / 2);
     for pair in blocks.gaps_and_lengths.chunks(2) {

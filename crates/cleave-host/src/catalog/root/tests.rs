@@ -20,6 +20,7 @@ fn schema(name: &str, table_id: u32) -> TableSchema {
         column_type,
         not_null,
         default: None,
+        absent: None,
     };
     TableSchema {
         table_id,
@@ -149,6 +150,10 @@ fn state(directory: &Path) -> CatalogState {
                 arenas: vec![Extent { start: BlockAddress(1 << 20), block_count: 9000 }],
                 is_ended: true,
             }],
+            kept: BTreeMap::from([(
+                DeviceId(1),
+                vec![Extent { start: BlockAddress(100), block_count: 3 }],
+            )]),
         },
         rights: Arc::default(),
         comments: Default::default(),
@@ -223,10 +228,10 @@ fn another_file_named_root_is_no_database() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let (directory, _) = written();
-    let newer = Format { versions: 1..=9, ..ROOT_FORMAT };
+    let newer = Format { versions: 1..=10, ..ROOT_FORMAT };
     fs::write(directory.path().join("root"), newer.seal(b"who knows")).unwrap();
     let (message, sqlstate) = refusal(directory.path());
-    assert!(message.contains("written by a newer Cleave: its format is 9"), "{message}");
+    assert!(message.contains("written by a newer Cleave: its format is 10"), "{message}");
     assert_eq!(sqlstate, "XX001");
 }
 

@@ -15,6 +15,7 @@ fn columns() -> InputColumns {
         column_type,
         not_null,
         default: None,
+        absent: None,
     };
     let table = TableSchema {
         table_id: 1,

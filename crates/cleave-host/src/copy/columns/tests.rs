@@ -14,6 +14,7 @@ fn table() -> TableSchema {
         column_type: ColumnType::Int,
         not_null,
         default: default.map(str::to_owned),
+        absent: None,
     };
     TableSchema {
         table_id: 1,

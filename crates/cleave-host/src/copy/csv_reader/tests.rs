@@ -24,6 +24,7 @@ fn table(columns: &[(&str, ColumnType, bool)]) -> TableSchema {
             column_type: *column_type,
             not_null: *not_null,
             default: None,
+            absent: None,
         })
         .collect();
     TableSchema { table_id: 1, version: 1, name: "t".into(), columns, primary_key: Vec::new() }

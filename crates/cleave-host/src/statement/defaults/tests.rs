@@ -10,7 +10,7 @@ const NOW_US: i64 = 1_709_175_845_678_000;
 
 fn column(column_type: ColumnType, default: Option<&str>) -> Column {
     let default = default.map(str::to_owned);
-    Column { id: 1, name: "c".into(), column_type, not_null: false, default }
+    Column { id: 1, name: "c".into(), column_type, not_null: false, default, absent: None }
 }
 
 #[test]

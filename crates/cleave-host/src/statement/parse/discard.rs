@@ -5,14 +5,33 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{Reader, Statement};
 use crate::error::Result;
 
+/// What a session shall forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discard {
+    /// All that a client has made of it.
+    All,
+    /// Plans that are kept, which hold nothing of any state here, and so stay.
+    Plans,
+    /// The numbers that it has taken last.
+    Sequences,
+    /// Its temporary tables, views and sequences.
+    Temporary,
+}
+
 impl Reader<'_> {
-    /// DISCARD ALL, which poolers of connections send.
+    /// DISCARD, which poolers of connections send.
     pub(super) fn discard(&mut self) -> Result<Statement> {
         self.parser.advance_token();
-        match self.take("all") {
-            true => Ok(Statement::DiscardAll),
-            false => Err(self.expected("ALL")),
-        }
+        let words = [
+            ("all", Discard::All),
+            ("plans", Discard::Plans),
+            ("sequences", Discard::Sequences),
+            ("temp", Discard::Temporary),
+            ("temporary", Discard::Temporary),
+        ];
+        let said = words.into_iter().find(|(word, _)| self.take(word));
+        let said = said.ok_or_else(|| self.expected("ALL, PLANS, SEQUENCES or TEMP"))?;
+        Ok(Statement::Discard(said.1))
     }
 
     /// A statement of one name or star that has nothing to do here.

@@ -68,12 +68,12 @@ impl Reader<'_> {
                 Ok(RoleStatement::Reassign { from, to: self.role_name()? })
             }
             "set" | "reset" => self.set_role(word == "reset"),
-            _ => self.grant(word == "revoke"),
+            _ => self.grant(word == "revoke", Self::granted_on),
         }
     }
 
     /// The unquoted word `place` tokens ahead, in lower case; empty: there is none.
-    fn word_at(&self, place: usize) -> String {
+    pub(super) fn word_at(&self, place: usize) -> String {
         match self.parser.peek_nth_token(place).token {
             Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_lowercase(),
             _ => String::new(),
@@ -100,14 +100,14 @@ impl Reader<'_> {
             || place == 1 && self.word_at(2) == "session" && self.word_at(3) == "authorization"
     }
 
-    fn must_take(&mut self, word: &str) -> Result<()> {
+    pub(super) fn must_take(&mut self, word: &str) -> Result<()> {
         match self.take(word) {
             true => Ok(()),
             false => Err(self.expected(&word.to_uppercase())),
         }
     }
 
-    fn if_exists(&mut self) -> Result<bool> {
+    pub(super) fn if_exists(&mut self) -> Result<bool> {
         let found = self.take("if");
         if found {
             self.must_take("exists")?;
@@ -126,7 +126,7 @@ impl Reader<'_> {
         let kind = self.word_at(0);
         self.parser.advance_token();
         let kind = match kind.as_str() {
-            "default" => return Err(Error::unsupported("ALTER DEFAULT PRIVILEGES")),
+            "default" => return self.default_privileges(),
             "table" => "TABLE",
             "view" => "VIEW",
             "sequence" => "SEQUENCE",
@@ -350,8 +350,58 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// What follows ALTER DEFAULT.
+    fn default_privileges(&mut self) -> Result<RoleStatement> {
+        self.must_take("privileges")?;
+        let (mut roles, mut in_schema) = (Vec::new(), false);
+        loop {
+            if self.take("for") {
+                if !self.take("role") {
+                    self.must_take("user")?;
+                }
+                roles.extend(self.role_names()?);
+            } else if self.take("in") {
+                self.must_take("schema")?;
+                self.schemas()?;
+                in_schema = true;
+            } else {
+                break;
+            }
+        }
+        let revokes = self.take("revoke");
+        if !revokes {
+            self.must_take("grant")?;
+        }
+        match self.grant(revokes, Self::granted_later)? {
+            RoleStatement::Grant(grant) => Ok(RoleStatement::Later { roles, in_schema, grant }),
+            _ => Err(self.expected("ON")),
+        }
+    }
+
+    /// What privileges on what is made later are on.
+    fn granted_later(&mut self) -> Result<GrantedOn> {
+        let kind = self.word_at(0);
+        self.parser.advance_token();
+        match kind.as_str() {
+            "tables" => Ok(GrantedOn::AllTables),
+            "sequences" => Ok(GrantedOn::AllSequences),
+            "functions" | "routines" | "types" | "schemas" => {
+                let what = format!("ALTER DEFAULT PRIVILEGES ON {}", kind.to_uppercase());
+                Err(Error::unsupported(what))
+            }
+            _ => {
+                self.parser.prev_token();
+                Err(self.expected("TABLES or SEQUENCES"))
+            }
+        }
+    }
+
     /// What follows GRANT or REVOKE.
-    fn grant(&mut self, revokes: bool) -> Result<RoleStatement> {
+    fn grant(
+        &mut self,
+        revokes: bool,
+        granted_on: impl FnOnce(&mut Self) -> Result<GrantedOn>,
+    ) -> Result<RoleStatement> {
         let mut option = false;
         let mut admin = false;
         if revokes
@@ -395,7 +445,7 @@ impl Reader<'_> {
             }
         };
         self.must_take("on")?;
-        let on = self.granted_on()?;
+        let on = granted_on(self)?;
         self.must_take(to_or_from)?;
         let mut grantees = Vec::new();
         loop {

@@ -51,7 +51,7 @@ impl Reader<'_> {
         Ok(Some(Statement::Sequence(Box::new(statement))))
     }
 
-    fn sequence_option(&mut self, options: &mut SequenceOptions) -> Result<()> {
+    pub(super) fn sequence_option(&mut self, options: &mut SequenceOptions) -> Result<()> {
         if self.take("as") {
             let data_type = self.parser.parse_data_type().map_err(|error| self.syntax(error))?;
             let data_type = column_type(&data_type)?;

@@ -55,6 +55,7 @@ mod statement_context;
 mod statement_function;
 mod table_provider;
 mod tablet_choice;
+mod used_columns;
 mod views;
 
 pub(crate) use describe::{Described, all_known, describe, sql_type};
@@ -84,6 +85,7 @@ pub(crate) use kept::{KeptPlan, keep};
 use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
+pub(crate) use used_columns::{is_whole, uses_column};
 
 /// A query that is ready to run.
 #[derive(Debug)]

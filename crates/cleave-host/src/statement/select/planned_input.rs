@@ -396,7 +396,9 @@ impl PageZones<'_> {
             .entries()
             .map(|(_, entry)| (entry.page.row_count, entry.zones.as_slice()))
             .collect();
-        Some(zone_arrays(pages, *id, self.filter.schema.field(index).data_type()))
+        let data_type = self.filter.schema.field(index).data_type();
+        let absent = self.filter.absent.zone(*id, data_type);
+        Some(zone_arrays(pages, *id, data_type, absent.as_ref()))
     }
 }
 

@@ -16,7 +16,7 @@ use cleave_fragment::{
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::AskedColumn;
 use cleave_plan::{ColumnFacts, PlanEstimates, SampledRows, TableFacts, TableStatistics};
-use cleave_store::{Column, PageSource};
+use cleave_store::{AbsentValues, Column, PageSource};
 use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
@@ -398,8 +398,9 @@ fn column_facts(table: &TableState, column: &Column) -> ColumnFacts {
     let data_type = column.column_type.arrow();
     let (mut mins, mut maxs) = (Vec::new(), Vec::new());
     let (mut nulls, mut rows) = (0_u64, 0_u64);
+    let absent = AbsentValues::of_table(&table.schema).zone(column.id, &data_type);
     for (_, segment) in table.heap_segments() {
-        let zones = segment.zone_arrays(column.id, &data_type);
+        let zones = segment.zone_arrays(column.id, &data_type, absent.as_ref());
         let known = |place: &usize| zones.null_counts.is_valid(*place);
         for place in (0..segment.pages.len()).filter(known) {
             let (page_nulls, page_rows) =

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
-use cleave_store::{ColumnRef, Projection, TableSchema};
+use cleave_store::{AbsentValues, ColumnRef, Projection, TableSchema};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider,
@@ -131,7 +131,8 @@ fn projection(
         None => ColumnRef::Vid,
     };
     let columns = indices.iter().map(column).collect();
-    Ok(Projection { schema: Arc::new(arrow.project(&indices)?), columns })
+    let (schema, absent) = (Arc::new(arrow.project(&indices)?), AbsentValues::of_table(schema));
+    Ok(Projection { schema, columns, absent })
 }
 
 impl fmt::Debug for CleaveTable {

@@ -11,6 +11,7 @@ fn schema(types: &[ColumnType]) -> TableSchema {
         column_type: *column_type,
         not_null: false,
         default: None,
+        absent: None,
     });
     let (name, columns) = ("t".to_owned(), columns.collect());
     TableSchema { table_id: 9, version: 1, name, columns, primary_key: Vec::new() }

@@ -18,6 +18,7 @@ fn schema(columns: &[(&str, ColumnType, bool, Option<&str>)]) -> Arc<TableSchema
             column_type: *column_type,
             not_null: *not_null,
             default: default.map(str::to_owned),
+            absent: None,
         })
         .collect();
     Arc::new(TableSchema {

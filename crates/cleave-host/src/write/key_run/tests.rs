@@ -34,6 +34,7 @@ async fn more_runs_than_one_merge_takes_become_one() {
         column_type: ColumnType::Text,
         not_null: true,
         default: None,
+        absent: None,
     };
     let schema = Arc::new(TableSchema {
         table_id: 1,

@@ -37,6 +37,7 @@ fn schema() -> Arc<TableSchema> {
         column_type: ColumnType::Text,
         not_null: true,
         default: None,
+        absent: None,
     };
     let (name, columns) = ("t".to_owned(), vec![column]);
     Arc::new(TableSchema { table_id: 1, version: 1, name, columns, primary_key: vec![1] })

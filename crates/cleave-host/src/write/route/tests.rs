@@ -19,6 +19,7 @@ fn table(division: Division, given: &[u64]) -> TableState {
         column_type: ColumnType::BigInt,
         not_null: true,
         default: None,
+        absent: None,
     };
     let schema = TableSchema {
         table_id: 1,

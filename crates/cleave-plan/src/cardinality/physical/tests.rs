@@ -18,8 +18,8 @@ fn scan(input: u32, rows: usize, distinct_count: usize) -> Arc<dyn ExecutionPlan
     let scan = TableScan {
         table: format!("t{input}"),
         table_id: 1,
-        output: Projection { schema: Arc::clone(&schema), columns: vec![ColumnRef::User(1)] },
-        filter: Projection { schema: none, columns: vec![] },
+        output: Projection::new(Arc::clone(&schema), vec![ColumnRef::User(1)]),
+        filter: Projection::new(none, vec![]),
         predicate: None,
         input,
         fetch: None,

@@ -127,8 +127,8 @@ fn scan(table: &str, fetch: Option<usize>, copies: usize) -> Arc<dyn ExecutionPl
         TableScan {
             table: table.into(),
             table_id: 1,
-            output: Projection { schema, columns: vec![ColumnRef::User(1)] },
-            filter: Projection { schema: none, columns: vec![] },
+            output: Projection::new(schema, vec![ColumnRef::User(1)]),
+            filter: Projection::new(none, vec![]),
             predicate: None,
             input: 0,
             fetch,
@@ -142,11 +142,8 @@ fn scan(table: &str, fetch: Option<usize>, copies: usize) -> Arc<dyn ExecutionPl
 fn joined_by(data_type: DataType, null_equality: NullEquality) -> Arc<dyn ExecutionPlan> {
     let side = |input| {
         let field = Field::new("key", data_type.clone(), true);
-        let output = Projection {
-            schema: Arc::new(Schema::new(vec![field])),
-            columns: vec![ColumnRef::User(1)],
-        };
-        let filter = Projection { schema: Arc::new(Schema::empty()), columns: vec![] };
+        let output = Projection::new(Arc::new(Schema::new(vec![field])), vec![ColumnRef::User(1)]);
+        let filter = Projection::new(Arc::new(Schema::empty()), vec![]);
         let (table, predicate) = (format!("t{input}"), None);
         let scan = TableScan {
             table,

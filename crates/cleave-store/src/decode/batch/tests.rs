@@ -11,8 +11,9 @@ use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 use super::{Projection, decode_batch};
 use crate::page::testing::{SEGMENT, Stored, TYPES, everything, rows, table};
 use crate::{
-    Column, ColumnRef, ColumnType, CommitColumn, OverflowValues, PageClass, PageColumns, PageRead,
-    SegmentWriter, StoreError, TableSchema, Versions, VidColumn, all_columns, decode_rows,
+    Column, ColumnRef, ColumnType, CommitColumn, OpenedPage, OverflowValues, PageClass,
+    PageColumns, PageRead, SegmentWriter, StoreError, TableSchema, Versions, VidColumn,
+    all_columns, decode_rows,
 };
 
 fn stored(schema: &TableSchema, batch: &RecordBatch, versions: Versions) -> Stored {
@@ -72,6 +73,15 @@ proptest! {
         for (left, right) in row.columns().iter().zip(expected.columns()) {
             prop_assert_eq!(left.to_data(), right.slice(usize::from(slot), 1).to_data());
         }
+        let opened = OpenedPage::open(&page, &wish).unwrap().unwrap();
+        prop_assert_eq!(&opened.rows(&[slot], &projection).unwrap(), &row);
+        let other = u16::try_from((seed >> 32) % row_count as u64).unwrap();
+        let both = opened.rows(&[slot, other, slot], &projection).unwrap();
+        prop_assert_eq!(both.num_rows(), 3);
+        for (left, right) in both.columns().iter().zip(expected.columns()) {
+            prop_assert_eq!(left.slice(1, 1).to_data(), right.slice(usize::from(other), 1).to_data());
+            prop_assert_eq!(left.slice(2, 1).to_data(), right.slice(usize::from(slot), 1).to_data());
+        }
     }
 }
 
@@ -80,7 +90,7 @@ fn counting_rows_reads_no_chunk() {
     let schema = table(&[ColumnType::Text]);
     let stored = stored(&schema, &rows(&schema, 50, 9, 1), Versions::loaded(0));
     let (wish, page) = read(&stored, vec![]);
-    let projection = Projection { schema: Arc::new(Schema::empty()), columns: vec![] };
+    let projection = Projection::new(Arc::new(Schema::empty()), vec![]);
     let all = decode_batch(&page, &wish, &projection, None, &none()).unwrap();
     assert_eq!((all.num_rows(), all.num_columns()), (50, 0));
     let some = BooleanBuffer::collect_bool(50, |row| row < 8);
@@ -125,6 +135,9 @@ fn versions_that_a_page_leaves_out_have_their_defaults() {
     assert_eq!(number(3), [0; 4]);
     assert_eq!(found.column(4).as_boolean().true_count(), 0);
     let row = decode_rows(&page, &wish, &[3], &everything(&schema), &none()).unwrap();
+    let opened = OpenedPage::open(&page, &wish).unwrap().unwrap();
+    assert_eq!(opened.rows(&[3], &everything(&schema)).unwrap(), row);
+    assert!(opened.rows(&[4], &everything(&schema)).is_err(), "there are four rows");
     assert_eq!(row.column(1).as_primitive::<UInt64Type>().value(0), 80);
     assert_eq!(row.column(2).as_primitive::<UInt64Type>().value(0), SEGMENT.commit);
     assert_eq!(row.column(3).as_primitive::<UInt64Type>().value(0), 0);
@@ -141,6 +154,7 @@ fn a_column_younger_than_the_page_is_null() {
         column_type: ColumnType::Text,
         not_null: false,
         default: None,
+        absent: None,
     });
     let (wish, page) = read(&stored, all_columns(&younger));
     let projection = Projection::of_table(&younger, &[1, 0]);
@@ -149,10 +163,10 @@ fn a_column_younger_than_the_page_is_null() {
     let row = decode_rows(&page, &wish, &[0], &projection, &none()).unwrap();
     assert!(row.column(0).is_null(0));
 
-    let strict = Projection {
-        schema: Arc::new(Schema::new(vec![Field::new("added", DataType::Utf8, false)])),
-        columns: vec![ColumnRef::User(2)],
-    };
+    let strict = Projection::new(
+        Arc::new(Schema::new(vec![Field::new("added", DataType::Utf8, false)])),
+        vec![ColumnRef::User(2)],
+    );
     let error = decode_batch(&page, &wish, &strict, None, &none()).unwrap_err();
     assert!(error.to_string().contains("added is NOT NULL and has NULLs"), "{error}");
 }

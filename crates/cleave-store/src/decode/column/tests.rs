@@ -6,6 +6,7 @@ use arrow::compute::filter;
 use arrow::datatypes::DataType;
 
 use super::OpenColumn;
+use crate::absent_value::AbsentValues;
 use crate::page::testing::{SEGMENT, Stored, TYPES, array, assert_same, table};
 use crate::{ColumnRef, OverflowValues, PageClass, PageRead, Pick, SegmentWriter, StoreError};
 
@@ -28,7 +29,8 @@ fn ranges_and_selections_agree_with_the_whole() {
     };
     let page = stored.pages().read_page(&read).unwrap();
     let open = |column, data_type: &DataType| {
-        OpenColumn::open(&page, &read, column, data_type, &OverflowValues::none(), None)
+        let (absent, none) = (AbsentValues::default(), OverflowValues::none());
+        OpenColumn::open(&page, &read, column, data_type, &absent, &none, None)
     };
     for (column, original) in user.iter().zip(batch.columns()) {
         let opened = open(*column, original.data_type()).unwrap();

@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::types::Float64Type;
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int32Array, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float64Array, Int16Array, Int32Array, Int64Array, StringArray,
+};
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use proptest::collection::vec;
 use proptest::option;
@@ -58,6 +60,34 @@ fn arrays(rows: &[(Option<i32>, Option<String>)]) -> [ArrayRef; 2] {
 }
 
 proptest! {
+    #[test]
+    fn the_key_of_one_row_is_that_of_many(
+        numbers in (any::<i16>(), any::<i32>(), any::<i64>()),
+        text in "\\PC{0,80}",
+        length in 0_usize..140,
+        descending in any::<[bool; 5]>(),
+    ) {
+        let ascii = "x".repeat(length);
+        let values: [ArrayRef; 5] = [
+            Arc::new(Int16Array::from(vec![numbers.0])),
+            Arc::new(Int32Array::from(vec![numbers.1])),
+            Arc::new(StringArray::from(vec![text])),
+            Arc::new(Int64Array::from(vec![numbers.2])),
+            Arc::new(StringArray::from(vec![ascii])),
+        ];
+        let column = |(value, descending): (&ArrayRef, bool)| KeyColumn {
+            descending,
+            ..KeyColumn::ascending(value.data_type().clone())
+        };
+        let columns = values.iter().zip(descending).map(column);
+        let key = IndexKey::new(columns.collect(), true).unwrap();
+        let many = key.encode(&values).unwrap();
+        prop_assert_eq!(key.encode_one(&values).unwrap(), many.value(0));
+        prop_assert_eq!(super::single::single(key.columns(), &values).unwrap(), many.value(0));
+        let first = key.prefix(&values[..3]).unwrap();
+        prop_assert!(many.value(0).starts_with(&first));
+    }
+
     #[test]
     fn entries_sort_as_their_columns_say(
         rows in vec((option::of(-3i32..3), option::of("[a-b\u{0}é]{0,40}")), 1..30),

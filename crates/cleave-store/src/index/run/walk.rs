@@ -2,9 +2,8 @@
 //!
 //! Invariant: who walks reads no more pages than it must to have what it wants, and [`WALK_PAGE_COUNT_MAX`] at most.
 
-use super::{Fetched, KeyRange, READ_PAGE_COUNT, Run};
+use super::{KeyBlock, KeyRange, READ_PAGE_COUNT, Run};
 use crate::error::StoreError;
-use crate::index::page_entries::PageEntries;
 use crate::page_source::PageSource;
 
 /// Most pages that a walk reads: a range of which next to nothing is wanted is better scanned.
@@ -46,6 +45,27 @@ impl Walk<'_> {
         }
         Ok(())
     }
+
+    /// As [`Walk::take`], of a page that is decoded.
+    fn block(
+        &self,
+        block: &KeyBlock,
+        is_wanted: &(dyn Fn(u64) -> bool + Sync),
+        found: &mut Vec<IndexEntry>,
+    ) -> Result<(), StoreError> {
+        let block = block.from_key(&self.range.from);
+        let block = match &self.range.below {
+            Some(below) => block.below_key(below),
+            None => block,
+        };
+        let entry = |place| {
+            block.entry(place).ok_or_else(|| StoreError::Mismatch {
+                what: "reading an index run",
+                reason: format!("there is no entry {place}"),
+            })
+        };
+        self.take(block.len(), entry, is_wanted, found)
+    }
 }
 
 impl Run {
@@ -74,37 +94,13 @@ impl Run {
             }
             page_count = page_count.saturating_add(group.len());
             group_count = group_count.saturating_mul(2).min(READ_PAGE_COUNT);
-            for fetched in self.fetch(pages, &group).await? {
-                fetched.walk(walk, is_wanted, &mut found)?;
+            for page in self.open(pages, &group).await? {
+                match page.entries()? {
+                    Some(entries) => entries.walk(walk, is_wanted, &mut found)?,
+                    None => walk.block(&page.block(pages).await?, is_wanted, &mut found)?,
+                }
             }
         }
         Ok(Some(found))
-    }
-}
-
-impl Fetched<'_> {
-    fn walk(
-        &self,
-        walk: &Walk<'_>,
-        is_wanted: &(dyn Fn(u64) -> bool + Sync),
-        found: &mut Vec<IndexEntry>,
-    ) -> Result<(), StoreError> {
-        match PageEntries::open(self.entry, &self.read, &self.page)? {
-            Some(entries) => entries.walk(walk, is_wanted, found),
-            None => {
-                let block = self.block()?.from_key(&walk.range.from);
-                let block = match &walk.range.below {
-                    Some(below) => block.below_key(below),
-                    None => block,
-                };
-                let entry = |place| {
-                    block.entry(place).ok_or_else(|| StoreError::Mismatch {
-                        what: "reading an index run",
-                        reason: format!("there is no entry {place}"),
-                    })
-                };
-                walk.take(block.len(), entry, is_wanted, found)
-            }
-        }
     }
 }

@@ -1,15 +1,17 @@
-//! Integers of chunks in Arrow's own layout: what packed ones answer without being decoded, these answer as they lie.
+//! Chunks in Arrow's own layout: what packed integers answer without being decoded, these answer as they lie; and single
+//! values of them.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use arrow::array::types::{
-    ArrowPrimitiveType, Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    ArrowPrimitiveType, BinaryType, ByteArrayType, Date32Type, Decimal128Type, Float64Type,
+    Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType, Utf8Type,
 };
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::BooleanBuffer;
+use arrow::array::{Array, ArrayRef, AsArray, GenericByteArray, PrimitiveArray, new_null_array};
+use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 
 use crate::integer_set::{IntegerSet, Kept};
@@ -95,4 +97,35 @@ where
         let values = values.get(row..end).unwrap_or_default();
         set.among(values, kept, |value| set.place(value.into()))
     }))
+}
+
+/// The value at `slot`, which the array has, copied into an array of one; None: there is no shorter way than the engine's.
+pub(super) fn single(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
+    fn number<T: ArrowPrimitiveType>(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
+        let value = *array.as_primitive_opt::<T>()?.values().get(slot)?;
+        let one = PrimitiveArray::<T>::new(vec![value].into(), None);
+        Some(Arc::new(one.with_data_type(array.data_type().clone())))
+    }
+    fn bytes<T: ByteArrayType<Offset = i32>>(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
+        let value: &[u8] = array.as_bytes_opt::<T>()?.value(slot).as_ref();
+        let end = i32::try_from(value.len()).ok()?;
+        let offsets = OffsetBuffer::new(vec![0, end].into());
+        let one = GenericByteArray::<T>::try_new(offsets, Buffer::from(value), None);
+        Some(Arc::new(one.ok()?))
+    }
+    if array.is_null(slot) {
+        return Some(new_null_array(array.data_type(), 1));
+    }
+    match array.data_type() {
+        DataType::Int16 => number::<Int16Type>(array, slot),
+        DataType::Int32 => number::<Int32Type>(array, slot),
+        DataType::Int64 => number::<Int64Type>(array, slot),
+        DataType::Float64 => number::<Float64Type>(array, slot),
+        DataType::Date32 => number::<Date32Type>(array, slot),
+        DataType::Timestamp(..) => number::<TimestampMicrosecondType>(array, slot),
+        DataType::Decimal128(..) => number::<Decimal128Type>(array, slot),
+        DataType::Utf8 => bytes::<Utf8Type>(array, slot),
+        DataType::Binary => bytes::<BinaryType>(array, slot),
+        _ => None,
+    }
 }

@@ -24,7 +24,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::{FilterBuilder, FilterPredicate, TakeOptions, take};
 use bytes::Bytes;
 
-use super::arrays::{among, compare_array, extend_from_array};
+use super::arrays::{among, compare_array, extend_from_array, single};
 use super::light::{DIGITS_MAX, unscaled};
 use super::{Chunk, size_of};
 use crate::error::{Corruption, StoreError};
@@ -442,6 +442,25 @@ impl OpenChunk {
             | OpenValues::Nulls
             | OpenValues::Rule { .. }
             | OpenValues::Strings(_) => Ok(most.filter().filter(&self.range(range)?)?),
+        }
+    }
+
+    /// The values of few slots, all of them the chunk's, copied out of it.
+    pub(crate) fn few(&self, slots: &[usize]) -> Result<ArrayRef, StoreError> {
+        match (&self.values, slots) {
+            (OpenValues::Array(array), [slot]) => match single(array, *slot) {
+                Some(value) => Ok(value),
+                None => self.slots(slots),
+            },
+            _ => self.slots(slots),
+        }
+    }
+
+    /// All values, where they are stored as they are.
+    pub(crate) fn stored_array(&self) -> Option<&ArrayRef> {
+        match &self.values {
+            OpenValues::Array(array) => Some(array),
+            _ => None,
         }
     }
 

@@ -242,9 +242,8 @@ fn a_batch_of_reads_is_answered_in_order() {
     reads.reverse();
     let source: Arc<dyn PageSource> = Arc::new(stored.pages());
     let answers = block_on(source.read(reads.clone())).unwrap();
-    let projection =
-        Projection { schema: Arc::new(arrow::datatypes::Schema::empty()), columns: vec![] }
-            .with_version(ColumnRef::Vid);
+    let projection = Projection::new(Arc::new(arrow::datatypes::Schema::empty()), vec![])
+        .with_version(ColumnRef::Vid);
     let mut last = u64::MAX;
     for (answer, wish) in answers.iter().zip(&reads) {
         let batch = decode_batch(answer, wish, &projection, None, &OverflowValues::none()).unwrap();

@@ -27,6 +27,7 @@ fn add(shelf: &mut Shelf, placement: &mut Placement, segment: u32, rows: i32, ve
         column_type: ColumnType::Int,
         not_null: true,
         default: None,
+        absent: None,
     };
     let schema = TableSchema {
         table_id: 1,

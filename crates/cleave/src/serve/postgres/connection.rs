@@ -20,7 +20,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use cleave_host::backends::Listed;
-use cleave_host::statement::{ParsedStatement, Statement, parse_script};
+use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -60,6 +60,8 @@ pub(crate) struct Connection {
     registered: Registered,
     pub(super) listed: Listed,
     phase: watch::Receiver<Phase>,
+    /// Of the statement that runs.
+    pub(super) watch: Watch,
     pub(super) known: BTreeMap<String, Arc<Known>>,
     pub(super) portals: BTreeMap<String, Portal>,
     reported: BTreeMap<&'static str, String>,
@@ -107,8 +109,11 @@ async fn greeted(
             let stopper = Arc::clone(&registered.interrupt);
             let backends = server.database.backends();
             let listed = backends.enter(registered.backend, who, Some(peer), stopper);
+            let phase = server.phase.subscribe();
+            let watch = Watch::new(&registered.interrupt, &phase, &server.runtime);
             let connection = Box::new(Connection {
-                phase: server.phase.subscribe(),
+                phase,
+                watch,
                 server,
                 wire,
                 session,
@@ -196,7 +201,8 @@ impl Connection {
         if is_serving && let Some(message) = self.wire.buffered()? {
             return Ok(message);
         }
-        let (idle, complaint) = self.idle_limit();
+        let is_open = self.session.transaction_status() != TransactionStatus::Idle;
+        let idle = self.idle_limit(is_open);
         let transaction = self.transaction_deadline();
         let wire = &mut self.wire;
         let read = async {
@@ -216,29 +222,20 @@ impl Connection {
             }
             message = read => Ok(message?),
             () = self.registered.interrupt.terminated() => Err(shutting_down().into()),
-            () = idle_limit => Err(complaint.into()),
+            () = idle_limit => Err(idle_too_long(is_open).into()),
             () = late(transaction) => Err(transaction_too_long().into()),
         }
     }
 
-    /// How long the session may do nothing now, and what it is told then.
-    fn idle_limit(&self) -> (Option<Duration>, Complaint) {
+    /// How long the session may do nothing now, in a transaction or out of one.
+    fn idle_limit(&self, is_open: bool) -> Option<Duration> {
         let timeouts = &self.session.settings().timeouts;
-        let limit = |milliseconds: u32| {
-            (milliseconds > 0).then(|| Duration::from_millis(u64::from(milliseconds)))
+        let limit = match is_open {
+            true => timeouts.idle_in_transaction_ms,
+            false => timeouts.idle_ms,
         };
-        match self.session.transaction_status() {
-            TransactionStatus::Idle => {
-                let message = "terminating connection due to idle-session timeout";
-                let idle = limit(timeouts.idle_ms).or(self.server.limits.idle);
-                (idle, Complaint::fatal("57P05", message))
-            }
-            TransactionStatus::Open | TransactionStatus::Failed => {
-                let message = "terminating connection due to idle-in-transaction timeout";
-                let idle = limit(timeouts.idle_in_transaction_ms).or(self.server.limits.idle);
-                (idle, Complaint::fatal("25P03", message))
-            }
-        }
+        let limit = (limit > 0).then(|| Duration::from_millis(u64::from(limit)));
+        limit.or(self.server.limits.idle)
     }
 
     /// When the transaction that is open has taken too long.
@@ -359,10 +356,10 @@ impl Connection {
 
     /// Runs the statements of a Query message.
     async fn query(&mut self, sql: &str) -> Result<(), Stop> {
-        let mut watch = self.watch();
+        self.begin_watch();
         self.listed.begins(sql);
         if let Some(Started::Rows(rows)) = self.session.start_seen(sql).await {
-            let tag = Box::pin(self.send_all(&mut watch, rows, "SELECT", sql)).await?;
+            let tag = Box::pin(self.send_all(rows, "SELECT", sql)).await?;
             reply::complete(&mut self.wire.output, &tag);
             return Ok(());
         }
@@ -377,8 +374,8 @@ impl Connection {
             if count > 1 && !block::is_border(&parsed.statement) {
                 self.session.begin_implicit();
             }
-            let tag = match Box::pin(self.start(&mut watch, parsed, sql)).await? {
-                Started::Rows(rows) => Box::pin(self.send_all(&mut watch, rows, verb, sql)).await?,
+            let tag = match Box::pin(self.start(parsed, sql)).await? {
+                Started::Rows(rows) => Box::pin(self.send_all(rows, verb, sql)).await?,
                 Started::Done { tag } => tag,
             };
             // Nobody is told that the last one is done before all are.
@@ -396,22 +393,21 @@ impl Connection {
         ended.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
     }
 
-    /// What a statement that begins now is watched for.
-    pub(super) fn watch(&self) -> Watch {
-        let limit = self.session.settings().statement_timeout_ms;
-        let milliseconds = self.session.settings().timeouts.transaction_ms;
+    /// Watches a statement that begins now.
+    pub(super) fn begin_watch(&mut self) {
+        let settings = self.session.settings();
+        let (limit, milliseconds) =
+            (settings.statement_timeout_ms, settings.timeouts.transaction_ms);
         // A statement that is alone is a transaction.
-        let alone = Instant::now() + Duration::from_millis(u64::from(milliseconds));
+        let alone = || Instant::now() + Duration::from_millis(u64::from(milliseconds));
         let transaction = self.transaction_deadline();
-        let transaction = transaction.or_else(|| Some(alone).filter(|_| milliseconds > 0));
-        let (interrupt, compute) = (&self.registered.interrupt, &self.server.runtime);
-        Watch::begin(interrupt, &self.phase, compute).within(limit).before(transaction)
+        let transaction = transaction.or_else(|| (milliseconds > 0).then(alone));
+        self.watch.begin(limit, transaction);
     }
 
     /// Runs a statement up to its rows or its end; COPY with its messages.
     pub(super) async fn start(
         &mut self,
-        watch: &mut Watch,
         parsed: ParsedStatement,
         sql: &str,
     ) -> Result<Started, Stop> {
@@ -424,7 +420,7 @@ impl Connection {
             let hint = "use COPY FROM STDIN and TO STDOUT, as \\copy of psql does; or start the server with --allow-files";
             return Err(Complaint::error("42501", message).hint(hint).into());
         }
-        let (wire, session) = (&mut self.wire, &mut self.session);
+        let (wire, session, watch) = (&mut self.wire, &mut self.session, &mut self.watch);
         match copy::direction(&parsed.statement) {
             Some(Direction::In(cut)) => {
                 return Box::pin(copy::copy_in(wire, session, watch, (parsed, cut), sql)).await;
@@ -436,7 +432,9 @@ impl Connection {
         }
         match &parsed.statement {
             Statement::Deallocate { name: Some(name) } => drop(self.known.remove(name)),
-            Statement::Deallocate { name: None } | Statement::DiscardAll => self.known.clear(),
+            Statement::Deallocate { name: None } | Statement::Discard(Discard::All) => {
+                self.known.clear();
+            }
             _ => {}
         }
         let ends = matches!(parsed.statement, Statement::Commit | Statement::Rollback);
@@ -471,7 +469,6 @@ impl Connection {
     /// Sends all rows of a statement as text, with their description before, and gives the tag that comes behind.
     async fn send_all(
         &mut self,
-        watch: &mut Watch,
         mut rows: ResultRows,
         verb: &'static str,
         sql: &str,
@@ -479,17 +476,28 @@ impl Connection {
         let columns = columns(&rows.schema(), &[]);
         reply::row_description(&mut self.wire.output, &columns);
         let mut sent = 0;
-        while let Some(batch) = watch.over(&mut self.wire, sql, rows.next()).await? {
+        while let Some(batch) = self.next_batch(&mut rows, sql).await? {
             sent += batch.num_rows();
-            self.send_batch(watch, &batch, &columns, 0..batch.num_rows()).await?;
+            self.send_batch(&batch, &columns, 0..batch.num_rows()).await?;
         }
         Ok(tag(verb, sent))
+    }
+
+    /// The next rows of a statement, None after the last.
+    pub(super) async fn next_batch(
+        &mut self,
+        rows: &mut ResultRows,
+        sql: &str,
+    ) -> Result<Option<RecordBatch>, Stop> {
+        match rows.next_at_hand() {
+            Some(next) => Ok(next),
+            None => self.watch.over(&mut self.wire, sql, Box::pin(rows.next())).await,
+        }
     }
 
     /// Sends `places` of the rows of `batch`.
     pub(super) async fn send_batch(
         &mut self,
-        watch: &mut Watch,
         batch: &RecordBatch,
         columns: &[Column],
         mut places: std::ops::Range<usize>,
@@ -505,10 +513,21 @@ impl Connection {
                 }
             }
             if self.wire.output.len() >= SEND_BYTES {
-                watch.flush(&mut self.wire).await?;
+                self.watch.flush(&mut self.wire).await?;
             }
         }
         Ok(())
+    }
+}
+
+/// What a client is told who has done nothing for too long.
+fn idle_too_long(is_open: bool) -> Complaint {
+    match is_open {
+        true => {
+            let message = "terminating connection due to idle-in-transaction timeout";
+            Complaint::fatal("25P03", message)
+        }
+        false => Complaint::fatal("57P05", "terminating connection due to idle-session timeout"),
     }
 }
 

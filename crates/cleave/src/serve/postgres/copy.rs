@@ -117,7 +117,7 @@ pub(crate) async fn copy_in(
     let (want, wanted) = oneshot::channel();
     let input = ClientInput { pieces, piece: Bytes::new(), want: Some(want) };
     session.set_client_streams(ClientStreams { input: Some(Box::new(input)), output: None });
-    let work = watch.entered(session.start(parsed));
+    let work = watch.entered(Box::pin(session.start(parsed)));
     // What has begun to commit is not ended.
     let taken =
         unless(take_in(wire, work, (give, wanted), (column_count, cut), sql), watch.ended());
@@ -211,7 +211,7 @@ pub(crate) async fn copy_out(
     let mut records = Records::new(cut);
     let mut has_begun = false;
     let started = {
-        let mut work = watch.entered(session.start(parsed));
+        let mut work = watch.entered(Box::pin(session.start(parsed)));
         loop {
             tokio::select! {
                 biased;

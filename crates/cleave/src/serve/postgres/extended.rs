@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use cleave_host::statement::type_tree::asks_for_types;
 use cleave_host::statement::{ParsedStatement, parse_script};
 use cleave_host::value::binary::Element;
@@ -23,10 +24,10 @@ use cleave_host::{Described, ResultRows, Started};
 use super::block;
 use super::complaint::Complaint;
 use super::connection::{Connection, columns, tag, verb};
-use super::interrupt::{Stop, Watch};
+use super::interrupt::Stop;
 use super::message::{Bind, Format, Target, format_at};
 use super::reply::{self, Column};
-use super::types::{declared, parameter};
+use super::types::{WireType, declared, parameter};
 use super::values::parameter_text;
 
 /// Most statements, and most portals, that one session may keep.
@@ -59,6 +60,8 @@ pub(crate) struct Portal {
     described: Option<Arc<Described>>,
     values: Vec<Option<String>>,
     formats: Vec<Format>,
+    /// The columns that its client was told of.
+    told: Vec<Column>,
     state: State,
 }
 
@@ -113,9 +116,9 @@ impl Connection {
                     types => types.to_vec(),
                 };
                 let types = typed.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-                let mut watch = self.watch();
+                self.begin_watch();
                 let prepared = self.session.prepare_statement(&name, parsed, &types);
-                watch.over(&mut self.wire, sql, Box::pin(prepared)).await?;
+                self.watch.over(&mut self.wire, sql, Box::pin(prepared)).await?;
                 Known::Prepared { sql: sql.to_owned(), declared, verb }
             }
             Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
@@ -135,16 +138,22 @@ impl Connection {
         })
     }
 
+    /// What the session knows of a statement that it has prepared.
+    async fn described(&mut self, name: &str, sql: &str) -> Result<Arc<Described>, Stop> {
+        if let Some(described) = self.session.described_at_hand(name) {
+            return Ok(described);
+        }
+        self.begin_watch();
+        let described = Box::pin(self.session.describe(name));
+        self.watch.over(&mut self.wire, sql, described).await
+    }
+
     /// Bind.
     pub(super) async fn bind(&mut self, bind: Bind) -> Result<(), Stop> {
         let Bind { portal, statement, formats, values, results } = bind;
         let known = self.known(&statement)?;
         let described = match &*known {
-            Known::Prepared { sql, .. } => {
-                let mut watch = self.watch();
-                let described = Box::pin(self.session.describe(&statement));
-                Some(watch.over(&mut self.wire, sql, described).await?)
-            }
+            Known::Prepared { sql, .. } => Some(self.described(&statement, sql).await?),
             Known::Empty | Known::Plain(..) => None,
         };
         let types = described.as_ref().map_or(&[][..], |described| &described.parameters);
@@ -188,7 +197,8 @@ impl Connection {
             return Err(too_many("portals"));
         }
         let (formats, state) = (results, State::Bound);
-        let bound = Portal { statement, known, described, values, formats, state };
+        let told = Vec::new();
+        let bound = Portal { statement, known, described, values, formats, told, state };
         self.portals.insert(portal, bound);
         reply::bare(&mut self.wire.output, b'2');
         Ok(())
@@ -216,12 +226,10 @@ impl Connection {
     }
 
     async fn describe_statement(&mut self, name: &str) -> Result<(), Stop> {
-        let mut watch = self.watch();
         let (parameters, schema): (Vec<u32>, _) = match &*self.known(name)? {
             Known::Empty => (Vec::new(), None),
             Known::Prepared { sql, declared, .. } => {
-                let described = Box::pin(self.session.describe(name));
-                let described = watch.over(&mut self.wire, sql, described).await?;
+                let described = self.described(name, sql).await?;
                 let declared = declared.iter().copied().chain(std::iter::repeat(0));
                 let told = described.parameters.iter().zip(declared).enumerate();
                 let oids = told.map(|(place, (known, oid))| {
@@ -232,8 +240,9 @@ impl Connection {
                 (oids.map_err(|error| Complaint::of(&error, sql))?, described.columns.clone())
             }
             Known::Plain(parsed, sql) => {
+                self.begin_watch();
                 let columns = Box::pin(self.session.columns(parsed));
-                (Vec::new(), watch.over(&mut self.wire, sql, columns).await?)
+                (Vec::new(), self.watch.over(&mut self.wire, sql, columns).await?)
             }
         };
         let out = &mut self.wire.output;
@@ -249,16 +258,19 @@ impl Connection {
         if let (Some(described), State::Bound) = (&portal.described, &portal.state) {
             let out = &mut self.wire.output;
             match &described.columns {
-                Some(schema) => reply::row_description(out, &columns(schema, &portal.formats)),
+                Some(schema) => {
+                    portal.told = columns(schema, &portal.formats);
+                    reply::row_description(out, &portal.told);
+                }
                 None => reply::bare(out, b'n'),
             }
             return Ok(());
         }
         if let (Known::Plain(parsed, sql), State::Bound) = (&*portal.known, &portal.state) {
-            let mut watch = self.watch();
+            self.begin_watch();
             let shown = Box::pin(self.session.columns(parsed));
-            if watch.over(&mut self.wire, sql, shown).await?.is_some() {
-                self.begin(&mut watch, portal).await?;
+            if self.watch.over(&mut self.wire, sql, shown).await?.is_some() {
+                self.begin(portal).await?;
             }
         }
         let out = &mut self.wire.output;
@@ -276,7 +288,7 @@ impl Connection {
     }
 
     /// Starts the statement of a portal that has not begun.
-    async fn begin(&mut self, watch: &mut Watch, portal: &mut Portal) -> Result<(), Stop> {
+    async fn begin(&mut self, portal: &mut Portal) -> Result<(), Stop> {
         let is_border = match &*portal.known {
             Known::Plain(parsed, _) => block::is_border(&parsed.statement),
             Known::Empty => true,
@@ -291,19 +303,29 @@ impl Connection {
             Known::Prepared { sql, .. } => {
                 let values: Vec<Option<&str>> =
                     portal.values.iter().map(Option::as_deref).collect();
-                let started = Box::pin(self.session.start_prepared(&portal.statement, &values));
-                let started = watch.over(&mut self.wire, sql, started).await?;
-                self.elsewhere(started)
+                match self.session.start_look_up(&portal.statement, &values) {
+                    Some(started) => started,
+                    None => {
+                        let started = self.session.start_prepared(&portal.statement, &values);
+                        let started = Box::pin(started);
+                        let started = self.watch.over(&mut self.wire, sql, started).await?;
+                        self.elsewhere(started)
+                    }
+                }
             }
             Known::Plain(parsed, sql) => {
                 let (parsed, sql) = (ParsedStatement::clone(parsed), sql.clone());
-                Box::pin(self.start(watch, parsed, &sql)).await?
+                Box::pin(self.start(parsed, &sql)).await?
             }
         };
         portal.state = match started {
             Started::Done { tag } => State::Done(tag),
             Started::Rows(rows) => {
-                let columns = columns(&rows.schema(), &portal.formats);
+                let schema = rows.schema();
+                let columns = match std::mem::take(&mut portal.told) {
+                    told if are_columns_of(&told, &schema) => told,
+                    _ => columns(&schema, &portal.formats),
+                };
                 State::Rows(Box::new(PortalRows { rows, columns, batch: None }))
             }
         };
@@ -326,7 +348,7 @@ impl Connection {
         portal: &mut Portal,
         row_count_max: u32,
     ) -> Result<(), Stop> {
-        let mut watch = self.watch();
+        self.begin_watch();
         if let Known::Empty = *portal.known {
             reply::bare(&mut self.wire.output, b'I');
             return Ok(());
@@ -335,7 +357,7 @@ impl Connection {
             self.listed.begins(sql);
         }
         if let State::Bound = portal.state {
-            self.begin(&mut watch, portal).await?;
+            self.begin(portal).await?;
         }
         let (verb, sql) = match &*portal.known {
             Known::Plain(parsed, sql) => (verb(&parsed.statement), sql.as_str()),
@@ -345,7 +367,7 @@ impl Connection {
         match &mut portal.state {
             State::Rows(rows) => {
                 let limit = usize::try_from(row_count_max).ok().filter(|limit| *limit > 0);
-                let (sent, is_end) = self.send_some(&mut watch, rows, limit, sql).await?;
+                let (sent, is_end) = self.send_some(rows, limit, sql).await?;
                 if is_end {
                     reply::complete(&mut self.wire.output, &tag(verb, sent));
                 } else {
@@ -367,7 +389,6 @@ impl Connection {
     /// Sends up to `limit` rows; how many it were, and whether that was the end.
     async fn send_some(
         &mut self,
-        watch: &mut Watch,
         portal: &mut PortalRows,
         limit: Option<usize>,
         sql: &str,
@@ -379,14 +400,14 @@ impl Connection {
             }
             let (batch, start) = match portal.batch.take() {
                 Some(rest) => rest,
-                None => match watch.over(&mut self.wire, sql, portal.rows.next()).await? {
+                None => match self.next_batch(&mut portal.rows, sql).await? {
                     Some(batch) => (batch, 0),
                     None => return Ok((sent, true)),
                 },
             };
             let room = limit.map_or(usize::MAX, |limit| limit - sent);
             let end = batch.num_rows().min(start.saturating_add(room));
-            self.send_batch(watch, &batch, &portal.columns, start..end).await?;
+            self.send_batch(&batch, &portal.columns, start..end).await?;
             sent += end - start;
             if end < batch.num_rows() {
                 portal.batch = Some((batch, end));
@@ -409,6 +430,15 @@ impl Connection {
         }
         reply::bare(&mut self.wire.output, b'3');
     }
+}
+
+/// Whether these are the columns of `schema`.
+fn are_columns_of(columns: &[Column], schema: &SchemaRef) -> bool {
+    let is_same = |(column, field): (&Column, &FieldRef)| {
+        column.name == *field.name() && column.wire_type == WireType::of_arrow(field.data_type())
+    };
+    let fields = schema.fields();
+    columns.len() == fields.len() && columns.iter().zip(fields).all(is_same)
 }
 
 fn too_many(what: &str) -> Stop {

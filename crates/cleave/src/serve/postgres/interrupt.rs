@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -177,7 +178,7 @@ impl From<WireError> for Stop {
     }
 }
 
-/// What one statement is watched for.
+/// What the statements of one connection are watched for, one after the other.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// What computes, and is not to do so on this thread.
@@ -192,8 +193,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// From now on. What the statement's work spawns is spawned on `compute`.
-    pub(crate) fn begin(
+    /// Of one connection's statements. What their work spawns is spawned on `compute`.
+    pub(crate) fn new(
         interrupt: &Arc<Interrupt>,
         phase: &watch::Receiver<Phase>,
         compute: &Handle,
@@ -209,17 +210,13 @@ impl Watch {
         }
     }
 
-    /// And for so many milliseconds at most; 0: for ever.
-    #[must_use]
-    pub(crate) fn within(self, milliseconds: u32) -> Self {
+    /// The next statement, from now on, for so many milliseconds at most (0: for ever), and up to `transaction_deadline`,
+    /// when its transaction has taken too long.
+    pub(crate) fn begin(&mut self, milliseconds: u32, transaction_deadline: Option<Instant>) {
         let limit = Duration::from_millis(u64::from(milliseconds));
-        Self { deadline: (milliseconds > 0).then(|| Instant::now() + limit), ..self }
-    }
-
-    /// And up to `deadline`, when its transaction has taken too long.
-    #[must_use]
-    pub(crate) fn before(self, deadline: Option<Instant>) -> Self {
-        Self { transaction_deadline: deadline, ..self }
+        self.since = self.interrupt.count();
+        self.deadline = (milliseconds > 0).then(|| Instant::now() + limit);
+        self.transaction_deadline = transaction_deadline;
     }
 
     /// Waits until the statement is to end, and says why.
@@ -245,7 +242,7 @@ impl Watch {
         &mut self,
         wire: &mut Wire,
         sql: &str,
-        work: impl Future<Output = Result<T, Error>>,
+        work: impl Future<Output = Result<T, Error>> + Unpin,
     ) -> Result<T, Stop> {
         let work = self.entered(work);
         let stop = async {
@@ -261,12 +258,14 @@ impl Watch {
 
     /// `work` of the database, so that a plan's partitions run side by side, and not one after the other on the thread that serves
     /// the client.
-    pub(crate) fn entered<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+    pub(crate) fn entered<F: Future + Unpin>(
+        &self,
+        mut work: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
         let compute = self.compute.clone();
-        let mut work = Box::pin(work);
         poll_fn(move |context| {
             let _entered = compute.enter();
-            work.as_mut().poll(context)
+            Pin::new(&mut work).poll(context)
         })
     }
 
@@ -308,10 +307,10 @@ mod tests {
         let registered = registry.register("ada").unwrap();
         registry.cancel(registered.backend, registered.secret);
         let (_phase, receiver) = watch::channel(Phase::Serving);
-        let mut later = Watch::begin(&registered.interrupt, &receiver, &Handle::current());
+        let mut later = Watch::new(&registered.interrupt, &receiver, &Handle::current());
         let (ours, _theirs) = tokio::io::duplex(100);
         let mut wire = Wire::new(Box::new(ours), 100);
-        assert_eq!(later.over(&mut wire, "", async { Ok(1) }).await.unwrap(), 1);
+        assert_eq!(later.over(&mut wire, "", std::future::ready(Ok(1))).await.unwrap(), 1);
         registry.cancel(registered.backend, registered.secret.wrapping_add(1));
         assert_eq!(registered.interrupt.count(), 1, "a wrong secret cancels nothing");
         registry.cancel(registered.backend, registered.secret);
@@ -325,7 +324,7 @@ mod tests {
         let registry = Arc::new(Registry::default());
         let registered = registry.register("ada").unwrap();
         let (_phase, receiver) = watch::channel(Phase::Serving);
-        let mut watch = Watch::begin(&registered.interrupt, &receiver, &Handle::current());
+        let mut watch = Watch::new(&registered.interrupt, &receiver, &Handle::current());
         let (ours, theirs) = tokio::io::duplex(100);
         let mut wire = Wire::new(Box::new(ours), 100);
         drop(theirs);

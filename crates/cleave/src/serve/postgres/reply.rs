@@ -49,7 +49,9 @@ fn sized(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
 
 fn text(out: &mut BytesMut, text: &str) {
     // A zero byte would end it early.
-    out.extend(text.bytes().filter(|byte| *byte != 0));
+    for piece in text.as_bytes().split(|byte| *byte == 0) {
+        out.put_slice(piece);
+    }
     out.put_u8(0);
 }
 

@@ -38,6 +38,7 @@ fn table() -> (TableSchema, RecordBatch) {
         column_type,
         not_null: false,
         default: None,
+        absent: None,
     });
     let schema = TableSchema {
         table_id: 1,

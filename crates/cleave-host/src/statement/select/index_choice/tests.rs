@@ -16,6 +16,7 @@ fn schema() -> Arc<TableSchema> {
         column_type,
         not_null: false,
         default: None,
+        absent: None,
     };
     Arc::new(TableSchema {
         table_id: 1,

@@ -3,8 +3,8 @@
 use cleave_store::TableSchema;
 
 use super::shapes::{Cell, Row};
-use super::view::{View, oid_of, table_oid};
-use crate::catalog::rights::{FIRST, GrantItem, Object, ObjectKind, PUBLIC, Role};
+use super::view::{View, number, oid_of, table_oid};
+use crate::catalog::rights::{FIRST, GrantItem, Later, Object, ObjectKind, PUBLIC, Role};
 use crate::statement::names::quoted;
 
 /// A thing with rights.
@@ -223,6 +223,30 @@ pub(super) fn members(view: &View) -> Vec<Row> {
         ]
     };
     members.map(row).collect()
+}
+
+/// The rows of `pg_default_acl`. What is said of all things shows what their owner has, too.
+pub(super) fn later(view: &View) -> Vec<Row> {
+    let row = |((of, items), place): ((Later, &[GrantItem]), i64)| -> Row {
+        let kind = if of.is_sequence { ObjectKind::Sequence } else { ObjectKind::Table };
+        let own = GrantItem {
+            grantee: of.role,
+            grantor: of.role,
+            column: 0,
+            privileges: kind.privileges(),
+            options: Default::default(),
+        };
+        let own = (!of.in_schema).then_some(&own).into_iter();
+        let items = own.chain(items).map(|item| view.access_item(item)).collect();
+        vec![
+            ("oid", (number::DEFAULT_ACL + place).into()),
+            ("defaclrole", i64::from(of.role).into()),
+            ("defaclnamespace", if of.in_schema { number::PUBLIC } else { 0 }.into()),
+            ("defaclobjtype", if of.is_sequence { "S" } else { "r" }.into()),
+            ("defaclacl", Cell::Texts(items)),
+        ]
+    };
+    view.state().rights.later().zip(0..).map(row).collect()
 }
 
 /// The rows of `information_schema.applicable_roles`.

@@ -1,5 +1,10 @@
 //! Rows of `pg_catalog`.
 
+use std::sync::Arc;
+
+use arrow::array::ListArray;
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::Field;
 use cleave_store::{Column, TableSchema};
 
 use super::roles;
@@ -9,6 +14,7 @@ use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of}
 use crate::catalog::rights::{Object, ObjectKind};
 use crate::catalog::sequence::Sequence;
 use crate::settings::Settings;
+use crate::value::text::value_text;
 
 /// The rows of a table; none of one that is always empty. `last` tells what a sequence has given last.
 pub(super) fn rows(
@@ -25,6 +31,7 @@ pub(super) fn rows(
         "pg_attrdef" => defaults(view),
         "pg_attribute" => roles::with_column_access(view, attributes(view)),
         "pg_auth_members" => roles::members(view),
+        "pg_default_acl" => roles::later(view),
         "pg_authid" => roles::roles(view, true),
         "pg_roles" => roles::roles(view, false),
         "pg_class" => roles::with_owners(view, classes(view)),
@@ -133,6 +140,7 @@ fn attribute(
     let (oid, modifier) = type_of(column.column_type);
     let known = TYPES.iter().find(|known| known.oid == oid);
     let size = known.map_or(-1, |known| known.size);
+    let absent = of_table.and_then(|_| absent_value(column));
     let is_text = known.is_some_and(|known| known.category == "S");
     let storage = match oid {
         1700 => "m",
@@ -155,7 +163,8 @@ fn attribute(
         ("attcompression", "".into()),
         ("attnotnull", (column.not_null && of_table.is_some()).into()),
         ("atthasdef", has_default.into()),
-        ("atthasmissing", false.into()),
+        ("atthasmissing", absent.is_some().into()),
+        ("attmissingval", absent.into()),
         ("attidentity", identity.into()),
         ("attgenerated", "".into()),
         ("attisdropped", false.into()),
@@ -163,6 +172,14 @@ fn attribute(
         ("attinhcount", 0.into()),
         ("attcollation", if is_text { number::COLLATION } else { 0 }.into()),
     ]
+}
+
+/// What rows have whose page is older than the column, as an array of one.
+fn absent_value(column: &Column) -> Option<String> {
+    let value = column.absent.as_ref()?.array(&column.column_type.arrow(), 1)?;
+    let field = Arc::new(Field::new_list_field(value.data_type().clone(), true));
+    let list = ListArray::try_new(field, OffsetBuffer::from_lengths([1]), value, None).ok()?;
+    value_text(&list, 0).ok().flatten()
 }
 
 fn classes(view: &View) -> Vec<Row> {

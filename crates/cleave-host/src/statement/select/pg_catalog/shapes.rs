@@ -261,6 +261,7 @@ const PG_CATALOG: &[Shape] = &[
         "oid:o datname:t datdba:o encoding:i datlocprovider:t datistemplate:b datallowconn:b datconnlimit:i datfrozenxid:o \
          datminmxid:o dattablespace:o datcollate:t datctype:t daticulocale:t datcollversion:t datacl:T",
     ),
+    filled("pg_default_acl", "oid:o defaclrole:o defaclnamespace:o defaclobjtype:t defaclacl:T"),
     empty(
         "pg_depend",
         "classid:o objid:o objsubid:i refclassid:o refobjid:o refobjsubid:i deptype:t",

@@ -26,6 +26,8 @@ pub(super) mod number {
     pub(in super::super) const HEAP: i64 = 2;
     pub(in super::super) const BTREE: i64 = 403;
     pub(in super::super) const COLLATION: i64 = 100;
+    /// Where rows of `pg_default_acl` begin.
+    pub(in super::super) const DEFAULT_ACL: i64 = 14_000;
     /// Where a database's own things begin.
     pub(super) const FIRST: i64 = 16_384;
     /// Numbers of one table with its indexes and constraints.

@@ -39,6 +39,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         column_type: ColumnType::Text,
         not_null: false,
         default: None,
+        absent: None,
     };
     let schema = TableSchema {
         table_id: 1,
