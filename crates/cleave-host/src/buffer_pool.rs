@@ -1,8 +1,9 @@
 //! The host's buffer pool: verified parts of pages, kept within one budget of bytes.
 //!
 //! A part is a page's header, one column chunk, or a whole page (overflow pages, what plain
-//! block reads brought, and pages of which few rows are read, their columns opened once). Its key holds the block address *and the checksum of the page's header*,
-//! so that space which was retired and written anew can never be read as what it held before.
+//! block reads brought, and pages of which few rows are read, their columns opened once). Its key
+//! holds the block address *and the checksum of the page's header*, so that space which was retired
+//! and written anew can never be read as what it held before.
 //!
 //! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those
 //! asked for again move to the main one, so that a scan of a large table passes through a tenth of
@@ -10,9 +11,9 @@
 //! returns while its key is there enters the main queue at once.
 //!
 //! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
-//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is not
-//! counted. What callers hold beyond eviction (a batch that borrows a chunk)
-//! is theirs to account for.
+//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is counted from
+//! the beginning; but where a page is held whole. What callers hold beyond eviction (a batch that borrows a chunk) is theirs
+//! to account for.
 
 mod flights;
 

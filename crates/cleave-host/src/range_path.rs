@@ -15,8 +15,8 @@
 //! Of a join of few rows the rows of the first table come so, and those of each other one by an index of it ([`joined`]); the kept plan
 //! is over all of them, side by side.
 //!
-//! Invariant: what comes out is what the planner's way would give. Ranges only say which rows are looked at: the kept plan has all
-//! conditions but `= ANY`, which is a range for each item.
+//! Invariant: what comes out is what the planner's way would give. Ranges say which rows are looked at: the kept plan has all
+//! conditions but `= ANY`, which is a range for each item; or none, where the ranges have no other rows in them.
 
 mod joined;
 pub(crate) mod read;

@@ -483,7 +483,7 @@ impl Session {
             Statement::Define(define) => Box::pin(self.define(*define)).await,
             Statement::Comment(comment) => self.comment(*comment).await,
             Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
-            Statement::Insert(insert) => self.insert(&insert, &Parameters::default()).await,
+            Statement::Insert(insert) => self.insert(&insert, None, &Parameters::default()).await,
             Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
                 Some(outcome) => Ok(outcome),
                 None => Box::pin(self.modify(&modify, &Parameters::default())).await,

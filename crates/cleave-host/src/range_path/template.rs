@@ -272,7 +272,9 @@ impl RangeTemplate {
         if !lists.iter().all(|place| used.contains(place)) {
             return None;
         }
-        let left = conjuncts.iter().enumerate().filter(|(place, _)| !lists.contains(place));
+        let says_all = is_exact && says_all(&parts, &shape, schema);
+        let is_left = |(place, _): &(usize, _)| !says_all && !lists.contains(place);
+        let left = conjuncts.iter().enumerate().filter(is_left);
         let selection = left.map(|(_, whole)| ast::Expr::clone(whole)).reduce(|one, other| {
             let [left, right] =
                 [one, other].map(|side| Box::new(ast::Expr::Nested(Box::new(side))));
@@ -498,6 +500,20 @@ impl Kept {
         plans.push(Arc::clone(&made));
         Some(made)
     }
+}
+
+/// Whether the ranges that `parts` make have no other rows in them than those of which all conditions hold that they were made of: a
+/// range that is open on one side has NULLs in it, and some values that are equal have other keys.
+fn says_all(parts: &[Part], shape: &IndexShape, schema: &TableSchema) -> bool {
+    parts.iter().zip(&shape.columns).all(|(part, place)| {
+        schema.columns.get(*place).is_some_and(|column| {
+            let is_exact = !matches!(
+                column.column_type,
+                ColumnType::Real | ColumnType::Double | ColumnType::Char(_)
+            );
+            is_exact && (column.not_null || !matches!(part, Part::Range { .. }))
+        })
+    })
 }
 
 /// Whether a table and its indexes are in `state` as they were.

@@ -69,22 +69,43 @@ pub(super) fn explain_insert(insert: &Insert, schema: &TableSchema) -> Option<St
 }
 
 impl Session {
-    /// Runs INSERT.
+    /// Runs INSERT; `known` is what was read of it before, if anything.
     pub(super) async fn insert(
         &mut self,
         insert: &Insert,
+        known: Option<&ConstantInsert<'_>>,
         parameters: &Parameters,
     ) -> Result<Outcome> {
         self.check_may_write("INSERT")?;
         let returning = returning_query(insert)?;
         let locked = self.lock_for_writing(&insert.table).await;
-        locked.map_err(|error| error.at(insert.position))?;
-        let schema = self.insert_target(insert)?;
-        if let Some(query) = &insert.source {
+        let mut schema = locked.map_err(|error| error.at(insert.position))?;
+        let made;
+        let constants = match known.filter(|known| Arc::ptr_eq(&known.schema, &schema)) {
+            Some(known) => Some(known),
+            None => {
+                schema = self.insert_target(insert)?;
+                made = ConstantInsert::of(insert, &schema)?;
+                made.as_ref()
+            }
+        };
+        if constants.is_none()
+            && let Some(query) = &insert.source
+        {
             self.wait_for_tables(query).await?;
         }
         self.fix_snapshot().await?;
-        let rows = self.insert_source(&schema, insert, parameters).await?;
+        let rows = match constants {
+            Some(constants) => {
+                let rows = self.constant_rows(insert, constants, parameters)?;
+                if insert.on_conflict.is_none() && returning.is_none() && insert::are_few(&rows) {
+                    let count = Box::pin(self.put_few(&schema, rows)).await?;
+                    return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
+                }
+                stream::iter([Ok(rows)]).boxed()
+            }
+            None => self.insert_source(&schema, insert, parameters).await?,
+        };
         if let Some(on_conflict) = &insert.on_conflict {
             let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
             let clause = (on_conflict, &insert.target_name());
@@ -125,7 +146,11 @@ impl Session {
                 first
             }
         };
-        let rows = concat_batches(&schema.arrow(), &few)?;
+        self.put_few(schema, concat_batches(&schema.arrow(), &few)?).await
+    }
+
+    /// As [`Session::put_rows`], of rows that are not to be loaded.
+    async fn put_few(&mut self, schema: &Arc<TableSchema>, rows: RecordBatch) -> Result<u64> {
         let count = rows.num_rows() as u64;
         let newest = self.names();
         let table = newest.find_writable_table(&schema.name)?;
@@ -186,6 +211,23 @@ impl Session {
         Ok((described.types, tables))
     }
 
+    /// The rows of an INSERT of constants, as the table stores them.
+    fn constant_rows(
+        &self,
+        insert: &Insert,
+        constants: &ConstantInsert<'_>,
+        parameters: &Parameters,
+    ) -> Result<RecordBatch> {
+        let (state, rows) = (self.names(), &constants.rows);
+        let table = state.find_writable_table(&insert.table)?;
+        let mut conform = constants.conform.at(self.moment());
+        let is_default =
+            |place: usize| rows.iter().all(|row| row.get(place) == Some(&Constant::Default));
+        identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
+        let (columns, defaults) = values(&constants.schema, &conform, (rows, parameters))?;
+        conform.rows_of_columns(&columns, rows.len(), &defaults)
+    }
+
     /// The rows to insert, as the table stores them.
     async fn insert_source(
         &mut self,
@@ -196,21 +238,10 @@ impl Session {
         let moment = self.moment();
         let state = self.names();
         let table = state.find_writable_table(&insert.table)?;
-        let Some(query) = &insert.source else {
+        let Some(mut query) = insert.source.clone() else {
             let rows = one_row(&Conform::by_name(schema, &Schema::empty(), moment)?);
             return Ok(stream::iter([rows]).boxed());
         };
-        if let Some(rows) = constant_rows(query).filter(|rows| are_read(schema, insert, rows)) {
-            let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-            let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
-            let is_default =
-                |place: usize| rows.iter().all(|row| row.get(place) == Some(&Constant::Default));
-            identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
-            let (rows, defaults) = values_batch(schema, &conform, (&rows, parameters))?;
-            let rows = conform.rows_with_defaults(&rows, &defaults);
-            return Ok(stream::iter([rows]).boxed());
-        }
-        let mut query = query.clone();
         let defaults = Defaults::take(&mut query)?;
         let view = self.view().await?;
         let asked = Asked { query: &query, parameters, view: Some(&view) };
@@ -332,6 +363,49 @@ pub(super) enum Constant<'a> {
     Now,
 }
 
+/// An INSERT of rows that are written out, as far as it can be read without values.
+#[derive(Debug)]
+pub(super) struct ConstantInsert<'a> {
+    schema: Arc<TableSchema>,
+    rows: Vec<Vec<Constant<'a>>>,
+    conform: Conform,
+}
+
+impl<'a> ConstantInsert<'a> {
+    /// What `insert` is, whose table `schema` describes; None: its rows are those of a query, or defaults.
+    ///
+    /// # Errors
+    /// Those of [`Conform::by_position`].
+    pub(super) fn of(insert: &'a Insert, schema: &Arc<TableSchema>) -> Result<Option<Self>> {
+        let rows = insert.source.as_ref().and_then(|query| constant_rows(query));
+        let Some(rows) = rows.filter(|rows| are_read(schema, insert, rows)) else {
+            return Ok(None);
+        };
+        let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+        let conform = Conform::by_position(schema, &insert.columns, count, 0)?;
+        Ok(Some(Self { schema: Arc::clone(schema), rows, conform }))
+    }
+
+    /// The same, with its own texts.
+    pub(super) fn into_owned(self) -> ConstantInsert<'static> {
+        let Self { schema, rows, conform } = self;
+        let row = |row: Vec<Constant<'_>>| row.into_iter().map(Constant::into_owned).collect();
+        ConstantInsert { schema, rows: rows.into_iter().map(row).collect(), conform }
+    }
+}
+
+impl Constant<'_> {
+    fn into_owned(self) -> Constant<'static> {
+        match self {
+            Self::Literal(kind, text) => Constant::Literal(kind, Cow::Owned(text.into_owned())),
+            Self::Null => Constant::Null,
+            Self::Default => Constant::Default,
+            Self::Parameter(place) => Constant::Parameter(place),
+            Self::Now => Constant::Now,
+        }
+    }
+}
+
 /// Whether constants stand only where they are read as the engine would read them: the time, in columns of points in time.
 fn are_read(schema: &TableSchema, insert: &Insert, rows: &[Vec<Constant<'_>>]) -> bool {
     let takes_time = |place: usize| {
@@ -414,11 +488,11 @@ fn is_now(function: &ast::Function) -> bool {
 type DefaultRows = Vec<Option<BooleanArray>>;
 
 /// Constants as columns of the types of the columns that they fill, and where DEFAULT stands among them.
-fn values_batch(
+fn values(
     schema: &TableSchema,
     conform: &Conform,
     (rows, parameters): (&[Vec<Constant<'_>>], &Parameters),
-) -> Result<(RecordBatch, DefaultRows)> {
+) -> Result<(Vec<ArrayRef>, DefaultRows)> {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     if rows.iter().any(|row| row.len() != count) {
         return Err(Error::Invalid {
@@ -428,13 +502,11 @@ fn values_batch(
         });
     }
     let targets = conform.targets();
-    let mut fields = Vec::with_capacity(count);
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(count);
     let mut defaults = Vec::with_capacity(count);
     for place in 0..count {
         let Some((_, column)) = targets.iter().find(|(known, _)| *known == place) else {
             // It is overridden.
-            fields.push(Field::new(format!("{place}"), DataType::Null, true));
             columns.push(Arc::new(NullArray::new(rows.len())));
             defaults.push(None);
             continue;
@@ -444,15 +516,12 @@ fn values_batch(
             let value = row.get(place).unwrap_or(&Constant::Null);
             append(schema, &mut builder, column, (value, parameters), conform.moment().now_us)?;
         }
-        let is_default = rows.iter().map(|row| row.get(place) == Some(&Constant::Default));
-        let is_default: BooleanArray = is_default.map(Some).collect();
-        defaults.push((is_default.true_count() > 0).then_some(is_default));
-        fields.push(Field::new(&column.name, column.column_type.arrow(), true));
+        let is_default = |row: &Vec<Constant<'_>>| row.get(place) == Some(&Constant::Default);
+        let flags = || BooleanArray::from_iter(rows.iter().map(|row| Some(is_default(row))));
+        defaults.push(rows.iter().any(is_default).then(flags));
         columns.push(builder.finish());
     }
-    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    let schema = Arc::new(Schema::new(fields));
-    Ok((RecordBatch::try_new_with_options(schema, columns, &options)?, defaults))
+    Ok((columns, defaults))
 }
 
 pub(super) fn append(
@@ -497,13 +566,10 @@ pub(super) fn append(
             position: None,
         }),
         Constant::Literal(kind, text) => kind.append(builder, text).map_err(bad),
+        // Only columns of points in time have it.
         Constant::Now => {
-            let now = TimestampMicrosecondArray::from(vec![now_us]).with_timezone("UTC");
-            let now: ArrayRef = Arc::new(now);
-            match value_text(&converted(column, &now)?, 0)? {
-                Some(text) => builder.append_text(&text).map_err(bad),
-                None => append(schema, builder, column, (&Constant::Null, parameters), now_us),
-            }
+            builder.append_moment(now_us);
+            Ok(())
         }
         // Its default comes in its place.
         Constant::Default => {

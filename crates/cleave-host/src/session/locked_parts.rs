@@ -68,7 +68,7 @@ impl Session {
                 if let Some(source) = &mut insert.source {
                     put_values(source, &given.rows, false)?;
                 }
-                self.insert(&insert, &given).await
+                self.insert(&insert, None, &given).await
             }
             Statement::Modify(modify) => {
                 let mut modify = modify.clone();

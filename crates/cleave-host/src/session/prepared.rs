@@ -22,7 +22,7 @@ use arrow::datatypes::SchemaRef;
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use super::insert::{Constant, constant};
+use super::insert::{Constant, ConstantInsert, constant};
 use super::modify_row::KeyedChange;
 use super::rights::Allowed;
 use super::{Outcome, Session, Started, within};
@@ -72,6 +72,8 @@ pub(super) struct PreparedStatement {
     range: Option<Arc<RangeTemplate>>,
     /// How it changes rows by their keys.
     change: Option<Arc<KeyedChange>>,
+    /// Of an INSERT of constants, what is known without values.
+    constants: Option<Arc<ConstantInsert<'static>>>,
     /// That it may run.
     allowed: Option<Allowed>,
 }
@@ -114,6 +116,12 @@ impl PreparedStatements {
 }
 
 impl PreparedStatement {
+    /// One that is planned each time.
+    fn new(source: Source, described: Arc<Described>, tables: Vec<Arc<TableSchema>>) -> Self {
+        let (point, range, change, constants, allowed) = (None, None, None, None, None);
+        Self { source, described, tables, point, range, change, constants, allowed }
+    }
+
     pub(super) fn statement(&self) -> &Statement {
         &self.source.statement
     }
@@ -395,10 +403,13 @@ impl Session {
             let returning = super::insert::returning_query(insert)?;
             let columns = self.returned(&insert.table, returning, &parameters).await?;
             let described = Arc::new(Described { parameters, lists, columns });
-            let (point, range, change, allowed) = (None, None, None, None);
-            let prepared =
-                PreparedStatement { source, described, tables, point, range, change, allowed };
-            return Ok(prepared);
+            let constants = match tables.last() {
+                Some(target) => ConstantInsert::of(insert, target)?,
+                None => None,
+            };
+            let constants = constants.map(|own| Arc::new(own.into_owned()));
+            let prepared = PreparedStatement::new(source, described, tables);
+            return Ok(PreparedStatement { constants, ..prepared });
         }
         if let Statement::Modify(modify) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
@@ -409,10 +420,8 @@ impl Session {
             let columns = self.returned(&modify.table, returning, &parameters).await?;
             let change = KeyedChange::of(modify, &parameters, &self.names());
             let described = Arc::new(Described { parameters, lists, columns });
-            let (point, range, allowed) = (None, None, None);
-            let prepared =
-                PreparedStatement { source, described, tables, point, range, change, allowed };
-            return Ok(prepared);
+            let prepared = PreparedStatement::new(source, described, tables);
+            return Ok(PreparedStatement { change, ..prepared });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
@@ -429,8 +438,8 @@ impl Session {
             _ => (Some(schema), point, range),
         };
         let described = Arc::new(Described { parameters: types, lists, columns });
-        let (change, allowed) = (None, None);
-        Ok(PreparedStatement { source, described, tables, point, range, change, allowed })
+        let prepared = PreparedStatement::new(source, described, tables);
+        Ok(PreparedStatement { point, range, ..prepared })
     }
 
     /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.
@@ -463,7 +472,8 @@ impl Session {
         let query = match &prepared.source.statement {
             Statement::Query(query) => query,
             Statement::Insert(insert) => {
-                return Box::pin(self.insert(insert, values)).await.map(Started::from);
+                let known = prepared.constants.as_deref();
+                return Box::pin(self.insert(insert, known, values)).await.map(Started::from);
             }
             Statement::Modify(modify) => {
                 if let Some(change) = &prepared.change

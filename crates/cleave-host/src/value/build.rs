@@ -149,6 +149,16 @@ impl ColumnBuilder {
         Ok(())
     }
 
+    /// Appends a point in time, in microseconds since 1970-01-01T00:00:00Z; to a column of others NULL.
+    pub(crate) fn append_moment(&mut self, micros: i64) {
+        match &mut self.values {
+            Values::Timestamp(builder) | Values::TimestampTz(builder) => {
+                builder.append_value(micros);
+            }
+            _ => self.append_null(),
+        }
+    }
+
     /// Appends NULL.
     pub fn append_null(&mut self) {
         match &mut self.values {

@@ -25,7 +25,7 @@ use crate::value::build::fit;
 use crate::value::{ColumnBuilder, ValueError, ValueFault, ValueText, value_text};
 
 /// Makes rows fit one table. See the module's description.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Conform {
     schema: Arc<TableSchema>,
     arrow: SchemaRef,
@@ -92,6 +92,11 @@ impl Conform {
             }
         }
         Ok(Self { schema: Arc::clone(schema), arrow: schema.arrow(), sources, moment })
+    }
+
+    /// The same, of a statement that runs at `moment`.
+    pub(crate) fn at(&self, moment: Moment) -> Self {
+        Self { moment, ..self.clone() }
     }
 
     /// The table's columns that the input fills, in the input's order, with their places there.

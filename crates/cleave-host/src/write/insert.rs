@@ -83,6 +83,11 @@ pub(crate) async fn gather(
     Ok(Gathered::Few(few))
 }
 
+/// Whether a statement's rows are too few to be loaded.
+pub(crate) fn are_few(rows: &RecordBatch) -> bool {
+    rows.num_rows() <= ROWS_MAX && rows.get_array_memory_size() <= BYTES_MAX
+}
+
 /// Loads the rows of `first` and `rest`, which conform to `schema`; returns how many that were.
 ///
 /// # Errors

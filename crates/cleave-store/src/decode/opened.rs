@@ -97,11 +97,15 @@ impl OpenedPage {
         self.find(column).map(|opened| opened.bytes.clone())
     }
 
-    /// Bytes that it keeps in memory, roughly.
+    /// Bytes that it keeps in memory, roughly, once all of it was read.
     #[must_use]
     pub fn byte_count(&self) -> usize {
-        let bytes = |opened: &OpenedColumn| opened.bytes.as_ref().map_or(0, Bytes::len);
-        self.columns.iter().map(|opened| bytes(opened).saturating_add(COLUMN_BYTES)).sum()
+        let bytes = |opened: &OpenedColumn| {
+            let stored = opened.bytes.as_ref().map_or(0, Bytes::len);
+            let later = opened.chunk.as_ref().map_or(0, |chunk| chunk.later_bytes());
+            stored.saturating_add(later).saturating_add(COLUMN_BYTES)
+        };
+        self.columns.iter().map(bytes).sum()
     }
 
     /// The columns of `projection` of the rows at `slots`, in their order.

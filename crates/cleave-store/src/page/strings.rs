@@ -190,6 +190,11 @@ impl Strings {
         self.offsets.count().saturating_sub(1)
     }
 
+    /// Bytes of all values, decoded.
+    pub(crate) fn decoded_length(&self) -> usize {
+        self.decoded_length
+    }
+
     /// The values at `indices`, in any order, of which ascending ones are read fastest: where each begins and ends in their bytes, and the bytes.
     pub(crate) fn gather(&self, indices: &[usize]) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
         let ends: Vec<usize> = indices.iter().flat_map(|index| [*index, index + 1]).collect();

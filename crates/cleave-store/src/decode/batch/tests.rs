@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, StringArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, UInt64Type};
@@ -83,6 +83,25 @@ proptest! {
             prop_assert_eq!(left.slice(2, 1).to_data(), right.slice(usize::from(slot), 1).to_data());
         }
     }
+}
+
+#[test]
+fn what_a_dictionary_makes_later_is_counted() {
+    let schema = table(&[ColumnType::Text]);
+    let text = |row: usize| format!("{:0>200}", row % 50);
+    let texts = StringArray::from_iter_values((0..2_000).map(text));
+    let batch = RecordBatch::try_new(schema.arrow(), vec![Arc::new(texts)]).unwrap();
+    let mut writer = SegmentWriter::new(SEGMENT, &schema, PageClass::BULK, 0, 0).unwrap();
+    let mut pages = writer.push_versions(&batch, Versions::loaded(900)).unwrap();
+    pages.extend(writer.finish().unwrap());
+    let stored = Stored::place(&pages);
+    let projection = Projection::of_table(&schema, &[0]);
+    let (wish, page) = read(&stored, projection.columns.clone());
+    assert!(page.byte_size() < 50 * 200);
+    let opened = OpenedPage::open(&page, &wish).unwrap().unwrap();
+    assert!(opened.byte_count() >= 50 * 200);
+    let slots: Vec<u16> = (0..2_000).collect();
+    assert_eq!(opened.rows(&slots, &projection).unwrap().columns(), batch.columns());
 }
 
 #[test]

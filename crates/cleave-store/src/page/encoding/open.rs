@@ -38,6 +38,8 @@ use crate::page_source::{ColumnRef, PageRef, SegmentRef};
 
 /// Bytes before the validity.
 const HEAD: usize = 8;
+/// An offset of a text in an array.
+const OFFSET_BYTES: usize = 4;
 /// One selected row in so many, or fewer, is decoded alone.
 const SPARSE: usize = 12;
 
@@ -453,6 +455,17 @@ impl OpenChunk {
                 None => self.slots(slots),
             },
             _ => self.slots(slots),
+        }
+    }
+
+    /// Bytes that it comes to keep beside its own when it is read: the entries of a dictionary, decoded.
+    pub(crate) fn later_bytes(&self) -> usize {
+        match &self.values {
+            OpenValues::Dictionary { entries: Entries::Fixed { bytes, .. }, .. } => bytes.len(),
+            OpenValues::Dictionary { entries: Entries::Texts(strings), .. } => strings
+                .decoded_length()
+                .saturating_add(strings.count().saturating_add(1).saturating_mul(OFFSET_BYTES)),
+            _ => 0,
         }
     }
 

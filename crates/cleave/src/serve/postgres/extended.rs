@@ -266,7 +266,9 @@ impl Connection {
             }
             return Ok(());
         }
-        if let (Known::Plain(parsed, sql), State::Bound) = (&*portal.known, &portal.state) {
+        if let (Known::Plain(parsed, sql), State::Bound) = (&*portal.known, &portal.state)
+            && !block::is_border(&parsed.statement)
+        {
             self.begin_watch();
             let shown = Box::pin(self.session.columns(parsed));
             if self.watch.over(&mut self.wire, sql, shown).await?.is_some() {
@@ -314,8 +316,7 @@ impl Connection {
                 }
             }
             Known::Plain(parsed, sql) => {
-                let (parsed, sql) = (ParsedStatement::clone(parsed), sql.clone());
-                Box::pin(self.start(parsed, &sql)).await?
+                Box::pin(self.start(ParsedStatement::clone(parsed), sql)).await?
             }
         };
         portal.state = match started {
