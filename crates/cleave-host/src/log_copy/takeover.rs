@@ -218,6 +218,9 @@ impl<'a> Taking<'a> {
             epoch = epoch.max(claimed.and_then(Result::ok).unwrap_or_default());
         }
         root.epoch = epoch;
+        if let Some(upkeep) = &mut root.upkeep {
+            upkeep.taken_over_epoch = epoch;
+        }
         Ok(root)
     }
 
