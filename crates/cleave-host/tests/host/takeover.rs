@@ -463,7 +463,12 @@ async fn pages_that_a_copy_counts_on_stay_over_openings_without_it() {
     drop((database, directory));
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     let folder = outside.path().join("second");
-    taken(&folder, &remote).await.unwrap();
+    // Nothing tells that those who opened it meanwhile acknowledged nothing.
+    let error = taken(&folder, &remote).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55000", "{error}");
+    assert!(error.to_string().contains("\"other\""), "{error}");
+    assert!(error.to_string().contains("--stale"), "{error}");
+    taken_though_stale(&folder, &remote).await.unwrap();
     let database = reopened(&folder).await;
     let mut session = database.session();
     assert_eq!(row(&mut session, rows_of).await, expected);
@@ -579,6 +584,42 @@ async fn a_longer_copy_that_was_away_has_nothing_of_the_host_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_longer_copy_with_a_newer_root_has_nothing_of_the_host_before() {
     the_host_goes_on_from_the_shorter_copy(Longer::WasAway, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, served, nas) = with_nas(outside.path()).await;
+    let address = served.address;
+    let other_media = outside.path().join("other.media");
+    let other_served = Served::start(&other_media, [2; 16], anywhere()).await;
+    let other = RemoteDevice { port: other_served.address.port(), ..nas.clone() };
+    database.add_device("other", other.clone()).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "SET default_device = 'other'").await;
+    run(&mut session, "CREATE TABLE o (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO o VALUES (1, 'on both')").await;
+    served.stop().await;
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'other'").await;
+    run(&mut session, "INSERT INTO o VALUES (2, 'not on nas')").await;
+    // It is back, and knows nothing of that.
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    let folder = outside.path().join("second");
+    let error = taken(&folder, &nas).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55000", "{error}");
+    assert!(error.to_string().contains("\"other\""), "{error}");
+    assert!(error.to_string().contains("take over from that device"), "{error}");
+    run(&mut session, "INSERT INTO o VALUES (3, 'the host has its devices')").await;
+    run(&mut session, "INSERT INTO far VALUES (-1, 'all of them')").await;
+    drop((session, database, directory));
+    taken(&folder, &nas).await.unwrap_err();
+    taken(&folder, &other).await.unwrap();
+    let database = reopened(&folder).await;
+    let found = rows(&mut database.session(), "SELECT id FROM o ORDER BY id").await;
+    assert_eq!(found, ["1", "2", "3"]);
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far WHERE id < 0").await, "1");
+    assert_no_leak(&database);
 }
 
 /// Its log may get as long as that of the copy, which has commits that somebody was told of.
