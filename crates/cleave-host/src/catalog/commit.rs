@@ -116,7 +116,7 @@ impl Transaction {
     }
 
     /// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device does not
-    /// take them is [held](super::held), and keeps no other from it.
+    /// take them is [held](super::held), and keeps no other from it. The turn may be another's meanwhile.
     ///
     /// # Errors
     /// Those of the database's own device; everything is then as it was.
@@ -124,12 +124,23 @@ impl Transaction {
         database: &Arc<Database>,
         mut turn: OwnedMutexGuard<()>,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
-        // Who writes the same pages beside is waited for: twice they would take twice the room.
-        let beside = database.beside.lock().await.take();
-        if let Some(beside) = beside {
+        // Who writes the same pages beside is waited for: twice they would take twice the room, and the same time. Not with the turn: a
+        // device that takes long would hold up all who commit. Nobody who has the turn waits for the place, so it may be kept meanwhile.
+        let mut place = match database.beside.try_lock() {
+            Ok(place) => place,
+            Err(_) => {
+                drop(turn);
+                let place = database.beside.lock().await;
+                turn = database.writer_turn().await;
+                database.check_running()?;
+                place
+            }
+        };
+        if let Some(beside) = place.take() {
             // Where it is not, all of it is written again.
             beside.put_in_place(database);
         }
+        drop(place);
         let mut failed: BTreeMap<u32, Failed> = BTreeMap::new();
         loop {
             let live = database.live();
@@ -181,11 +192,17 @@ impl Transaction {
         *place = Some(Beside { live, settled });
         drop(place);
         let _given_up = GivenUp(database);
-        let _turn = database.writer_turn().await;
-        database.check_running()?;
-        let beside = database.beside.lock().await.take();
-        // None: who had the turn before has put it in place.
-        Ok(beside.is_none_or(|beside| beside.put_in_place(database)))
+        loop {
+            let turn = database.writer_turn().await;
+            database.check_running()?;
+            if let Ok(mut place) = database.beside.try_lock() {
+                // None: who had the turn before has put it in place.
+                return Ok(place.take().is_none_or(|beside| beside.put_in_place(database)));
+            }
+            // Who has it settles, and waits for the turn.
+            drop(turn);
+            drop(database.beside.lock().await);
+        }
     }
 
     /// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in it.

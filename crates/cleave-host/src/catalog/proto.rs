@@ -167,6 +167,9 @@ pub struct Upkeep {
     /// Space that is kept for them. Since format 9.
     #[prost(message, repeated, tag = "131")]
     pub kept: Vec<Kept>,
+    /// The highest epoch of hosts before the one that took the database over; 0: none did.
+    #[prost(uint64, tag = "132")]
+    pub taken_over_epoch: u64,
 }
 
 /// Space of one device that roots use which a copy of the log may have, and nothing else.

@@ -27,6 +27,9 @@ pub struct Upkeep {
     pub log_copies: Vec<LogCopy>,
     /// Space that nothing here uses, and roots do that such a copy may have: not used again before it has a newer one.
     pub kept: KeptSpace,
+    /// The highest epoch of hosts before the one that took the database over: what copies have of these may have gone another way; 0: none
+    /// did.
+    pub taken_over_epoch: u64,
 }
 
 impl Upkeep {
@@ -46,6 +49,7 @@ impl Upkeep {
             autovacuum_vacuum_scale: self.autovacuum.scale,
             log_copies: self.log_copies.iter().map(LogCopy::encode).collect(),
             kept: self.kept.iter().map(kept_message).collect(),
+            taken_over_epoch: self.taken_over_epoch,
         };
         (*self != Self::default()).then_some(message)
     }
@@ -70,6 +74,7 @@ impl Upkeep {
                 .map(LogCopy::decode)
                 .collect::<Option<_>>()?,
             kept: message.kept.iter().map(kept_of).collect::<Option<_>>()?,
+            taken_over_epoch: message.taken_over_epoch,
         })
     }
 }

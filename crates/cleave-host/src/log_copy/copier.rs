@@ -4,7 +4,8 @@
 //!    the host by then goes in one write and one sync; who comes meanwhile waits for the next one.
 //! 2. A root that is newer than the copy's goes with it: first the files, synced, then the stamp that names them.
 //! 3. [`Copier::shortage`] says, before a root is written, what space the copy of it will want.
-//! 4. After a restart, of the host or of the device, it goes on from the newest stamp that holds.
+//! 4. After a restart, of the host or of the device, it goes on from the newest stamp that holds. Where that has another log than this
+//!    host, since the host went on from a copy that had less, or cannot be compared with it, the copy gets a new ring with its next root.
 //!
 //! Invariants: the copy is a beginning of the host's log, and never has what the host may lose. What it has of the log fits its root: no
 //! commit is in it that was made on a definition behind that root. A slot whose write may still be on
@@ -67,6 +68,8 @@ struct Shipped {
     attempted: Vec<Extent>,
     /// The space that this start of the device knows to be ours.
     reserved: Option<(u64, Vec<Extent>)>,
+    /// The log in the ring is not known to be a beginning of this host's: nothing is added to it.
+    is_astray: bool,
 }
 
 /// Why a step was not made.
@@ -258,7 +261,9 @@ impl Copier {
                 Ok(()) => database.copies.let_go(database),
                 // The log alone will do for those who wait for it, if the copy's root is one that it follows.
                 Err(Stopped::Room)
-                    if generation <= shipped.stamp.generation
+                    if !shipped.is_astray
+                        && !is_before_takeover(&shipped.stamp, &durable)
+                        && generation <= shipped.stamp.generation
                         && !database.copies.has_defined_since(shipped.stamp.generation) =>
                 {
                     self.copy_log(database, shipped).await?;
@@ -299,15 +304,21 @@ impl Copier {
             lost: Vec::new(),
             attempted: Vec::new(),
             reserved: None,
+            is_astray: false,
         };
         let Some(arena) = asked.arenas.first() else { return Ok(shipped) };
         let incarnation = self.device.incarnation().await?;
         let block_count = self.device.block_count().await?;
         if let Some(found) = found::at(&self.device, arena.start, &self.id, block_count).await? {
-            if database.log().is_some_and(|log| found.stamp.log_end > log.end().0) {
+            let is_further =
+                database.log().is_some_and(|log| found.stamp.log_end > log.durable_end().0);
+            // Of a host before a takeover: what it had more was acknowledged by nobody, or given up by who took over.
+            if !is_before_takeover(&found.stamp, &database.durable())
+                && (is_further || !source::ends_as(database.directory(), &found.stamp)?)
+            {
                 return Err(fault(
                     &self.device,
-                    "the copy of the log on it goes further than this host's log; this folder is an older one, and the \
+                    "the copy of the log on it goes further than this host's log, or another way; this folder is an older one, and the \
                      database is to be opened where it was last, or taken over from the device",
                 ));
             }
@@ -316,10 +327,34 @@ impl Copier {
             if self.device.incarnation().await? != incarnation {
                 return Err(self.device.restarted());
             }
+            shipped.is_astray =
+                is_further || !self.is_beginning(database, asked, &found.stamp).await?;
             shipped.sequence_max = found.sequence_max;
             (shipped.stamp, shipped.slot, shipped.files) = (found.stamp, found.slot, found.files);
+            // What only another host took space for may be a table's here.
+            let lost = shipped.files.extract_if(.., |_, place| !is_within(asked, place.extent()));
+            shipped.attempted.extend(lost.map(|(_, place)| place.extent()));
         }
         Ok(shipped)
+    }
+
+    /// Whether the log that `stamp` has is a beginning of this host's, as far as that goes back.
+    async fn is_beginning(
+        &self,
+        database: &Database,
+        asked: &LogCopy,
+        stamp: &Stamp,
+    ) -> Result<bool> {
+        let directory = database.directory();
+        let from = stamp.log_start.max(source::log_start(directory)?);
+        if stamp.opening == database.opening() || stamp.log_start == stamp.log_end {
+            return Ok(is_within(asked, stamp.ring()));
+        }
+        if from >= stamp.log_end || !is_within(asked, stamp.ring()) {
+            return Ok(false);
+        }
+        let own = |from, to| source::log(directory, from, to);
+        found::has_log(&self.device, stamp, from, own).await
     }
 
     /// Tells this start of the device that the copy's space is ours.
@@ -376,7 +411,7 @@ impl Copier {
         let mut room = shipped.room(asked);
         let mut stamp = shipped.stamp.clone();
         let (mut items, mut taken) = (Vec::new(), Vec::new());
-        if needs_ring(&stamp, end, state.log_position, 1) {
+        if shipped.is_astray || needs_ring(&stamp, end, state.log_position, 1) {
             let wanted = ring_blocks(end - whole(state.log_position));
             let ring = room.take(wanted).ok_or(Stopped::Room)?;
             (stamp.ring_start, stamp.ring_blocks) = (ring.start.0, ring.block_count);
@@ -430,6 +465,7 @@ impl Copier {
         put.inspect_err(|error| shipped.doubt(error, &taken))?;
         shipped.files = files;
         shipped.attempted.clear();
+        shipped.is_astray = false;
         *self.roots.lock().unwrap_or_else(PoisonError::into_inner) = vec![Arc::clone(state)];
         self.is_sure.store(true, Ordering::Release);
         Ok(())
@@ -522,8 +558,8 @@ impl Copier {
         // It is to answer, or what is about to be made would be nobody's to take over.
         self.device.incarnation().await?;
         let end = database.log().map_or(0, |log| log.end().0);
-        let ring = needs_ring(&shipped.stamp, end, next.log_position, 4)
-            .then(|| ring_blocks(end.saturating_sub(whole(next.log_position))));
+        let needs_ring = shipped.is_astray || needs_ring(&shipped.stamp, end, next.log_position, 4);
+        let ring = needs_ring.then(|| ring_blocks(end.saturating_sub(whole(next.log_position))));
         let sizes = source::sizes(database.directory(), next, &shipped.files);
         let files: Vec<u32> = sizes.into_iter().map(|bytes| blocks(bytes) + 1).collect();
         let mut room = shipped.room(asked);
@@ -587,6 +623,18 @@ impl Shipped {
     }
 }
 
+/// Whether `extent` lies in the space that `asked` has.
+fn is_within(asked: &LogCopy, extent: Extent) -> bool {
+    let mut arenas = asked.arenas.iter();
+    arenas.any(|arena| arena.start <= extent.start && extent.end() <= arena.end())
+}
+
+/// Whether a host wrote `stamp` that was there before the one that took over the database of `state`: its roots, and the end of its
+/// log, may be none of this one's.
+fn is_before_takeover(stamp: &Stamp, state: &CatalogState) -> bool {
+    stamp.epoch <= state.upkeep.taken_over_epoch
+}
+
 /// Whether the next start of a device, or the next link to it, may not fail so.
 fn is_of_a_start(failure: &StorageError) -> bool {
     let is_refused = matches!(failure, StorageError::Refused { .. });
@@ -618,12 +666,14 @@ fn add_log(
     Ok(items.collect())
 }
 
-/// Whether the ring of `stamp` is too small for a log that ends at `end` beside what the stamp counts on, with a part of it to spare.
+/// Whether the ring of `stamp` lacks what the log has behind `position`, or is too small for a log that ends at `end` beside what the stamp
+/// counts on, with a part of it to spare.
 fn needs_ring(stamp: &Stamp, end: u64, position: u64, part: u64) -> bool {
     let ring = u64::from(stamp.ring_blocks) * BLOCK;
     let spare = if part > 1 { ring / part } else { 0 };
     let first = if stamp.ring_blocks == 0 { position } else { stamp.log_start.min(position) };
-    stamp.ring_blocks == 0 || end.saturating_sub(whole(first)).saturating_add(spare) > ring
+    let lacks_first = stamp.ring_blocks == 0 || position < stamp.log_start;
+    lacks_first || end.saturating_sub(whole(first)).saturating_add(spare) > ring
 }
 
 /// Blocks of a ring for a log of so many bytes.

@@ -15,7 +15,7 @@ use cleave_fragment::command::{ReadItem, ReadPayload};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 
 use super::layout::{
-    ANCHOR_ALIGNMENT, Head, List, Place, SLOT_BLOCKS, SLOT_COUNT, Stamp, blocks, slot, whole,
+    ANCHOR_ALIGNMENT, BLOCK, Head, List, Place, SLOT_BLOCKS, SLOT_COUNT, Stamp, blocks, slot, whole,
 };
 use super::{ROOT, fault};
 use crate::device::Device;
@@ -173,6 +173,34 @@ pub(super) async fn log(device: &Device, stamp: &Stamp) -> Result<Vec<u8>> {
     }
     log.extend_from_slice(&stamp.tail);
     Ok(log)
+}
+
+/// Whether the log that `stamp` has from `from` on is what `own` gives for the same places.
+///
+/// # Errors
+/// Those of the device, and of `own`.
+pub(super) async fn has_log(
+    device: &Device,
+    stamp: &Stamp,
+    from: u64,
+    own: impl Fn(u64, u64) -> Result<Vec<u8>>,
+) -> Result<bool> {
+    let is_same = |theirs: &[u8], start: u64, end: u64| {
+        let first = from.max(start);
+        let skipped = usize::try_from(first - start).unwrap_or(usize::MAX);
+        let ours = own(first, end)?;
+        Ok::<_, crate::error::Error>(theirs.get(skipped..) == Some(ours.as_slice()))
+    };
+    let (mut next, tail) = (whole(from), whole(stamp.log_end));
+    while next < tail {
+        let end = tail.min(next + u64::from(READ_BLOCKS) * BLOCK);
+        let theirs = read(device, stamp.ring_extents(next, end)).await?.concat();
+        if !is_same(&theirs, next, end)? {
+            return Ok(false);
+        }
+        next = end;
+    }
+    is_same(&stamp.tail, tail, stamp.log_end)
 }
 
 /// Reads an extent in pieces that one command takes.

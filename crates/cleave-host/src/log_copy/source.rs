@@ -10,8 +10,9 @@ use cleave_store::SegmentId;
 use cleave_txn::Lsn;
 use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, list_segments, segment_path};
 
-use super::layout::{LogCopy, Place};
-use crate::catalog::{CatalogState, root};
+use super::layout::{LogCopy, Place, Stamp, whole};
+use crate::catalog::CatalogState;
+use crate::catalog::root::{self, SegmentFile};
 use crate::error::{Error, Result};
 use crate::log::directory_of;
 
@@ -47,6 +48,29 @@ pub(super) fn log(database: &Path, from: u64, to: u64) -> Result<Vec<u8>> {
         }
     }
     Ok(bytes)
+}
+
+/// Where the log in `database` begins: behind the header of its first file, which a takeover writes anew.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(super) fn log_start(database: &Path) -> Result<u64> {
+    let first = list_segments(&directory_of(database))?.into_iter().next();
+    Ok(first.map_or(u64::MAX, |first| first.0 + SEGMENT_HEADER_BYTES as u64))
+}
+
+/// Whether the log in `database` has, where that of `stamp` ends, the same bytes behind the last boundary of a block.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(super) fn ends_as(database: &Path, stamp: &Stamp) -> Result<bool> {
+    let tail = whole(stamp.log_end);
+    let from = tail.max(stamp.log_start).max(log_start(database)?);
+    if from >= stamp.log_end {
+        return Ok(true);
+    }
+    let theirs = usize::try_from(from - tail).ok().and_then(|skipped| stamp.tail.get(skipped..));
+    Ok(theirs == Some(log(database, from, stamp.log_end)?.as_slice()))
 }
 
 /// Where the file of the log begins that has `place`, and its header.
@@ -140,8 +164,13 @@ pub(super) fn sizes(
     let new = crate::catalog::commit::segments(next);
     let new = new.filter(|segment| segment.sealed && !next.files.contains_key(&segment.segment));
     sizes.extend(new.map(|segment| segment.encode().len() as u64));
-    let is_new = |id: &SegmentId| !kept.contains_key(&segment_name(*id));
-    sizes.extend(next.files.iter().filter(|(id, _)| is_new(id)).map(|(_, file)| file.bytes));
+    // A host before a takeover may have had another file of that name.
+    let is_kept = |id: &SegmentId, file: &SegmentFile| {
+        let place = kept.get(&segment_name(*id));
+        place.is_some_and(|place| (place.checksum, place.bytes) == (file.checksum, file.bytes))
+    };
+    let new = next.files.iter().filter(|(id, file)| !is_kept(id, file));
+    sizes.extend(new.map(|(_, file)| file.bytes));
     let length = |name: String| std::fs::metadata(database.join(name)).ok().map(|file| file.len());
     sizes.extend(small(next).filter_map(length).map(|bytes| bytes + 4096));
     let list = (sizes.len() + kept.len()) as u64 * 64 + 4096;

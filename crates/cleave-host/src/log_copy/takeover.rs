@@ -1,6 +1,7 @@
 //! Takeover: a device that keeps a copy of the log in, a database in a new folder out.
 //!
-//! 1. The copy is looked for and read, which changes nothing: where it is torn, stale or another's, all stays as it is.
+//! 1. The copy is looked for and read, which changes nothing: where it is torn, stale or another's, all stays as it is. So are the other
+//!    devices that its root names: where one of them shows that the database went on without this copy, the host that has them keeps them.
 //! 2. The device is claimed in a higher epoch. From here on the host that had it can acknowledge nothing.
 //! 3. The copy is read again, since that host may have gone on until then; so are the devices claimed that its root names.
 //! 4. Files, root and log are written into the folder, which is marked until it is whole; then it is opened as after a crash.
@@ -13,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cleave_fragment::command::{Identity, LOOKING_EPOCH, Ownership};
 use cleave_fragment::waiting;
@@ -47,6 +49,9 @@ pub struct TakeOver {
     /// Whether a copy will do that may lack commits: the database was opened after it was written last.
     pub accepts_stale: bool,
 }
+
+/// How long another device is looked through for a newer copy.
+const LOOKING_WAIT: Duration = Duration::from_secs(30);
 
 /// What was taken over.
 #[derive(Debug, Clone)]
@@ -163,7 +168,90 @@ impl<'a> Taking<'a> {
         let claimed =
             Ownership { database: owner.database, epoch, opening: database::draw_opening()? };
         let looking = self::looking(&entry, owner.database, directory, options)?;
-        Ok(Self { directory, from, options, entry, identity, owner, claimed, looking, _lock: lock })
+        let taking = Self {
+            directory,
+            from,
+            options,
+            entry,
+            identity,
+            owner,
+            claimed,
+            looking,
+            _lock: lock,
+        };
+        if !from.accepts_stale {
+            Box::pin(taking.refuse_what_others_outlived(&found, &root)).await?;
+        }
+        Ok(taking)
+    }
+
+    /// Refuses the copy `found` where one of the other devices that its `root` names shows that the database went on without it. One that
+    /// does not answer says nothing: the copy may be all that is left.
+    async fn refuse_what_others_outlived(&self, found: &Found, root: &proto::Root) -> Result<()> {
+        for device in root.devices.iter().filter(|device| device.id != self.entry.id.0) {
+            let Some(entry) = root::device_entry(device) else { continue };
+            if matches!(entry.kind, DeviceKind::Embedded) {
+                continue;
+            }
+            let other = looking(&entry, self.owner.database, self.directory, self.options)?;
+            let identity = waiting::timeout(OPENING_WAIT, Box::pin(other.identity())).await;
+            let Some(Ok(identity)) = identity else { continue };
+            let Some(owner) = identity.owner else { continue };
+            let newer = self.newer_copy(found, &other, identity.block_count);
+            let newer = waiting::timeout(LOOKING_WAIT, Box::pin(newer)).await;
+            if let Some(Ok(Some(newer))) = newer {
+                let reason = format!(
+                    "its copy of the log was written last at {} in epoch {}, and device \"{}\" at {} has one that was written without it at \
+                     {} in epoch {}: what was committed then may not be in this one; take over from that device, or else say --stale",
+                    moment(found.stamp.time_us),
+                    found.stamp.epoch,
+                    entry.name,
+                    entry.address(),
+                    moment(newer.stamp.time_us),
+                    newer.stamp.epoch
+                );
+                return refused(&self.entry, &reason);
+            }
+            if owner.epoch > found.stamp.epoch
+                && !device::knows_opening(self.directory, entry.id, owner.opening)?
+            {
+                let reason = format!(
+                    "its copy of the log was written last at {} in epoch {}, and the database was opened since, without this device: device \
+                     \"{}\" at {} is used in epoch {}; what was committed then may not be in the copy; use the folder of that host if \
+                     there is one, or else say --stale",
+                    moment(found.stamp.time_us),
+                    found.stamp.epoch,
+                    entry.name,
+                    entry.address(),
+                    owner.epoch
+                );
+                return refused(&self.entry, &reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// The copy on `other`, of so many blocks, if it is newer than `found` and may have what that lacks and somebody was told of.
+    ///
+    /// # Errors
+    /// Those of the device; where it has no copy.
+    async fn newer_copy(
+        &self,
+        found: &Found,
+        other: &Device,
+        block_count: u64,
+    ) -> Result<Option<Found>> {
+        let age = |stamp: &Stamp| (stamp.epoch, stamp.generation, stamp.log_end);
+        let newest = found::search(other, self.owner.database, block_count).await?;
+        if age(&newest.stamp) <= age(&found.stamp) {
+            return Ok(None);
+        }
+        // Of one opening, which asked for both to the end: nobody was told of anything that either of them lacks.
+        let upkeep = root_of(other, &newest).await?.upkeep.unwrap_or_default();
+        let mut copies = upkeep.log_copies.iter();
+        let is_asked = copies.any(|copy| copy.id == found.stamp.id && !copy.is_ended);
+        let is_beside = is_asked && newest.stamp.opening == found.stamp.opening;
+        Ok((!is_beside).then_some(newest))
     }
 
     /// Makes the device this host's, so that the one before can acknowledge nothing any more.
@@ -218,6 +306,9 @@ impl<'a> Taking<'a> {
             epoch = epoch.max(claimed.and_then(Result::ok).unwrap_or_default());
         }
         root.epoch = epoch;
+        if let Some(upkeep) = &mut root.upkeep {
+            upkeep.taken_over_epoch = epoch;
+        }
         Ok(root)
     }
 

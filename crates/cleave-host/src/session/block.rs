@@ -679,13 +679,14 @@ impl Session {
                 None => database.writer_turn().await,
             };
         }
-        if database.rewritten_count() != checked {
-            for change in changes {
-                check(database, change, change).await?;
-            }
-        }
         let mut is_settled = false;
         let live = loop {
+            // Also behind each settlement, in which the turn may have been another's.
+            if database.rewritten_count() != checked {
+                for change in changes {
+                    check(database, change, change).await?;
+                }
+            }
             let live = database.live();
             for change in changes {
                 check_ended(&live, change)?;

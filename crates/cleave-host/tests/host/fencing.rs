@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 /// A copy of the database in `from`, as a person would make one.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

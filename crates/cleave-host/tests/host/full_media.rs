@@ -9,7 +9,7 @@ use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, Memor
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::durability::Slot;
-use crate::support::{assert_no_leak, batches, numbered, row, run};
+use crate::support::{assert_no_leak, batches, numbered, refused, row, run};
 
 /// Blocks of the media of these tests: 8 MiB.
 pub(crate) const BLOCK_COUNT: u64 = 2048;
@@ -261,4 +261,44 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     let found = row(&mut database.session(), "SELECT count(*), sum(length(note)) FROM t").await;
     assert_eq!(found, "3,120000");
     assert_no_leak(&database);
+}
+
+/// Who settles waits for pages that are being written beside, and keeps no other from committing meanwhile, nor itself from giving up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let media = Arc::new(Bounded::new(u64::MAX));
+    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+    let database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO t VALUES (0, 'before')").await;
+    media.set_gate(Gate::Shut);
+    let mut reader = database.session();
+    let reading = SpawnedTask::spawn(async move {
+        row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await
+    });
+    media.until_a_write_waits().await;
+    let mut settling = database.session();
+    let settled = SpawnedTask::spawn(async move { drop(run(&mut settling, "CHECKPOINT").await) });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for id in 1..5 {
+        let insert = format!("INSERT INTO t VALUES ({id}, 'beside')");
+        let inserted = tokio::time::timeout(Duration::from_secs(30), session.run(&insert)).await;
+        inserted.expect("it does not wait for the device").unwrap();
+    }
+    let mut impatient = database.session();
+    run(&mut impatient, "SET statement_timeout = 300").await;
+    let limited =
+        tokio::time::timeout(Duration::from_secs(30), refused(&mut impatient, "CHECKPOINT"));
+    let error = limited.await.expect("it ends");
+    assert_eq!(error.sqlstate(), "57014", "{error}");
+    media.set_gate(Gate::Open);
+    settled.join().await.unwrap();
+    assert_eq!(reading.join().await.unwrap(), "1");
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t WHERE note > ''").await, "5");
+    assert_no_leak(&database);
+    drop((session, impatient, database));
+    let database = slot.open(directory.path()).await;
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM t").await, "5");
 }

@@ -9,6 +9,7 @@ use cleave_host::{Database, Error, OpenOptions, RemoteDevice, Session};
 use cleave_media::{Media, SplitMix64};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file, with_nas};
+use crate::fencing::copy;
 use crate::full_media::Bounded;
 use crate::support::{
     assert_no_leak, batches, embedded_as, fresh, numbered, open, refused, row, rows, run,
@@ -23,6 +24,11 @@ fn options() -> OpenOptions {
 
 async fn taken(directory: &Path, remote: &RemoteDevice) -> Result<TakenOver, Error> {
     let from = TakeOver { way: remote.clone().into(), accepts_stale: false };
+    Box::pin(take_over(directory, &from, &options())).await
+}
+
+async fn taken_though_stale(directory: &Path, remote: &RemoteDevice) -> Result<TakenOver, Error> {
+    let from = TakeOver { way: remote.clone().into(), accepts_stale: true };
     Box::pin(take_over(directory, &from, &options())).await
 }
 
@@ -457,7 +463,12 @@ async fn pages_that_a_copy_counts_on_stay_over_openings_without_it() {
     drop((database, directory));
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     let folder = outside.path().join("second");
-    taken(&folder, &remote).await.unwrap();
+    // Nothing tells that those who opened it meanwhile acknowledged nothing.
+    let error = taken(&folder, &remote).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55000", "{error}");
+    assert!(error.to_string().contains("\"other\""), "{error}");
+    assert!(error.to_string().contains("--stale"), "{error}");
+    taken_though_stale(&folder, &remote).await.unwrap();
     let database = reopened(&folder).await;
     let mut session = database.session();
     assert_eq!(row(&mut session, rows_of).await, expected);
@@ -470,4 +481,172 @@ async fn pages_that_a_copy_counts_on_stay_over_openings_without_it() {
     // What was kept is free again, once the copy has a root of this opening.
     run(&mut session, "INSERT INTO o VALUES (502, 'row 502'); CHECKPOINT").await;
     assert_no_leak(&database);
+}
+
+/// What the device with the longer copy did while the host went on from the shorter one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Longer {
+    /// It was there.
+    Stayed,
+    /// It was away until the new host had a longer log than it.
+    WasAway,
+}
+
+/// One of two copies gets ahead of the other with what nobody is told of, and the host goes on from the other one: what the first one
+/// has more goes, and it then has the log of the new host.
+async fn the_host_goes_on_from_the_shorter_copy(longer: Longer, has_root: bool) {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, served, nas) = with_nas(outside.path()).await;
+    let other_media = outside.path().join("other.media");
+    let other_served = Served::start(&other_media, [2; 16], anywhere()).await;
+    let (address, other_address) = (served.address, other_served.address);
+    let other = RemoteDevice { port: other_address.port(), ..nas.clone() };
+    database.add_device("other", other.clone()).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas, other'").await;
+    run(&mut session, "SET default_device = 'other'").await;
+    run(&mut session, "CREATE TABLE o (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO o VALUES (1, 'told'), (2, 'told'); CHECKPOINT").await;
+    run(&mut session, "INSERT INTO far VALUES (-1, 'told')").await;
+    other_served.stop().await;
+    for id in 10..16 {
+        let insert = format!("INSERT INTO far VALUES (-{id}, '{}')", "lost ".repeat(2400));
+        let error = refused(&mut session, &insert).await;
+        assert_eq!(error.sqlstate(), "58030", "{error}");
+        assert!(error.to_string().contains("\"other\""), "{error}");
+    }
+    if has_root {
+        database.checkpoint().await.unwrap();
+    }
+    drop((session, database, directory));
+    let mut served = Some(served);
+    if longer == Longer::WasAway {
+        served.take().unwrap().stop().await;
+    }
+
+    let _other_served = Served::start(&other_media, [2; 16], other_address).await;
+    let second = outside.path().join("second");
+    let away = taken(&second, &other).await.unwrap().away;
+    assert_eq!(away.is_empty(), longer == Longer::Stayed, "{away:?}");
+    let database = reopened(&second).await;
+    let mut session = database.session();
+    if longer == Longer::WasAway {
+        for id in 10..20 {
+            let insert = format!("INSERT INTO o VALUES ({id}, '{}')", "later ".repeat(2000));
+            let error = refused(&mut session, &insert).await;
+            assert_eq!(error.sqlstate(), "58030", "{error}");
+            assert!(error.to_string().contains("\"nas\""), "{error}");
+        }
+        let media = outside.path().join("nas.media");
+        served = Some(Served::start(&media, [1; 16], address).await);
+    }
+    run(&mut session, "INSERT INTO o VALUES (3, 'told later')").await;
+    run(&mut session, "INSERT INTO far VALUES (-2, 'told later')").await;
+    let status = shown(&mut session, "log_copy_status").await;
+    assert_eq!(status.matches(", 0 bytes less than here").count(), 2, "{status}");
+    let queries = [
+        "SELECT count(*), sum(id), sum(length(note)) FROM o",
+        "SELECT id, note FROM o WHERE id < 10 ORDER BY id",
+        "SELECT id, note FROM far WHERE id < 0 ORDER BY id",
+        FAR,
+    ];
+    let mut expected = Vec::new();
+    for query in queries {
+        expected.push(rows(&mut session, query).await);
+    }
+    assert_eq!(expected[1], ["1,told", "2,told", "3,told later"]);
+    assert_eq!(expected[2], ["-2,told later", "-1,told"]);
+    assert_no_leak(&database);
+    drop((session, database));
+
+    let third = outside.path().join("third");
+    taken(&third, &nas).await.unwrap();
+    let database = reopened(&third).await;
+    let mut session = database.session();
+    for (query, expected) in queries.iter().zip(&expected) {
+        assert_eq!(&rows(&mut session, query).await, expected, "{query}");
+    }
+    run(&mut session, "INSERT INTO far VALUES (-3, 'told'); CHECKPOINT").await;
+    assert_no_leak(&database);
+    drop(served);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_copy_follows_the_host_that_took_over_from_a_shorter_one() {
+    the_host_goes_on_from_the_shorter_copy(Longer::Stayed, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_copy_that_was_away_has_nothing_of_the_host_before() {
+    the_host_goes_on_from_the_shorter_copy(Longer::WasAway, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_copy_with_a_newer_root_has_nothing_of_the_host_before() {
+    the_host_goes_on_from_the_shorter_copy(Longer::WasAway, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, served, nas) = with_nas(outside.path()).await;
+    let address = served.address;
+    let other_media = outside.path().join("other.media");
+    let other_served = Served::start(&other_media, [2; 16], anywhere()).await;
+    let other = RemoteDevice { port: other_served.address.port(), ..nas.clone() };
+    database.add_device("other", other.clone()).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "SET default_device = 'other'").await;
+    run(&mut session, "CREATE TABLE o (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO o VALUES (1, 'on both')").await;
+    served.stop().await;
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'other'").await;
+    run(&mut session, "INSERT INTO o VALUES (2, 'not on nas')").await;
+    // It is back, and knows nothing of that.
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    let folder = outside.path().join("second");
+    let error = taken(&folder, &nas).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55000", "{error}");
+    assert!(error.to_string().contains("\"other\""), "{error}");
+    assert!(error.to_string().contains("take over from that device"), "{error}");
+    run(&mut session, "INSERT INTO o VALUES (3, 'the host has its devices')").await;
+    run(&mut session, "INSERT INTO far VALUES (-1, 'all of them')").await;
+    drop((session, database, directory));
+    taken(&folder, &nas).await.unwrap_err();
+    taken(&folder, &other).await.unwrap();
+    let database = reopened(&folder).await;
+    let found = rows(&mut database.session(), "SELECT id FROM o ORDER BY id").await;
+    assert_eq!(found, ["1", "2", "3"]);
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far WHERE id < 0").await, "1");
+    assert_no_leak(&database);
+}
+
+/// Its log may get as long as that of the copy, which has commits that somebody was told of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_was_put_back_acknowledges_nothing() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, _served, remote) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "INSERT INTO near VALUES (5, 'in the folder'); CHECKPOINT").await;
+    let older = outside.path().join("older");
+    copy(directory.path(), &older);
+    let note = "told ".repeat(2000);
+    run(&mut session, &format!("INSERT INTO far VALUES (-6, '{note}')")).await;
+    drop((session, database, directory));
+    let database = open(&older).await;
+    let mut session = database.session();
+    for id in 7..12 {
+        let insert = format!("INSERT INTO near VALUES ({id}, '{}')", "more ".repeat(1000));
+        let error = refused(&mut session, &insert).await;
+        assert_eq!(error.sqlstate(), "55000", "{id}: {error}");
+        assert!(error.to_string().contains("an older one"), "{error}");
+    }
+    drop((session, database));
+    let folder = outside.path().join("second");
+    taken_though_stale(&folder, &remote).await.unwrap();
+    let database = reopened(&folder).await;
+    let found = row(&mut database.session(), "SELECT length(note) FROM far WHERE id = -6").await;
+    assert_eq!(found, note.len().to_string());
 }

@@ -21,7 +21,7 @@ pub(crate) struct TakeoverOptions {
     database: PathBuf,
     #[command(flatten)]
     way: WayOptions,
-    /// Also from a copy that may lack commits: the database was opened after it was written last
+    /// Also from a copy that may lack commits: the database was opened after it was written last, or has a newer copy elsewhere
     #[arg(long)]
     stale: bool,
 }

@@ -154,6 +154,7 @@ fn state(directory: &Path) -> CatalogState {
                 DeviceId(1),
                 vec![Extent { start: BlockAddress(100), block_count: 3 }],
             )]),
+            taken_over_epoch: 3,
         },
         rights: Arc::default(),
         comments: Default::default(),
