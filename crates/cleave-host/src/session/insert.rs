@@ -12,10 +12,10 @@ use std::sync::Arc;
 use arrow::array::types::UInt64Type;
 use arrow::array::{
     ArrayRef, AsArray, BooleanArray, NullArray, RecordBatch, RecordBatchOptions,
-    TimestampMicrosecondArray,
+
 };
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::stream::{self, BoxStream};
