@@ -11,7 +11,7 @@
 //!
 //! Source: issue 2, part 4 and "Bad input".
 
-use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::ast::{self, VisitMut};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -47,6 +47,7 @@ mod roles;
 mod sequence;
 mod settings;
 mod system;
+mod symmetric;
 mod tokens;
 mod vacuum;
 mod words;
@@ -324,7 +325,8 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
-    let mut reader = Reader { parser, script };
+    let mut reader = Reader { parser, script, has_symmetric };
+    let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
     let mut cursor = Cursor::new(script);
     let mut statements = Vec::new();
     loop {
@@ -400,6 +402,8 @@ pub(crate) struct Reader<'a> {
 
 impl Reader<'_> {
     fn statement(&mut self) -> Result<Statement> {
+    /// Somewhere it says BETWEEN SYMMETRIC.
+    has_symmetric: bool,
         let word = match self.parser.peek_token().token {
             Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_lowercase(),
             Token::LParen => String::new(),
@@ -441,7 +445,7 @@ impl Reader<'_> {
                 }
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
-                typed(statement)
+                typed(self.lowered(statement))
             }
         }
     }
@@ -450,6 +454,14 @@ impl Reader<'_> {
     fn analyze(&mut self) -> Result<Analyze> {
         self.parser.advance_token();
         let mut verbose = self.take("verbose");
+    /// What the parser crate has read, as it is meant.
+    pub(crate) fn lowered<T: VisitMut>(&self, mut read: T) -> T {
+        if self.has_symmetric {
+            symmetric::lower_symmetric(&mut read);
+        }
+        read
+    }
+
         if !verbose && self.parser.consume_token(&Token::LParen) {
             loop {
                 if !self.take("verbose") {
