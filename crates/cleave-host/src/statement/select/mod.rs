@@ -43,6 +43,7 @@ mod index_choice;
 mod index_offers;
 mod join_method;
 mod kept;
+mod missing_table;
 mod order_and_split;
 mod over_rows;
 mod own_tables;
@@ -83,6 +84,7 @@ use crate::statement::parameters::Parameters;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 use order_and_split::{Divided, Planning};
+use missing_table::named_table;
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
 pub(crate) use used_columns::{is_whole, uses_column};
@@ -234,8 +236,10 @@ async fn plan(
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
     let Bound { context, state, names, logical, .. } =
         bind(database, settings, asked.view, asked.query.clone(), &asked.parameters.rows, put)
-            .await?;
-    let logical = state.optimize(&logical)?;
+            .await
+            .map_err(|error| named_table(error, asked.query))?;
+    let logical = state.optimize(&logical);
+    let logical = logical.map_err(|error| named_table(error.into(), asked.query))?;
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
     let planning = stopwatch.elapsed();
