@@ -23,6 +23,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, constant};
+use super::modify::Returns;
 use super::modify_row::KeyedChange;
 use super::rights::Allowed;
 use super::{Outcome, Session, Started, within};
@@ -392,8 +393,10 @@ impl Session {
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {
             let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
+            let rows = RecordBatch::new_empty(self.insert_target(insert)?.arrow());
             let returning = super::insert::returning_query(insert)?;
-            let columns = self.returned(&insert.table, returning, &parameters).await?;
+            let returned = returning.map(|query| (query, rows));
+            let columns = self.returned(returned, &parameters).await?;
             let described = Arc::new(Described { parameters, lists, columns });
             let (point, range, change, allowed) = (None, None, None, None);
             let prepared =
@@ -401,12 +404,9 @@ impl Session {
             return Ok(prepared);
         }
         if let Statement::Modify(modify) = &source.statement {
-            let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
-            let returning = match modify.returning.as_slice() {
-                [] => None,
-                _ => Some(modify.returning_query()?),
-            };
-            let columns = self.returned(&modify.table, returning, &parameters).await?;
+            let described = Box::pin(self.describe_modify(modify, types)).await?;
+            let (parameters, tables, returned) = described;
+            let columns = self.returned(returned, &parameters).await?;
             let change = KeyedChange::of(modify, &parameters, &self.names());
             let described = Arc::new(Described { parameters, lists, columns });
             let (point, range, allowed) = (None, None, None);
@@ -433,22 +433,19 @@ impl Session {
         Ok(PreparedStatement { source, described, tables, point, range, change, allowed })
     }
 
-    /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.
+    /// The columns of what RETURNING gives, of which there is the query and no rows.
     async fn returned(
         &self,
-        table: &str,
-        returning: Option<Box<ast::Query>>,
+        returning: Returns,
         parameters: &[ColumnType],
     ) -> Result<Option<SchemaRef>> {
-        let Some(query) = returning else { return Ok(None) };
+        let Some((query, rows)) = returning else { return Ok(None) };
         let none = |(column_type, number): (&ColumnType, usize)| {
             let value = Parameter::read(*column_type, None);
             value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
         };
         let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
         let parameters = &Parameters::new(values);
-        let state = self.names();
-        let rows = RecordBatch::new_empty(state.find_table(table)?.schema.arrow());
         let asked = Asked { query: &query, parameters, view: None };
         let told = select::over_rows(&self.database, self.in_force(), asked, &rows);
         let (schema, _) = Box::pin(told).await?;
