@@ -17,6 +17,7 @@ mod alter;
 mod alter_identity;
 mod alter_rules;
 mod block;
+mod changing_with;
 mod checked;
 mod comments;
 mod copy;
@@ -98,6 +99,7 @@ use crate::statement::{
 };
 use crate::storage_error::StorageError;
 use crate::write::load;
+use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
 use foreign_keys::References;
@@ -120,6 +122,8 @@ pub struct Session {
     range_queries: RangeQueries,
     pairs_plans: PairsPlans,
     returned: Returned,
+    /// Of a statement behind WITH whose queries change rows, while it runs.
+    parts: Option<Box<Parts>>,
     prepared: PreparedStatements,
     cursors: Cursors,
     /// What computes the rows of cursors; None: whoever fetches them.
@@ -183,6 +187,7 @@ impl Session {
             range_queries: RangeQueries::default(),
             pairs_plans: PairsPlans::default(),
             returned: Returned::default(),
+            parts: None,
             prepared: PreparedStatements::default(),
             cursors: Cursors::default(),
             runtime: None,
@@ -341,6 +346,7 @@ impl Session {
     /// Whether a statement that nobody waits for any more has left something, which the next one takes away as it begins.
     fn has_given_up(&self) -> bool {
         self.returns_alone
+            || self.parts.is_some()
             || self.hinted.is_some()
             || self.statement_locks.is_some()
             || self.statement_tracked.is_some()
@@ -399,6 +405,7 @@ impl Session {
         self.settings.client.advisory.end_statement();
         self.statement_tracked = None;
         self.table_mark = None;
+        self.parts = None;
         self.forget_own();
         Ok(())
     }
@@ -507,6 +514,10 @@ impl Session {
             Statement::LockedParts(parts) => {
                 let none = Parameters::default();
                 Box::pin(self.run_locked_parts(&parts, &none, &parsed.text)).await
+            }
+            Statement::ChangingWith(with) => {
+                let none = Parameters::default();
+                Box::pin(self.run_changing_with(&with, &none, &parsed.text)).await
             }
             Statement::LockTable(lock) => self.run_lock_table(&lock).await,
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,

@@ -24,10 +24,11 @@ use futures::{StreamExt, TryStreamExt};
 use super::block::{OwnRows, Taken};
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
-use crate::statement::select::{Asked, ReadView, all_known, describe};
+use crate::statement::select::{Asked, ReadView, all_known, describe_over};
 use crate::statement::upsert::ConflictAction;
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
@@ -153,6 +154,7 @@ impl Session {
         &self,
         insert: &Insert,
         mut types: Vec<Option<ColumnType>>,
+        given: &GivenRows,
     ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
         let schema = self.insert_target(insert)?;
         let listed = |place: usize| match insert.columns.as_slice() {
@@ -177,7 +179,8 @@ impl Session {
         let mut query = query.clone();
         let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
         let view = ReadView { state: self.names(), target: None, reads: None };
-        let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
+        let read = (Some(&view), given);
+        let described = describe_over(&self.database, self.in_force(), read, &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
         Conform::by_position(&schema, &insert.columns, count, 0)?;

@@ -26,9 +26,10 @@ use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
 use crate::statement::Parameters;
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::{Action, Assignment, Modify, row_count, with_row_values};
 use crate::statement::parameters::{parameter_type, place_of};
-use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe};
+use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe_over};
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
@@ -82,6 +83,9 @@ impl Session {
                 false => made.ending(modify),
             };
             if let Taken::Again = self.take(&view, &table, made.change.clone(), ending).await? {
+                if self.view_of_parts().is_some() {
+                    return Err(Error::concurrent_update());
+                }
                 continue;
             }
             let returned = match modify.returning.as_slice() {
@@ -113,6 +117,7 @@ impl Session {
         &self,
         modify: &Modify,
         mut types: Vec<Option<ColumnType>>,
+        given: &GivenRows,
     ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>, Returns)> {
         let state = self.names();
         let table = state.find_writable_table(&modify.table);
@@ -121,7 +126,8 @@ impl Session {
         let query = modify.query(&table.schema)?;
         let target = Some(Target { table: modify.table.clone(), tablet: 0 });
         let view = ReadView { state, target, reads: None };
-        let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
+        let read = (Some(&view), given);
+        let described = describe_over(&self.database, self.in_force(), read, &query, types);
         let described = Box::pin(described).await?;
         let rows = RecordBatch::new_empty(table.schema.arrow());
         let beside = beside_columns(modify, &table.schema, described.schema.fields().len() - 1);
@@ -161,7 +167,12 @@ impl Session {
             let listed = running.schema();
             let behind = beside_columns(modify, schema, listed.fields().len() - 1);
             let behind: Option<Vec<usize>> = behind.map(Iterator::collect);
-            let mut ended = BTreeSet::new();
+            // Rows that earlier parts of the statement have changed are none of this one's.
+            let next = self.committed(&view).table_by_id(schema.table_id);
+            let next =
+                next.and_then(|table| table.tablets.get(place)).map(|tablet| tablet.next_vid);
+            let before = self.ended_by_parts(schema.table_id, place, next.unwrap_or(u64::MAX));
+            let mut ended = before.clone();
             while let Some(batch) = running.next().await? {
                 let (batch, vids) = first_of_each(&batch, &mut ended)?;
                 places.extend(vids.into_iter().map(|vid| (place, vid)));
@@ -176,6 +187,7 @@ impl Session {
                 let behind: Vec<usize> = behind.iter().map(|column| column + 1).collect();
                 beside_schema = Some(Arc::new(listed.project(&behind)?));
             }
+            let ended: BTreeSet<u64> = ended.difference(&before).copied().collect();
             if !ended.is_empty() {
                 change.ended.insert(place, ended);
             }

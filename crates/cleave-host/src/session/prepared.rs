@@ -33,6 +33,7 @@ use crate::point_path::{PointQuery, PreparedPoint};
 use crate::range_path::RangeTemplate;
 use crate::settings::When;
 use crate::statement::hint::Hint;
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
 use crate::statement::select::{self, Asked, ReadView};
 use crate::statement::{
@@ -64,9 +65,9 @@ pub(super) struct PreparedStatements {
 pub(super) struct PreparedStatement {
     /// What it was before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
     source: Source,
-    described: Arc<Described>,
+    pub(super) described: Arc<Described>,
     /// The tables that it names, as they were then.
-    tables: Vec<Arc<TableSchema>>,
+    pub(super) tables: Vec<Arc<TableSchema>>,
     /// How it is looked up, where it can be.
     point: Option<PreparedPoint>,
     /// How it is taken by a range of keys, where it can be.
@@ -77,13 +78,14 @@ pub(super) struct PreparedStatement {
     allowed: Option<Allowed>,
 }
 
+/// A statement that is to be described.
 #[derive(Debug, Clone)]
-struct Source {
-    statement: Statement,
-    text: StatementText,
-    hints: Vec<Hint>,
+pub(super) struct Source {
+    pub(super) statement: Statement,
+    pub(super) text: StatementText,
+    pub(super) hints: Vec<Hint>,
     /// The types that were declared.
-    declared: Vec<Option<ColumnType>>,
+    pub(super) declared: Vec<Option<ColumnType>>,
 }
 
 impl PreparedStatements {
@@ -117,6 +119,17 @@ impl PreparedStatements {
 impl PreparedStatement {
     pub(super) fn statement(&self) -> &Statement {
         &self.source.statement
+    }
+
+    /// One of which nothing is known but this: types of parameters, which of them are lists, and columns.
+    pub(super) fn planned(
+        source: Source,
+        (parameters, lists, columns): (Vec<ColumnType>, BTreeSet<usize>, Option<SchemaRef>),
+        tables: Vec<Arc<TableSchema>>,
+    ) -> Self {
+        let described = Arc::new(Described { parameters, lists, columns });
+        let (point, range, change, allowed) = (None, None, None, None);
+        Self { source, described, tables, point, range, change, allowed }
     }
 
     /// The look-up that it is with these values on `state`; None: it is planned.
@@ -364,9 +377,21 @@ impl Session {
     }
 
     async fn describe_source(&self, source: Source) -> Result<PreparedStatement> {
+        Box::pin(self.describe_over(source, &GivenRows::default())).await
+    }
+
+    /// As a statement is described that may name rows which are `given`.
+    pub(super) async fn describe_over(
+        &self,
+        source: Source,
+        given: &GivenRows,
+    ) -> Result<PreparedStatement> {
+        if let Statement::ChangingWith(with) = &source.statement {
+            return Box::pin(self.describe_changing_with(with, &source)).await;
+        }
         if let Statement::LockedParts(parts) = &source.statement {
             let plain = Source { statement: (*parts.plain).clone(), ..source.clone() };
-            let described = Box::pin(self.describe_source(plain)).await?;
+            let described = Box::pin(self.describe_over(plain, given)).await?;
             let (point, range, change) = (None, None, None);
             return Ok(PreparedStatement { source, point, range, change, ..described });
         }
@@ -392,7 +417,8 @@ impl Session {
         let mut types = source.declared.clone();
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {
-            let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
+            let described = Box::pin(self.describe_insert(insert, types, given)).await?;
+            let (parameters, tables) = described;
             let rows = RecordBatch::new_empty(self.insert_target(insert)?.arrow());
             let returning = super::insert::returning_query(insert)?;
             let returned = returning.map(|query| (query, rows));
@@ -404,7 +430,7 @@ impl Session {
             return Ok(prepared);
         }
         if let Statement::Modify(modify) = &source.statement {
-            let described = Box::pin(self.describe_modify(modify, types)).await?;
+            let described = Box::pin(self.describe_modify(modify, types, given)).await?;
             let (parameters, tables, returned) = described;
             let columns = self.returned(returned, &parameters).await?;
             let change = KeyedChange::of(modify, &parameters, &self.names());
@@ -418,8 +444,8 @@ impl Session {
             return Err(Error::unsupported("PREPARE of this statement"));
         };
         let view = ReadView { state: self.names(), target: None, reads: None };
-        let described =
-            select::describe(&self.database, self.in_force(), Some(&view), query, types);
+        let read = (Some(&view), given);
+        let described = select::describe_over(&self.database, self.in_force(), read, query, types);
         let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &view.state);
         let numbered = matches!(source.statement, Statement::Locking(_));
@@ -479,6 +505,11 @@ impl Session {
             Statement::LockedParts(parts) => {
                 let text = prepared.source.text.with(values);
                 let run = Box::pin(self.run_locked_parts(parts, values, &text));
+                return run.await.map(Started::from);
+            }
+            Statement::ChangingWith(with) => {
+                let text = prepared.source.text.with(values);
+                let run = Box::pin(self.run_changing_with(with, values, &text));
                 return run.await.map(Started::from);
             }
             Statement::Declare(declare) => {

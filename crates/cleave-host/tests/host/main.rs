@@ -38,6 +38,7 @@ mod log;
 mod narrowing;
 mod open;
 mod pages;
+mod parts_of_with;
 mod prepared;
 mod profile;
 mod pruned_pages;

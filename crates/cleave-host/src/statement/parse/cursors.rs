@@ -76,6 +76,9 @@ impl Reader<'_> {
             Statement::Query(query) => {
                 Ok(Statement::Declare(Box::new(Declare { name, is_held, query })))
             }
+            Statement::ChangingWith(_) => {
+                Err(Error::unsupported("a cursor for a query behind WITH that changes rows"))
+            }
             _ => Err(self.expected("a query")),
         }
     }

@@ -59,7 +59,7 @@ mod tablet_choice;
 mod used_columns;
 mod views;
 
-pub(crate) use describe::{Described, all_known, describe, sql_type};
+pub(crate) use describe::{Described, all_known, describe, describe_over, sql_type};
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
@@ -83,8 +83,8 @@ use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
-use order_and_split::{Divided, Planning};
 use missing_table::named_table;
+use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
 pub(crate) use used_columns::{is_whole, uses_column};
