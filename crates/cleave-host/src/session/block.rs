@@ -327,7 +327,7 @@ impl Session {
     /// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
     pub(super) fn note_failure(&mut self) {
         self.returns_alone = false;
-        self.parts = None;
+        (self.parts, self.measuring) = (None, None);
         match &mut self.block {
             Some(block) if block.implicit => self.undo_block(),
             Some(block) => block.failed = true,

@@ -28,7 +28,7 @@ use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
-use crate::statement::select::{Asked, ReadView, all_known, describe_over};
+use crate::statement::select::{Asked, Measured, ReadView, all_known, describe_over};
 use crate::statement::upsert::ConflictAction;
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
@@ -217,7 +217,12 @@ impl Session {
         let defaults = Defaults::take(&mut query)?;
         let view = self.view().await?;
         let asked = Asked { query: &query, parameters, view: Some(&view) };
-        let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
+        let measuring = self.measuring.clone();
+        let (database, settings) = (&self.database, self.in_force());
+        let running = match &measuring {
+            Some(_) => Box::pin(select::run_measured(database, settings, asked)).await?,
+            None => Box::pin(select::run_query(database, settings, asked)).await?,
+        };
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
@@ -225,14 +230,20 @@ impl Session {
         let is_default =
             |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
         identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
-        let source = (running, conform, defaults);
-        let rows = stream::try_unfold(source, |(mut running, conform, defaults)| async move {
-            let Some(batch) = running.next().await? else { return Ok(None) };
-            let rows = match &defaults {
+        let source = (running, conform, (defaults, measuring));
+        let rows = stream::try_unfold(source, |(mut running, conform, rest)| async move {
+            let (defaults, measuring) = &rest;
+            let Some(batch) = running.next().await? else {
+                if let Some(measuring) = measuring {
+                    measuring.put(Measured::of(&mut running).await?);
+                }
+                return Ok(None);
+            };
+            let rows = match defaults {
                 Some(defaults) => conform.rows_with_defaults(&batch, &defaults.of(&batch)?)?,
                 None => conform.rows(&batch)?,
             };
-            Ok(Some((rows, (running, conform, defaults))))
+            Ok(Some((rows, (running, conform, rest))))
         });
         Ok(rows.boxed())
     }

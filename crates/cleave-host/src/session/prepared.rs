@@ -478,7 +478,7 @@ impl Session {
         Ok(Some(schema))
     }
 
-    async fn run_prepared(
+    pub(super) async fn run_prepared(
         &mut self,
         prepared: &PreparedStatement,
         values: &Parameters,

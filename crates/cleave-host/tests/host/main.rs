@@ -17,6 +17,7 @@ mod dense_aggregates;
 mod devices;
 mod durability;
 mod ended_rows;
+mod explained_changes;
 mod fencing;
 mod few_rows_joined;
 mod filters_in_flight;

@@ -60,6 +60,7 @@ mod used_columns;
 mod views;
 
 pub(crate) use describe::{Described, all_known, describe, describe_over, sql_type};
+pub(crate) use explain::Measured;
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
@@ -253,6 +254,15 @@ pub async fn run_query(
     asked: impl Into<Asked<'_>>,
 ) -> Result<RunningQuery> {
     plan_query(database, settings, asked).await?.run(false).await
+}
+
+/// As [`run_query`], of a query of which [`Measured`] is to tell.
+pub(crate) async fn run_measured(
+    database: &Arc<Database>,
+    settings: &Settings,
+    asked: Asked<'_>,
+) -> Result<RunningQuery> {
+    plan_shown(database, settings, asked).await?.run(true).await
 }
 
 /// As [`run_query`], and enters the query, whatever becomes of it, in the query log as `text`.
